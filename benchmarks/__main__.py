@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 NAMES = (
     *("copy_speed", "many_files", "flink_native", "slowdown", "copies_people_make"),
     *("translation_accuracy", "translation_speed"),
-    *("commit_cost", "sink_speed"),
+    *("commit_cost", "sink_speed", "sink_beside_flink"),
     *("downtime", "downtime_beside_flink", "downtime_migration", "rehearsal_cost"),
     *("state_reader",),
 )

@@ -56,7 +56,9 @@ class FlinkSavepoint:
 class FlinkCluster:
     """Job manager and task manager as child processes; ends with the context."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, jars: Sequence[Path] = ()) -> None:
+        """Prepare; ``jars`` are connectors beside Flink's own."""
+        self._jars = "".join(f":{jar}" for jar in jars)
         self._conf = folder / "conf"
         self.printed = folder / "task-manager.log"
         """What the tasks' sinks of kind ``print`` have written, among the task manager's own words."""
@@ -128,6 +130,19 @@ class FlinkCluster:
         vertices = self._get(f"/jobs/{job}")["vertices"]
         return max(int(vertex["metrics"]["read-records"]) for vertex in vertices)
 
+    def run_to_end(self, job: str) -> float:
+        """Wait until a bounded job has finished; returns the seconds that it ran.
+
+        From the start of its tasks to its end as Flink notes them: with its last checkpoint.
+        """
+        deadline_s = time.monotonic() + TIMEOUT_S
+        while (told := self._get(f"/jobs/{job}"))["state"] != "FINISHED":
+            if told["state"] == "FAILED" or time.monotonic() > deadline_s:
+                raise RuntimeError(f"Flink's job was expected to finish, found it {told['state']}")
+            time.sleep(0.1)
+        begun_ms = min(vertex["start-time"] for vertex in told["vertices"])
+        return float(told["timestamps"]["FINISHED"] - begun_ms) / 1000
+
     def savepoint(self, job: str, folder: Path) -> FlinkSavepoint:
         """Take a native savepoint of the running job into a folder."""
         began_s = time.monotonic()
@@ -165,7 +180,14 @@ class FlinkCluster:
         opened = [f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in _OPENED]
         home = _flink_home()
         # Of opt only the gateway is wanted, but no other jar there gets in its way.
-        return [str(paths.java()), "-XX:+UseSerialGC", *options, *opened, "-cp", f"{home}/lib/*:{home}/opt/*"]
+        return [
+            str(paths.java()),
+            "-XX:+UseSerialGC",
+            *options,
+            *opened,
+            "-cp",
+            f"{home}/lib/*:{home}/opt/*{self._jars}",
+        ]
 
     def _memory(self) -> tuple[list[str], list[str]]:
         """Let Flink divide the task manager's memory, as its own start script does."""

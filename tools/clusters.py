@@ -1,6 +1,6 @@
 """`make test-clusters`: every deployment by one contract, and a migration on each cluster, into the docs.
 
-The table in docs/deployments.md is written from each deployment's last report, failures included.
+The table in docs/deployments.md is written from each test's last report, failures included.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tools.jars import read_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
+REPORTS = LOGS / "clusters"
 PAGE = ROOT / "docs" / "deployments.md"
 PLACES = {
     "detached": "worker's machine",
@@ -38,23 +38,21 @@ _WITHOUT_BUILDING = [place for place in PLACES if place not in ("kubernetes", "s
 _WITH_BARE_WORKERS = {"standalone", "spark-application"}
 BEGIN, END = "<!-- contract: written by its tests -->", "<!-- contract: end -->"
 _DAYS = "run on (UTC)"
+_TEST = re.compile(r"^def test_(\w+)", re.MULTILINE)
 _CASE = re.compile(r"test_(\w+)\[([\w-]+)\]")
 
 
 def main() -> int:
     """Run the tests of the deployments that are asked for, and write the page."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("places", nargs="*", choices=[*PLACES, []], help="default: all but kubernetes")
-    parser.add_argument("--again", help="only tests with these words, as -k of pytest; in the table with a *")
+    parser.add_argument("places", nargs="*", choices=[*PLACES, []], help="default: all but on Kubernetes")
+    parser.add_argument("--again", help="only tests with these words, as -k of pytest")
     parser.add_argument("--write-only", action="store_true", help="write the page from the last reports")
     asked = parser.parse_args()
+    places = asked.places or _WITHOUT_BUILDING
     if not asked.write_only:
-        _prepare(asked.places or _WITHOUT_BUILDING)
-    failed = (
-        []
-        if asked.write_only
-        else [place for place in asked.places or _WITHOUT_BUILDING if not run(place, asked.again)]
-    )
+        _prepare(places)
+    failed = [] if asked.write_only else [place for place in places if not run(place, asked.again)]
     write()
     say(f"Failed on: {', '.join(failed) or 'none'}")
     return min(len(failed), 1)
@@ -67,11 +65,10 @@ def _prepare(places: Iterable[str]) -> None:
 
 
 def run(place: str, again: str | None = None) -> bool:
-    """Run the tests of one deployment, or some again; return whether all passed."""
+    """Run the tests of one deployment, or some of them; return whether all passed."""
     say(f"--- {place}")
-    LOGS.mkdir(parents=True, exist_ok=True)
-    _report(place, again=True).unlink(missing_ok=True)
-    python, report = VENV_AIRFLOW / "bin" / "python", _report(place, again=again is not None)
+    REPORTS.mkdir(parents=True, exist_ok=True)
+    python, report = VENV_AIRFLOW / "bin" / "python", REPORTS / f"{place}-{time.time():.0f}.xml"
     wanted = f"[{place}] and ({again})" if again else f"[{place}]"
     options = ("-k", wanted, "-o", "junit_family=xunit1", f"--junitxml={report}", "tests/clusters")
     command = [python, ROOT / "testbed" / "guard.py", "--", python, "-m", "pytest", "-q", *options]
@@ -87,34 +84,29 @@ def write() -> None:
 
 
 def section() -> str:
-    """Return the table of each deployment's last run, with its time and what ran on how many cores."""
+    """Return the table of each test's newest run on each deployment, with its day."""
     cells = _written()
-    reported = [place for place in PLACES if _report(place).exists()]
-    for place in reported:
-        for again in (False, True):
-            if not (report := _report(place, again=again)).exists():
-                continue
-            for case in ET.parse(report).getroot().iter("testcase"):  # noqa: S314  # pytest's own
-                if found := _CASE.fullmatch(str(case.get("name"))):
-                    cells.setdefault(found[1].replace("_", " "), {})[place] = _cell(case) + (
-                        " *" if again else ""
-                    )
     days = cells.pop(_DAYS, {})
-    days |= {
-        place: time.strftime("%Y-%m-%d %H:%M", time.gmtime(_report(place).stat().st_mtime))
-        for place in reported
-    }
+    for report in sorted(REPORTS.glob("*.xml"), key=lambda path: path.stat().st_mtime):
+        day = time.strftime("%Y-%m-%d %H:%M", time.gmtime(report.stat().st_mtime))
+        for case in ET.parse(report).getroot().iter("testcase"):  # noqa: S314  # pytest's own
+            if (found := _CASE.fullmatch(str(case.get("name")))) and found[2] in PLACES:
+                cells.setdefault(found[1].replace("_", " "), {})[found[2]] = _cell(case)
+                days[found[2]] = day
     places = [place for place in PLACES if place in days]
+    sources = (path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "clusters").glob("test_*.py"))
+    known = {name.replace("_", " ") for text in sources for name in _TEST.findall(text)}
     rows = [
         ["", *(PLACES[place] for place in places)],
         ["---"] * (len(places) + 1),
         [_DAYS, *(days[place] for place in places)],
-        *([name, *(row.get(place, "") for place in places)] for name, row in cells.items()),
+        *([name, *(row.get(place, "") for place in places)] for name, row in cells.items() if name in known),
     ]
     head = (
         f"{os.cpu_count()} cores, Spark {_spark()}, Hadoop {_hadoop()}. A cell is how long a test took, "
-        "with its waits for leases, the first with the start of the cluster; an empty one does not apply. "
-        "*: run again without the others, after a mend."
+        "with its waits for leases, the first of a file with the start of the cluster; an empty one does not "
+        "apply. The time above a column is that of its newest run; a test that did not run then has its last "
+        "result."
     )
     return "\n".join([head, "", *(f"| {' | '.join(row)} |" for row in rows)])
 
@@ -130,10 +122,6 @@ def _written() -> dict[str, dict[str, str]]:
         row[0]: {place: cell for place, cell in zip(columns, row[1:], strict=True) if place and cell}
         for row in rows[1:]
     }
-
-
-def _report(place: str, *, again: bool = False) -> Path:
-    return LOGS / f"clusters-{place}{'-again' * again}.xml"
 
 
 def _cell(case: ET.Element) -> str:

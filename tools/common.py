@@ -28,6 +28,7 @@ SPARKS = tuple(sorted(path.stem.removeprefix("spark-") for path in LOCKS.glob("s
 SLICED_SPARKS = tuple(minor for minor in SPARKS if f"=={minor}." not in (LOCKS / "spark.in").read_text())
 """Those of which `make test` runs a slice: all but the one that its other tests run on."""
 KAFKA_VERSIONS = LOCKS / "kafka-versions.lock"
+BENCH_JARS = LOCKS / "bench-jars.lock"
 """Jars of older brokers and mirrors, which only their tests fetch."""
 TABLES = LOCKS / "tables.lock"
 """Jars of Delta Lake and Iceberg for other Sparks, which only their tests fetch."""

@@ -13,8 +13,11 @@ from tools.common import TABLES as TABLES_LOCK
 from tools.jars import read_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
+
+    Kept = Mapping[str, Mapping[str, str]]
+    """Of a Spark without a report: the first cell of a row -> what the page says."""
 
 PAGE = ROOT / "docs" / "compatibility.md"
 AREAS = {
@@ -41,6 +44,7 @@ ONLY_OF_TABLES = {"tests/integration/test_tables.py": "delta", "tests/versions/t
 """Files of tests that nothing is left of on a Spark without that."""
 _OPERATOR = re.compile(r"test_restored_operator_goes_on_as_the_unbroken_one\[(.+)\]")
 _BEGIN, _END = "<!-- spark: written by its tests -->\n", "<!-- spark: end -->\n"
+_CHAIN_TITLE = "### One job over all versions"
 CHAIN = "tests/versions/test_chain.py"
 STORES = ("HDFS", "RocksDB")
 """Parameters of the chain."""
@@ -66,14 +70,34 @@ def is_empty(name: str) -> bool:
 def write(logs: Path) -> None:
     """Put what the reports say in its place on the page."""
     before, begin, rest = PAGE.read_text().partition(_BEGIN)
-    PAGE.write_text(f"{before}{begin}{render(logs)}{_END}{rest.partition(_END)[2]}")
+    said, end, after = rest.partition(_END)
+    PAGE.write_text(f"{before}{begin}{render(logs, said)}{end}{after}")
 
 
-def render(logs: Path) -> str:
-    """Return the section for the reports in a folder; of a test that ran more than once, the newest one."""
+def render(logs: Path, said: str = "") -> str:
+    """Return the section for the reports in a folder; of a test that ran more than once, the newest one.
+
+    Args:
+        logs: The folder.
+        said: The section as it is: a Spark or a chain without any report keeps what it says there.
+    """
     reports = {minor: read(logs.glob(f"tests-versions*-spark-{minor}.xml")) for minor in SPARKS}
+    kept = {minor: cells for minor, cells in _cells(said).items() if not reports[minor].date}
     chain = read(logs.glob("tests-chain*-spark.xml"))
-    return "\n".join([*_head(reports), *_areas(reports), *_operators(reports), *_chain(chain)]) + "\n"
+    _, title, earlier = said.partition(_CHAIN_TITLE)
+    last = ["\n" + title + earlier.rstrip()] if title and not chain.date else _chain(chain)
+    lines = (*_head(reports, kept), *_areas(reports, kept), *_operators(reports, kept), *last)
+    return "\n".join(lines) + "\n"
+
+
+def _cells(said: str) -> dict[str, dict[str, str]]:
+    """Return what a section's tables say of each Spark: by the first cell of the row."""
+    rows = [line.strip("| ").split(" | ") for line in said.splitlines() if line.startswith("| ")]
+    found: dict[str, dict[str, str]] = {minor: {} for minor in SPARKS}
+    for name, *cells in (row for row in rows if len(row) == len(SPARKS) + 1):
+        for minor, cell in zip(SPARKS, cells, strict=True):
+            found[minor][name] = cell
+    return found
 
 
 def read(junits: Iterable[Path]) -> Report:
@@ -91,7 +115,7 @@ def read(junits: Iterable[Path]) -> Report:
     return replace(report, date=" to ".join(sorted({min(days), max(days)})) if days else "")
 
 
-def _head(reports: dict[str, Report]) -> Iterator[str]:
+def _head(reports: dict[str, Report], kept: Kept) -> Iterator[str]:
     yield "What has no date was not run. A cell counts the tests that ran: a run that was cut short, or of"
     yield "some files only (`AREA`), has fewer than `make test-versions` of that version.\n"
     yield from _row(("", *(f"Spark {minor}" for minor in SPARKS)))
@@ -100,16 +124,18 @@ def _head(reports: dict[str, Report]) -> Iterator[str]:
     yield from _row(("Kafka connector", *(_connector(minor) for minor in SPARKS)))
     for name in TABLES:
         yield from _row((name.capitalize(), *(table_version(name, minor) or "none" for minor in SPARKS)))
-    yield from _row(("run on", *(reports[minor].date or "not run" for minor in SPARKS)))
+    dates = {minor: kept.get(minor, {}).get("run on", reports[minor].date or "not run") for minor in SPARKS}
+    yield from _row(("run on", *dates.values()))
 
 
-def _areas(reports: dict[str, Report]) -> Iterator[str]:
+def _areas(reports: dict[str, Report], kept: Kept) -> Iterator[str]:
     for area, file in AREAS.items():
         cells = []
         for minor in SPARKS:
             words = Counter(word for (of, _), word in reports[minor].cases.items() if of == file)
             without = file in ONLY_OF_TABLES and not table_version(ONLY_OF_TABLES[file], minor)
-            cells.append("-" if without else _count(words["passed"], words["failed"]))
+            counted = "-" if without else _count(words["passed"], words["failed"])
+            cells.append(kept.get(minor, {}).get(area, counted))
         yield from _row((area, *cells))
     for minor in SPARKS:
         for (file, name), word in reports[minor].cases.items():
@@ -117,13 +143,14 @@ def _areas(reports: dict[str, Report]) -> Iterator[str]:
                 yield f"\nFailed on {minor}: `{file}::{name}`"
 
 
-def _operators(reports: dict[str, Report]) -> Iterator[str]:
+def _operators(reports: dict[str, Report], kept: Kept) -> Iterator[str]:
     names = {
         match[1]: None
         for report in reports.values()
         for _, name in report.cases
         if (match := _OPERATOR.match(name))
-    }
+    } | {name.strip("`"): None for cells in kept.values() for name in cells if name.startswith("`")}
+    file = AREAS["operators and state stores"]
     yield "\n### Operators and state stores\n"
     yield "A savepoint of the running query, restored elsewhere, goes on as the unbroken one: batch by batch,"
     yield "the same rows. The cases are in `tests/golden/stateful.py`. `-`: not in that Spark, or not run.\n"
@@ -131,12 +158,13 @@ def _operators(reports: dict[str, Report]) -> Iterator[str]:
     yield from _row(["---"] * (len(SPARKS) + 1))
     for case in names:
         test = f"test_restored_operator_goes_on_as_the_unbroken_one[{case}]"
-        file = AREAS["operators and state stores"]
-        yield from _row((f"`{case}`", *(reports[minor].cases.get((file, test), "-") for minor in SPARKS)))
+        ran = {minor: reports[minor].cases.get((file, test), "-") for minor in SPARKS}
+        cells = (kept.get(minor, {}).get(f"`{case}`", said) for minor, said in ran.items())
+        yield from _row((f"`{case}`", *cells))
 
 
 def _chain(report: Report) -> Iterator[str]:
-    yield "\n### One job over all versions\n"
+    yield f"\n{_CHAIN_TITLE}\n"
     yield f"One job goes from Spark {SPARKS[0]} over each version to {SPARKS[-1]}, by savepoints."
     yield f"Its results equal those of the same rows counted once (`{CHAIN}`)."
     yield f"Run on: {report.date or 'not run'}.\n"

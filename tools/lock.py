@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tools import jars
 from tools.common import (
+    BENCH_JARS,
     HOME,
     JAVA_HOME_FILE,
     KAFKA_VERSIONS,
@@ -47,6 +48,7 @@ def main() -> int:
         lock_airflow(own)
     lock_jars(jars.LOCK)
     lock_jars(KAFKA_VERSIONS)
+    lock_jars(BENCH_JARS)
     lock_jars(TABLES)
     return 0
 

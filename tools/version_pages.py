@@ -126,7 +126,7 @@ def leaders_section() -> str:
 
 def python_section() -> str:
     """Return the table of interpreters and what the tests without a JVM said on each."""
-    names = sorted(path.stem for path in LOGS.glob("versions-python-*.xml"))
+    names = sorted({path.stem.partition("+")[0] for path in LOGS.glob("versions-python-*.xml")})
     rows = [["Python", "run on", "what ran", ""], ["---"] * 4]
     for name in (found.removeprefix("versions-") for found in names):
         counts = sum((count for key, count in _outcomes(name).items() if "::" not in key), Counter[str]())

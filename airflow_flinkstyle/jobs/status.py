@@ -220,7 +220,9 @@ def describe_status(status: JobStatus) -> str:
             return "it was never started"
         case Starting(run):
             again = f" again, retry {run.retry} after a failure that may pass" if run.retry else ""
-            return f"generation {run.generation} ({run.claim.claim_key}) is starting{again}"
+            state = run.successor.state if run.successor is not None else None
+            why = f"; {state}" if isinstance(state, Waiting) else ""
+            return f"generation {run.generation} ({run.claim.claim_key}) is starting{again}{why}"
         case Running(run, heartbeat):
             failed = ", ".join(name for name, query in sorted(heartbeat.queries.items()) if query.failed)
             ended = f", but an error has ended {failed}: see the driver's log" if failed else ""

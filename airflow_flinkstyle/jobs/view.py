@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.clock import CLOCK, Clock, Wait, now_ms
 from airflow_flinkstyle.errors import SignatureError
-from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPages, DriverState, Gone, Unknown
+from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown
 from airflow_flinkstyle.jobs.deployments.chosen import Deployments
 from airflow_flinkstyle.jobs.errors import JobError, JobNotRunningError
 from airflow_flinkstyle.jobs.lease import OF_THIS_PROCESS, Sightings
@@ -297,7 +297,7 @@ class JobView:
         """Ask the deployment about a driver that was asked for and has not begun."""
         if run.was_given_up:
             return Successor(state=Gone(), grace_s=0)
-        grace_s = CLAIM_GRACE_S if submit.state == "asked" else START_GRACE_S
+        grace_s = max(CLAIM_GRACE_S if submit.state == "asked" else START_GRACE_S, run.claim.lease_s)
         deployment = self.deployment_of(run.generation, run.claim)
         if submit.deployment != deployment.name:
             state: DriverState = Unknown(f"it was started by deployment {submit.deployment}")
@@ -307,8 +307,7 @@ class JobView:
             state = Alive()
         else:
             state = Unknown("what came of its start was not recorded")
-        asked_s_ago = (now_ms() - submit.asked_at_ms) / 1000
-        return Successor(state=state, grace_s=max(grace_s, run.claim.lease_s), asked_s_ago=asked_s_ago)
+        return Successor(state=state, grace_s=grace_s, asked_s_ago=(now_ms() - submit.asked_at_ms) / 1000)
 
     def native_ids(self, run: Run) -> list[Mapping[str, str]]:
         """Return the driver processes known of a run that may live: submitted, begun, and speaking."""
@@ -320,14 +319,6 @@ class JobView:
             record = self.board.incarnation(run.generation, incarnation) if incarnation else None
             known += [deployment.native_id(record)] if record is not None else []
         return known
-
-    def pages(self, run: Run) -> DriverPages:
-        """Return the pages about a run's newest driver."""
-        ask = getattr(self.deployment_of(run.generation, run.claim), "pages", None)
-        native_id = run.submit.native_id if run.submit is not None else {}
-        found: DriverPages = ask(native_id) if ask is not None and native_id else DriverPages()
-        ui_url = (run.heartbeat.ui_url if run.heartbeat is not None else None) or ""
-        return found if found.spark_ui else replace(found, spark_ui=ui_url)
 
     def log_tail(self, run: Run, *, lines: int = 30) -> str:
         """Return the last lines of the driver's log, as far as it can be read from here.

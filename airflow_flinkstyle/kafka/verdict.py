@@ -42,7 +42,7 @@ GRAVEST_FIRST: tuple[ExtraClass, ...] = (
 class Exact:
     """All unread source records, in order, and nothing else, stand on the target from this offset on."""
 
-    kind: ClassVar = "exact"
+    kind: ClassVar[str] = "exact"
 
     offset: NextOffset
 
@@ -52,7 +52,7 @@ class Exact:
 class Bounded:
     """Every unread source record is on the target from this offset on, but for what is said here."""
 
-    kind: ClassVar = "bounded"
+    kind: ClassVar[str] = "bounded"
 
     offset: NextOffset
     extras: Mapping[ExtraClass, int]
@@ -86,7 +86,7 @@ class Bounded:
 class Chosen:
     """A position a person asked for, with what it skips and what it repeats."""
 
-    kind: ClassVar = "chosen"
+    kind: ClassVar[str] = "chosen"
 
     offset: NextOffset
     skipped_records: int | None
@@ -99,7 +99,7 @@ class Chosen:
 class Refused:
     """No safe offset is known."""
 
-    kind: ClassVar = "refused"
+    kind: ClassVar[str] = "refused"
 
     reason: str
     source_range: tuple[NextOffset, NextOffset] | None

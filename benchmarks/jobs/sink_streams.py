@@ -160,7 +160,14 @@ def _wait(query: StreamingQuery, batches: int) -> Batches:
         newest = query.lastProgress
         if newest is not None and newest["batchId"] >= batches:
             told = [one for one in query.recentProgress if one["numInputRows"]][1 : batches + 1]
-            return [{"batch": one["batchId"], "add_ms": one["durationMs"]["addBatch"]} for one in told]
+            return [
+                {
+                    "batch": one["batchId"],
+                    "add_ms": one["durationMs"]["addBatch"],
+                    "whole_ms": one["durationMs"]["triggerExecution"],
+                }
+                for one in told
+            ]
         time.sleep(0.1)
     raise TimeoutError(f"{batches + 1} batches were expected within {TIMEOUT_S} s")
 

@@ -54,6 +54,18 @@ def test_account_without_rights_is_refused_before_anything_is_claimed(cluster: C
     assert lab.client.board.generations() == before
 
 
+def test_cluster_without_the_operators_resources_is_refused_before_anything_is_claimed(
+    cluster: Cluster, lab: ClusterLab
+):
+    assert cluster.kubernetes is not None
+    before = lab.client.board.generations()
+    login = str(cluster.kubernetes.kubeconfig("airflow-without-java"))
+    target = replace(lab.target(), spark_operator="apache", kube_config=login)
+    with pytest.raises(BadInputError, match=r"sparkapplications\.spark\.apache\.org of version v1 .*none"):
+        lab.client.start(lab.spec(), target, claim_key="no-operator")
+    assert lab.client.board.generations() == before
+
+
 def test_pod_whose_image_is_not_there_is_told_so_and_then_ended(cluster: Cluster, lab: ClusterLab):
     words = r"image cannot be pulled .*localhost/none:1"
     _never_runs(cluster, lab, {IMAGE: "localhost/none:1"}, words)

@@ -20,6 +20,7 @@ from airflow_flinkstyle.types import Generation, Incarnation
 from testbed import paths
 from testbed.jvm import spark_options
 from testbed.spark import spark_paths
+from testbed.waiting import scaled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -190,8 +191,8 @@ class Lab:
         return slot.value if slot else None
 
     def until(self, what: str, check: Callable[[], T], timeout_s: float | None = None) -> T:
-        end_s = time.monotonic() + (timeout_s or self.patience_s)
-        while time.monotonic() < end_s:
+        begun_s = time.monotonic()
+        while time.monotonic() - begun_s < scaled(timeout_s or self.patience_s):
             if found := check():
                 return found
             time.sleep(0.1)

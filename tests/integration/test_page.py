@@ -203,11 +203,13 @@ def test_markup_from_the_store_is_text_and_errors_are_sentences(url: str, browse
     page.wait_for_selector("text=No job can be shown. Add the connection")
     text = page.inner_text(".flinkstyle")
     assert f"no job can have such a name: {HOSTILE_FOLDER}" in text
-    assert text.count(MARKUP) >= 2
+    assert MARKUP in text
     page.click("a:text-is('hostile')")
     page.wait_for_selector("text=Migrations and upgrades")
     assert page.inner_text(".flinkstyle").count(MARKUP) >= 5
-    links = page.locator(".flinkstyle a").evaluate_all("links => links.map(link => link.href)")
+    addresses = "links => links.map(one => new URL(one.getAttribute('href'), document.baseURI).href)"
+    links = page.locator(".flinkstyle a").evaluate_all(addresses)
+    assert len(links) > 5
     assert all(link.startswith(url) for link in links)
     assert not any("/logout" in link for link in links)
     for job, said in (

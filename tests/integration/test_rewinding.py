@@ -25,6 +25,7 @@ from airflow_flinkstyle.savepoint.sinks import newest_logged
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.types import BatchId
 from testbed.session import local_session
+from testbed.waiting import scaled
 from tests.integration.agent_lab import COUNT_JOB, Lab
 from tests.integration.numbered_files import ROWS_PER_FILE, NumberedFiles
 
@@ -189,7 +190,7 @@ def test_delta_silently_loses_batches_of_a_query_id_it_knows_and_none_of_a_fork(
         env={**os.environ, **spark_paths.env},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=scaled(280),
     )
     assert done.returncode == 0, done.stderr[-4000:]
     assert json.loads((tmp_path / "found.json").read_text()) == {"first": 60, "re-emit": 60, "fork": 90}

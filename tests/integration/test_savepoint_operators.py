@@ -107,9 +107,8 @@ def test_batch_that_was_run_again_leaves_two_attempts_and_the_committed_one_coun
     put_away(live)
     paths = [entry.path for entry in manifest.queries[0].files]
     assert not [path for path in paths if path.endswith(".zip")]
-    assert (
-        len([path for path in paths if path.startswith("state/0/0/3_")]) > 2
-    )  # changelog and checksum, twice
+    attempts = [path for path in paths if path.startswith("state/0/0/3_") and path.endswith(".changelog")]
+    assert len(attempts) == 2
     restore_query(manifest, manifest.queries[0], repository, LocalStore(copy))
     assert_goes_on(lab, manifest, str(copy), unbroken)
 

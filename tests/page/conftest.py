@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from tests.integration.page_lab import Caller, an_airflow_of
 from tests.page_browser import a_browser
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from playwright.sync_api import Browser
 
@@ -58,7 +59,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
             ends.callback(component.stop)
             component.launch()
         orders = OrdersScenario(folder=folder / "job", old=old, new=new, topic=TOPIC, s3=s3)
-        airflow = an_airflow_of(folder, orders.connections(), "flinkstyle_default")
+        airflow = an_airflow_of(folder, with_spark_ui(orders.connections()), "flinkstyle_default")
         ends.callback(airflow.stop)
         airflow.launch()
         for component in (old, new, s3):
@@ -79,6 +80,13 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
             admin=admin,
             browser=ends.enter_context(a_browser()),
         )
+
+
+def with_spark_ui(connections: Mapping[str, str]) -> dict[str, str]:
+    """Return connections whose drivers have Spark's own UI, which tests leave out elsewhere."""
+    spark = json.loads(connections["spark_default"])
+    spark["extra"]["conf"] = {**spark["extra"]["conf"], "spark.ui.enabled": "true"}
+    return {**connections, "spark_default": json.dumps(spark)}
 
 
 def unpaused(admin: Caller, dag: str) -> bool:

@@ -15,7 +15,7 @@ from airflow_flinkstyle.types import BatchId, Count, NextOffset
 @stored
 @dataclass(frozen=True, slots=True)
 class Found:
-    kind: ClassVar = "found"
+    kind: ClassVar[str] = "found"
 
     offset: NextOffset
 
@@ -23,7 +23,7 @@ class Found:
 @stored
 @dataclass(frozen=True, slots=True)
 class Lost:
-    kind: ClassVar = "lost"
+    kind: ClassVar[str] = "lost"
 
     reason: str
     between: tuple[int, str] | None = None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.jobs.cutover.context import late
 from airflow_flinkstyle.jobs.cutover.room import require_room
-from airflow_flinkstyle.jobs.errors import DriverFailedError, RequestFailedError, StepTimeoutError
+from airflow_flinkstyle.jobs.errors import DriverFailedError, RequestFailedError
 from airflow_flinkstyle.jobs.running.client import SavepointOnly
 from airflow_flinkstyle.jobs.running.stuck import end_stuck
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.cutover.context import CutoverContext
     from airflow_flinkstyle.jobs.running.client import JobClient
-    from airflow_flinkstyle.jobs.status import Run
     from airflow_flinkstyle.types import Generation
 
 log = logging.getLogger(__name__)
@@ -51,21 +50,7 @@ def start_standby(context: CutoverContext) -> Mapping[str, Any]:
             _rehearsal(client, handle.generation)
             raise client.driver_failed(end_stuck(client, run))
         if not wait.again():
-            raise _not_up(client, run, timeout_s)
-
-
-def _not_up(client: JobClient, run: Run, timeout_s: float) -> StepTimeoutError:
-    """Build the error for a driver that does not get ready; one that has not begun may have no room."""
-    if run.incarnation is not None:
-        return late("The next driver", "come up and wait", timeout_s, found=run.successor)
-    said = f" ({run.successor.state})" if run.successor is not None else ""
-    return StepTimeoutError(
-        f"The next driver (generation {run.generation}) was expected to come up and wait within "
-        f"{timeout_s:g} s, found that none has begun{said}: there may be no room for a second driver "
-        "beside the one that runs (standby='none' needs none).",
-        state_after=f"It was asked for. End of its log:\n{client.log_tail(run)}",
-        remedy="Give the cluster room for it while the old one runs, or do without a standby.",
-    )
+            raise late("The next driver", "come up and wait", timeout_s, found=run.successor)
 
 
 def _rehearsal(client: JobClient, generation: Generation) -> Mapping[str, str] | None:

@@ -21,6 +21,7 @@ _KILL_TIMEOUT_S, _LOOK_S = 30.0, 0.5
 _KEPT_S = 2.0
 """How old what a cluster said of a driver may be: callers look four times a second."""
 _MOST_BYTES = 4 << 20
+_NOT_FOUND = 404
 _SHOWN = 300
 
 
@@ -30,6 +31,10 @@ class NotDeliveredError(Exception):
 
 class NoAnswerError(Exception):
     """The question may have arrived, and there is no answer that can be used."""
+
+
+class NoSuchPageError(NoAnswerError):
+    """The server has nothing at the address, and says so in no words of a cluster manager."""
 
 
 def ask(
@@ -86,7 +91,8 @@ def read(
         said = error.read(_MOST_BYTES).decode(errors="replace")
         if said.lstrip().startswith("{"):  # a refusal in the manager's own words
             return said
-        raise NoAnswerError(f"{url} answered {error.code} {error.reason}") from error
+        kind = NoSuchPageError if error.code == _NOT_FOUND else NoAnswerError
+        raise kind(f"{url} answered {error.code} {error.reason}") from error
     except urllib.error.URLError as error:
         if isinstance(error.reason, ConnectionRefusedError):
             raise NotDeliveredError(f"nobody listens at {url}") from error

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs import requests
-from airflow_flinkstyle.jobs.deployments.base import DriverState, Gone, Unknown
+from airflow_flinkstyle.jobs.deployments.base import DriverPages, DriverState, Gone, Unknown
 from airflow_flinkstyle.jobs.errors import (
     DriverFailedError,
     DriverLostError,
@@ -133,6 +133,14 @@ class JobRuns(JobStarts):
                     state_after="Its driver is still starting. End of its log: " + self.log_tail(run),
                     remedy="Look at its log; wait again, or stop it.",
                 )
+
+    def pages(self, run: Run) -> DriverPages:
+        """Return the pages about a run's newest driver."""
+        ask = getattr(self.deployment_of(run.generation, run.claim), "pages", None)
+        native_id = run.submit.native_id if run.submit is not None else {}
+        found: DriverPages = ask(native_id) if ask is not None and native_id else DriverPages()
+        ui_url = (run.heartbeat.ui_url if run.heartbeat is not None else None) or ""
+        return found if found.spark_ui else replace(found, spark_ui=ui_url)
 
     def end_driver(self, generation: Generation) -> DriverState:
         """Kill a generation's driver without a chance to drain."""

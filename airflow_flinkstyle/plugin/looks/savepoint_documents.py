@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.jobs.running.dry_checks import NotJudged, Passes, Refuses
+from airflow_flinkstyle.python_versions import assert_never
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

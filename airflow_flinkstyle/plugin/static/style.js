@@ -15,8 +15,8 @@ export const style = `
 .flinkstyle td:first-child { min-width: 7rem; } .flinkstyle td:has(.badge) { min-width: 8rem; } .flinkstyle td:has(.reason) { min-width: 14rem; }
 .flinkstyle .quiet { color: var(--quiet); }
 .flinkstyle .badge { display: inline-block; padding: 0 0.45rem; border-radius: 0.5rem; border: 1px solid; font-size: 0.8rem; white-space: nowrap; }
-.flinkstyle .badge.good { color: var(--chakra-colors-fg-success, #15803d); } .flinkstyle .badge.bad { color: var(--chakra-colors-fg-error, #b91c1c); }
-.flinkstyle .badge.busy { color: var(--chakra-colors-fg-warning, #a16207); } .flinkstyle .badge.calm { color: var(--quiet); }
+.flinkstyle .badge.good { color: var(--chakra-colors-green-fg, #15803d); } .flinkstyle .badge.bad { color: var(--chakra-colors-red-fg, #b91c1c); }
+.flinkstyle .badge.busy { color: var(--chakra-colors-orange-fg, #a16207); } .flinkstyle .badge.calm { color: var(--quiet); }
 .flinkstyle .fault { border: 1px solid var(--chakra-colors-border-error, #b91c1c); border-radius: 0.4rem; padding: 0.5rem 0.75rem; margin: 0.5rem 0; overflow-wrap: anywhere; }
 .flinkstyle dl { display: grid; grid-template-columns: max-content 1fr; gap: 0.2rem 1rem; } .flinkstyle dt { color: var(--quiet); } .flinkstyle dd { overflow-wrap: anywhere; margin: 0; }
 .flinkstyle button, .flinkstyle input, .flinkstyle select { border: 1px solid var(--line); border-radius: 0.35rem; padding: 0.25rem 0.7rem; background: var(--soft); color: inherit; }

@@ -538,7 +538,7 @@ class Driver(threading.Thread):
 
     def reading(self) -> Reading:
         rules = [rule.options for rule in self.claim.overrides]
-        servers = rules[0]["kafka.bootstrap.servers"] if rules else "old:9092"
+        servers = rules[0].get("kafka.bootstrap.servers", "old:9092") if rules else "old:9092"
         return Reading(servers=servers, isolation="read_committed")
 
     def sinks(self) -> Sinks | None:

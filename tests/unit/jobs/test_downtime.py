@@ -10,7 +10,7 @@ from airflow_flinkstyle.jobs.cutover.downtime import batch_ms, of_cutover
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from testbed.keys import SIGNER
 from testbed.memory_store import MemoryStore
-from tests.unit.jobs.upgrade.test_keeping_up import a_beat, a_pace
+from tests.unit.jobs.upgrade.paces import a_beat, a_pace
 
 
 def a_journal(monkeypatch: pytest.MonkeyPatch, *, stop_at_ms: int) -> CutoverJournal:

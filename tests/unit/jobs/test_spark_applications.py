@@ -165,7 +165,7 @@ def test_why_the_operator_made_no_pod_is_told_in_words(api: Manager, tmp_path: P
 def test_operator_that_is_not_known_not_installed_or_not_allowed_is_refused(api: Manager, tmp_path: Path):
     with pytest.raises(BadInputError, match="'kubeflow' or 'apache' was expected, found 'mine'"):
         by("mine", api, tmp_path)
-    api.says(f"{KUBEFLOW}?limit=1", {**MISSING, "message": "the server could not find it"}, status=404)
+    api.says(f"{KUBEFLOW}?limit=1", b"404 page not found\n", status=404)
     with pytest.raises(BadInputError, match=r"sparkapplications\.sparkoperator\.k8s\.io of version v1beta2"):
         by("kubeflow", api, tmp_path).require_able()
     api.says(f"{KUBEFLOW}?limit=1", FORBIDDEN, status=403)
@@ -180,6 +180,13 @@ def test_application_that_is_refused_fails_and_leaves_no_secret(api: Manager, tm
     with pytest.raises(DriverFailedError, match=r"spec\.type is invalid"):
         by("kubeflow", api, tmp_path).submit(a_submission(target))
     assert [path for method, path, _ in api.asked if method == "DELETE"] == [f"{SECRETS}/{POD}?"]
+
+
+def test_application_that_no_server_knows_fails(api: Manager, tmp_path: Path):
+    target = on_kubernetes(api.url, tmp_path, spark_operator="kubeflow")
+    api.says(KUBEFLOW, b"404 page not found\n", status=404)
+    with pytest.raises(DriverFailedError, match="404 Not Found"):
+        by("kubeflow", api, tmp_path).submit(a_submission(target))
 
 
 def test_application_that_may_have_been_made_is_not_made_again(api: Manager, tmp_path: Path):

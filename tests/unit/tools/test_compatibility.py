@@ -59,6 +59,24 @@ def test_page_takes_a_test_from_its_newest_run_whatever_else_that_run_held(tmp_p
     assert "| job goes | `tests/versions/test_upgrade.py` | passed |" in page
 
 
+def test_page_keeps_what_it_says_of_what_has_no_report(tmp_path: Path) -> None:
+    """In another checkout one Spark is run alone."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        folder.mkdir()
+    (first / f"tests-versions-spark-{SPARKS[0]}.xml").write_text(VERSION)
+    (first / "tests-chain-spark.xml").write_text(CHAIN)
+    earlier = render(first)
+    (second / f"tests-versions-spark-{SPARKS[1]}.xml").write_text(LATER)
+    page, rest = render(second, earlier), ["not run"] * (len(SPARKS) - 2)
+    area = next(iter(compatibility.AREAS))
+    assert f"| {' | '.join([area, '1 passed, 1 failed', '1 passed', *rest])} |" in page
+    assert f"| {' | '.join(['run on', '2026-11-23', '2026-11-25', *rest])} |" in page
+    assert f"| {' | '.join(['`rocksdb`', 'passed', *['-'] * (len(SPARKS) - 1)])} |" in page
+    assert "| join finds each pair once | passed | failed |" in page
+    assert render(tmp_path, page) == page
+
+
 def test_every_area_names_a_file_of_tests_and_every_spark_a_lock() -> None:
     assert all((compatibility.ROOT / file).is_file() for file in compatibility.AREAS.values())
     assert all((compatibility.LOCKS / f"spark-{minor}.txt").is_file() for minor in SPARKS)

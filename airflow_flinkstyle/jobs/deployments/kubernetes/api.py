@@ -19,7 +19,13 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.deployments.rest import NoAnswerError, NotDeliveredError, ask, read
+from airflow_flinkstyle.jobs.deployments.rest import (
+    NoAnswerError,
+    NoSuchPageError,
+    NotDeliveredError,
+    ask,
+    read,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,7 +110,12 @@ class KubernetesApi:
             NoAnswerError: If it did not answer, or not with an object.
         """
         login = self._logged_in()
-        said = ask(f"{self.url}{path}", method=method, body=body, headers=login.headers, trust=login.trust)
+        try:
+            said = ask(
+                f"{self.url}{path}", method=method, body=body, headers=login.headers, trust=login.trust
+            )
+        except NoSuchPageError as error:  # of a kind of objects that the server does not have
+            raise RefusedError(str(error), _NOT_FOUND) from error
         if said.get("kind") == "Status" and said.get("status") == "Failure":
             raise RefusedError(str(said.get("message") or said.get("reason")), int(said.get("code") or 0))
         return said

@@ -49,6 +49,7 @@ class Full(Host):
     def wait(self, client: JobClient, seconds: float) -> None:
         """Let time pass since the driver was asked for, on this clock and by that of who asked."""
         client.status()
+        seconds += 1  # a limit is not passed by being reached
         self.ahead_s += seconds
         slot = client.board.submit(1)
         assert slot is not None
@@ -74,6 +75,7 @@ def test_driver_that_waits_for_room_is_starting_and_then_ended_and_told_with_the
 ):
     client = begin(world, full)
     assert isinstance(client.status(), Starting)
+    assert f"is starting; it has not begun: {NO_ROOM}" in describe_status(client.status())
     full.wait(client, STUCK_S)
     with pytest.raises(DriverFailedError, match=r"could not be started: .*no node can take it") as error:
         client.wait_running(1, timeout_s=10)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from airflow_flinkstyle.protocol.query_records import Pace, SourcePace
-from airflow_flinkstyle.types import BatchId
+from airflow_flinkstyle.offsets import Offsets
+from airflow_flinkstyle.protocol.query_records import GroupStatus, Pace, SourcePace
+from airflow_flinkstyle.protocol.records import Heartbeat, QueryStatus
+from airflow_flinkstyle.types import BatchId, Incarnation
 
 KAFKA = "KafkaV2[Subscribe[orders]]"
 
@@ -19,4 +21,34 @@ def a_pace(batch: int = 1, *, rate: float | None = 100.0, lag: int | None = 0) -
         watermark_ms=None,
         state_rows=0,
         sources=(SourcePace(description=KAFKA if lag is not None else "Rate", lag_records=lag),),
+    )
+
+
+def a_beat(pace: Pace | None = None, *, topics: dict[str, int] | None = None, at_ms: int = 0) -> Heartbeat:
+    group = GroupStatus(
+        group="g",
+        batch_id=None,
+        offsets=Offsets({}),
+        lag=topics or {},
+        commits_succeeded=0,
+        commits_failed=0,
+        commits_superseded=0,
+        failure=None,
+    )
+    orders = QueryStatus(
+        query_id="q",
+        batch_id=BatchId(1),
+        batch_committed_at_ms=0,
+        sources={},
+        groups={"0": group} if topics is not None else {},
+        pace=pace,
+    )
+    return Heartbeat(
+        incarnation=Incarnation(1),
+        state="running",
+        beat=1,
+        written_at_ms=at_ms,
+        spark_version="4.2.0",
+        application_id="app",
+        queries={"orders": orders},
     )

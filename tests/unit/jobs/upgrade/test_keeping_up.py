@@ -5,42 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from airflow_flinkstyle.jobs.upgrade.keeping_up import Bounds, Rates, behind, rate_before, slower, unknown
-from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.history import History, Sample
-from airflow_flinkstyle.protocol.query_records import GroupStatus, Pace
-from airflow_flinkstyle.protocol.records import Heartbeat, QueryStatus
-from airflow_flinkstyle.types import BatchId, Incarnation
-from tests.unit.jobs.upgrade.paces import KAFKA, a_pace
-
-
-def a_beat(pace: Pace | None = None, *, topics: dict[str, int] | None = None, at_ms: int = 0) -> Heartbeat:
-    group = GroupStatus(
-        group="g",
-        batch_id=None,
-        offsets=Offsets({}),
-        lag=topics or {},
-        commits_succeeded=0,
-        commits_failed=0,
-        commits_superseded=0,
-        failure=None,
-    )
-    orders = QueryStatus(
-        query_id="q",
-        batch_id=BatchId(1),
-        batch_committed_at_ms=0,
-        sources={},
-        groups={"0": group} if topics is not None else {},
-        pace=pace,
-    )
-    return Heartbeat(
-        incarnation=Incarnation(1),
-        state="running",
-        beat=1,
-        written_at_ms=at_ms,
-        spark_version="4.2.0",
-        application_id="app",
-        queries={"orders": orders},
-    )
+from tests.unit.jobs.upgrade.paces import KAFKA, a_beat, a_pace
 
 
 def test_lag_is_known_from_progress_where_no_offsets_are_committed():
