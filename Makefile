@@ -89,6 +89,9 @@ test-page: setup ## Click whole stories through on the Savepoints page, in Chrom
 pictures: setup ## Take the pictures of docs/page.md anew, from a real Airflow in Chromium
 	@PAGE_PICTURES=docs $(GUARDED) $(AIRFLOW_BIN)/python -m pytest -q tests/integration/test_page.py::test_admin_triggers_a_dag_with_the_fields_filled_in tests/page/test_stories.py
 
+test-dashboard: setup ## Ask a real Prometheus every query of dashboards/grafana.json; PROMETHEUS=/path/to/prometheus (version 3)
+	@PROMETHEUS="$(PROMETHEUS)" $(GUARDED) $(AIRFLOW_BIN)/python -m pytest -q tests/dashboard
+
 page-load: setup ## 200 viewers of the Savepoints page, 100 jobs, 10,000 savepoints: answers and requests to the store
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m tests.integration.page_load
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.jvm.schema_option import OPTIONS as SCHEMA_OPTIONS
-from airflow_flinkstyle.protocol.records import Declared
+from airflow_flinkstyle.protocol.query_records import Declared
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, task
 
 from airflow_flinkstyle.hooks.defined_jobs import defined_jobs
+from airflow_flinkstyle.python_versions import UTC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

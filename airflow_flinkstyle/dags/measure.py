@@ -6,12 +6,13 @@ They are Airflow's own metrics: StatsD, Datadog or OpenTelemetry, as `[metrics]`
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG
 
 from airflow_flinkstyle.operators.measure import MeasureJobsOperator
+from airflow_flinkstyle.python_versions import UTC
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

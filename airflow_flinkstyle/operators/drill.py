@@ -24,15 +24,15 @@ _SLACK_S = 60.0
 class DrillRestoreOperator(StreamingJobOperator):
     """Restore a savepoint into a scratch run, let Spark run some batches on it, and throw it away.
 
-    A driver beside the job restores the files of all queries, and runs the first query's own plan on the
-    copy into a sink that writes nothing. The job is not touched, whether it runs or not; the driver needs
-    the resources of one more driver meanwhile. A success is an event of ``hooks.assets.drill_asset``.
+    A driver beside the job restores the files of all queries, and runs each query's own plan on the copy into
+    a sink that writes nothing. The job is not touched, whether it runs or not; the driver needs the resources
+    of one more driver meanwhile. A success is an event of ``hooks.assets.drill_asset``.
 
     Returns ``savepoint_id``, ``generation``, ``size_bytes``, ``restore_s``, ``batches``, ``rows``,
     ``batch_s`` and ``seconds``; XCom ``markdown`` has the table.
 
     :param savepoint_id: Which; ``latest`` is the newest one. (templated)
-    :param batches: How many batches to run. (templated)
+    :param batches: How many batches each query runs. (templated)
     :param records: How many records such a batch reads from Kafka at most. (templated)
     :param spark_conn_id: Where the driver runs; None: where the job ran last. (templated)
     :param timeout_s: How long all of it may take.

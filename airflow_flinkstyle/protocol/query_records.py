@@ -108,3 +108,14 @@ class GroupStatus:
     """Commits that a newer one replaced before they were sent."""
     failure: str | None
     """Why the newest commit failed; None if it did not."""
+
+
+@stored
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """What a script says of a query, as digests: with them a relaunched driver tells queries apart."""
+
+    location: str | None
+    """The script's own ``checkpointLocation``; None if it has none."""
+    sink: str
+    sources: str

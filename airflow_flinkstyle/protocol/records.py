@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from airflow_flinkstyle.protocol.query_records import GroupStatus, Pace, Reading, Writing
+from airflow_flinkstyle.protocol.query_records import Declared, GroupStatus, Pace, Reading, Writing
 from airflow_flinkstyle.protocol.record import Record, SignedRecord
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.protocol.sink_records import Sinks
@@ -193,17 +193,6 @@ class Current(Record):
     incarnation: Incarnation
     recorded: AsRecorded | None = None
     """None: they are to be read where they stand."""
-
-
-@stored
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
-    """What a script says of a query, as digests: with them a relaunched driver tells queries apart."""
-
-    location: str | None
-    """The script's own ``checkpointLocation``; None if it has none."""
-    sink: str
-    sources: str
 
 
 @stored

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from testbed import paths
 from testbed.airflow import Airflow
+from testbed.waiting import Patience
 from tests.integration.airflow_lab import Lab
 
 if TYPE_CHECKING:
@@ -116,29 +119,82 @@ def runs_of(airflow: Airflow, dag_id: str, *, more_than: int = 0) -> list[str]:
     return sorted(run["dag_run_id"] for run in runs)
 
 
-def test_dag_scheduled_on_the_asset_of_a_job_runs_on_each_new_savepoint(lab: Lab, tmp_path: Path):
-    dags = tmp_path / "dags"
+@pytest.fixture(scope="module")
+def live(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
+    """An Airflow with all its parts, which tells OpenLineage of its tasks in a file."""
+    folder = tmp_path_factory.mktemp("live")
+    dags = folder / "dags"
     dags.mkdir()
-    (dags / "take_savepoint.py").write_text((paths.ROOT / "dags" / "take_savepoint.py").read_text())
+    for dag_id in ("take_savepoint", "dispose_savepoints"):
+        shutil.copy(paths.ROOT / "dags" / f"{dag_id}.py", dags)
     (dags / "on_savepoint.py").write_text(CONSUMER)
     (dags / "on_any_savepoint.py").write_text(OUTSIDE)
-    with Airflow(tmp_path / "home", dags, connections=lab.connections) as airflow:
-        api = airflow.api
-        for dag_id in ("on_any_savepoint", "on_savepoint", "take_savepoint"):
-            api.wait_for_dag(dag_id)
-        run_id = api.trigger("take_savepoint", {"job": "counts"})
-        assert api.wait_for_run("take_savepoint", run_id) == "success"
-        taken = api.xcom("take_savepoint", run_id, "take_savepoint")
-        (found,) = runs_of(airflow, "on_savepoint")
-        assert api.wait_for_run("on_savepoint", found) == "success"
-        assert api.xcom("on_savepoint", found, "seen") == [{"job": "counts", "savepoint_id": taken}]
-        before = runs_of(airflow, "on_any_savepoint")
-        client = lab.client
-        pending, _ = client.wait(client.request_savepoint("by hand"), timeout_s=60)  # outside of Airflow
-        newest = runs_of(airflow, "on_any_savepoint", more_than=len(before))[-1]
-        assert api.wait_for_run("on_any_savepoint", newest) == "success"
-        assert pending.savepoint_id in api.xcom("on_any_savepoint", newest, "seen")
-        assert len(runs_of(airflow, "on_savepoint")) == 1, "only operators make these events"
+    transport = {"type": "file", "log_file_path": str(folder / "lineage.jsonl"), "append": True}
+    env = {"AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(transport)}
+    with Airflow(folder, dags, connections=lab.connections, env=env) as airflow:
+        for path in dags.glob("*.py"):
+            airflow.api.wait_for_dag(path.stem)
+        yield airflow
+
+
+@pytest.fixture(scope="module")
+def taken(live: Airflow) -> tuple[str, str]:
+    """Take a savepoint: the run that took it, and its id."""
+    run_id = live.api.trigger("take_savepoint", {"job": "counts"})
+    assert live.api.wait_for_run("take_savepoint", run_id) == "success"
+    return run_id, live.api.xcom("take_savepoint", run_id, "take_savepoint")
+
+
+def test_dag_scheduled_on_the_asset_of_a_job_runs_on_each_new_savepoint(
+    lab: Lab, live: Airflow, taken: tuple[str, str]
+):
+    api = live.api
+    (found,) = runs_of(live, "on_savepoint")
+    assert api.wait_for_run("on_savepoint", found) == "success"
+    assert api.xcom("on_savepoint", found, "seen") == [{"job": "counts", "savepoint_id": taken[1]}]
+    before = runs_of(live, "on_any_savepoint")
+    pending, _ = lab.client.wait(lab.client.request_savepoint("by hand"), timeout_s=60)  # outside of Airflow
+    newest = runs_of(live, "on_any_savepoint", more_than=len(before))[-1]
+    assert api.wait_for_run("on_any_savepoint", newest) == "success"
+    assert pending.savepoint_id in api.xcom("on_any_savepoint", newest, "seen")
+    assert len(runs_of(live, "on_savepoint")) == 1, "only operators make these events"
+
+
+def test_lineage_names_the_savepoint_that_a_task_took(live: Airflow, taken: tuple[str, str]):
+    patience = Patience(60)
+    while not (ended := [event for event in lineage(live) if event["eventType"] == "COMPLETE"]):
+        assert not patience.is_over(len(lineage(live))), live.api.logs(
+            "take_savepoint", taken[0], "take_savepoint"
+        )
+        time.sleep(0.3)
+    facet = ended[0]["run"]["facets"]["flinkstyle"]
+    assert (facet["job"], facet["generation"], facet["savepointId"]) == ("counts", 1, taken[1])
+    assert facet["batches"]["counts"] > 0
+
+
+def lineage(airflow: Airflow) -> list[dict[str, Any]]:
+    """Return what OpenLineage was told of the task that takes savepoints."""
+    file = airflow.folder / "lineage.jsonl"
+    events = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    return [event for event in events if event["job"]["name"] == "take_savepoint.take_savepoint"]
+
+
+def test_person_chooses_among_the_savepoints_that_there_are_when_the_dag_runs(
+    lab: Lab, live: Airflow, taken: tuple[str, str]
+):
+    api, dag_id = live.api, "dispose_savepoints"
+    lab.client.wait(lab.client.request_savepoint("a newer one"), timeout_s=60)  # the last good one is kept
+    run_id = api.trigger(dag_id, {"job": "counts"})
+    api.wait_for_task(dag_id, run_id, "choose", ("awaiting_input", "deferred"))
+    asked = api.approval(dag_id, run_id, "choose")
+    ids = {manifest.savepoint_id for manifest in lab.client.repository.manifests()}
+    assert {option.split(" ")[0] for option in asked["options"]} == ids
+    assert taken[1] in asked["body"]
+    (option,) = (option for option in asked["options"] if option.startswith(taken[1]))
+    api.respond(dag_id, run_id, "choose", [option])
+    assert api.wait_for_run(dag_id, run_id) == "success"
+    left = {manifest.savepoint_id for manifest in lab.client.repository.manifests()}
+    assert ids - left == {taken[1]}
 
 
 def test_job_nobody_started_is_named_in_the_error(lab: Lab):

@@ -101,29 +101,37 @@ def a_job(root: Path) -> None:
     board.take_current(Current(generation=first, incarnation=Incarnation(1)), seen=None)
 
 
-def test_numbers_of_a_job_arrive_with_their_tags(
-    tmp_path: Path, collector: tuple[int, list[ExportMetricsServiceRequest]]
-):
-    port, received = collector
-    a_job(tmp_path / "root")
+def measure(folder: Path, **settings: str) -> None:
+    """Run a trigger for a second on the job below ``folder``, in an Airflow whose metrics are set so."""
     connection = {
         "conn_type": "flinkstyle",
         "password": SIGNING_KEY,
-        "extra": {"savepoint_root": str(tmp_path / "root")},
+        "extra": {"savepoint_root": str(folder / "root")},
     }
     env = {
         **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")},
-        "AIRFLOW_HOME": str(tmp_path / "airflow"),
+        "AIRFLOW_HOME": str(folder / "airflow"),
         "AIRFLOW_CONN_FLINKSTYLE_DEFAULT": json.dumps(connection),
         "AIRFLOW__METRICS__OTEL_ON": "True",
-        "AIRFLOW__METRICS__OTEL_HOST": "127.0.0.1",
-        "AIRFLOW__METRICS__OTEL_PORT": str(port),
-        "AIRFLOW__METRICS__OTEL_INTERVAL_MILLISECONDS": "200",
+        **settings,
     }
     run = subprocess.run(
         [sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, timeout=120, check=False
     )
     assert "'rounds': " in run.stdout, run.stdout + run.stderr
+
+
+def test_numbers_of_a_job_arrive_with_their_tags(
+    tmp_path: Path, collector: tuple[int, list[ExportMetricsServiceRequest]]
+):
+    port, received = collector
+    a_job(tmp_path / "root")
+    measure(
+        tmp_path,
+        AIRFLOW__METRICS__OTEL_HOST="127.0.0.1",
+        AIRFLOW__METRICS__OTEL_PORT=str(port),
+        AIRFLOW__METRICS__OTEL_INTERVAL_MILLISECONDS="200",
+    )
     points = {
         (metric.name, *sorted(tag.value.string_value for tag in point.attributes)): point.as_double
         or point.as_int

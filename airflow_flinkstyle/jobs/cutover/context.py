@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_flinkstyle.jobs.errors import JobNotRunningError, StepTimeoutError
 from airflow_flinkstyle.jobs.requests import AS_IT_IS
@@ -13,6 +13,8 @@ from airflow_flinkstyle.types import Generation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from typing_extensions import Self
 
     from airflow_flinkstyle.jobs.journal import CutoverJournal
     from airflow_flinkstyle.jobs.requests import CutMode

@@ -57,7 +57,7 @@ class MigrationForm:
     spark_conn_id: str | None = None
     """Where the next driver runs; None: where the job runs now."""
     rehearse_batches: int | str = 0
-    """How many batches of its first query the next driver tries on a copy before anything is held, on the
+    """How many batches of each query the next driver tries on a copy before anything is held, on the
     newest records of the target, writing nothing; 0: none."""
     rehearse_records: int | str = 10_000
     """How many records such a batch reads at most."""

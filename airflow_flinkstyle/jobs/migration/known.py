@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.jobs.answers.mirror import NO_ALIAS
@@ -19,6 +19,8 @@ from airflow_flinkstyle.kafka.mirror.found import UNNAMED, find_mirror
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from typing_extensions import Self
 
     from airflow_flinkstyle.jobs.migration.form import MigrationForm
     from airflow_flinkstyle.jobs.running.client import JobClient
