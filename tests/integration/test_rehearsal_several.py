@@ -38,6 +38,7 @@ def started(name, partitions):
             .trigger(processingTime="500 milliseconds").start())
 
 def idle():
+    spark.conf.set("spark.sql.shuffle.partitions", 3)
     files = spark.readStream.schema("value LONG").json(str(Path(out).with_name("in")))
     return files.writeStream.queryName("idle").format("noop").start()
 """
@@ -67,8 +68,9 @@ started("counts", 2)
 spark.conf.set("spark.sql.shuffle.partitions", 3)
 rows = spark.readStream.format("rate").option("rowsPerSecond", 20).load()
 broken = F.udf(lambda value: 1 // 0, "long")
-q = (rows.withColumn("value", broken("value")).groupBy("value").count().writeStream.queryName("others")
-     .outputMode("complete").foreachBatch(lambda batch, batch_id: None).start())
+keys = rows.withColumn("value", broken("value")).groupBy((F.col("value") % 7).alias("k"))
+counts = keys.agg(F.count("*").alias("n"), F.max("value").alias("top"))
+q = counts.writeStream.queryName("others").outputMode("complete").foreachBatch(lambda batch, n: None).start()
 q.awaitTermination()
 """
 MOVED = f"""{JOB}
