@@ -59,6 +59,7 @@ class Pace(Answer):
     watermark_ms: int | None
     state_rows: int
     sources: list[SourcePace]
+    parts_ms: Annotated[dict[str, int], Field(description="How long each part of the batch took.")]
 
 
 class Query(Answer):

@@ -17,7 +17,7 @@ import pytest
 from testbed import paths
 from testbed.ports import free_port
 from testbed.process import Service
-from tests.integration.test_metrics import a_job, measure
+from tests.measured_job import a_job, measure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

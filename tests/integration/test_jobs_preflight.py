@@ -71,10 +71,11 @@ class Bench:
         spec = JobSpec(name="job", script="x.py", checkpoint_root=str(self.folder))
         target = SubmitTarget(master="local[1]", python="/usr/bin/python3", log_dir=str(self.folder))
         board = self.client.board
-        board.create_claim(1, Claim(
+        claim = Claim(
             claim_key="k", follows=None, checkpoint_location="x", prepare_savepoint_id=None, overrides=(),
             lease_s=30, launch=launch_of(spec, target), claimed_at_ms=now_ms,
-        ))  # fmt: skip
+        )  # fmt: skip
+        board.create_claim(1, SIGNER.sign(claim, board.claim_place(1)))
         board.create_takeover_order(
             1, TakeoverOrder(savepoint_id=None, carry_planned=False, closed_at=None, expected={})
         )
@@ -130,7 +131,7 @@ def test_everything_in_order_is_ok(bench: Bench, kafka_pair: KafkaPair, mirror: 
     bench.job_reads()
     found = bench.run()
     assert {finding.check: finding.level for finding in found.findings} == {
-        "job": "ok", "spark": "ok", "clusters": "ok", "topics": "ok", "mirror": "ok", "retention": "ok",
+        "job": "ok", "spark": "ok", "standby": "ok", "clusters": "ok", "topics": "ok", "mirror": "ok", "retention": "ok",
         "fence": "ok", "control topics": "ok", "producer switch": "ok",
     }  # fmt: skip
     found.require_ok()

@@ -25,6 +25,7 @@ from testbed.waiting import PATIENCE_S
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from testbed.kafka import KafkaPair
     from testbed.mirror import Mirror
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka]
@@ -79,9 +80,11 @@ def bed(kafka_pair: Any, mirror: Mirror, tmp_path_factory: pytest.TempPathFactor
     return Bed(old=clusters["source"], new=clusters["target"], files=files)
 
 
-def test_mirror_is_found_by_its_own_topics(bed: Bed):
+def test_mirror_is_found_by_its_own_topics(bed: Bed, kafka_pair: KafkaPair):
     aliases = {"source_aliases": ("old",), "target_aliases": ("new",)}
     assert find_mirror(bed.old, bed.new, [TOPIC]) == FoundMirror(**aliases, replication_policy="identity")
+    # Dedicated mode sends heartbeats back, and keeps where it is with them.
+    kafka_pair.old.wait_for_topic("mm2-offsets.new.internal")
     back = find_mirror(bed.new, bed.old, [TOPIC])
     assert back.source_aliases == (), "nothing is mirrored back"
 

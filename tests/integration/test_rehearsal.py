@@ -152,7 +152,9 @@ def require_rehearsed(found: Rehearsal) -> None:
     assert (query.batches, query.state_schema) == (2, "unchanged")
     assert query.input_rows > 0
     assert {one.what: one.verdict for one in found.compared} == {
+        "Python": "compatible",
         "Spark": "compatible",
+        "output mode": "compatible",
         "spark.sql.shuffle.partitions": "compatible",
         "spark.sql.streaming.stateStore.providerClass": "compatible",
         "sink": "compatible",

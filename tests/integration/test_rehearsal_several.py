@@ -137,7 +137,7 @@ def require_each_counted(lab: Lab) -> None:
 @pytest.mark.parametrize(
     ("generation", "text", "says"),
     [
-        (2, SECOND_BREAKS, "division by zero"),
+        (2, SECOND_BREAKS, "modulo by zero"),
         (3, RENAMED, "found renamed, which has no checkpoint"),
         (6, MOVED, "STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA"),
         (7, NEEDS_AN_ARGUMENT, "the following arguments are required: --window"),

@@ -2,6 +2,7 @@
 
 In dedicated mode, and by Connect's defaults: the cluster it copies to has ``mm2-offsets.<source>.internal``
 and ``<source>.checkpoints.internal``; the one it copies from has ``mm2-offset-syncs.<target>.internal``.
+Dedicated mode makes ``mm2-offsets`` for the way back too, where only heartbeats go: alone it tells nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.kafka.settings import KafkaCluster
 
-_FROM: Final = re.compile(r"mm2-offsets\.(.+)\.internal|(.+)\.checkpoints\.internal")
+_POSITIONS: Final = re.compile(r"mm2-offsets\.(.+)\.internal")
+_CHECKPOINTS: Final = re.compile(r"(.+)\.checkpoints\.internal")
 _TO: Final = re.compile(r"mm2-offset-syncs\.(.+)\.internal")
 UNNAMED: Final = "target"
 """The alias of a cluster to move to of which no topic tells; only messages show it."""
@@ -48,9 +50,10 @@ def find_mirror(
         offsets_topic: Where Connect keeps positions, if not where dedicated mode does.
     """
     there = existing_topics(target)
-    named = aliases(_FROM, there)
+    checkpointed = aliases(_CHECKPOINTS, there)
+    named = sorted({*checkpointed, *aliases(_POSITIONS, there)})
     copying = [alias for alias in named if _copies(target, alias, topics, offsets_topic)]
-    from_source = copying or list(named)
+    from_source = copying or list(checkpointed)
     return FoundMirror(
         source_aliases=tuple(from_source),
         target_aliases=aliases(_TO, existing_topics(source)),
@@ -60,8 +63,7 @@ def find_mirror(
 
 def aliases(pattern: re.Pattern[str], topics: Iterable[str]) -> tuple[str, ...]:
     """Return the aliases in the names of internal topics. Pure."""
-    matches = filter(None, map(pattern.fullmatch, topics))
-    return tuple(sorted({next(group for group in match.groups() if group) for match in matches}))
+    return tuple(sorted({match[1] for match in map(pattern.fullmatch, topics) if match}))
 
 
 def policy_of(
