@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Literal, get_args
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.errors import RequestBusyError
+from airflow_flinkstyle.jobs.request_states import Ended, InProgress, Lost, RequestState, TooLate, Withdrawn
 from airflow_flinkstyle.protocol.records import Request
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 from airflow_flinkstyle.types import Alignment, OnFailedSavepoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from airflow_flinkstyle.protocol.board import JobBoard, Slot
-    from airflow_flinkstyle.protocol.records import Heartbeat, Outcome, Progress
+    from airflow_flinkstyle.protocol.records import Heartbeat
     from airflow_flinkstyle.types import Generation, Incarnation
 
 Asked = Literal["savepoint", "stop", "stop_with_savepoint"]
@@ -108,47 +109,6 @@ class PendingRequest:
             on_failed_savepoint=self.on_failed_savepoint,
             timeout_s=self.timeout_s,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class InProgress:
-    """The request has not ended; ``progress`` is None until the driver has shown some."""
-
-    progress: Progress | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """The request has ended; a stop's ``done`` was read from the heartbeat's ``closed``."""
-
-    outcome: Outcome
-    savepoint_id: str | None
-    detail: str
-    batches: Mapping[str, int]
-    transient: bool = False
-    """It failed for a reason that may pass: who asks again gets a new request."""
-    savepoint_error: str | None = None
-    """Why a stop has no savepoint that was asked for one, and may stop without."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """The driver process that was asked is not there any more and never will answer."""
-
-    reason: str
-
-
-RequestState = InProgress | Ended | Lost
-
-
-@dataclass(frozen=True, slots=True)
-class Withdrawn:
-    """The request was taken back before it had an effect; a late sender finds its slot closed."""
-
-
-@dataclass(frozen=True, slots=True)
-class TooLate:
-    """The driver had accepted the stop, or had ended the request, before."""
 
 
 def request_for(

@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse
 from sqlalchemy import select
 
 from airflow_flinkstyle.clock import now_ms
-from airflow_flinkstyle.plugin import access, answers
+from airflow_flinkstyle.plugin import access, acting_answers
 from airflow_flinkstyle.plugin.access import Looked, Readable, Triggerable, may, require_same_origin
 from airflow_flinkstyle.plugin.reading import ERRORS, SAVEPOINT
 from airflow_flinkstyle.plugin.roots import Root
@@ -44,7 +44,7 @@ CHANGES: dict[str, Any] = {**ANSWER, "dependencies": [Depends(require_same_origi
 
 
 @router.get(
-    "/roots/{conn_id}/actions", **ANSWER, responses={200: {"model": answers.Actions}, 403: ERRORS[403]}
+    "/roots/{conn_id}/actions", **ANSWER, responses={200: {"model": acting_answers.Actions}, 403: ERRORS[403]}
 )
 def actions(root: Readable, user: GetUserDep, job: str | None = None) -> JSONResponse:
     """Return what this user may do, and the DAGs that the page's buttons may open for them.
@@ -78,18 +78,18 @@ def may_trigger(user: BaseUser, root: Root, dag_id: str | None = None) -> bool:
 
 
 @router.post(
-    "/roots/{conn_id}/refresh", **CHANGES, responses={200: {"model": answers.Begun}, 403: ERRORS[403]}
+    "/roots/{conn_id}/refresh", **CHANGES, responses={200: {"model": acting_answers.Begun}, 403: ERRORS[403]}
 )
 def refresh(root: Triggerable) -> JSONResponse:
     """Read the jobs again at once, if the store has not been asked too often."""
     return JSONResponse({"begun": root.watch.look_again()})
 
 
-@router.put(SAVEPOINT + "/pin", **CHANGES, responses={200: {"model": answers.Pinned}, **ERRORS})
+@router.put(SAVEPOINT + "/pin", **CHANGES, responses={200: {"model": acting_answers.Pinned}, **ERRORS})
 def put_pin(
     job: str,
     savepoint_id: str,
-    why: answers.PinReason,
+    why: acting_answers.PinReason,
     root: Triggerable,
     look: Looked,
     user: GetUserDep,
@@ -106,7 +106,7 @@ def put_pin(
     return JSONResponse({"pinned": reason})
 
 
-@router.delete(SAVEPOINT + "/pin", **CHANGES, responses={200: {"model": answers.Pinned}, **ERRORS})
+@router.delete(SAVEPOINT + "/pin", **CHANGES, responses={200: {"model": acting_answers.Pinned}, **ERRORS})
 def delete_pin(
     job: str, savepoint_id: str, root: Triggerable, look: Looked, user: GetUserDep
 ) -> JSONResponse:

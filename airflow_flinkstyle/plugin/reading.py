@@ -9,7 +9,7 @@ from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import JSONResponse
 
-from airflow_flinkstyle.plugin import access, answers
+from airflow_flinkstyle.plugin import access, acting_answers, answers
 from airflow_flinkstyle.plugin.access import Looked, Readable, may, roots_of
 from airflow_flinkstyle.plugin.driver_log import driver_log
 from airflow_flinkstyle.plugin.looks.savepoint_documents import manifest_document
@@ -82,7 +82,7 @@ def savepoint(job: str, savepoint_id: str, root: Readable, look: Looked) -> JSON
     return JSONResponse({**summary, **manifest})
 
 
-@answered(SAVEPOINT + "/start", answers.DryStart)
+@answered(SAVEPOINT + "/start", acting_answers.DryStart)
 def start(
     job: str,
     savepoint_id: str,

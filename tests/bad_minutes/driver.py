@@ -97,14 +97,9 @@ class _Runtime(Runtime):
         self.start_query(writer, None, lambda: self._run_query(writer))  # type: ignore[arg-type]
         _await_queries(self)
 
-    def _admit(self, writer: Any, seen: Any, run: Any) -> JobQuery:
+    def _register(self, writer: Any, seen: Any, run: Any) -> JobQuery:
         query = self.queries.register(QUERY, writer, run, [_SOURCE], AS_BEFORE)
         query.sink = Sink(name="kafka")
-        try:
-            self.admission.admit(query)
-        except BaseException:
-            self.queries.settle(query, None)
-            raise
         return query
 
     def _run_query(self, writer: Writer) -> StreamingQuery:

@@ -31,9 +31,11 @@ def run_lanes(folder: Path, seeds: range, lanes: int, *, until_s: float = math.i
     """Run seeds in lanes side by side; yields what each came to, and begins no more after a moment."""
     context = multiprocessing.get_context("spawn")
     waiting, results = context.SimpleQueue(), context.SimpleQueue()
+    processes = []
     for lane in range(lanes):
         where = (folder / f"lane-{lane}", waiting, results)
-        context.Process(target=run_lane, args=where, kwargs={"until_s": until_s}).start()
+        processes.append(context.Process(target=run_lane, args=where, kwargs={"until_s": until_s}))
+        processes[-1].start()
     for seed in [*seeds, *[None] * lanes]:  # a pipe holds some ten thousand numbers
         waiting.put(seed)
     running = lanes
@@ -43,6 +45,9 @@ def run_lanes(folder: Path, seeds: range, lanes: int, *, until_s: float = math.i
             running -= 1
             continue
         yield result
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0] * lanes, "a lane has ended with an error"
 
 
 def run_lane(
@@ -50,10 +55,12 @@ def run_lane(
 ) -> None:
     """Run seeds until there are no more, or the time is up."""
     logging.getLogger().addHandler(logging.NullHandler())
-    with VersityGw(folder / "server") as server:
-        while (seed := seeds.get()) is not None and time.monotonic() < until_s:
-            results.put(run_seed(folder / f"seed-{seed}", server, seed))
-    results.put(None)
+    try:
+        with VersityGw(folder / "server") as server:
+            while (seed := seeds.get()) is not None and time.monotonic() < until_s:
+                results.put(run_seed(folder / f"seed-{seed}", server, seed))
+    finally:
+        results.put(None)
 
 
 def run_seed(folder: Path, server: S3Server, seed: int) -> Result:

@@ -31,7 +31,8 @@ def scenario(
     request: pytest.FixtureRequest, tmp_path: Path, kafka_pair: KafkaPair, mirror: Mirror
 ) -> Iterator[OrdersScenario]:
     """A job of its own, on a topic of its own, whose first records are gone on the old cluster."""
-    story = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_"))[:60]
+    words = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_")).strip("-")
+    story = f"{words[:45]}-{words[-14:]}"  # its parameters are at the end
     with OrdersScenario(
         folder=tmp_path, old=kafka_pair.old, new=kafka_pair.new, topic=f"orders-{story}"
     ) as scenario:

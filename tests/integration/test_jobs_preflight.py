@@ -131,7 +131,8 @@ def test_everything_in_order_is_ok(bench: Bench, kafka_pair: KafkaPair, mirror: 
     bench.job_reads()
     found = bench.run()
     assert {finding.check: finding.level for finding in found.findings} == {
-        "job": "ok", "spark": "ok", "standby": "ok", "clusters": "ok", "topics": "ok", "mirror": "ok", "retention": "ok",
+        "job": "ok", "spark": "ok", "standby": "ok", "clusters": "ok", "topics": "ok", "mirror": "ok",
+        "retention": "ok",
         "fence": "ok", "control topics": "ok", "producer switch": "ok",
     }  # fmt: skip
     found.require_ok()

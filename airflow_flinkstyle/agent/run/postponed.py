@@ -75,6 +75,8 @@ class Postponed:
         self._takes_more: bool | None = None
         """None before the first start."""
         self._over = threading.Event()
+        self._leader: threading.Thread | None = None
+        """Runs what was put off."""
 
     def put_off(self, query: JobQuery) -> PySpark:
         """Rehearse a start; returns a handle for the script, or None if the query is to be started now.
@@ -95,13 +97,19 @@ class Postponed:
             self._newest_s = time.monotonic()
             if len(self._starts) == 1:
                 run = self._starter.run_to_end
-                threading.Thread(
+                self._leader = threading.Thread(
                     target=run, args=(self._lead,), name="flinkstyle-standby", daemon=True
-                ).start()
+                )
+                self._leader.start()
         return start.handle
 
     def await_turn(self) -> None:
-        """Wait until all that was put off runs, or the run ends; at once where nothing is put off."""
+        """Wait until all that was put off runs, or the run ends; at once where nothing is put off.
+
+        The thread that runs it does not wait for itself: it asks Spark for its queries too.
+        """
+        if threading.current_thread() is self._leader:
+            return
         while self._takes_more is not None and self._rehearsal is not None:
             if self._driver.ending.is_set() or self._over.wait(_LOOK_S):
                 return

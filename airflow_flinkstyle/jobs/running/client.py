@@ -14,16 +14,8 @@ from airflow_flinkstyle.jobs.errors import (
     RequestPostponedError,
     StepTimeoutError,
 )
-from airflow_flinkstyle.jobs.requests import (
-    AS_IT_IS,
-    Asked,
-    CutMode,
-    Ended,
-    InProgress,
-    Lost,
-    PendingRequest,
-    newest_attempt,
-)
+from airflow_flinkstyle.jobs.request_states import Ended, InProgress, Lost
+from airflow_flinkstyle.jobs.requests import AS_IT_IS, Asked, CutMode, PendingRequest, newest_attempt
 from airflow_flinkstyle.jobs.running.runs import JobRuns
 from airflow_flinkstyle.jobs.status import JobStatus, NeverStarted, Running, Starting, describe_status
 from airflow_flinkstyle.types import Incarnation
@@ -31,6 +23,7 @@ from airflow_flinkstyle.types import Incarnation
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from airflow_flinkstyle.jobs.request_states import RequestState, TooLate, Withdrawn
     from airflow_flinkstyle.protocol.records import Progress
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.types import Generation
@@ -145,7 +138,7 @@ class JobClient(JobRuns):
         slot = self.board.request(pending.generation)
         return slot is not None and slot.value.request_id == pending.request_id
 
-    def poll(self, pending: PendingRequest) -> requests.RequestState:
+    def poll(self, pending: PendingRequest) -> RequestState:
         """Return how far a request is."""
         state = requests.poll(self.board, pending)
         if isinstance(state, Lost) and self.published(pending) is not None:
@@ -164,7 +157,7 @@ class JobClient(JobRuns):
         """Return the savepoint that a request has made; it may not have ended yet."""
         return None if pending.savepoint_id is None else self.repository.find(pending.savepoint_id)
 
-    def cancel(self, pending: PendingRequest) -> requests.Withdrawn | requests.TooLate:
+    def cancel(self, pending: PendingRequest) -> Withdrawn | TooLate:
         """Take a request back, if the driver has not gone too far with it."""
         return requests.withdraw(self.board, pending)
 

@@ -23,6 +23,7 @@ export async function ask(url, options) {
 function sentence(status, body) {
   if (body.error) return `${body.error.problem} ${body.error.state_after} ${body.error.remedy}`;
   if (status === 401) return "You are not logged in, or no longer. Reload this page.";
+  if (status === 404 && body.detail === "Not Found") return "Nothing has this address: no name holds a slash. Go back to the list.";
   if (typeof body.detail === "string") return body.detail;
   if (Array.isArray(body.detail)) return body.detail.map((one) => `${[one.loc].flat().pop()}: ${one.msg}.`).join(" ");
   return body.detail ? JSON.stringify(body.detail) : `The API server answered with status ${status}.`;
