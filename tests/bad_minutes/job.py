@@ -171,6 +171,9 @@ class Execution(threading.Thread):
 
     isActive = isAlive
 
+    def getStackTrace(self) -> list[str]:
+        return []  # never seen asleep: the agent looks on
+
     def stop(self) -> None:
         self.flag.told_to_stop.set()
         self.join()
