@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.cutover.context import CutoverContext
     from airflow_flinkstyle.types import Generation
 
-_CLAIMED = ("next", "new", "rollback")
+_CLAIMED = ("next", "new", "rollback", "return")
 _REST = ("release", "rollback", "verify", "observe")
 
 

@@ -17,6 +17,8 @@ from airflow_flinkstyle.jobs.cutover import beside, steps
 from airflow_flinkstyle.jobs.cutover.room import require_room
 from airflow_flinkstyle.jobs.errors import (
     AttemptSupersededError,
+    JobError,
+    JobRunningError,
     UpgradeRolledBackError,
     UpgradeUnhealthyError,
 )
@@ -55,6 +57,7 @@ class Upgrade(UpgradeContext):
         Raises:
             UpgradeRolledBackError: If the new version failed; the old one runs, and was never stopped if the
                 error says so.
+            JobRunningError: If it failed, and somebody else has started the job since; that run is left.
             UpgradeChoiceError: If it failed after it had committed, and nothing was chosen.
             UpgradeUnhealthyError: If it commits, is not well, and the old one cannot continue where it is; it
                 runs on.
@@ -95,11 +98,18 @@ class Upgrade(UpgradeContext):
         seen = self.journal.result("observe") or self.journal.result("verify") or {}
         return str(seen.get("failure", "It did not start."))
 
-    def _went_back(self, failure: str) -> UpgradeRolledBackError | UpgradeUnhealthyError:
+    def _went_back(self, failure: str) -> JobError:
         """Go back, and return the error that says so."""
         back = self.phase("rollback", {"failure": failure}, self._go_back)
         expected = "be healthy" if self.journal.read("observe") is not None else "commit a batch"
         problem = f"The new version of job {self.client.board.job} was expected to {expected}: {failure}"
+        if back.get("another"):
+            return JobRunningError(
+                problem,
+                state_after=f"Generation {back['generation']} ({back['how']}) has taken the job over since "
+                "and was left as it is.",
+                remedy="Look at what runs there; upgrade again if the new version is to run.",
+            )
         if back.get("stays"):
             return UpgradeUnhealthyError(
                 problem,
@@ -117,8 +127,10 @@ class Upgrade(UpgradeContext):
     def _go_back(self) -> Mapping[str, Any]:
         """Let the old version run again: where the new one is, if that was observed and has not ended."""
         begun, ended = self.journal.part("back").has_begun, (Failed, Closed)
+        if not begun and (another := way_back.another(self)) is not None:
+            return another
         if self.journal.result("observe") is None:
-            return way_back.roll_back(self)
+            return way_back.gone_on(self) or way_back.roll_back(self)
         if not begun and isinstance(self.client.settled_status(), ended):
             return way_back.roll_back(self)
         return self._back_from_where_it_is()

@@ -9,6 +9,7 @@ from airflow_flinkstyle.jobs.deployments.base import Gone
 from airflow_flinkstyle.jobs.errors import UpgradeChoiceError
 from airflow_flinkstyle.jobs.running import stopped
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
+from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.jobs.upgrade.failed_version import carry_planned, look_at
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError
 from airflow_flinkstyle.savepoint.sinks import may_skip
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.running.starts import RunHandle
     from airflow_flinkstyle.jobs.upgrade.context import UpgradeContext
     from airflow_flinkstyle.protocol.records import Rewind
+    from airflow_flinkstyle.types import Generation
 
 
 def require_possible(client: JobClient, if_committed: Rewind, *, skip_known: bool) -> None:
@@ -44,6 +46,40 @@ def require_possible(client: JobClient, if_committed: Rewind, *, skip_known: boo
         )
 
 
+def another(upgrade: UpgradeContext) -> Mapping[str, Any] | None:
+    """Return the run that somebody else has started since the failure, which is left alone; None if none is.
+
+    Returns:
+        ``generation`` that has the job, ``how``, and ``another``.
+    """
+    client, own = upgrade.client, f"{upgrade.journal.migration_id}/"
+    current = client.board.current()
+    if current is None or current.value.generation == upgrade.old():
+        return None
+    generation = current.value.generation
+    key = client.claim(generation).claim_key
+    if key.startswith((own, stopped.lock_key(own))):
+        return None
+    return {"generation": generation, "how": f"started by {key}", "another": True}
+
+
+def gone_on(upgrade: UpgradeContext) -> Mapping[str, Any] | None:
+    """Return the new version if it has committed after all, as before a retry, and only a choice leads back.
+
+    Returns:
+        ``generation`` that runs, ``how``, and ``stays``; None if the old version is to run again.
+    """
+    stop, status = upgrade.journal.result("stop"), upgrade.client.status()
+    if stop is None or upgrade.back_to is not None or upgrade.if_committed != "continue":
+        return None
+    if not isinstance(status, Running) or status.run.generation != upgrade.new:
+        return None
+    committed = status.heartbeat.batches()
+    if not any(batch > stop["batches"].get(name, -1) for name, batch in committed.items()):
+        return None
+    return {"generation": upgrade.new, "how": f"it has committed {committed} since.", "stays": True}
+
+
 def roll_back(upgrade: UpgradeContext) -> Mapping[str, Any]:
     """Let the old version run; what the new one has done decides how.
 
@@ -51,11 +87,10 @@ def roll_back(upgrade: UpgradeContext) -> Mapping[str, Any]:
         ``generation`` that runs, ``how``, and ``untouched`` if the old version was never stopped.
     """
     client, old, new = upgrade.client, upgrade.old(), upgrade.new
-    key = f"{upgrade.journal.migration_id}/rollback"
-    own = client.own_claim(key)
-    if own is not None and client.board.takeover_order(own) is not None:  # an earlier attempt came this far
-        spec, target = client.launch_of(old)
-        return _running(upgrade, client.start(spec, target, claim_key=key), "by an earlier attempt")
+    for key in (f"{upgrade.journal.migration_id}/{which}" for which in ("return", "rollback")):
+        if _may_run(client, client.own_claim(key)):  # an earlier attempt came this far
+            spec, target = client.launch_of(old)
+            return _running(upgrade, client.start(spec, target, claim_key=key), "by an earlier attempt")
     told = new is not None and client.board.takeover_order(new) is not None
     ended = new is None or (told and isinstance(client.end_driver(new), Gone))
     current = client.board.current()
@@ -67,9 +102,18 @@ def roll_back(upgrade: UpgradeContext) -> Mapping[str, Any]:
         if winner != new:
             client.wait_running(winner, timeout_s=upgrade.settings.first_commit_timeout_s)
             return {"generation": winner, "how": "in its own checkpoint: the new version never took over"}
-        ended = ended or isinstance(client.end_driver(winner), Gone)  # it was faster
+        # It was faster: one that somebody has started again since the one above was killed.
+        ended = isinstance(client.end_driver(winner), Gone)
     handle, how = _from_new(upgrade, driver_has_ended=ended)
     return _running(upgrade, handle, how)
+
+
+def _may_run(client: JobClient, own: Generation | None) -> bool:
+    """Return whether a generation was told to run, and neither the new version nor a lock was faster."""
+    if own is None or client.board.takeover_order(own) is None:
+        return False
+    current = client.board.current()
+    return current is None or current.value.generation in (own, client.claim(own).follows)
 
 
 def _running(upgrade: UpgradeContext, handle: RunHandle, how: str) -> Mapping[str, Any]:
@@ -109,4 +153,6 @@ def _from_new(upgrade: UpgradeContext, *, driver_has_ended: bool) -> tuple[RunHa
         )
         how = f"from {manifest.savepoint_id} ({upgrade.if_committed}), although {why_not}"
     spec, target = client.launch_of(upgrade.old())
-    return client.start(spec, target, claim_key=key, origin=origin), how
+    # Not under the key of a rollback that the new version has outrun: that one follows the old generation.
+    again = f"{upgrade.journal.migration_id}/return"
+    return client.start(spec, target, claim_key=again, origin=origin), how

@@ -1,27 +1,35 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.jobs.errors import DiesWithStarterError, UpgradeChoiceError, UpgradeRolledBackError
-from airflow_flinkstyle.jobs.journal import CutoverJournal
+from airflow_flinkstyle.jobs.errors import (
+    DiesWithStarterError,
+    JobRunningError,
+    UpgradeChoiceError,
+    UpgradeRolledBackError,
+    UpgradeUnhealthyError,
+)
+from airflow_flinkstyle.jobs.journal import CutoverJournal, has_ended, read_phases
 from airflow_flinkstyle.jobs.migration.preflight import spark_finding
+from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.running.compat import spark_findings
-from airflow_flinkstyle.jobs.status import Closed, Running
+from airflow_flinkstyle.jobs.status import Closed, Failed, Running
+from airflow_flinkstyle.jobs.upgrade import way_back
 from airflow_flinkstyle.jobs.upgrade.first_batch import await_first
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError, SparkIncompatibleError
 from testbed.keys import SIGNER
-from tests.unit.jobs.conftest import written_by
-from tests.unit.jobs.cutovers import QUICK
+from tests.unit.jobs.conftest import World, written_by
+from tests.unit.jobs.cutovers import QUICK, DyingStore, Killed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_flinkstyle.jobs.upgrade.context import Standby
-    from tests.unit.jobs.conftest import Mood, World
+    from tests.unit.jobs.conftest import Mood
 
 
 def an_upgrade(world: World, *, first_commit_timeout_s: float = 1.0, **settings: object) -> Upgrade:
@@ -183,6 +191,77 @@ def test_version_that_committed_goes_back_by_choice_only(world: World, mood: typ
     with pytest.raises(UpgradeRolledBackError, match=choice):
         an_upgrade(world, if_committed=choice).run()
     assert world.client().status().run.claim.launch["spec"]["script"] == "v1.py"
+
+
+def test_retry_leaves_a_job_alone_that_a_person_has_started_since(world: World, mood: type[Mood]):
+    world.moods["v2.py"] = mood(fails_guard=True)
+    world.start()
+    dying = an_upgrade_with_news(world)
+    dying.journal._store = DyingStore(world.store, only="-takeover.json")  # type: ignore[assignment]
+    with pytest.raises(Killed):
+        dying.run()
+    client = world.client()
+    world.until(lambda: isinstance(client.status(), Failed))
+    by_hand = client.start(world.spec("v1.py"), world.target(), claim_key="by-hand").generation
+    client.wait_running(by_hand, timeout_s=10)
+    with pytest.raises(JobRunningError, match=f"Generation {by_hand} .started by by-hand. has taken the job"):
+        an_upgrade(world).run()
+    assert world.alive() == [by_hand]
+    world.logs.produce(5)
+    world.judge()
+    with pytest.raises(JobRunningError):
+        an_upgrade(world).run()  # and says so again
+    assert all(has_ended(phases) for phases in read_phases(world.store, world.job).values())
+
+
+def test_version_that_has_committed_after_all_runs_on_where_nothing_was_chosen(
+    world: World, mood: type[Mood]
+):
+    new = world.moods["v2.py"] = mood(hangs_in_batch=True)
+    world.start()
+    dying = an_upgrade_with_news(world)
+    dying.journal._store = DyingStore(world.store, only="-rollback.json", after=True)  # type: ignore[assignment]
+    with pytest.raises(Killed):
+        dying.run()
+    new.hangs_in_batch = False
+    world.until(lambda: world.client().status().heartbeat.batches() == {"orders": 1})
+    with pytest.raises(UpgradeUnhealthyError, match=r"committed none .* as generation 2: it has committed"):
+        an_upgrade(world).run()
+    assert world.alive() == [2]
+    world.logs.produce(5)
+    world.judge()
+
+
+def test_driver_that_a_sensor_starts_again_while_the_old_version_comes_back_is_ended_too(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    world.start()
+    upgrade = an_upgrade(world)
+    upgrade.journal._store = DyingStore(world.store, only="-takeover.json")  # type: ignore[assignment]
+    order = upgrade._let_take_over
+    upgrade._let_take_over = lambda manifest: (world.kill(2), order(manifest))[1]  # type: ignore[method-assign]
+    with pytest.raises(Killed):
+        upgrade.run()
+    follow, ended = JobClient.follow, []
+
+    def once_a_sensor_has_looked(client: JobClient, *args: Any, **kwargs: Any) -> object:
+        world.client().ensure_running()
+        world.until(lambda: world.board.current().value.generation == 2)
+        return follow(client, *args, **kwargs)
+
+    def end(native_id: dict[str, str]) -> object:
+        ended.append(int(native_id["pid"]))
+        return World.end(world, native_id)
+
+    monkeypatch.setattr(JobClient, "follow", once_a_sensor_has_looked)
+    world.end = end  # type: ignore[method-assign]
+    retry = an_upgrade(world)
+    retry.journal.begin(lambda: 0)
+    assert "from sp-" in way_back.roll_back(retry)["how"]
+    assert world.alive() == [world.client().status().run.generation]
+    started_again = max(pid for pid, driver in world.drivers.items() if driver.generation == 2)
+    assert started_again in ended, "it may be in a batch"
+    assert way_back.roll_back(retry)["how"] == "by an earlier attempt"
 
 
 @pytest.mark.parametrize("sink", ["foreachBatch", "parquet"])
