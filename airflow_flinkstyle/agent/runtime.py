@@ -238,6 +238,10 @@ class Runtime:
         self.postponed.await_turn()
         self.leave_if_ending()
 
+    def put_off(self) -> list[PySpark]:
+        """Return the script's handles of queries whose start is put off."""
+        return self.postponed.handles()
+
     def wait_if_draining(self) -> bool:
         """Return False at once, or True when everything has drained if it began to."""
         if not self.ending.is_set():

@@ -33,6 +33,10 @@ class StandIn:
         """Return its id: every run of a checkpoint has the same."""
         return self._query_id if self._query_id is not None else self._begun().id()
 
+    def is_known_as(self, query_id: str) -> bool:
+        """Return whether its id is known to be this one, without waiting."""
+        return self._query_id is not None and str(self._query_id) == query_id
+
     def __getattr__(self, name: str) -> Java:
         """Wait until Spark runs the query; it answers then."""
         self.asked = self.asked or name

@@ -103,6 +103,10 @@ class Postponed:
                 self._leader.start()
         return start.handle
 
+    def handles(self) -> list[PySpark]:
+        """Return the script's handles of what is put off and does not run yet."""
+        return [start.handle for start in list(self._starts) if stand_in_of(start.handle) is not None]
+
     def await_turn(self) -> None:
         """Wait until all that was put off runs, or the run ends; at once where nothing is put off.
 

@@ -96,19 +96,29 @@ def _active_while_held(cls: PySpark, agent: Agent) -> None:
 
 
 def _list_held(cls: PySpark, agent: Agent) -> None:
+    """List what is put off too, and wait for nothing.
+
+    A listener or a function of a batch may ask, and Spark's start, or the end of the run, waits for those.
+    """
     original = cls.active.fget
 
     def active(self: PySpark) -> list[PySpark]:
-        agent.await_turn()
-        return agent.held.with_held(original(self))
+        put_off = agent.put_off()  # before Spark's own: what begins meanwhile is in both
+        active = agent.held.with_held(original(self))
+        found = {handle.id for handle in active} if put_off else set()
+        return active + [one for one in put_off if stand_in_of(one) is not None or one.id not in found]
 
     cls.active = property(active)
 
 
 def _get_held(original: Callable[..., Any], agent: Agent) -> Callable[..., Any]:
     def call(self: PySpark, id: str) -> PySpark:  # Spark's name
-        agent.await_turn()
-        handle = agent.held.handle(id)
-        return original(self, id) if handle is None else handle
+        held = agent.held.handle(id)
+        if held is not None:
+            return held
+        for handle in agent.put_off():
+            if (stand_in := stand_in_of(handle)) is not None and stand_in.is_known_as(id):
+                return handle
+        return original(self, id)
 
     return call

@@ -16,6 +16,7 @@ from airflow_flinkstyle.agent.errors import QueryEndedError
 from airflow_flinkstyle.agent.jvm.process import DriverProcess
 from airflow_flinkstyle.agent.queries.hold import Hold
 from airflow_flinkstyle.agent.queries.registry import Queries
+from airflow_flinkstyle.agent.queries.stand_in import StandIn
 from airflow_flinkstyle.agent.run import held_cut
 from airflow_flinkstyle.agent.runtime import Runtime
 from airflow_flinkstyle.agent.script import held
@@ -233,11 +234,28 @@ def test_query_that_is_held_is_found_by_its_id() -> None:
     hold = Hold(queries)
     run, query = a_running_query(queries, "fast")
     run.batch_ended.set()
-    get = held._get_held(lambda _self, _id: None, SimpleNamespace(held=hold, await_turn=lambda: None))
+    get = held._get_held(lambda _self, _id: None, SimpleNamespace(held=hold, put_off=list))
     assert get(None, "fast") is None  # Spark's own answer
     with hold.begin(MagicMock(), **WANTED):
         assert get(None, "fast") is query.query
     assert get(None, "fast") is None
+
+
+def test_list_of_queries_and_a_look_for_one_wait_for_none_that_is_put_off() -> None:
+    """A listener asks within Spark's start, which waits for it; a function asks in a batch."""
+
+    def begun() -> object:
+        raise AssertionError("it waits")
+
+    put_off = SimpleNamespace(_jsq=StandIn("orders", "7", begun))
+    new = SimpleNamespace(_jsq=StandIn("new", None, begun))
+    running, began = SimpleNamespace(id="1", _jsq=a_run(1)), SimpleNamespace(id="2", _jsq=a_run(2))
+    manager = type("Manager", (), {"active": property(lambda _: [running, began])})
+    agent: Any = SimpleNamespace(held=Hold(Queries("/checkpoints")), put_off=lambda: [put_off, new, began])
+    held._list_held(manager, agent)
+    assert manager().active == [running, began, put_off, new]
+    get = held._get_held(lambda _self, query_id: f"Spark's {query_id}", agent)
+    assert (get(None, "7"), get(None, "2")) == (put_off, "Spark's 2")
 
 
 def test_partitions_that_came_meanwhile_do_not_keep_a_held_query_from_going_on(clock: Clock) -> None:
