@@ -125,9 +125,14 @@ class JobQuery:
         return self.identities[key if key in self.identities else str(source.position)]
 
     @property
+    def session(self) -> PySpark:
+        """The session that it is started in: a script may have several, each with settings of its own."""
+        return self.writer._spark  # noqa: SLF001
+
+    @property
     def context(self) -> Java:
         """Spark's own context."""
-        return self.writer._spark.sparkContext._jsc.sc()  # noqa: SLF001
+        return self.session.sparkContext._jsc.sc()  # noqa: SLF001
 
     @property
     def is_active(self) -> bool:

@@ -129,7 +129,7 @@ class Admission:
 
     def prepare(self, hot: Manifest, first: JobQuery) -> None:
         """Copy a hot savepoint while waiting, so that little is left for the window."""
-        compat.require_for_savepoint(self._queries.spark, hot, first.name)
+        compat.require_for_savepoint(first.session, hot, first.name)
         checks.restore(hot, self._repository, self._queries.checkpoint, complete=False)
         self._prepared = hot
 
@@ -161,7 +161,7 @@ class Admission:
     def _restore(self, order: TakeoverOrder, first: JobQuery) -> None:
         if order.savepoint_id is not None:
             self.manifest = repartition.as_asked(self._driver, self._repository.read(order.savepoint_id))
-            compat.require_for_savepoint(self._queries.spark, self.manifest, first.name)
+            compat.require_for_savepoint(first.session, self.manifest, first.name)
             if order.rewind == "fork":
                 newest = sinks.newest_batch(self._queries.spark, first.sink)
                 self.manifest = sinks.counted_on(self.manifest, first, newest, order)
@@ -210,10 +210,9 @@ class Admission:
     def _guard(self, query: JobQuery) -> None:
         checks.require_not_dropped(query, self._dropped)
         checks.require_known(query, self._to_continue, self._queries.names())
-        spark = self._queries.spark
-        newest = sinks.newest_batch(spark, query.sink)
+        newest = sinks.newest_batch(self._queries.spark, query.sink)
         self.manifest = sinks.admit(query, newest, self._order, self.manifest, self._repository)
-        compat.require_for_checkpoint(spark, query.name, query.checkpoint)
+        compat.require_for_checkpoint(query.session, query.name, query.checkpoint)
         self._driver.schema_logs.require_same(query)
         last = (
             self._driver_run.last_heartbeat.queries.get(query.name)

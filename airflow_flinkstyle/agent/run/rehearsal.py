@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _ELSEWHERE = "Positions: it read the newest records of the cluster that it will read."
 _SINK_EVOLUTION = "spark.sql.streaming.queryEvolution.enableSinkEvolution"
+_CLEANS = "cleanSource"
 _FUNCTIONS = {"foreach", "foreachBatch"}
 log = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ class RehearsalRun:
         """
         savepoint_id = self._manifest.savepoint_id
         log.info("Rehearsing query %s on savepoint %s", query.name, savepoint_id)
-        snapshot, spark = self._manifest.query(query.name), self._driver.queries.spark
+        snapshot, spark = self._manifest.query(query.name), query.session
         given = compat.given(spark, snapshot.pinned_confs if snapshot is not None else ())
         compared = compare(query, self._manifest, given, self._before, elsewhere=self._asked.elsewhere)
         try:
@@ -120,10 +121,12 @@ def _one(
 ) -> RehearsedQuery:
     if manifest.query(query.name) is None:
         return _untested(f"savepoint {manifest.savepoint_id} does not hold it")
-    if driver.queries.spark.conf.get(_SINK_EVOLUTION, "false").lower() == "true":
+    if query.session.conf.get(_SINK_EVOLUTION, "false").lower() == "true":
         return _untested("its sink may have a name (sink evolution), under which no other sink may write")
     if query.schema_logs:
         return _untested("it follows the schema of a table, whose log is in its checkpoint")
+    if any((source.option(_CLEANS) or "off").lower() != "off" for source in query.sources):
+        return _untested(f"its source removes files that it has read ({_CLEANS}) and the job still needs")
     spark, location = driver.queries.spark, scratch.location_of(driver.driver_run.claim.checkpoint_location)
     scratch.remove(spark, location)  # what an earlier driver of this generation has left
     try:
@@ -139,12 +142,17 @@ def _one(
     finally:
         with suppress(Exception):  # the next driver removes it
             scratch.remove(spark, location)
-    spark.streams._jsqm.resetTerminated()  # noqa: SLF001  # else the script's wait ends for a query of ours
-    driver.held.count += 1  # the same for a wait that has begun
+    _forget_end(driver, query)
     sink = query.sink.name
     left_out = f"The function of its {sink}." if sink in _FUNCTIONS else f"Its sink {sink}."
     untested = (*found.untested, left_out, *([_ELSEWHERE] if asked.elsewhere else []))
     return replace(found, restore_s=restore_s, untested=untested)
+
+
+def _forget_end(driver: Driver, query: JobQuery) -> None:
+    """Let no wait of the script end for a query of ours; each session has a manager of its own."""
+    query.session.streams._jsqm.resetTerminated()  # noqa: SLF001
+    driver.held.count += 1  # for a wait that has begun
 
 
 def _restored(driver: Driver, manifest: Manifest, name: str) -> RehearsedQuery:

@@ -131,8 +131,9 @@ class SmallDriver:
             self.driver_run.generation, TakeoverOrder(**{**said, "expected": {}, **changes})
         )
 
-    def register(self, name: str) -> JobQuery:
-        return self.queries.register(name, None, lambda: None, [_RATE], AS_BEFORE)
+    def register(self, name: str, session: Session | None = None) -> JobQuery:
+        writer = SimpleNamespace(_spark=session or self.spark)
+        return self.queries.register(name, writer, lambda: None, [_RATE], AS_BEFORE)
 
     def start(self, name: str) -> JobQuery:
         """Let a query start as the runtime does, up to Spark's own start, which works."""

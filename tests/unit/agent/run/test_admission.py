@@ -17,12 +17,14 @@ from airflow_flinkstyle.agent.errors import (
     QueryUnknownError,
 )
 from airflow_flinkstyle.agent.run.reasons import Drilled
+from airflow_flinkstyle.checkpoint.stores_in_use import SHUFFLE_PARTITIONS
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.records import Current
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.protocol.sink_records import Sinks
+from airflow_flinkstyle.savepoint.errors import SparkIncompatibleError
 from tests.unit.agent.conftest import G1, G2, G3, I1
-from tests.unit.agent.drivers import SmallDriver, a_request, commit, end_run, plan
+from tests.unit.agent.drivers import Session, SmallDriver, a_request, commit, end_run, plan
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,6 +94,22 @@ def test_first_query_takes_the_job_over_and_the_next_one_is_only_named(first: Sm
     slot = first.board.heartbeat(G1)
     assert slot is not None
     assert set(slot.value.queries) == {"orders", "second"}
+
+
+def test_settings_that_count_are_those_of_the_querys_own_session(first: SmallDriver) -> None:
+    first.spark.settings[SHUFFLE_PARTITIONS] = "2"
+    first.start("orders")
+    own = Session()
+    own.settings[SHUFFLE_PARTITIONS] = "3"
+    second = first.register("second", own)
+    second.checkpoint.write("metadata", b'{"id":"7c2b1a3e-0000-4000-8000-000000000000"}')
+    header = f'{{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{{"{SHUFFLE_PARTITIONS}":"3"}}}}'
+    second.checkpoint.write("offsets/0", f"v1\n{header}\n0".encode())
+    second.checkpoint.write("commits/0", b'v1\n{"nextBatchWatermarkMs":0}')
+    first.admission.admit(second)
+    first.queries.settle(second, None)
+    with pytest.raises(SparkIncompatibleError, match="is 3 there and 2 here"):
+        first.admission.admit(first.register("second"))
 
 
 def test_driver_stands_by_until_it_is_told_to_go(tmp_path: Path) -> None:

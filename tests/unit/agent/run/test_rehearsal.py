@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_flinkstyle.agent.jvm.sources import Source
+from airflow_flinkstyle.agent.run import rehearsal
+from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
+from tests.unit.agent.job_queries import a_query
+
+SAVED: Any = SimpleNamespace(savepoint_id="sp-1", query=lambda _name: object())
+
+
+class Manager:
+    """A session's, in which a query has ended."""
+
+    has_seen_an_end = True
+
+    def resetTerminated(self) -> None:
+        self.has_seen_an_end = False
+
+
+def a_session() -> SimpleNamespace:
+    return SimpleNamespace(
+        conf=SimpleNamespace(get=lambda _name, default: default),
+        streams=SimpleNamespace(_jsqm=Manager()),
+    )
+
+
+@pytest.mark.parametrize("mode", ["archive", "DELETE"])
+def test_query_whose_source_removes_what_it_has_read_is_not_rehearsed(mode: str) -> None:
+    """Nothing is restored or read for it: the driver here has no place for a copy."""
+    query, driver = a_query("orders"), SimpleNamespace(queries=SimpleNamespace(spark=a_session()))
+    query.writer = SimpleNamespace(_spark=a_session())
+    query.sources = [Source(position=0, name=None, provider="FileSource[in]", options={"cleansource": mode})]
+    found = rehearsal._one(driver, SAVED, query, Rehearse(), 0.0)  # type: ignore[arg-type]
+    assert (found.batches, "cleanSource" in found.untested[0]) == (0, True)
+
+
+def test_end_of_a_rehearsed_query_is_forgotten_in_its_own_session() -> None:
+    query, other = a_query("orders"), a_session()
+    query.writer = SimpleNamespace(_spark=a_session())
+    driver: Any = SimpleNamespace(queries=SimpleNamespace(spark=other), held=SimpleNamespace(count=0))
+    rehearsal._forget_end(driver, query)
+    assert not query.writer._spark.streams._jsqm.has_seen_an_end
+    assert (other.streams._jsqm.has_seen_an_end, driver.held.count) == (True, 1)
