@@ -12,7 +12,7 @@ from airflow_flinkstyle.agent.board.patience import patiently
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.protocol.records import End
 from airflow_flinkstyle.savepoint.errors import TakeCancelledError, TakeTimedOutError
-from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError, StoreError
+from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,8 +91,8 @@ class Inbox(threading.Thread):
             pause.wait(self.poll_s())
             try:
                 self.poll()
-            except StoreError:
-                log.warning("The request slot could not be read", exc_info=True)
+            except Exception:  # a driver that is deaf could not be stopped any more
+                log.warning("The request slot could not be served, and is looked at again", exc_info=True)
 
     def poll_s(self) -> float:
         """Return how long to wait until the next look: less if a caller has said that a stop will follow."""

@@ -48,6 +48,8 @@ class Admission:
         """The hot savepoint that was copied to the checkpoint."""
         self._lock = threading.Lock()
         self._order: TakeoverOrder  # once it was given
+        self._told: TakeoverOrder | None = None
+        """The same, before anything is restored by it."""
         self._expected: checks.Expected = {}
         self._before: Heartbeat | None = None
         """Last words of the run that this one follows."""
@@ -67,6 +69,12 @@ class Admission:
                 self._take_over(query)
             self._patiently(lambda: checks.clear(query))
 
+    def await_order(self) -> None:
+        """Show that this driver waits, and return once it was told to take the job over."""
+        with self._lock:
+            if not self.taken_over:
+                self._stand_by()
+
     def is_settled(self) -> bool:
         """Return whether a request can be judged now.
 
@@ -83,8 +91,7 @@ class Admission:
             self._driver.leave_if_ending()
         if (hot := self.to_prepare()) is not None:
             self.prepare(hot, first)
-        self._patiently(lambda: self._heartbeat_writer.beat("standby"))
-        self._order = order = self._wait_for_order()
+        self._order = order = self._stand_by()
         seen = driver_run.seen if self.relaunched else board.current()
         takeover.require_may_take_over(seen, driver_run.generation, driver_run.claim)
         if seen is not None and seen.value.generation == driver_run.generation:
@@ -132,6 +139,12 @@ class Admission:
         compat.require_for_savepoint(first.session, hot, first.name)
         checks.restore(hot, self._repository, self._queries.checkpoint, complete=False)
         self._prepared = hot
+
+    def _stand_by(self) -> TakeoverOrder:
+        if self._told is None:
+            self._patiently(lambda: self._heartbeat_writer.beat("standby"))
+            self._told = self._wait_for_order()
+        return self._told
 
     def _wait_for_order(self) -> TakeoverOrder:
         log.info("Waiting for the takeover order")

@@ -153,6 +153,7 @@ class Postponed:
         if self._driver.driver_run.claim.is_drill:
             self._driver.begin_end(Drilled())
             return
+        self._admission.await_order()  # with the session's settings as the script has them now
         for start in self._starts:
             with start.settings.again():
                 self._starter.start_now(start.query, partial(_begin, start))

@@ -128,6 +128,10 @@ class ScratchBatches:
             if handle._jsq.awaitTermination(_LOOK_MS):  # noqa: SLF001  # raises what it failed of
                 break
         self._stop(handle)
+        # One that went on without its copy would fail, and end a wait of the script when the job runs here.
+        while handle._jsq.streamingQuery().queryExecutionThread().isAlive():  # noqa: SLF001
+            self._look()
+            time.sleep(_LOOK_MS / 1000)
         for progress in handle.recentProgress:
             if progress["batchId"] > begun and progress["durationMs"].get("addBatch") is not None:
                 self._seen.add(progress)

@@ -70,7 +70,8 @@ def observe(context: CutoverContext, new: Generation, bounds: Bounds) -> Health:
         now = run.heartbeat or first
         rates.add(now)
         if not ended and run.is_over:
-            ended = "Its script has ended."
+            error = now.error
+            ended = f"Its driver has failed: {': '.join(error)}" if error else "Its script has ended."
         over = bool(ended or list(_certain(first, now))) or not wait.again()
         context.journal.check()
     if first is None or now is None:

@@ -7,6 +7,7 @@ other sources nothing tells it, so they are not judged.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -32,8 +33,8 @@ class Bounds:
     """How many records a source, or a topic, may be behind at the end, unless it was further behind at the
     begin; known for Kafka only. None: any number."""
     min_rate: float | None = 0.5
-    """Which part of the old version's input rows per second it must read, if it falls behind otherwise. None:
-    any."""
+    """Which part of the old version's input rows per second it must read, if so much is there and it falls
+    behind otherwise. None: any."""
 
 
 UNWATCHED = Bounds()
@@ -89,11 +90,17 @@ def behind(first: Heartbeat, now: Heartbeat, bounds: Bounds) -> Iterator[str]:
 def slower(
     first: Heartbeat, now: Heartbeat, *, rate: float | None, before: float | None, bounds: Bounds
 ) -> Iterator[str]:
-    """Yield why it reads too little, if it falls behind."""
+    """Yield why it reads too little, if it falls behind and enough was there to read.
+
+    What was there is what it read and what its lag has grown by. Where that is less, as at night, a few
+    records more or less at the moments of two looks tell nothing.
+    """
     if bounds.min_rate is None or not before or rate is None or rate >= bounds.min_rate * before:
         return
     lag, was = sum(lags(now).values()), sum(lags(first).values())
-    if lag > was:
+    seconds = (now.written_at_ms - first.written_at_ms) / 1000
+    grows_by = (lag - was) / seconds if seconds > 0 else inf
+    if lag > was and rate + grows_by >= bounds.min_rate * before:
         yield (
             f"It reads {rate:,.0f} rows per second, where the version before read {before:,.0f}, and has "
             f"fallen from {was} to {lag} records behind."

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import pytest
@@ -75,6 +76,25 @@ def test_request_is_accepted_in_the_store_before_it_is_acted_on(desk: Desk) -> N
     assert [take.request.request_id for take in desk.worker.takes] == ["r1"]
     desk.inbox.poll()
     assert len(desk.worker.takes) == 1
+
+
+def test_driver_whose_look_fails_for_any_reason_is_not_deaf_afterwards(desk: Desk) -> None:
+    """A record that it cannot read, or Spark's answer to a question about a query."""
+    desk.put("r1")
+    failed = threading.Event()
+
+    def fails(_request: Request) -> bool:
+        if failed.is_set():
+            return True
+        failed.set()
+        raise RuntimeError("Spark has no answer")
+
+    desk.worker.is_ready = fails  # type: ignore[method-assign]
+    begun = threading.Event()
+    desk.worker.begin_take = lambda _take: begun.set()  # type: ignore[method-assign]
+    desk.inbox.start()
+    assert begun.wait(60)
+    desk.inbox.stopping.set()
 
 
 def test_driver_looks_more_often_once_it_was_told_that_a_stop_will_follow(desk: Desk) -> None:

@@ -125,6 +125,23 @@ def test_driver_stands_by_until_it_is_told_to_go(tmp_path: Path) -> None:
     assert (state(driver), holder(driver)) == ("running", G1)
 
 
+def test_driver_is_told_to_go_before_a_start_that_was_put_off_changes_any_setting(tmp_path: Path) -> None:
+    driver = SmallDriver(tmp_path)
+    waiting = threading.Thread(target=driver.admission.await_order)
+    waiting.start()
+    wait = threading.Event()
+    while driver.board.heartbeat(G1) is None:
+        wait.wait(0.01)
+    assert (state(driver), waiting.is_alive()) == ("standby", True)
+    driver.tell_order()
+    waiting.join(60)
+    assert (state(driver), holder(driver)) == ("standby", None)
+    driver.start("orders")
+    assert (state(driver), holder(driver)) == ("running", G1)
+    driver.admission.await_order()
+    assert state(driver) == "running", "another thread of the script may have been first"
+
+
 @pytest.mark.parametrize("ordered", [False, True])
 def test_driver_of_a_drill_ends_behind_its_rehearsal_and_never_holds_the_job(
     tmp_path: Path, *, ordered: bool

@@ -29,7 +29,7 @@ def test_lag_is_told_by_topic_where_offsets_are_committed():
 
 def test_job_that_reads_less_and_falls_behind_is_slower():
     before, bounds = 500.0, Bounds(min_rate=0.5)
-    first, now = a_beat(a_pace(lag=10)), a_beat(a_pace(lag=2000))
+    first, now = a_beat(a_pace(lag=10)), a_beat(a_pace(lag=2000), at_ms=10_000)
     assert list(slower(first, now, rate=120.0, before=before, bounds=bounds)) == [
         "It reads 120 rows per second, where the version before read 500, and has fallen from 10 to 2000 "
         "records behind."
@@ -37,6 +37,14 @@ def test_job_that_reads_less_and_falls_behind_is_slower():
     assert list(slower(first, now, rate=250.0, before=before, bounds=bounds)) == [], "half of it is enough"
     assert list(slower(now, first, rate=120.0, before=before, bounds=bounds)) == [], "there was no more"
     assert list(slower(first, now, rate=1.0, before=before, bounds=Bounds(min_rate=None))) == []
+
+
+def test_job_that_reads_less_because_less_arrives_is_not_slower_for_a_few_records():
+    bounds, first = Bounds(min_rate=0.5), a_beat(a_pace(lag=0))
+    now = a_beat(a_pace(lag=12), at_ms=300_000)
+    assert list(slower(first, now, rate=120.0, before=500.0, bounds=bounds)) == [], "120.04 a second arrived"
+    now = a_beat(a_pace(lag=39_001), at_ms=300_000)
+    assert len(list(slower(first, now, rate=120.0, before=500.0, bounds=bounds))) == 1, "250 a second arrived"
 
 
 def test_what_only_kafka_tells_is_said_not_to_be_judged():
