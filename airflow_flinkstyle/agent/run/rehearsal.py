@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.agent.board.patience import patiently
 from airflow_flinkstyle.agent.errors import RehearsalError
 from airflow_flinkstyle.agent.guards import checks, compat
 from airflow_flinkstyle.agent.run import scratch
@@ -112,7 +113,10 @@ class RehearsalRun:
             seconds=time.monotonic() - self._begun_s,
             ended_at_ms=now_ms(),
         )
-        self._driver.board.write_rehearsal(self._driver.driver_run.generation, rehearsal)
+        board, run = self._driver.board, self._driver.driver_run
+        patiently(
+            lambda: board.write_rehearsal(run.generation, rehearsal), for_s=run.claim.lease_s, clock=run.clock
+        )
         log.info("%s", rehearsal.summary())
 
 

@@ -44,6 +44,7 @@ def as_asked(driver: Driver, manifest: Manifest) -> Manifest:
     if found is not None:
         return found
     location = scratch.location_of(driver.driver_run.claim.checkpoint_location)
+    scratch.remove(spark, location)  # what a driver that was killed has left: Spark has gone on in it
     try:
         done = repartition(
             spark,

@@ -1,16 +1,42 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_flinkstyle.agent.jvm.sources import Source
 from airflow_flinkstyle.agent.run import rehearsal
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
+from airflow_flinkstyle.storage.errors import StoreUnavailableError
+from tests.unit.agent.conftest import G1
+from tests.unit.agent.drivers import SmallDriver
 from tests.unit.agent.job_queries import a_query
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.unit.clocks import SleptClock as Clock
+
 SAVED: Any = SimpleNamespace(savepoint_id="sp-1", query=lambda _name: object())
+
+
+def test_record_of_a_rehearsal_is_written_through_a_bad_moment_of_the_store(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = SmallDriver(tmp_path, clock=clock)
+    manifest: Any = SimpleNamespace(spark_version="4.2.0", savepoint_id="sp-1", queries=())
+    run = rehearsal.RehearsalRun(driver, manifest, Rehearse())  # type: ignore[arg-type]
+    write, failures = driver.board.write_rehearsal, [StoreUnavailableError("SlowDown", "Nothing.", "Wait.")]
+
+    def write_at_last(*args: Any) -> None:
+        if failures:
+            raise failures.pop()
+        write(*args)
+
+    monkeypatch.setattr(driver.board, "write_rehearsal", write_at_last)
+    run.write()
+    assert driver.board.rehearsal(G1) is not None
 
 
 class Manager:
