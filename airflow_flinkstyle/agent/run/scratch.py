@@ -7,6 +7,7 @@ import logging
 import uuid
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.agent.board.takeover import wait_until_silent
 from airflow_flinkstyle.agent.jvm.hadoop_store import HadoopStore, needs_hadoop
 from airflow_flinkstyle.agent.queries.registry import as_spark_writes
 from airflow_flinkstyle.checkpoint import metadata, offset_log
@@ -90,11 +91,19 @@ def remove(spark: PySpark, location: str) -> None:
 
 
 def remove_left(spark: PySpark, board: JobBoard, driver_run: DriverRun) -> None:
-    """Remove the copies of drivers that died in a rehearsal since the run that this one follows."""
-    for generation in range((driver_run.claim.follows or 0) + 1, driver_run.generation + 1):
+    """Remove the copies of drivers that died in a rehearsal since the run that this one follows.
+
+    A drill may be under way, which has nothing to do with who runs the job: its end is waited for.
+    """
+    for number in range((driver_run.claim.follows or 0) + 1, driver_run.generation + 1):
+        generation = type(driver_run.generation)(number)
         try:
-            claim = board.claim(type(driver_run.generation)(generation))
+            claim = board.claim(generation)
             if claim is not None and claim.rehearse is not None:
+                if claim.is_drill:
+                    wait_until_silent(
+                        board, generation, claim.lease_s, look=lambda: None, clock=driver_run.clock
+                    )
                 remove(spark, location_of(claim.checkpoint_location))
         except Exception:  # it only takes up room
             log.warning("The scratch copy of generation %d may be left", generation, exc_info=True)
