@@ -70,8 +70,7 @@ def observe(context: CutoverContext, new: Generation, bounds: Bounds) -> Health:
         now = run.heartbeat or first
         rates.add(now)
         if not ended and run.is_over:
-            error = now.error
-            ended = f"Its driver has failed: {': '.join(error)}" if error else "Its script has ended."
+            ended = how_ended(now)
         over = bool(ended or list(_certain(first, now))) or not wait.again()
         context.journal.check()
     if first is None or now is None:
@@ -88,6 +87,11 @@ def observe(context: CutoverContext, new: Generation, bounds: Bounds) -> Health:
         },
         unknown=tuple(unknown),
     )
+
+
+def how_ended(last: Heartbeat) -> str:
+    """Return why nothing runs any more, by a run's last words."""
+    return f"Its driver has failed: {': '.join(last.error)}" if last.error else "Its script has ended."
 
 
 def _judged(

@@ -17,13 +17,14 @@ from airflow_flinkstyle.jobs.errors import (
 )
 from airflow_flinkstyle.jobs.journal import CutoverJournal, has_ended, read_phases
 from airflow_flinkstyle.jobs.status import Running
+from airflow_flinkstyle.jobs.upgrade.health import how_ended
 from airflow_flinkstyle.jobs.upgrade.keeping_up import Bounds
 from airflow_flinkstyle.jobs.upgrade.roll_back import roll_back_to
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from airflow_flinkstyle.jobs.upgrade.ways import as_markdown, ways_back
 from testbed.keys import SIGNER
 from tests.unit.jobs.cutovers import QUICK
-from tests.unit.jobs.upgrade.paces import a_pace
+from tests.unit.jobs.upgrade.paces import a_beat, a_pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,6 +79,12 @@ def test_version_that_commits_is_healthy_and_one_without_records_too(world: Worl
     assert report.health.startswith("healthy after 0.")
     assert "observe" in report.phases_s
     world.judge()
+
+
+def test_driver_that_failed_of_what_may_pass_is_not_said_to_have_ended_its_script():
+    failed = replace(a_beat(), state="failed", error=("CLUSTER_UNREACHABLE", "No broker."), transient=True)
+    assert how_ended(failed) == "Its driver has failed: CLUSTER_UNREACHABLE: No broker."
+    assert how_ended(replace(a_beat(), state="closed")) == "Its script has ended."
 
 
 def test_version_whose_driver_dies_goes_back_from_where_it_is_and_repeats_nothing(world: World):
