@@ -89,10 +89,12 @@ class Postponed:
                 self._takes_more = self._begins()
             if not self._takes_more or self._rehearsal is None:
                 return None
-            self._rehearsal.try_out(query)
-            if not self._starts and not self._driver.driver_run.claim.is_drill:
-                self._admission.prepare(self._of(), query)
-            start = _Start(query, self._handle(query), SessionSettings.now(query.writer._spark))  # noqa: SLF001
+            try:
+                start = self._tried(query, self._rehearsal)
+            except BaseException:
+                if not self._starts:  # a script that goes on all the same has nothing to wait for
+                    self._takes_more = self._rehearsal = None
+                raise
             self._starts.append(start)
             self._newest_s = time.monotonic()
             if len(self._starts) == 1:
@@ -102,6 +104,12 @@ class Postponed:
                 )
                 self._leader.start()
         return start.handle
+
+    def _tried(self, query: JobQuery, rehearsal: RehearsalRun) -> _Start:
+        rehearsal.try_out(query)
+        if not self._starts and not self._driver.driver_run.claim.is_drill:
+            self._admission.prepare(self._of(), query)
+        return _Start(query, self._handle(query), SessionSettings.now(query.session))
 
     def handles(self) -> list[PySpark]:
         """Return the script's handles of what is put off and does not run yet."""

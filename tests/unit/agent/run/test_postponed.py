@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_flinkstyle.agent.run.postponed import Postponed
+from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
+from tests.unit.agent.conftest import a_claim
+from tests.unit.agent.job_queries import a_query
+
+
+def test_script_that_goes_on_after_its_first_start_has_failed_waits_for_nothing() -> None:
+    """Spark may refuse a plan in ways that no rehearsal knows, and a script may catch that."""
+
+    def fails(_query: object) -> None:
+        raise ValueError("Spark has no answer")
+
+    run = SimpleNamespace(claim=a_claim(rehearse=Rehearse()))
+    driver: Any = SimpleNamespace(driver_run=run, ending=threading.Event())
+    admission: Any = SimpleNamespace(to_prepare=lambda: "a savepoint")
+    starter: Any = None
+    begin: Any = lambda _manifest: SimpleNamespace(try_out=fails)  # noqa: E731
+    postponed = Postponed(driver, admission, starter, begin)
+    with pytest.raises(ValueError, match="no answer"):
+        postponed.put_off(a_query("orders"))
+    waiting = threading.Thread(target=postponed.await_turn)
+    waiting.start()
+    waiting.join(2)
+    waits = waiting.is_alive()
+    driver.ending.set()
+    waiting.join(60)
+    assert (waits, postponed.handles()) == (False, [])
