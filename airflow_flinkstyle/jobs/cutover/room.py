@@ -42,7 +42,7 @@ def require_room(client: JobClient, spec: JobSpec, target: SubmitTarget) -> tupl
             state_after="Nothing was started or stopped; the job keeps running.",
             remedy="Free what others hold, raise the quota or the queue's limit, or use no standby.",
         )
-    told = f"Until it takes over, the next driver takes {needed} beside the one that runs."
+    told = f"Beside the driver that runs, the next one waits until it takes over: {needed}."
     if (short := lack(needed, room)) is None:
         log.info("%s", told)
         return told, True

@@ -58,9 +58,24 @@ def test_driver_on_the_workers_machine_asks_the_cluster_for_its_executors_only()
 
 def test_footprint_says_what_it_is_made_of():
     assert str(of("yarn", {"spark.executor.instances": "4"})) == (
-        "5 cores and 6.9 GiB (a driver with 1 cores and 1.4 GiB; 4 executors with 1 cores and 1.4 GiB each)"
+        "5 cores and 6.9 GiB (a driver with 1 core and 1.4 GiB; 4 executors with 1 core and 1.4 GiB each)"
+    )
+    assert str(of("yarn", {"spark.executor.instances": "1", "spark.executor.cores": "2"})) == (
+        "3 cores and 2.8 GiB (a driver with 1 core and 1.4 GiB; 1 executor with 2 cores and 1.4 GiB)"
     )
     assert "all cores that are free" in str(of("spark://m:7077", {}))
+
+
+def test_footprint_says_where_a_driver_is_that_asks_no_cluster():
+    assert str(footprint(a_spec(), a_target())) == "a driver on the worker's machine"
+    assert str(footprint(a_spec(), a_target(master="yarn", conf={"spark.executor.instances": "1"}))) == (
+        "1 core and 1.4 GiB (a driver on the worker's machine; 1 executor with 1 core and 1.4 GiB)"
+    )
+    assert str(footprint(a_spec(), a_target(master="spark://m:7077", conf={}))) == (
+        "a driver on the worker's machine, and executors on all cores that are free"
+    )
+    alone = of("yarn", {"spark.dynamicAllocation.enabled": "true"})
+    assert str(alone) == "a driver with 1 core and 1.4 GiB"
 
 
 def test_setting_that_is_no_size_is_refused_by_its_name():
@@ -68,6 +83,8 @@ def test_setting_that_is_no_size_is_refused_by_its_name():
         of("yarn", {"spark.executor.memory": "much"})
     with pytest.raises(BadInputError, match=r"spark\.executor\.instances"):
         of("yarn", {"spark.executor.instances": "two"})
+    with pytest.raises(BadInputError, match=r"request\.cores, found 'halfm?'"):
+        of("k8s://https://api", {"spark.kubernetes.driver.request.cores": "halfm"})
 
 
 def test_room_of_a_master_is_what_its_living_workers_have_free():
