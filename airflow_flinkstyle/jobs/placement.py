@@ -76,8 +76,8 @@ class Room:
     """In words, such as "queue streams"."""
     cores: float | None = None
     memory_mb: int | None = None
-    is_limit: bool = False
-    """Whether no more is given, however much the cluster has."""
+    limit: Room | None = None
+    """What is given at most, however much the cluster has; None if nothing limits it."""
 
 
 def footprint(spec: JobSpec, target: SubmitTarget) -> Footprint:

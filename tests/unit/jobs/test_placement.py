@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -114,9 +115,16 @@ def a_queue(name: str, most_mb: int, used_mb: int) -> dict[str, Any]:
 def test_room_of_yarn_is_what_the_queue_may_still_take():
     scheduler = {"scheduler": {"schedulerInfo": {"queues": {"queue": [a_queue("streams", 4096, 3072)]}}}}
     room = of_yarn(METRICS, scheduler, "streams")
-    assert room == Room(where="queue streams of YARN", cores=7, memory_mb=1024, is_limit=True)
+    where = "queue streams of YARN"
+    assert room == Room(where=where, cores=7, memory_mb=1024, limit=Room(where=where, memory_mb=1024))
     assert of_yarn(METRICS, {}, "default") == Room(where="queue default of YARN", cores=16, memory_mb=8192)
     assert of_yarn({}, {}, "default") is None
+
+
+def test_queue_limits_no_cores_since_yarn_may_not_count_them():
+    scheduler = {"scheduler": {"schedulerInfo": {"queues": {"queue": [a_queue("streams", 9999, 0)]}}}}
+    busy = {"clusterMetrics": {"availableMB": 8192, "availableVirtualCores": 0}}
+    assert of_yarn(busy, scheduler, "streams") == Room(where="queue streams of YARN", cores=0, memory_mb=8192)
 
 
 def test_room_of_a_namespace_is_what_its_quotas_leave():
@@ -125,7 +133,14 @@ def test_room_of_a_namespace_is_what_its_quotas_leave():
         {"status": {"hard": {"requests.cpu": "2"}, "used": {"requests.cpu": "1500m"}}},
     ]
     room = of_quotas(quotas, "streams")
-    assert room == Room(where="the quota of namespace streams", cores=0.5, memory_mb=3072, is_limit=True)
+    left = Room(where="the quota of namespace streams", cores=0.5, memory_mb=3072)
+    assert room == replace(left, limit=left)
+    full = {"hard": {"requests.cpu": "1"}, "used": {"requests.cpu": "1"}}
+    for scope in (
+        {"scopes": ["BestEffort"]},
+        {"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass"}]}},
+    ):
+        assert of_quotas([*quotas, {"spec": scope, "status": full}], "streams") == room
     assert of_quotas([{"status": {"hard": {"pods": "5"}}}], "streams") is None
     assert [quantity(text) for text in ("500m", "2", "1Gi", "1500M", "?")] == [0.5, 2, 2**30, 1.5e9, 0]
 

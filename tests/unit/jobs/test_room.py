@@ -18,7 +18,8 @@ from tests.unit.jobs.specs import a_spec, a_target
 if TYPE_CHECKING:
     from tests.unit.jobs.conftest import World
 
-LIMIT = Room(where="queue streams of YARN", cores=1, memory_mb=1024, is_limit=True)
+LEFT = Room(where="queue streams of YARN", cores=1, memory_mb=1024)
+LIMIT = replace(LEFT, limit=LEFT)
 
 
 class Cluster(Host):
@@ -60,7 +61,8 @@ def test_limit_without_room_for_one_executor_is_an_error(world: World):
 
 
 def test_limit_with_room_for_one_executor_and_what_is_merely_not_free_are_warnings(world: World):
-    for told in (replace(LIMIT, cores=2, memory_mb=4000), replace(LIMIT, is_limit=False)):
+    enough = replace(LEFT, cores=2, memory_mb=4000)
+    for told in (replace(enough, limit=enough), LEFT, replace(LEFT, limit=enough)):
         words, is_free = ask(world, told)
         assert not is_free
         assert "it may wait, or begin with fewer executors" in words
