@@ -204,6 +204,27 @@ def test_no_answer_of_the_api_server_is_no_reason_to_submit_again(api: Manager, 
         away.submit(submission)
 
 
+def deleted(api: Manager) -> list[str]:
+    return [path.partition("?")[0] for method, path, _ in api.asked if method == "DELETE"]
+
+
+def test_secret_that_was_perhaps_written_is_taken_back(api: Manager, tmp_path: Path):
+    deployment, submission = submit(api, tmp_path, "exit 1")
+    api.says(SECRETS, b"<html>", status=504)
+    with pytest.raises(DriverFailedError, match="environment could not be written"):
+        deployment.submit(submission)
+    assert deleted(api) == [f"{SECRETS}/{POD}"]
+
+
+def test_driver_that_is_ended_leaves_no_secret_that_nothing_owns(api: Manager, tmp_path: Path):
+    deployment, submission = submit(api, tmp_path, "exit 1")
+    api.says(SECRETS, {"kind": "Secret", "metadata": {"name": POD}})
+    api.says(f"{PODS}/{POD}", b"<html>", status=502)
+    native_id = deployment.submit(submission)
+    deployment.end(native_id)
+    assert deleted(api) == [f"{PODS}/{POD}", f"{SECRETS}/{POD}"]
+
+
 def test_driver_is_found_by_the_label_of_its_claim(api: Manager, tmp_path: Path):
     target = on_kubernetes(api.url, tmp_path)
     pods = [
