@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 TAGS: Final = "spark.yarn.tags"
 _TAG: Final = "flinkstyle-"
+_WAIT_FOR_END: Final = "spark.yarn.submit.waitAppCompletion"
 _DRIVER_ENV: Final = "spark.yarn.appMasterEnv."
 _LIVING = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 _QUEUED = "ACCEPTED"
@@ -203,14 +204,14 @@ class YarnDeployment:
         settings = {
             **{f"{_DRIVER_ENV}{name}": value for name, value in submission.env.items()},
             YARN_ATTEMPTS: "1",
-            "spark.yarn.submit.waitAppCompletion": "false",
+            _WAIT_FOR_END: "false",
             TAGS: ",".join(filter(None, (submission.program.conf.get(TAGS, ""), tag))),
         }
         file = folder / "driver.properties"
         file.touch(mode=0o600)
         file.write_text(_defaults(submission) + "".join(_property(*item) for item in settings.items()))
         program, *rest = submission.argv
-        rest = _without_conf(rest, TAGS)
+        rest = _without_conf(_without_conf(rest, TAGS), _WAIT_FOR_END)
         command = [program, "--properties-file", str(file)]
         if self._target.proxy_user:
             command += ["--proxy-user", self._target.proxy_user]

@@ -221,6 +221,16 @@ def test_yarn_is_given_secrets_in_a_file_of_this_user_only(tmp_path: Path):
     assert SECRET not in " ".join(command)
 
 
+def test_application_is_tagged_and_not_waited_for_whatever_the_job_sets(tmp_path: Path):
+    conf = {"spark.yarn.submit.waitAppCompletion": "true", "spark.yarn.tags": "mine"}
+    target = on_yarn("http://rm:8088", spark_home=str(tmp_path), conf=conf)
+    command = YarnDeployment(target)._command(a_submission(target), "tag", tmp_path)
+    assert not any(part.startswith(tuple(conf)) for part in command), "there it would win over the file"
+    said = (tmp_path / "driver.properties").read_text()
+    assert "waitAppCompletion=false" in said
+    assert "spark.yarn.tags=mine,tag" in said
+
+
 @pytest.mark.parametrize("name", ["spark.driver.supervise", "spark.yarn.maxAppAttempts"])
 def test_cluster_that_would_start_a_driver_again_too_is_refused(name: str):
     value = {"spark.driver.supervise": "true", "spark.yarn.maxAppAttempts": "2"}[name]

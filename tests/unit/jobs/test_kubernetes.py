@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -12,6 +13,7 @@ import pytest
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.deployments.base import Alive, Gone, Unknown, Waiting
 from airflow_flinkstyle.jobs.deployments.chosen import deployment_for
+from airflow_flinkstyle.jobs.deployments.kubernetes import submitting
 from airflow_flinkstyle.jobs.deployments.kubernetes.deployment import KubernetesDeployment
 from airflow_flinkstyle.jobs.deployments.kubernetes.driver import CLAIM_LABEL
 from airflow_flinkstyle.jobs.deployments.kubernetes.pods import refusal_words, state_of, words_of
@@ -170,6 +172,24 @@ def test_driver_gets_its_environment_by_reference_and_its_secret_ends_with_the_p
     assert f"spark.kubernetes.driver.pod.name={POD}" in argv
     assert "--deploy-mode cluster" in argv
     assert " local:///" in argv
+
+
+def test_pod_has_its_name_and_is_not_waited_for_whatever_the_job_sets(api: Manager, tmp_path: Path):
+    target = on_kubernetes(
+        api.url,
+        tmp_path,
+        conf={
+            "spark.kubernetes.driver.pod.name": "mine",
+            "spark.kubernetes.submission.waitAppCompletion": "true",
+        },
+    )
+    submission = a_submission(target)
+    command = submitting._command(submission, POD)
+    set_last = dict(part.split("=", 1) for before, part in pairwise(command) if before == "--conf")
+    assert set_last["spark.kubernetes.driver.pod.name"] == POD
+    assert set_last["spark.kubernetes.submission.waitAppCompletion"] == "false"
+    program = submission.program
+    assert command[-len(program.arguments) - 1 :] == [program.application, *program.arguments]
 
 
 def test_submission_that_made_no_pod_fails_and_leaves_no_secret(api: Manager, tmp_path: Path):
