@@ -57,7 +57,6 @@ class FailedVersion:
                     f"batch {batch} of query {name} was planned behind a repartition: a part of it may be "
                     f"written, and the old version would write the same records as batch {batch - 1}"
                 )
-        for name in sorted(self.planned.keys() & saved.keys()):
             if cluster := _moved_to(saved[name].sinks, self.last_words[name].sinks):
                 moved = f"a transactional sink of query {name} moved before batch {batch}"
                 return f"{moved}: a part of that batch may be on cluster {cluster}"

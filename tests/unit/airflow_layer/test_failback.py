@@ -156,8 +156,8 @@ def test_finished_migration_answers_what_the_form_of_the_way_back_leaves_open(wo
     assert form.mirror == {"target_alias": "dc1"}, "a person must say what that cluster is called"
     assert fill_back(a_form(world), replace(finished, approved=None)) == a_form(world)
 
-    def mirror_after(**settings: object) -> object:
-        mirror = MirrorSettings(**{"source_alias": "source", "target_alias": "target", **settings})
+    def mirror_after(*, keeps_offsets: bool = False) -> object:
+        mirror = MirrorSettings(source_alias="source", target_alias="target", keeps_offsets=keeps_offsets)
         approved = replace(asked.migration, mirror=mirror)
         return fill_back(MigrationForm(job=world.job), replace(finished, approved=approved)).mirror
 
