@@ -11,7 +11,7 @@ from airflow_flinkstyle.jobs.placement import Room
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-_QUANTITY: Final = re.compile(r"([\d.]+)([EPTGMk]i?|m)?")
+_QUANTITY: Final = re.compile(r"([\d.]+(?:[eE][+-]?\d+)?)([EPTGMk]i?|m)?")
 _POWERS: Final = {"k": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 _CPU, _MEMORY = ("requests.cpu", "cpu"), ("requests.memory", "memory")
 
@@ -76,7 +76,7 @@ def of_quotas(quotas: Iterable[Mapping[str, Any]], namespace: str) -> Room | Non
 
 
 def quantity(text: str) -> float:
-    """Return a quantity as Kubernetes writes it: ``500m``, ``2``, ``1Gi``, ``1500M``."""
+    """Return a quantity as Kubernetes writes it: ``500m``, ``2``, ``1Gi``, ``1500M``, ``1e3``."""
     found = _QUANTITY.fullmatch(str(text))
     if found is None:
         return 0.0

@@ -142,7 +142,8 @@ def test_room_of_a_namespace_is_what_its_quotas_leave():
     ):
         assert of_quotas([*quotas, {"spec": scope, "status": full}], "streams") == room
     assert of_quotas([{"status": {"hard": {"pods": "5"}}}], "streams") is None
-    assert [quantity(text) for text in ("500m", "2", "1Gi", "1500M", "?")] == [0.5, 2, 2**30, 1.5e9, 0]
+    written = {"500m": 0.5, "2": 2, "1Gi": 2**30, "1500M": 1.5e9, "1e3": 1000, "1E": 1e18, "?": 0}
+    assert {text: quantity(text) for text in written} == written
 
 
 def test_what_is_lacking_is_told_in_numbers():
