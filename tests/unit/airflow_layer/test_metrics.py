@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -111,6 +112,21 @@ def test_trigger_measures_all_jobs_below_the_root_again_and_again(
     assert operator.execute_complete(a_context("measure"), event.payload) >= 2
     assert stats.found["flinkstyle.up", world.job] == 1
     assert [name for name, owner in stats.found if owner == "broken"] == [], "it keeps no other one out"
+
+
+def test_triggerer_that_is_started_again_measures_no_longer_than_the_task_waits(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(metrics, "airflow_stats", lambda *, in_triggerer: Stats())
+    begun_s = time.time()
+    operator = MeasureJobsOperator(task_id="measure", every_s=0.01, for_s=3600)
+    with pytest.raises(TaskDeferred) as deferred:
+        operator.execute(a_context("measure"))
+    _, kwargs = deferred.value.trigger.serialize()
+    assert begun_s + 3600 <= kwargs["until_s"] <= time.time() + 3600
+    assert MetricsTrigger(**kwargs).serialize()[1] == kwargs
+    over = MetricsTrigger(**{**kwargs, "until_s": begun_s})
+    assert asyncio.run(anext(over.run())).payload == {"rounds": 1}
 
 
 def test_dag_begins_the_next_hour_by_itself():
