@@ -6,7 +6,7 @@ import re
 import threading
 import time
 import traceback
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -344,6 +344,17 @@ def test_upgrade_runs_the_new_version_and_a_retry_finds_it(world: World):
     assert report["savepoint_id"] in context["ti"].xcoms[LINK]
     assert operator.execute(context)["generation"] == report["generation"]
     world.judge()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"first_commit_timeout_s": "soon"}, {"conf": "spark.x=1"}, {"args": "--topic 'orders"}]
+)
+def test_upgrade_that_is_told_nonsense_is_refused_for_good(world: World, wrong: dict[str, Any]):
+    world.start()
+    operator = UpgradeStreamingJobOperator(task_id="up", job=world.job, **wrong)
+    with pytest.raises(AirflowFailException, match="BAD_INPUT"):
+        operator.execute(a_context("up"))
+    assert world.alive() == [1]
 
 
 def test_upgrade_to_a_broken_version_goes_back_and_says_so(world: World, mood: type):
