@@ -76,7 +76,7 @@ def status_document(status: JobStatus, process: IncarnationRecord | None) -> dic
         "application_id": heartbeat.application_id if heartbeat is not None else None,
         "spark_ui": web_address(heartbeat.ui_url) if heartbeat is not None and lives else None,
         "queries": queries_document(heartbeat) if heartbeat is not None else [],
-        **totals_document(heartbeat),
+        **totals_document(heartbeat, lives=lives),
     }
 
 
@@ -132,12 +132,15 @@ def _query(name: str, query: QueryStatus) -> dict[str, Any]:
     }
 
 
-def totals_document(heartbeat: Heartbeat | None) -> dict[str, Any]:
-    """Return the rates of all queries together; of one without input for a minute they are 0."""
+def totals_document(heartbeat: Heartbeat | None, *, lives: bool = False) -> dict[str, Any]:
+    """Return the rates of all queries together; of one without input for a minute they are 0.
+
+    They are 0 too for a job that does not run.
+    """
     queries = list(heartbeat.queries.values()) if heartbeat is not None else []
     known = [query.pace for query in queries if query.pace is not None]
     at_ms = heartbeat.written_at_ms if heartbeat is not None else 0
-    busy = [pace for pace in known if not is_idle(pace, now_ms=at_ms)]
+    busy = [pace for pace in known if lives and not is_idle(pace, now_ms=at_ms)]
     lags = [pace.lag_records for pace in known if pace.lag_records is not None]
     commits = [query.batch_committed_at_ms for query in queries if query.batch_committed_at_ms is not None]
     return {
