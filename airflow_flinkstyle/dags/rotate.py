@@ -9,7 +9,7 @@ migration needs, and the newest complete and verified one are always kept.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Param, TaskGroup
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from airflow.sdk import DAG
 
     from airflow_flinkstyle.jobs.definition import SparkStreamingJob
-
-RETRIES: Final = {"retries": 2, "retry_delay": timedelta(seconds=10)}
 
 
 def rotation_dag(
@@ -46,7 +44,6 @@ def rotation_dag(
         False, type="boolean", title="Dry run", description="Only list what would be disposed of."
     )
     settings = {"params": {"dry_run": dry_run}, **arguments}
-    settings["default_args"] = {**RETRIES, **arguments.get("default_args", {})}
     return dag_of_jobs(jobs, _rotate, dag_id=dag_id, schedule=schedule, doc=__doc__, arguments=settings)
 
 
