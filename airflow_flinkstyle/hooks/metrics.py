@@ -70,12 +70,23 @@ class Measured:
         return ".".join((PREFIX, self.name, *owners))
 
 
-def measure(job: str, status: JobStatus, newest: Summary | None, *, now_ms: int) -> Iterator[Measured]:
-    """Yield a job's numbers; what nobody knows is left out. Pure."""
+def measure(
+    job: str, status: JobStatus, newest: Summary | None, *, now_ms: int, failed: bool = False
+) -> Iterator[Measured]:
+    """Yield a job's numbers; what nobody knows is left out. Pure.
+
+    Args:
+        job: Its name.
+        status: What it does.
+        newest: Its newest savepoint.
+        now_ms: The time.
+        failed: Whether it was closed by a caller who saved it after its driver had failed.
+    """
     from airflow_flinkstyle.jobs.status import Closed, NeverStarted, Running
 
+    stopped = isinstance(status, (Closed, NeverStarted)) and not failed
     yield Measured(name="up", value=float(isinstance(status, Running)), job=job)
-    yield Measured(name="stopped", value=float(isinstance(status, (Closed, NeverStarted))), job=job)
+    yield Measured(name="stopped", value=float(stopped), job=job)
     if newest is not None:
         age_s = max(0, now_ms - newest.taken_at_ms) / 1000
         yield Measured(name="savepoint_age_s", value=age_s, job=job)
@@ -143,8 +154,12 @@ def emit(found: Iterator[Measured], stats: Stats, *, tagged: bool) -> int:
 
 def measure_job(hook: StreamingJobHook, job: str, stats: Stats, *, tagged: bool) -> int:
     """Read a job's records once, and set its numbers; returns how many."""
-    status, newest = hook.client(job).status(), hook.newest_savepoint(job)
-    return emit(measure(job, status, newest, now_ms=now_ms()), stats, tagged=tagged)
+    from airflow_flinkstyle.jobs.running.last_run import failed_before
+
+    client, newest = hook.client(job), hook.newest_savepoint(job)
+    status = client.status()
+    failed = failed_before(client, status) is not None
+    return emit(measure(job, status, newest, now_ms=now_ms(), failed=failed), stats, tagged=tagged)
 
 
 def knows_tags() -> bool:

@@ -13,8 +13,10 @@ import pytest
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.dags import measure_dag
+from airflow_flinkstyle.hooks import metrics as metrics_of
+from airflow_flinkstyle.hooks.job import StreamingJobHook
 from airflow_flinkstyle.hooks.metrics import OF_A_JOB, OF_A_QUERY, Measured, emit, knows_tags, measure
-from airflow_flinkstyle.jobs.status import NeverStarted
+from airflow_flinkstyle.jobs.status import Closed, Failed, NeverStarted
 from airflow_flinkstyle.operators import MeasureJobsOperator, TakeSavepointOperator
 from airflow_flinkstyle.protocol.query_records import Pace, SourcePace
 from airflow_flinkstyle.savepoint.repository.summary import newest_summary
@@ -82,6 +84,20 @@ def test_job_that_does_not_run_is_down_and_what_nobody_knows_is_left_out(world: 
 def told_of(world: World) -> dict[str, float]:
     found = measure(world.job, world.client().status(), None, now_ms=now_ms())
     return {one.name: one.value for one in found}
+
+
+def test_job_that_failed_was_not_stopped_by_who_saved_it(world: World, mood: type[Mood]):
+    world.start()
+    world.moods["v1.py"] = mood(fails_in_batch=True)
+    world.kill(1)
+    world.client().ensure_running()
+    world.logs.produce(3)
+    world.until(lambda: isinstance(world.client().status(), Failed))
+    TakeSavepointOperator(task_id="take", job=world.job, deferrable=False).execute(a_context("take"))
+    assert isinstance(world.client().status(), Closed)
+    stats = Stats()
+    metrics_of.measure_job(StreamingJobHook(), world.job, stats, tagged=True)
+    assert (stats.found["flinkstyle.up", world.job], stats.found["flinkstyle.stopped", world.job]) == (0, 0)
 
 
 def test_job_that_is_gone_is_down_and_was_not_stopped(world: World):
