@@ -12,6 +12,7 @@ import pytest
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.airflow_versions import AirflowException, AirflowFailException
+from airflow_flinkstyle.hooks.assets import SAVEPOINTS
 from airflow_flinkstyle.hooks.failures import airflow_errors
 from airflow_flinkstyle.hooks.keys import request_key
 from airflow_flinkstyle.jobs.errors import RequestBusyError
@@ -266,6 +267,27 @@ def test_savepoint_without_deferring_is_waited_for_in_the_task(world: World):
     world.start()
     taken = take(world, deferrable=False).execute(a_context("take"))
     assert world.repository.ids() == (taken,)
+
+
+def test_rotation_saves_a_job_that_has_stopped_once(world: World):
+    def rotate(run_id: str) -> str:
+        return take(world, unless_saved=True).execute(a_context("take", run_id=run_id))
+
+    client = world.start()
+    running = rotate("1")
+    world.logs.produce(3)
+    world.until(lambda: client.status().heartbeat.batches()["orders"] > 0)
+    client.stop("plain", savepoint=False, timeout_s=10)
+    at_rest = rotate("2")
+    assert at_rest != running, "it has committed more since"
+    runs, events = len(world.board.generations()), a_context("take", run_id="3")
+    assert take(world, unless_saved=True).execute(events) == rotate("4") == at_rest
+    assert len(world.board.generations()) == runs, "nobody holds a job that need not be saved again"
+    assert events["outlet_events"][SAVEPOINTS].asset_alias_events == []
+    start(world, start_from="checkpoint").execute(a_context("start", run_id="5"))
+    assert rotate("6") != at_rest, "a job that runs is saved each time"
+    of_the_stop = stop(world).execute(a_context("stop", run_id="7"))["savepoint_id"]
+    assert rotate("8") == of_the_stop
 
 
 def test_savepoint_of_a_stopped_job_is_taken_by_the_task_itself(
