@@ -269,6 +269,13 @@ def test_savepoint_without_deferring_is_waited_for_in_the_task(world: World):
     assert world.repository.ids() == (taken,)
 
 
+def test_triggerer_that_waited_too_long_is_an_error_that_says_what_to_do(world: World):
+    waits = take(world, deferrable=True)
+    with pytest.raises(AirflowException, match=r"STEP_TIMEOUT.*of job orders-job.*A retry finds") as late:
+        waits.resume_execution("__fail__", {"error": "Trigger timeout"}, a_context("take"))
+    assert not isinstance(late.value, AirflowFailException), "its retries stay"
+
+
 def test_rotation_saves_a_job_that_has_stopped_once(world: World):
     def rotate(run_id: str) -> str:
         return take(world, unless_saved=True).execute(a_context("take", run_id=run_id))
