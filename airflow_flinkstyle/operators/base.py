@@ -62,7 +62,7 @@ class StreamingJobOperator(BaseOperator):
         from airflow_flinkstyle.jobs.errors import StepTimeoutError
 
         try:
-            return super().resume_execution(next_method, next_kwargs, context)  # type: ignore[no-untyped-call]
+            return super().resume_execution(next_method, next_kwargs, context)
         except TaskDeferralTimeout:
             late = StepTimeoutError(
                 f"Task {self.task_id} of job {self.job} was expected to end before its time-out, found that "
