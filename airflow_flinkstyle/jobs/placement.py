@@ -55,12 +55,17 @@ class Footprint:
 
     def __str__(self) -> str:
         """Return it in words."""
-        driver = f"a driver with {self.driver_cores:g} cores and {_gib(self.driver_mb)}"
+        driver = "a driver on the worker's machine"
+        if self.driver_cores or self.driver_mb:
+            driver = f"a driver with {_cores_and_memory(self.driver_cores, self.driver_mb)}"
         if self.executors is None:
             return f"{driver}, and executors on all cores that are free"
-        each = f"{self.executor_cores:g} cores and {_gib(self.executor_mb)}"
-        whole = f"{self.cores:g} cores and {_gib(self.memory_mb)}"
-        return f"{whole} ({driver}; {self.executors} executors with {each} each)"
+        if self.executors == 0:
+            return driver
+        each = _cores_and_memory(self.executor_cores, self.executor_mb)
+        one = f"1 executor with {each}"
+        executors = one if self.executors == 1 else f"{self.executors} executors with {each} each"
+        return f"{_cores_and_memory(self.cores, self.memory_mb)} ({driver}; {executors})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +76,8 @@ class Room:
     """In words, such as "queue streams"."""
     cores: float | None = None
     memory_mb: int | None = None
-    is_limit: bool = False
-    """Whether no more is given, however much the cluster has."""
+    limit: Room | None = None
+    """What is given at most, however much the cluster has; None if nothing limits it."""
 
 
 def footprint(spec: JobSpec, target: SubmitTarget) -> Footprint:
@@ -149,10 +154,11 @@ def _executors(conf: Mapping[str, str]) -> int:
 
 
 def _cores(conf: Mapping[str, str], target: SubmitTarget, role: str) -> float:
-    asked = conf.get(f"spark.kubernetes.{role}.request.cores") if target.is_on_kubernetes else None
+    name = f"spark.kubernetes.{role}.request.cores"
+    asked = conf.get(name) if target.is_on_kubernetes else None
     if asked is None:
         return _number(conf, f"spark.{role}.cores", 1)
-    return int(asked.removesuffix("m")) / 1000 if asked.endswith("m") else float(asked)
+    return _number({name: asked.removesuffix("m")}, name) / (1000 if asked.endswith("m") else 1)
 
 
 def _memory(conf: Mapping[str, str], role: str, factor: float) -> int:
@@ -170,6 +176,10 @@ def _number(conf: Mapping[str, str], name: str, default: float = 0) -> float:
         return float(conf.get(name, default))
     except ValueError as error:
         raise _not(name, "a number", conf[name]) from error
+
+
+def _cores_and_memory(cores: float, memory_mb: int) -> str:
+    return f"{cores:g} {'core' if cores == 1 else 'cores'} and {_gib(memory_mb)}"
 
 
 def _gib(size: int) -> str:

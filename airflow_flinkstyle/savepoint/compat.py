@@ -6,6 +6,7 @@ session's, and an older version fails at the first file of a format it does not 
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -14,9 +15,9 @@ from airflow_flinkstyle.checkpoint.stores_in_use import SHUFFLE_PARTITIONS
 from airflow_flinkstyle.savepoint.errors import SparkIncompatibleError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
 
 _MINOR = re.compile(r"(\d+)\.(\d+)")
 PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
@@ -91,6 +92,30 @@ def as_repartitioned(pinned: Mapping[str, str], confs: Mapping[str, str]) -> dic
     """Return what a query pins once its state has the number of partitions that is asked for, if one is."""
     asked = confs.get(REPARTITION)
     return {**pinned, SHUFFLE_PARTITIONS: asked} if asked and SHUFFLE_PARTITIONS in pinned else dict(pinned)
+
+
+def repartitioned_id(savepoint_id: str, partitions: int) -> str:
+    """Return the id that a savepoint has with so many partitions."""
+    text = f"{savepoint_id}\0{partitions}"
+    return f"sp-repartition-{hashlib.sha256(text.encode()).hexdigest()[:20]}"
+
+
+def note_of_repartition(manifest: Manifest, queries: Iterable[str]) -> dict[str, str]:
+    """Return what a repartition of these queries leaves as evidence: ``read_up_to`` reads it."""
+    wanted = [query for query in manifest.queries if query.name in set(queries)]
+    return {_note(query): str(read_up_to(manifest, query)) for query in wanted}
+
+
+def read_up_to(manifest: Manifest, query: QuerySnapshot) -> int:
+    """Return the last batch of a query that read anything: a repartition may have made an empty one behind.
+
+    Another batch of that number may have been run where the savepoint comes from.
+    """
+    return int(manifest.evidence.get(_note(query), query.batch_id))
+
+
+def _note(query: QuerySnapshot) -> str:
+    return f"{query.name}/{query.query_id}/read up to batch"
 
 
 def require_compatible(what: str, findings: Sequence[Finding], *, state_after: str) -> None:

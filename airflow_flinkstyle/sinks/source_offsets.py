@@ -16,7 +16,7 @@ from airflow_flinkstyle.sinks.errors import SinkConfigError
 from airflow_flinkstyle.sinks.source_login import client_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from airflow_flinkstyle.sinks.running_query import KafkaSource, RunningQuery
 
@@ -67,11 +67,16 @@ class SourceOffsets:
     def of(self, batch_id: int) -> Consumed:
         """Return where the sources stand behind a batch."""
         log = parse(self._query.planned(batch_id))
-        offsets = Offsets()
-        for source in self._sources:
-            key = str(source.position) if log.by_position else str(source.name)
-            offsets |= log.kafka_offsets(key)
-        return Consumed(group=self._metadata, offsets=offsets)
+        keys = (str(one.position) if log.by_position else str(one.name) for one in self._sources)
+        return Consumed(group=self._metadata, offsets=read_by_all(map(log.kafka_offsets, keys)))
+
+
+def read_by_all(sources: Iterable[Offsets]) -> Offsets:
+    """Return how far all have read; of several that read a partition the one that is behind counts. Pure."""
+    both = Offsets()
+    for offsets in sources:
+        both |= {tp: min(offset, both.get(tp, offset)) for tp, offset in offsets.items()}
+    return both
 
 
 def _one_group(sources: Sequence[KafkaSource]) -> str:

@@ -161,6 +161,29 @@ class RepartitionError(FlinkstyleError):
         )
 
     @classmethod
+    def planned(cls, query: str, batch: int) -> Self:
+        """Name the batch whose number the repartition has taken."""
+        return cls(
+            f"Query {query} was expected to have completed its batches, found that batch {batch} was planned "
+            "already: all or a part of it may be in the output. Repartitioning this state takes that number, "
+            "and the same records would be written again under the next one.",
+            state_after=_UNTOUCHED,
+            remedy="Let the job run until it has completed that batch and stop it with a savepoint; then "
+            "change the number of partitions.",
+        )
+
+    @classmethod
+    def not_told(cls, query: str, operators: Collection[int]) -> Self:
+        """Name the operators that nobody could compare."""
+        return cls(
+            f"Expected Spark to list every operator of query {query} that has state, found nothing of "
+            f"{', '.join(map(str, operators))}: a Spark before 4.0 wrote it, and it cannot be compared.",
+            state_after="The repartitioned copy was thrown away; the savepoint and the job are as they were.",
+            remedy="Run the job on Spark 4 for a batch, which makes the list, and take a savepoint; if Spark "
+            "still does not list them, keep the number of partitions.",
+        )
+
+    @classmethod
     def by_spark(cls, query: str, why: str) -> Self:
         """Repeat what Spark said."""
         return cls(

@@ -8,13 +8,14 @@ batch's number in their names only, it goes back to N: sinks that count batches 
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.checkpoint.stores_in_use import SHUFFLE_PARTITIONS, shuffle_partitions
 from airflow_flinkstyle.savepoint.capture.query import capture_query
+from airflow_flinkstyle.savepoint.compat import note_of_repartition, repartitioned_id
 from airflow_flinkstyle.savepoint.errors import RenumberError
 from airflow_flinkstyle.savepoint.files.derive import publish_derived
 from airflow_flinkstyle.savepoint.files.renumber import renumber
@@ -28,6 +29,8 @@ from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.types import BatchId
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pyspark.sql import SparkSession
 
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.storage.s3_settings import S3Settings
 
 _SINCE: Final = (4, 2)
+_STORE: Final = re.compile(r"state/(\d+)/\d+/")
 _PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 
 
@@ -124,14 +128,14 @@ def repartition(
         copied = copies.get(query.name)
         return _captured(copied, repository, partitions, open_place) if copied else query
 
-    published = publish_derived(manifest, repository, derived_id(manifest, partitions), change)
+    published = publish_derived(
+        manifest,
+        repository,
+        repartitioned_id(manifest.savepoint_id, partitions),
+        change,
+        evidence=note_of_repartition(manifest, copies),
+    )
     return Repartitioned(savepoint=published, keys=keys)
-
-
-def derived_id(manifest: Manifest, partitions: int) -> str:
-    """Return the id that a savepoint has with so many partitions."""
-    text = f"{manifest.savepoint_id}\0{partitions}"
-    return f"sp-repartition-{hashlib.sha256(text.encode()).hexdigest()[:20]}"
 
 
 def _changes(query: QuerySnapshot, partitions: int) -> bool:
@@ -164,7 +168,32 @@ def _spread(copied: QueryCopy, partitions: int) -> int:
     except Py4JJavaError as error:
         why = str(error.java_exception.getMessage() or error.java_exception.toString())
         raise RepartitionError.by_spark(copied.query.name, why) from error
-    return sum(_compared(copied, operator, which) for operator, which in every_state(copied))
+    states = every_state(copied)
+    require_all_told(copied.query, {operator for operator, _ in states})
+    return sum(_compared(copied, operator, which) for operator, which in states)
+
+
+def require_all_told(query: QuerySnapshot, operators: Collection[int]) -> None:
+    """Require that Spark lists every operator with state: what it does not list nobody compares. Pure.
+
+    Raises:
+        RepartitionError: Naming those that it does not.
+    """
+    found = {int(match[1]) for entry in query.files if (match := _STORE.match(entry.path))}
+    if missing := sorted(found - set(operators)):
+        raise RepartitionError.not_told(query.name, missing)
+
+
+def require_planned(manifest: Manifest, repartitioned: Manifest) -> None:
+    """Require that the planned batches of a savepoint, which are to be run again, keep their numbers. Pure.
+
+    Raises:
+        RepartitionError: If the repartition of one has taken such a number.
+    """
+    for query in manifest.queries:
+        kept = repartitioned.query(query.name)
+        if query.planned_offsets is not None and (kept is None or kept.planned_offsets is None):
+            raise RepartitionError.planned(query.name, query.batch_id + 1)
 
 
 def _compared(copied: QueryCopy, operator: int, which: dict[str, str]) -> int:

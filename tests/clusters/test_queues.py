@@ -28,7 +28,7 @@ def test_queue_without_room_for_a_standby_is_an_error_before_anything_is_started
         target = replace(lab.target(), master="yarn", deploy_mode="cluster", cluster_url=yarn.url, conf=conf)
         room = YarnDeployment(target).room()
         assert room is not None
-        assert replace(room, cores=None) == Room(where="queue streams of YARN", memory_mb=2048, is_limit=True)
+        assert room.limit == Room(where="queue streams of YARN", memory_mb=2048)
         with pytest.raises(NoRoomError, match=r"queue streams of YARN has 2\.0 GiB of 2\.8 GiB free"):
             require_room(lab.client, lab.spec(), target)
         other = replace(target, conf={**conf, "spark.yarn.queue": "default"})

@@ -145,7 +145,7 @@ def test_relaunched_driver_goes_on_and_a_frozen_one_ends_when_it_wakes(lab: Lab)
     os.killpg(relaunched.process.pid, signal.SIGCONT)
     # Its watchdog finds the lease lost, or its heartbeat finds the successor: whichever wakes first. A JVM
     # that is still slow from having been frozen does not answer in time, and is killed.
-    assert relaunched.wait(10) in (EXIT_LEASE_LOST, EXIT_DONE, -signal.SIGKILL)
+    assert relaunched.wait() in (EXIT_LEASE_LOST, EXIT_DONE, -signal.SIGKILL)
     assert "Ending the driver at once, exit code" in relaunched.text
     lab.until("Python, which kills its JVM first, has ended", lambda: process_started(agent) is None)
     lab.until_batch(2, above=hot.batches["counts"])
@@ -267,7 +267,7 @@ def test_two_queries_one_in_a_thread_are_saved_and_stopped_together(lab: Lab):
         lab.until_batch(1, query)
     stop = lab.ask(1, "stop_with_savepoint")
     assert lab.end_of(1, stop).outcome == "done"
-    assert driver.wait(15) == 0
+    assert driver.wait() == 0
     manifest = lab.repository.read(stop.savepoint_id)
     assert [query.name for query in manifest.queries] == ["batches", "table"]
     for query in manifest.queries:

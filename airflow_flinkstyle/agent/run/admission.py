@@ -160,7 +160,8 @@ class Admission:
 
     def _restore(self, order: TakeoverOrder, first: JobQuery) -> None:
         if order.savepoint_id is not None:
-            self.manifest = repartition.as_asked(self._driver, self._repository.read(order.savepoint_id))
+            saved = self._repository.read(order.savepoint_id)
+            self.manifest = repartition.as_asked(self._driver, saved, carry_planned=order.carry_planned)
             compat.require_for_savepoint(self._queries.spark, self.manifest, first.name)
             if order.rewind == "fork":
                 newest = sinks.newest_batch(self._queries.spark, first.sink)

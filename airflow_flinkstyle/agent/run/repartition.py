@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.run import scratch
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.savepoint.compat import REPARTITION
+from airflow_flinkstyle.savepoint.compat import REPARTITION, repartitioned_id
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.agent.run.driver import Driver
@@ -16,15 +16,30 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def as_asked(driver: Driver, manifest: Manifest) -> Manifest:
+def as_asked(driver: Driver, manifest: Manifest, *, carry_planned: bool = False) -> Manifest:
     """Return the savepoint with the number of partitions that the session asks for.
 
     That is another savepoint, published once all keys were compared; an earlier try's is found again.
 
+    Args:
+        driver: This process.
+        manifest: The savepoint.
+        carry_planned: Its planned batches are to be run again, under their numbers.
+
     Raises:
         BadInputError: If what is asked for is no number.
-        RepartitionError: If Spark cannot, or a key differs afterwards; no savepoint is made then.
+        RepartitionError: If Spark cannot, or a key differs afterwards, no savepoint is made then; or if a
+            planned batch would get another number.
     """
+    found = _as_asked(driver, manifest)
+    if carry_planned and found is not manifest:
+        from airflow_flinkstyle.state.repartition import require_planned
+
+        require_planned(manifest, found)
+    return found
+
+
+def _as_asked(driver: Driver, manifest: Manifest) -> Manifest:
     spark = driver.queries.spark
     asked = spark.conf.get(REPARTITION, "")
     if not asked:
@@ -35,15 +50,16 @@ def as_asked(driver: Driver, manifest: Manifest) -> Manifest:
             state_after="No query was started.",
             remedy="Correct it, or leave it out.",
         )
-    from airflow_flinkstyle.state.repartition import derived_id, repartition, to_repartition
+    from airflow_flinkstyle.state.repartition import repartition, to_repartition
 
     partitions = int(asked)
     if not to_repartition(manifest, partitions):
         return manifest
-    found = driver.repository.find(derived_id(manifest, partitions))
+    found = driver.repository.find(repartitioned_id(manifest.savepoint_id, partitions))
     if found is not None:
         return found
     location = scratch.location_of(driver.driver_run.claim.checkpoint_location)
+    scratch.remove(spark, location)  # a driver that was killed over it has left one that Spark went on in
     try:
         done = repartition(
             spark,

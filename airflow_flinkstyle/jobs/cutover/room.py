@@ -36,13 +36,13 @@ def require_room(client: JobClient, spec: JobSpec, target: SubmitTarget) -> tupl
         )
     ask = getattr(client.deployment_for(target), "room", None)
     room = ask() if ask is not None else None
-    if room is not None and room.is_limit and (short := lack(needed.least, room)) is not None:
+    if room is not None and (short := lack(needed.least, room.limit)) is not None:
         raise NoRoomError(
             f"Room for {needed} was expected beside the driver of job {spec.name}, found that {short}.",
             state_after="Nothing was started or stopped; the job keeps running.",
             remedy="Free what others hold, raise the quota or the queue's limit, or use no standby.",
         )
-    told = f"Until it takes over, the next driver takes {needed} beside the one that runs."
+    told = f"Beside the driver that runs, the next one waits until it takes over: {needed}."
     if (short := lack(needed, room)) is None:
         log.info("%s", told)
         return told, True

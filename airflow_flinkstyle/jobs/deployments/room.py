@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_flinkstyle.jobs.placement import Room
@@ -10,7 +11,7 @@ from airflow_flinkstyle.jobs.placement import Room
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-_QUANTITY: Final = re.compile(r"([\d.]+)([EPTGMk]i?|m)?")
+_QUANTITY: Final = re.compile(r"([\d.]+(?:[eE][+-]?\d+)?)([EPTGMk]i?|m)?")
 _POWERS: Final = {"k": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 _CPU, _MEMORY = ("requests.cpu", "cpu"), ("requests.memory", "memory")
 
@@ -30,33 +31,35 @@ def of_standalone(said: Mapping[str, Any]) -> Room | None:
 def of_yarn(metrics: Mapping[str, Any], scheduler: Mapping[str, Any], queue: str) -> Room | None:
     """Return what a queue may still take, from a ResourceManager's metrics and its scheduler's page.
 
-    What a queue may take is told by the CapacityScheduler only; with others it is what the cluster has.
+    What a queue may take is told by the CapacityScheduler only; with others it is what the cluster has. Only
+    the queue's memory is a limit: by default that scheduler counts no cores, and it does not tell.
     """
     told = metrics.get("clusterMetrics") or {}
     if "availableMB" not in told:
         return None
     cores, memory_mb = float(told.get("availableVirtualCores") or 0), int(told["availableMB"])
-    of_cluster = cores, memory_mb
     info = (scheduler.get("scheduler") or {}).get("schedulerInfo") or {}
+    where, limit_mb = f"queue {queue} of YARN", memory_mb
     for one in _queues(info):
         if queue in (one.get("queueName"), one.get("queuePath")):
             for most, used in _limits(one):
                 cores = min(cores, float(most.get("vCores", cores)) - float(used.get("vCores", 0)))
-                memory_mb = min(memory_mb, int(most.get("memory", memory_mb)) - int(used.get("memory", 0)))
-    return Room(
-        where=f"queue {queue} of YARN",
-        cores=max(0.0, cores),
-        memory_mb=max(0, memory_mb),
-        is_limit=(cores, memory_mb) != of_cluster,
-    )
+                limit_mb = min(limit_mb, int(most.get("memory", limit_mb)) - int(used.get("memory", 0)))
+    limit = Room(where=where, memory_mb=max(0, limit_mb)) if limit_mb < memory_mb else None
+    return Room(where=where, cores=max(0.0, cores), memory_mb=max(0, limit_mb), limit=limit)
 
 
 def of_quotas(quotas: Iterable[Mapping[str, Any]], namespace: str) -> Room | None:
-    """Return what a namespace's quotas leave of requested cores and memory; None if none limits them."""
+    """Return what a namespace's quotas leave of requested cores and memory; None if none limits them.
+
+    A quota with scopes counts some pods only, perhaps none of a driver's.
+    """
     cores: list[float] = []
     memory_mb: list[float] = []
     for quota in quotas:
-        status = quota.get("status") or {}
+        spec, status = quota.get("spec") or {}, quota.get("status") or {}
+        if spec.get("scopes") or spec.get("scopeSelector"):
+            continue
         hard, used = status.get("hard") or {}, status.get("used") or {}
         cores += [quantity(hard[name]) - quantity(used.get(name, "0")) for name in _CPU if name in hard]
         memory_mb += [
@@ -64,16 +67,16 @@ def of_quotas(quotas: Iterable[Mapping[str, Any]], namespace: str) -> Room | Non
         ]
     if not cores and not memory_mb:
         return None
-    return Room(
+    room = Room(
         where=f"the quota of namespace {namespace}",
         cores=max(0.0, min(cores)) if cores else None,
         memory_mb=max(0, int(min(memory_mb))) if memory_mb else None,
-        is_limit=True,
     )
+    return replace(room, limit=room)
 
 
 def quantity(text: str) -> float:
-    """Return a quantity as Kubernetes writes it: ``500m``, ``2``, ``1Gi``, ``1500M``."""
+    """Return a quantity as Kubernetes writes it: ``500m``, ``2``, ``1Gi``, ``1500M``, ``1e3``."""
     found = _QUANTITY.fullmatch(str(text))
     if found is None:
         return 0.0

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 TAGS: Final = "spark.yarn.tags"
 _TAG: Final = "flinkstyle-"
+_WAIT_FOR_END: Final = "spark.yarn.submit.waitAppCompletion"
 _DRIVER_ENV: Final = "spark.yarn.appMasterEnv."
 _LIVING = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 _QUEUED = "ACCEPTED"
@@ -131,11 +132,20 @@ class YarnDeployment:
 
     def end(self, native_id: Mapping[str, str]) -> DriverState:
         """Kill the application; only one that a caller submitted. What was killed may run on for seconds."""
-        application, state = native_id.get("application", ""), self.state(native_id)
-        if not application or isinstance(state, Gone):
+        state = self.state(native_id)
+        if isinstance(state, Gone):
             return state
-        if native_id.get("said_by") or not self._is_driver(native_id):
-            return Unknown("only a driver that a caller submitted is killed")
+        if native_id.get("said_by"):  # who can write its record could name any application of the cluster
+            return Unknown("only what a caller submitted is killed")
+        try:
+            app = self._app(native_id) or {}
+        except (NotDeliveredError, NoAnswerError) as error:
+            return Unknown(str(error))
+        application = str(app.get("id") or "")  # of one whose submission was not answered, its tag tells it
+        if not application:
+            return state
+        if not _is_driver(app):
+            return Unknown("that application is no driver")
         user = quote(self._target.proxy_user or os.environ.get("HADOOP_USER_NAME") or _user(), safe="")
         for url in self._urls():
             path = f"{url}/ws/v1/cluster/apps/{quote(application, safe='')}/state?user.name={user}"
@@ -145,16 +155,8 @@ class YarnDeployment:
                 log.info("The application is not killed there: %s", error)
             else:
                 log.info("Asked YARN to kill %s: %s", application, said)
-        return self._remembered.until_ended(application, lambda: self.state(native_id))
-
-    def _is_driver(self, native_id: Mapping[str, str]) -> bool:
-        """Return whether an application is one of this package's: who can write records could name any."""
-        try:
-            app = self._app(native_id) or {}
-        except (NotDeliveredError, NoAnswerError):
-            return False
-        tags = str(app.get("applicationTags") or "").split(",")
-        return any(tag.startswith(_TAG) for tag in tags)
+        killed = {**native_id, "application": application}
+        return self._remembered.until_ended(application, lambda: self.state(killed))
 
     def log_tail(self, native_id: Mapping[str, str], *, lines: int = 30) -> str:
         """Return the end of what the driver wrote, from its node; where that is, if the node is silent."""
@@ -202,14 +204,14 @@ class YarnDeployment:
         settings = {
             **{f"{_DRIVER_ENV}{name}": value for name, value in submission.env.items()},
             YARN_ATTEMPTS: "1",
-            "spark.yarn.submit.waitAppCompletion": "false",
+            _WAIT_FOR_END: "false",
             TAGS: ",".join(filter(None, (submission.program.conf.get(TAGS, ""), tag))),
         }
         file = folder / "driver.properties"
         file.touch(mode=0o600)
         file.write_text(_defaults(submission) + "".join(_property(*item) for item in settings.items()))
         program, *rest = submission.argv
-        rest = _without_conf(rest, TAGS)
+        rest = _without_conf(_without_conf(rest, TAGS), _WAIT_FOR_END)
         command = [program, "--properties-file", str(file)]
         if self._target.proxy_user:
             command += ["--proxy-user", self._target.proxy_user]
@@ -260,6 +262,12 @@ class YarnDeployment:
         known = self._target.cluster_url
         for url in known.split(",") if known else _urls_of_site(os.environ):
             yield url.strip().rstrip("/")
+
+
+def _is_driver(app: Mapping[str, Any]) -> bool:
+    """Return whether an application is one of this package's: who can write records could name any."""
+    tags = str(app.get("applicationTags") or "").split(",")
+    return any(tag.startswith(_TAG) for tag in tags)
 
 
 def _tag(submission: Submission) -> str:

@@ -127,7 +127,7 @@ def fill_back(form: MigrationForm, finished: FinishedMigration) -> MigrationForm
     if before is None:
         return form
     mirror = {name: value for name, value in (form.mirror or {}).items() if value not in (None, "")}
-    if before.mirror is not None:
+    if before.mirror is not None and not before.mirror.keeps_offsets:  # such a one has no aliases
         swapped = {"source_alias": before.mirror.target_alias, "target_alias": before.mirror.source_alias}
         mirror = {**{name: alias for name, alias in swapped.items() if alias != UNNAMED}, **mirror}
     return replace(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.jobs.errors import RewindError
 from airflow_flinkstyle.savepoint import sinks
+from airflow_flinkstyle.savepoint.compat import read_up_to
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.view import JobView
@@ -28,20 +29,20 @@ def require_newest(runs: JobView, manifest: Manifest) -> None:
     """
     for query in manifest.queries:
         last = _last_words(runs, query)
-        found, half_written = _last_batch(last), _half_written(last)
+        found, half_written, holds = _last_batch(last), _half_written(last), read_up_to(manifest, query)
         again = _emitted_again(runs, manifest, query, half_written=half_written)
-        if (found is not None and found != query.batch_id) or again is not None:
+        if (found is not None and found != holds) or again is not None:
             went = f"continued to batch {found}" if found != -1 else "ended at a batch that no run recorded"
             if again is not None:
                 went = f"in generation {again} went back and used its batch ids again"
             raise RewindError(
                 f"Savepoint {manifest.savepoint_id} was expected to hold the last batch of query "
-                f"{query.name}, found batch {query.batch_id}, and the job {went}.",
+                f"{query.name}, found batch {holds}, and the job {went}.",
                 state_after="Nothing was started.",
                 remedy=_CHOICES,
             )
         if half_written:
-            _require_under_way(manifest, query)
+            _require_under_way(manifest, query, renumbered=holds != query.batch_id)
     _require_whole(runs, manifest)
 
 
@@ -91,13 +92,17 @@ def _half_written(last: tuple[QueryStatus, AgentState] | None) -> bool:
     return bool(last[0].sinks.lineages) or name in sinks.TABLE_SINKS or sinks.may_remember(name)
 
 
-def _require_under_way(manifest: Manifest, query: QuerySnapshot) -> None:
-    """Require that a savepoint knows of the batch which sinks may have written, or a part of it."""
-    if query.planned_offsets is None and not (query.sinks and query.sinks.under_way):
+def _require_under_way(manifest: Manifest, query: QuerySnapshot, *, renumbered: bool) -> None:
+    """Require that a savepoint knows of the batch which sinks may have written, or a part of it.
+
+    Where a repartition has taken that batch's number, the same records would get another one.
+    """
+    known = query.planned_offsets is not None or (query.sinks and query.sinks.under_way)
+    if renumbered or not known:
         raise RewindError(
-            f"Savepoint {manifest.savepoint_id} was expected to hold batch {query.batch_id + 1} of query "
-            f"{query.name}, which a driver had planned before it died, found no offsets of it: all or a "
-            "part of it may be in the output; other rows under its id would be left out or doubled.",
+            f"Savepoint {manifest.savepoint_id} was expected to hold batch {read_up_to(manifest, query) + 1} "
+            f"of query {query.name}, which a driver had planned before it died, found no offsets of it: all "
+            "or a part of it may be in the output; other rows under its id would be left out or doubled.",
             state_after="Nothing was started.",
             remedy="Start from the checkpoint (FromCheckpoint) or a savepoint that was taken since, to "
             "complete that batch; or choose rewind='fork' or rewind='re-emit', which write it again.",

@@ -39,19 +39,25 @@ class FailedVersion:
     checkpoints: Mapping[str, ObjectStore] = field(default_factory=dict)
     """Query name -> its checkpoint, of those with a planned batch."""
 
-    def why_no_rollback(self, manifest: Manifest) -> str | None:
-        """Return what it did that going back to a savepoint would repeat or lose; None if nothing. Pure."""
+    def why_no_rollback(self, manifest: Manifest, began: Mapping[str, int]) -> str | None:
+        """Return what it did that going back to a savepoint would repeat or lose; None if nothing. Pure.
+
+        Args:
+            manifest: The savepoint.
+            began: Query name -> the batch that it began behind: the savepoint's, or an empty one behind that.
+        """
         saved = {query.name: query for query in manifest.queries}
-        ran_on = {
-            name: batch
-            for name, batch in self.committed.items()
-            if batch > (saved[name].batch_id if name in saved else -1)
-        }
+        ran_on = {name: batch for name, batch in self.committed.items() if batch > began.get(name, -1)}
         if ran_on:
             return f"batches {ran_on} were committed"
         for name in sorted(self.planned.keys() & saved.keys()):
+            batch, _ = self.planned[name]
+            if began[name] != saved[name].batch_id:
+                return (
+                    f"batch {batch} of query {name} was planned behind a repartition: a part of it may be "
+                    f"written, and the old version would write the same records as batch {batch - 1}"
+                )
             if cluster := _moved_to(saved[name].sinks, self.last_words[name].sinks):
-                batch, _ = self.planned[name]
                 moved = f"a transactional sink of query {name} moved before batch {batch}"
                 return f"{moved}: a part of that batch may be on cluster {cluster}"
         return None

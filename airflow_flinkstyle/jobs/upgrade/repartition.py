@@ -1,4 +1,4 @@
-"""Another number of shuffle partitions as a part of an upgrade: what the new version's driver is told. Pure.
+"""Another number of shuffle partitions as a part of an upgrade: what the new version's driver is told.
 
 The driver spreads the state before it starts (``agent.run.repartition``): that of the hot savepoint, on which
 it rehearses, and in the window that of the savepoint with which the old version stopped.
@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.checkpoint.stores_in_use import SHUFFLE_PARTITIONS
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.savepoint.compat import REPARTITION
+from airflow_flinkstyle.savepoint.compat import REPARTITION, repartitioned_id
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow_flinkstyle.jobs.spec import JobSpec
     from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
 
 def with_partitions(spec: JobSpec, partitions: int | None) -> JobSpec:
@@ -48,3 +51,19 @@ def undone(old: JobSpec, new: JobSpec, saved: Manifest) -> JobSpec:
     if REPARTITION not in new.conf or len(numbers) != 1:
         return old
     return replace(old, conf={**old.conf, REPARTITION: str(numbers.pop())})
+
+
+def begun_at(
+    batches: Mapping[str, int], spec: JobSpec, savepoint_id: str, repository: SavepointRepository
+) -> dict[str, int]:
+    """Return the batches that a new version begins behind, with empty ones that a repartition has made.
+
+    Args:
+        batches: Query name -> last batch of the old version.
+        spec: The new version.
+        savepoint_id: What the old one stopped with.
+        repository: The job's savepoints.
+    """
+    asked = spec.conf.get(REPARTITION, "")
+    made = repository.find(repartitioned_id(savepoint_id, int(asked))) if asked.isdigit() else None
+    return {**batches, **{query.name: int(query.batch_id) for query in (made.queries if made else ())}}

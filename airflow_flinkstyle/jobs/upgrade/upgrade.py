@@ -223,7 +223,11 @@ class Upgrade(UpgradeContext):
     def _verify(self) -> Mapping[str, Any]:
         stopped = self.journal.result("stop") or {}
         new = self._taken()
-        before = stopped["batches"] if self.back_to is None else self._restored(new)
+        if self.back_to is not None:
+            before = self._restored(new)
+        else:
+            at = stopped["batches"], self.spec, stopped["savepoint_id"]
+            before = repartition.begun_at(*at, self.client.repository)
         found = first_batch.await_first(self.in_window(), new, before)
         return {**found, "then": "observe"} if self.bounds.observe_s > 0 else found
 

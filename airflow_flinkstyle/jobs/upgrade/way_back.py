@@ -10,6 +10,7 @@ from airflow_flinkstyle.jobs.errors import UpgradeChoiceError
 from airflow_flinkstyle.jobs.running import stopped
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
 from airflow_flinkstyle.jobs.upgrade.failed_version import carry_planned, look_at
+from airflow_flinkstyle.jobs.upgrade.repartition import begun_at
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError
 from airflow_flinkstyle.savepoint.sinks import may_skip
 
@@ -82,14 +83,19 @@ def _from_new(upgrade: UpgradeContext, *, driver_has_ended: bool) -> tuple[RunHa
     client, stop = upgrade.client, upgrade.journal.result("stop") or {}
     key = f"{upgrade.journal.migration_id}/rollback"
     manifest = client.repository.read(stop["savepoint_id"])
-    saved = {query.name for query in manifest.queries}
-    lock = stopped.lock_offline(client, key, driver_has_ended=driver_has_ended, needed=saved)
+    saved = {query.name: int(query.batch_id) for query in manifest.queries}
+    lock = stopped.lock_offline(client, key, driver_has_ended=driver_has_ended, needed=set(saved))
     failed = look_at(client, lock)
     stopped.unlock(client, lock, failed.committed, under_way=failed.planned.keys())
-    why_not = failed.why_no_rollback(manifest)
+    began = begun_at(saved, upgrade.spec, manifest.savepoint_id, client.repository)
+    why_not = failed.why_no_rollback(manifest, began)
     if upgrade.back_to is not None:  # its batches are not those behind the stop's savepoint
         why_not = f"it had begun from savepoint {upgrade.back_to.savepoint_id}"
-    if why_not is None:
+    if why_not is None and began != saved:
+        # Only the repartition has used the next batch's number, and no sink has seen that.
+        origin = FromSavepoint(savepoint_id=manifest.savepoint_id, rewind="re-emit", skip_known_batches=True)
+        how = f"from {manifest.savepoint_id}: but for the repartition, the new version had planned nothing"
+    elif why_not is None:
         carried = carry_planned(manifest, failed, client)
         origin = FromSavepoint(savepoint_id=carried.savepoint_id)
         which = ", ".join(sorted(failed.planned)) or "no query"

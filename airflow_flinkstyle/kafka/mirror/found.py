@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _POSITIONS: Final = re.compile(r"mm2-offsets\.(.+)\.internal")
 _CHECKPOINTS: Final = re.compile(r"(.+)\.checkpoints\.internal")
 _TO: Final = re.compile(r"mm2-offset-syncs\.(.+)\.internal")
-UNNAMED: Final = "target"
-"""The alias of a cluster to move to of which no topic tells; only messages show it."""
+UNNAMED: Final = "(unnamed)"
+"""The alias of a cluster to move to of which no topic tells, and no real one; only messages show it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,7 @@ from airflow_flinkstyle.jobs.migration.form import MigrationForm
 from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.mirror.found import UNNAMED
+from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.verdict import Chosen, Exact, Verdict
 from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
 from airflow_flinkstyle.rewrite.rows import PartitionMove
@@ -154,6 +155,14 @@ def test_finished_migration_answers_what_the_form_of_the_way_back_leaves_open(wo
     form = fill_back(MigrationForm(job=world.job), replace(finished, approved=unnamed))
     assert form.mirror == {"target_alias": "dc1"}, "a person must say what that cluster is called"
     assert fill_back(a_form(world), replace(finished, approved=None)) == a_form(world)
+
+    def mirror_after(*, keeps_offsets: bool = False) -> object:
+        mirror = MirrorSettings(source_alias="source", target_alias="target", keeps_offsets=keeps_offsets)
+        approved = replace(asked.migration, mirror=mirror)
+        return fill_back(MigrationForm(job=world.job), replace(finished, approved=approved)).mirror
+
+    assert mirror_after() == {"source_alias": "target", "target_alias": "source"}, "real names, of many"
+    assert mirror_after(keeps_offsets=True) == {}, "nobody named a mirror back"
 
 
 def test_migration_whose_job_reads_another_cluster_by_now_is_not_reversed(world: World):

@@ -188,6 +188,29 @@ def test_driver_is_found_on_yarn_by_the_tag_of_its_claim(manager: Manager):
     assert found["application"] == "application_1_0002"
 
 
+def test_application_whose_submission_was_not_answered_is_killed_by_its_tag(manager: Manager):
+    app = {"id": APP, "state": "ACCEPTED", "applicationTags": "flinkstyle-claim-1"}
+    manager.says("/ws/v1/cluster/apps?applicationTags=flinkstyle-claim-1", {"apps": {"app": [app]}})
+    manager.says(f"/ws/v1/cluster/apps/{APP}", {"app": {**app, "state": "KILLED"}})
+    deployment = YarnDeployment(on_yarn(manager.url, proxy_user="etl"))
+    native_id = {"application": "", "tag": "flinkstyle-claim-1"}
+    assert isinstance(deployment.state(native_id), Waiting)
+    assert isinstance(deployment.end(native_id), Unknown), "a process that was killed may live on"
+    assert ("PUT", f"/ws/v1/cluster/apps/{APP}/state?user.name=etl", b'{"state": "KILLED"}') in manager.asked
+
+
+def test_application_of_others_and_one_that_only_its_own_record_names_are_not_killed(manager: Manager):
+    manager.says(f"/ws/v1/cluster/apps/{APP}", {"app": {"id": APP, "state": "RUNNING"}})
+    deployment = YarnDeployment(on_yarn(manager.url))
+    for native_id in ({"application": APP}, {"application": APP, "said_by": "driver"}):
+        assert isinstance(deployment.end(native_id), Unknown)
+    manager.says(f"/ws/v1/cluster/apps/{APP}", b"<html>", status=502)
+    state = YarnDeployment(on_yarn(manager.url)).end({"application": APP})
+    assert isinstance(state, Unknown)
+    assert "502" in state.reason, "not that it is no driver"
+    assert {method for method, _, _ in manager.asked} == {"GET"}
+
+
 def test_yarn_is_given_secrets_in_a_file_of_this_user_only(tmp_path: Path):
     target = on_yarn("http://rm:8088", spark_home=str(tmp_path))
     command = YarnDeployment(target)._command(a_submission(target), "tag", tmp_path)
@@ -196,6 +219,16 @@ def test_yarn_is_given_secrets_in_a_file_of_this_user_only(tmp_path: Path):
     assert file.stat().st_mode & 0o777 == 0o600
     assert SECRET in file.read_text()
     assert SECRET not in " ".join(command)
+
+
+def test_application_is_tagged_and_not_waited_for_whatever_the_job_sets(tmp_path: Path):
+    conf = {"spark.yarn.submit.waitAppCompletion": "true", "spark.yarn.tags": "mine"}
+    target = on_yarn("http://rm:8088", spark_home=str(tmp_path), conf=conf)
+    command = YarnDeployment(target)._command(a_submission(target), "tag", tmp_path)
+    assert not any(part.startswith(tuple(conf)) for part in command), "there it would win over the file"
+    said = (tmp_path / "driver.properties").read_text()
+    assert "waitAppCompletion=false" in said
+    assert "spark.yarn.tags=mine,tag" in said
 
 
 @pytest.mark.parametrize("name", ["spark.driver.supervise", "spark.yarn.maxAppAttempts"])

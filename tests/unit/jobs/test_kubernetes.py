@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -12,6 +13,7 @@ import pytest
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.deployments.base import Alive, Gone, Unknown, Waiting
 from airflow_flinkstyle.jobs.deployments.chosen import deployment_for
+from airflow_flinkstyle.jobs.deployments.kubernetes import submitting
 from airflow_flinkstyle.jobs.deployments.kubernetes.deployment import KubernetesDeployment
 from airflow_flinkstyle.jobs.deployments.kubernetes.driver import CLAIM_LABEL
 from airflow_flinkstyle.jobs.deployments.kubernetes.pods import refusal_words, state_of, words_of
@@ -172,6 +174,24 @@ def test_driver_gets_its_environment_by_reference_and_its_secret_ends_with_the_p
     assert " local:///" in argv
 
 
+def test_pod_has_its_name_and_is_not_waited_for_whatever_the_job_sets(api: Manager, tmp_path: Path):
+    target = on_kubernetes(
+        api.url,
+        tmp_path,
+        conf={
+            "spark.kubernetes.driver.pod.name": "mine",
+            "spark.kubernetes.submission.waitAppCompletion": "true",
+        },
+    )
+    submission = a_submission(target)
+    command = submitting._command(submission, POD)
+    set_last = dict(part.split("=", 1) for before, part in pairwise(command) if before == "--conf")
+    assert set_last["spark.kubernetes.driver.pod.name"] == POD
+    assert set_last["spark.kubernetes.submission.waitAppCompletion"] == "false"
+    program = submission.program
+    assert command[-len(program.arguments) - 1 :] == [program.application, *program.arguments]
+
+
 def test_submission_that_made_no_pod_fails_and_leaves_no_secret(api: Manager, tmp_path: Path):
     deployment, submission = submit(
         api, tmp_path, "echo 'Message: pods is forbidden: exceeded quota: full'; exit 1"
@@ -202,6 +222,27 @@ def test_no_answer_of_the_api_server_is_no_reason_to_submit_again(api: Manager, 
     assert isinstance(away.state({"pod": POD}), Unknown)
     with pytest.raises(DriverFailedError, match="Secret"):
         away.submit(submission)
+
+
+def deleted(api: Manager) -> list[str]:
+    return [path.partition("?")[0] for method, path, _ in api.asked if method == "DELETE"]
+
+
+def test_secret_that_was_perhaps_written_is_taken_back(api: Manager, tmp_path: Path):
+    deployment, submission = submit(api, tmp_path, "exit 1")
+    api.says(SECRETS, b"<html>", status=504)
+    with pytest.raises(DriverFailedError, match="environment could not be written"):
+        deployment.submit(submission)
+    assert deleted(api) == [f"{SECRETS}/{POD}"]
+
+
+def test_driver_that_is_ended_leaves_no_secret_that_nothing_owns(api: Manager, tmp_path: Path):
+    deployment, submission = submit(api, tmp_path, "exit 1")
+    api.says(SECRETS, {"kind": "Secret", "metadata": {"name": POD}})
+    api.says(f"{PODS}/{POD}", b"<html>", status=502)
+    native_id = deployment.submit(submission)
+    deployment.end(native_id)
+    assert deleted(api) == [f"{PODS}/{POD}", f"{SECRETS}/{POD}"]
 
 
 def test_driver_is_found_by_the_label_of_its_claim(api: Manager, tmp_path: Path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -58,9 +59,24 @@ def test_driver_on_the_workers_machine_asks_the_cluster_for_its_executors_only()
 
 def test_footprint_says_what_it_is_made_of():
     assert str(of("yarn", {"spark.executor.instances": "4"})) == (
-        "5 cores and 6.9 GiB (a driver with 1 cores and 1.4 GiB; 4 executors with 1 cores and 1.4 GiB each)"
+        "5 cores and 6.9 GiB (a driver with 1 core and 1.4 GiB; 4 executors with 1 core and 1.4 GiB each)"
+    )
+    assert str(of("yarn", {"spark.executor.instances": "1", "spark.executor.cores": "2"})) == (
+        "3 cores and 2.8 GiB (a driver with 1 core and 1.4 GiB; 1 executor with 2 cores and 1.4 GiB)"
     )
     assert "all cores that are free" in str(of("spark://m:7077", {}))
+
+
+def test_footprint_says_where_a_driver_is_that_asks_no_cluster():
+    assert str(footprint(a_spec(), a_target())) == "a driver on the worker's machine"
+    assert str(footprint(a_spec(), a_target(master="yarn", conf={"spark.executor.instances": "1"}))) == (
+        "1 core and 1.4 GiB (a driver on the worker's machine; 1 executor with 1 core and 1.4 GiB)"
+    )
+    assert str(footprint(a_spec(), a_target(master="spark://m:7077", conf={}))) == (
+        "a driver on the worker's machine, and executors on all cores that are free"
+    )
+    alone = of("yarn", {"spark.dynamicAllocation.enabled": "true"})
+    assert str(alone) == "a driver with 1 core and 1.4 GiB"
 
 
 def test_setting_that_is_no_size_is_refused_by_its_name():
@@ -68,6 +84,8 @@ def test_setting_that_is_no_size_is_refused_by_its_name():
         of("yarn", {"spark.executor.memory": "much"})
     with pytest.raises(BadInputError, match=r"spark\.executor\.instances"):
         of("yarn", {"spark.executor.instances": "two"})
+    with pytest.raises(BadInputError, match=r"request\.cores, found 'halfm?'"):
+        of("k8s://https://api", {"spark.kubernetes.driver.request.cores": "halfm"})
 
 
 def test_room_of_a_master_is_what_its_living_workers_have_free():
@@ -97,9 +115,16 @@ def a_queue(name: str, most_mb: int, used_mb: int) -> dict[str, Any]:
 def test_room_of_yarn_is_what_the_queue_may_still_take():
     scheduler = {"scheduler": {"schedulerInfo": {"queues": {"queue": [a_queue("streams", 4096, 3072)]}}}}
     room = of_yarn(METRICS, scheduler, "streams")
-    assert room == Room(where="queue streams of YARN", cores=7, memory_mb=1024, is_limit=True)
+    where = "queue streams of YARN"
+    assert room == Room(where=where, cores=7, memory_mb=1024, limit=Room(where=where, memory_mb=1024))
     assert of_yarn(METRICS, {}, "default") == Room(where="queue default of YARN", cores=16, memory_mb=8192)
     assert of_yarn({}, {}, "default") is None
+
+
+def test_queue_limits_no_cores_since_yarn_may_not_count_them():
+    scheduler = {"scheduler": {"schedulerInfo": {"queues": {"queue": [a_queue("streams", 9999, 0)]}}}}
+    busy = {"clusterMetrics": {"availableMB": 8192, "availableVirtualCores": 0}}
+    assert of_yarn(busy, scheduler, "streams") == Room(where="queue streams of YARN", cores=0, memory_mb=8192)
 
 
 def test_room_of_a_namespace_is_what_its_quotas_leave():
@@ -108,9 +133,17 @@ def test_room_of_a_namespace_is_what_its_quotas_leave():
         {"status": {"hard": {"requests.cpu": "2"}, "used": {"requests.cpu": "1500m"}}},
     ]
     room = of_quotas(quotas, "streams")
-    assert room == Room(where="the quota of namespace streams", cores=0.5, memory_mb=3072, is_limit=True)
+    left = Room(where="the quota of namespace streams", cores=0.5, memory_mb=3072)
+    assert room == replace(left, limit=left)
+    full = {"hard": {"requests.cpu": "1"}, "used": {"requests.cpu": "1"}}
+    for scope in (
+        {"scopes": ["BestEffort"]},
+        {"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass"}]}},
+    ):
+        assert of_quotas([*quotas, {"spec": scope, "status": full}], "streams") == room
     assert of_quotas([{"status": {"hard": {"pods": "5"}}}], "streams") is None
-    assert [quantity(text) for text in ("500m", "2", "1Gi", "1500M", "?")] == [0.5, 2, 2**30, 1.5e9, 0]
+    written = {"500m": 0.5, "2": 2, "1Gi": 2**30, "1500M": 1.5e9, "1e3": 1000, "1E": 1e18, "?": 0}
+    assert {text: quantity(text) for text in written} == written
 
 
 def test_what_is_lacking_is_told_in_numbers():

@@ -18,7 +18,8 @@ from tests.unit.jobs.specs import a_spec, a_target
 if TYPE_CHECKING:
     from tests.unit.jobs.conftest import World
 
-LIMIT = Room(where="queue streams of YARN", cores=1, memory_mb=1024, is_limit=True)
+LEFT = Room(where="queue streams of YARN", cores=1, memory_mb=1024)
+LIMIT = replace(LEFT, limit=LEFT)
 
 
 class Cluster(Host):
@@ -40,10 +41,16 @@ def ask(world: World, told: Room | None, **limits: Any) -> tuple[str, bool]:
 def test_what_a_standby_takes_is_told(world: World):
     for told in (None, Room(where="it", cores=3, memory_mb=9999)):
         assert ask(world, told) == (
-            "Until it takes over, the next driver takes 3 cores and 4.1 GiB (a driver with 1 cores and "
-            "1.4 GiB; 2 executors with 1 cores and 1.4 GiB each) beside the one that runs.",
+            "Beside the driver that runs, the next one waits until it takes over: 3 cores and 4.1 GiB (a "
+            "driver with 1 core and 1.4 GiB; 2 executors with 1 core and 1.4 GiB each).",
             True,
         )
+
+
+def test_standby_on_the_workers_machine_is_told_as_such(world: World):
+    told, is_free = require_room(Host(world, "a").client(), a_spec(), a_target())
+    assert is_free
+    assert told.endswith("waits until it takes over: a driver on the worker's machine.")
 
 
 def test_limit_without_room_for_one_executor_is_an_error(world: World):
@@ -54,7 +61,8 @@ def test_limit_without_room_for_one_executor_is_an_error(world: World):
 
 
 def test_limit_with_room_for_one_executor_and_what_is_merely_not_free_are_warnings(world: World):
-    for told in (replace(LIMIT, cores=2, memory_mb=4000), replace(LIMIT, is_limit=False)):
+    enough = replace(LEFT, cores=2, memory_mb=4000)
+    for told in (replace(enough, limit=enough), LEFT, replace(LEFT, limit=enough)):
         words, is_free = ask(world, told)
         assert not is_free
         assert "it may wait, or begin with fewer executors" in words

@@ -94,10 +94,10 @@ class KubernetesDeployment:
             DriverFailedError: If there is none.
         """
         pod = pod_name(submission)
-        secret = put_secret(self._api, pod, submission)
         try:
+            secret = put_secret(self._api, pod, submission)
             owner = self._maker.make(submission, pod)
-        except DriverFailedError:
+        except DriverFailedError:  # also of a Secret that was written and not answered for
             self._delete(SECRETS, pod)
             raise
         if owner is not None:
@@ -136,6 +136,7 @@ class KubernetesDeployment:
             return Unknown("only a driver that a caller submitted is killed")
         self._delete("pods", f"{pod}?gracePeriodSeconds={_END_GRACE_S}")
         self._maker.withdraw(pod)
+        self._delete(SECRETS, pod)  # nothing owns it where it was not known whether there would be a pod
         return self._remembered.until_ended(pod, lambda: self.state(native_id))
 
     def log_tail(self, native_id: Mapping[str, str], *, lines: int = 30) -> str:

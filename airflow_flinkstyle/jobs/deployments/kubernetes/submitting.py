@@ -106,8 +106,8 @@ class SparkSubmit:
 
 
 def _command(submission: Submission, pod: str) -> list[str]:
-    """Return the command line, on which nothing is secret."""
+    """Return the command line, on which nothing is secret; of a setting that stands twice the last counts."""
     conf = {**settings(submission, pod), _WAIT_FOR_END: "false"}
     options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
-    program, *rest = submission.argv
-    return [program, *options, *rest]
+    program_at = len(submission.argv) - len(submission.program.arguments) - 1
+    return [*submission.argv[:program_at], *options, *submission.argv[program_at:]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,8 @@ from airflow_flinkstyle.jobs.errors import RewindError
 from airflow_flinkstyle.jobs.running.newest import require_newest
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import Heartbeat, QueryStatus
+from airflow_flinkstyle.protocol.sink_records import Sinks
+from airflow_flinkstyle.savepoint.compat import note_of_repartition
 from airflow_flinkstyle.savepoint.manifest import QuerySnapshot
 from airflow_flinkstyle.types import BatchId, Generation, Incarnation
 from testbed.memory_store import MemoryStore
@@ -23,10 +26,10 @@ if TYPE_CHECKING:
 AT = 4
 
 
-def a_beat(query_id: str, batch: int | None, *, waiting: bool = False) -> QueryStatus:
+def a_beat(query_id: str, batch: int | None, *, waiting: bool = False, **told: Any) -> QueryStatus:
     batch_id = None if batch is None else BatchId(batch)
     return QueryStatus(
-        query_id=query_id, batch_id=batch_id, batch_committed_at_ms=None, sources={}, waiting=waiting
+        query_id=query_id, batch_id=batch_id, batch_committed_at_ms=None, sources={}, waiting=waiting, **told
     )
 
 
@@ -46,13 +49,20 @@ class Runs:
         self.board.beat(Generation(self.newest), words, seen=None)
         return self
 
-    def go_on(self) -> None:
-        saved = QuerySnapshot(
+    def go_on(self, *, repartitioned: bool = False, **saved: Any) -> None:
+        query = QuerySnapshot(
             name="a", query_id="qa", batch_id=BatchId(AT), checkpoint_location="x", planned_offsets=None,
-            pinned_confs={}, kafka={}, files=(),
+            pinned_confs={}, kafka={}, files=(), **saved,
         )  # fmt: skip
+        manifest = a_manifest(query)
+        if repartitioned:  # where files hold the number of their batch, it goes on behind an empty one
+            manifest = replace(
+                manifest,
+                evidence=note_of_repartition(manifest, ["a"]),
+                queries=(replace(query, batch_id=BatchId(AT + 1)),),
+            )
         runs: Any = SimpleNamespace(board=self.board)
-        require_newest(runs, a_manifest(saved))
+        require_newest(runs, manifest)
 
 
 IDLE = a_beat("qa", AT)
@@ -92,3 +102,21 @@ def test_query_of_which_a_dead_driver_told_no_batch_may_have_run() -> None:
 )
 def test_savepoint_that_lacks_nothing_is_gone_on_from(runs: Runs) -> None:
     runs.go_on()
+
+
+def test_repartitioned_savepoint_is_gone_on_from_where_the_job_has_ended() -> None:
+    Runs().add(a=IDLE).go_on(repartitioned=True)
+
+
+def test_batch_that_the_job_has_run_is_not_taken_for_the_empty_one_of_a_repartition() -> None:
+    # Of the same number, but with records: they would be read, and counted, once more.
+    with pytest.raises(RewindError, match=f"found batch {AT}, and the job continued to batch {AT + 1}"):
+        Runs().add(a=IDLE).add(a=a_beat("qa", AT + 1)).go_on(repartitioned=True)
+
+
+def test_planned_batch_whose_number_a_repartition_took_is_not_written_under_another() -> None:
+    under_way = Sinks(lineages=(), under_way=True)
+    runs = Runs().add(a=a_beat("qa", AT, sink="delta", sinks=under_way))
+    runs.go_on(sink="delta", sinks=under_way)
+    with pytest.raises(RewindError, match=f"expected to hold batch {AT + 1} of query a, which a driver had"):
+        runs.go_on(sink="delta", sinks=under_way, repartitioned=True)

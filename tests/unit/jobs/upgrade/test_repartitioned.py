@@ -1,0 +1,68 @@
+"""A new version that begins behind the empty batch of a repartition: what counts as run, and as written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.jobs.running.savepoints import begin_savepoint, finish_savepoint
+from airflow_flinkstyle.jobs.upgrade.failed_version import FailedVersion
+from airflow_flinkstyle.jobs.upgrade.repartition import begun_at, with_partitions
+from airflow_flinkstyle.savepoint.compat import repartitioned_id
+from airflow_flinkstyle.savepoint.files.derive import publish_derived
+from airflow_flinkstyle.savepoint.manifest import QuerySnapshot
+from airflow_flinkstyle.types import BatchId
+from tests.manifests import a_manifest
+from tests.unit.jobs.specs import a_spec
+
+if TYPE_CHECKING:
+    from tests.unit.jobs.conftest import World
+
+SAVED = a_manifest(
+    QuerySnapshot(
+        name="a",
+        query_id="qa",
+        batch_id=BatchId(7),
+        checkpoint_location="x",
+        planned_offsets=None,
+        pinned_confs={},
+        kafka={},
+        files=(),
+    )
+)
+
+
+def failed(*, committed: int, planned: int | None = None) -> FailedVersion:
+    found = {} if planned is None else {"a": (BatchId(planned), "v1\n{}\n{}")}
+    return FailedVersion(committed={"a": BatchId(committed)}, planned=found, last_words={})
+
+
+def test_batches_begin_behind_the_one_of_the_repartition(world: World):
+    client = world.start()
+    saved = finish_savepoint(client, begin_savepoint(client, "s", timeout_s=10), timeout_s=10)
+    manifest = world.repository.read(saved.savepoint_id)
+    at = {query.name: int(query.batch_id) for query in manifest.queries}
+    spec = with_partitions(a_spec(), 16)
+    assert begun_at(at, spec, manifest.savepoint_id, world.repository) == at
+    publish_derived(
+        manifest,
+        world.repository,
+        repartitioned_id(manifest.savepoint_id, 16),
+        lambda query: replace(query, batch_id=BatchId(query.batch_id + 1)),
+    )
+    later = {name: batch + 1 for name, batch in at.items()}
+    assert begun_at(at, spec, manifest.savepoint_id, world.repository) == later
+    assert begun_at(at, a_spec(), manifest.savepoint_id, world.repository) == at
+
+
+def test_batch_of_the_repartition_is_none_that_the_new_version_committed():
+    assert failed(committed=8).why_no_rollback(SAVED, {"a": 8}) is None
+    for began, committed in ((7, 8), (8, 9)):
+        why = failed(committed=committed).why_no_rollback(SAVED, {"a": began})
+        assert why == f"batches {{'a': {committed}}} were committed"
+
+
+def test_batch_that_was_planned_behind_a_repartition_is_not_written_under_another_number():
+    why = failed(committed=8, planned=9).why_no_rollback(SAVED, {"a": 8})
+    assert why is not None
+    assert "batch 9 of query a was planned behind a repartition" in why

@@ -1,0 +1,44 @@
+"""What a repartition requires of a savepoint, and of what it makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_flinkstyle.savepoint.manifest import FileEntry, QuerySnapshot
+from airflow_flinkstyle.state.errors import RepartitionError
+from airflow_flinkstyle.state.repartition import require_all_told, require_planned
+from airflow_flinkstyle.types import BatchId
+from tests.manifests import a_manifest
+
+QUERY = QuerySnapshot(
+    name="totals",
+    query_id="q",
+    batch_id=BatchId(7),
+    checkpoint_location="x",
+    planned_offsets="v1\n{}\n{}",
+    pinned_confs={},
+    kafka={},
+    files=tuple(
+        FileEntry(path=path, size_bytes=1, blob=path, digest=None)
+        for path in ("offsets/7", "state/0/0/8.zip", "state/1/0/8.zip", "state/1/_metadata/metadata")
+    ),
+)
+
+
+def test_operator_that_spark_does_not_list_is_named_since_nobody_would_compare_it():
+    require_all_told(QUERY, {0, 1})
+    with pytest.raises(RepartitionError, match="of query totals that has state, found nothing of 1"):
+        require_all_told(QUERY, {0})
+
+
+def test_planned_batch_whose_number_is_taken_is_refused():
+    saved = a_manifest(QUERY)
+    require_planned(saved, saved)
+    shifted = replace(QUERY, batch_id=BatchId(8), planned_offsets=None)
+    with pytest.raises(RepartitionError, match=r"Query totals was expected .* batch 8 was planned") as error:
+        require_planned(saved, a_manifest(shifted))
+    assert "complete" in error.value.remedy
+    idle = replace(QUERY, planned_offsets=None)
+    require_planned(a_manifest(idle), a_manifest(shifted))
