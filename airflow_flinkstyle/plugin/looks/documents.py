@@ -6,7 +6,6 @@ Names and errors are texts: the page puts them into text nodes, never into marku
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from airflow_flinkstyle.jobs.status import (
     Closed,
@@ -18,6 +17,7 @@ from airflow_flinkstyle.jobs.status import (
     Starting,
     describe_status,
 )
+from airflow_flinkstyle.links.address import web_address
 from airflow_flinkstyle.protocol.history import is_idle
 from airflow_flinkstyle.typed_json import encode
 
@@ -104,14 +104,6 @@ def asked_by(claim: Claim) -> dict[str, str] | None:
     """Return the task of Airflow that asked for a start; None if none did, or none was told."""
     told = {name: claim.asked_by.get(name, "") for name in _ASKED_BY}
     return told if all(told.values()) else None
-
-
-def web_address(url: str | None) -> str | None:
-    """Return an address that may become a link: who can write the store must not choose what a click runs."""
-    try:
-        return url if url and urlsplit(url).scheme in ("http", "https") else None
-    except ValueError:
-        return None
 
 
 def queries_document(heartbeat: Heartbeat) -> list[dict[str, Any]]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from airflow_flinkstyle.jobs.lease import Sightings
+from airflow_flinkstyle.links.address import web_address
 from airflow_flinkstyle.plugin.cache.memo_store import MemoStore
 from airflow_flinkstyle.plugin.cache.meter import Meter, MeteredStore
 from airflow_flinkstyle.plugin.looks import savepoint_look
-from airflow_flinkstyle.plugin.looks.documents import web_address
 from airflow_flinkstyle.plugin.looks.job_look import JobLook
 from airflow_flinkstyle.plugin.looks.lineage import MOST_SAVEPOINTS, lineage
 from airflow_flinkstyle.plugin.looks.savepoint_look import MANIFESTS_A_LOOK
