@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import DAG, task
 
@@ -12,9 +12,11 @@ from airflow_flinkstyle.python_versions import UTC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from datetime import timedelta
 
     from airflow_flinkstyle.jobs.definition import SparkStreamingJob
+
+RETRIES: Final = {"retries": 2, "retry_delay": timedelta(seconds=10)}
+"""A store that is away for a moment wakes nobody."""
 
 
 def dag_of_jobs(
@@ -44,7 +46,8 @@ def dag_of_jobs(
         "tags": ["flinkstyle"],
         "doc_md": doc,
     }
-    with DAG(dag_id, schedule=schedule, **{**settings, **arguments}) as dag:
+    usual = {"default_args": {**RETRIES, **arguments.get("default_args", {})}}
+    with DAG(dag_id, schedule=schedule, **{**settings, **arguments, **usual}) as dag:
         for job in jobs if jobs is not None else defined_jobs().jobs.values():
             add_job(job)
         if jobs is None:

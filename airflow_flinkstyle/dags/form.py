@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import DAG, Param
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.hooks.page_roots import root_tag
 from airflow_flinkstyle.jobs.definition import SparkStreamingJob
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_ROOT = "flinkstyle_conn_id"
 _KNOWN = "known"
 """Name of the known answers in templates."""
 
@@ -80,7 +82,7 @@ class Form:
         """
         arguments = {
             "catchup": False,
-            "tags": ["flinkstyle", *([self._job] if self._job else [])],
+            "tags": ["flinkstyle", *([self._job] if self._job else []), *self._root_tags()],
             "doc_md": doc,
             "render_template_as_native_obj": True,  # an empty field arrives as None, not as "None"
             **defaults,
@@ -93,6 +95,10 @@ class Form:
         named = given or (f"{dag_id}_{self._job}" if self._job else dag_id)
         schedule = arguments.pop("schedule", None)
         return DAG(named, schedule=schedule, params=params, user_defined_macros=macros, **arguments)
+
+    def _root_tags(self) -> list[str]:
+        """Return what tells the Savepoints page that the DAG is for one root only."""
+        return [root_tag(self.known[_ROOT])] if _ROOT in self.known else []
 
 
 def _require_offered(name: str, field: Param, answer: object) -> None:

@@ -1,15 +1,16 @@
 """Take a savepoint of every job that is defined on a schedule, verify it, and prune the old ones.
 
-Each job has its own tasks, so one that fails does not stop the others. How much history a job keeps is in its
-definition: `max_count` and `max_age`; `verify: full` reads every byte. The log of `prune_savepoints` says for
-every savepoint whether it was kept or disposed of, and why. Pinned savepoints, those that a run or an open
-migration needs, and the newest complete and verified one are always kept.
+Each job has its own tasks, so one that fails does not stop the others. A job that has stopped is saved once.
+How much history a job keeps is in its definition: `max_count` and `max_age`; `verify: full` reads every byte.
+The log of `prune_savepoints` says for every savepoint whether it was kept or disposed of, and why. Pinned
+savepoints, those that a run or an open migration needs, and the newest complete and verified one are always
+kept.
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Param, TaskGroup
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from airflow.sdk import DAG
 
     from airflow_flinkstyle.jobs.definition import SparkStreamingJob
-
-RETRIES: Final = {"retries": 2, "retry_delay": timedelta(seconds=10)}
 
 
 def rotation_dag(
@@ -46,14 +45,13 @@ def rotation_dag(
         False, type="boolean", title="Dry run", description="Only list what would be disposed of."
     )
     settings = {"params": {"dry_run": dry_run}, **arguments}
-    settings["default_args"] = {**RETRIES, **arguments.get("default_args", {})}
     return dag_of_jobs(jobs, _rotate, dag_id=dag_id, schedule=schedule, doc=__doc__, arguments=settings)
 
 
 def _rotate(job: SparkStreamingJob) -> None:
     known: dict[str, Any] = {"job": job.job, "flinkstyle_conn_id": job.flinkstyle_conn_id}
     with TaskGroup(group_of(job)) as group:
-        taken = TakeSavepointOperator(task_id="take_savepoint", deferrable=True, **known)
+        taken = TakeSavepointOperator(task_id="take_savepoint", deferrable=True, unless_saved=True, **known)
         verified = VerifySavepointOperator(
             task_id="verify_savepoint",
             savepoint_id=f"{{{{ ti.xcom_pull(task_ids='{group.group_id}.take_savepoint') }}}}",

@@ -20,6 +20,7 @@ try:
         AirflowSensorTimeout,
         AirflowSkipException,
         ParamValidationError,
+        TaskDeferralTimeout,
     )
 except ImportError:  # Airflow 3.1
     from airflow.configuration import conf  # type: ignore[assignment]
@@ -30,6 +31,7 @@ except ImportError:  # Airflow 3.1
         AirflowSensorTimeout,
         AirflowSkipException,
         ParamValidationError,
+        TaskDeferralTimeout,
     )
 
 if TYPE_CHECKING:
@@ -78,6 +80,7 @@ __all__ = [
     "AirflowSensorTimeout",
     "AirflowSkipException",
     "ParamValidationError",
+    "TaskDeferralTimeout",
     "airflow_stats",
     "conf",
     "in_thread",

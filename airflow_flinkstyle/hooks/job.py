@@ -199,7 +199,7 @@ class StreamingJobHook(BaseHook):
             name=job,
             script=script,
             args=arguments(args),
-            conf={name: connections.plain(value) for name, value in mapping(conf).items()},
+            conf={n: connections.plain(value) for n, value in mapping(conf).items() if value is not None},
             env=dict(env or {}),
             overrides=rules,
             checkpoint_root=self.defaults.checkpoint_root,

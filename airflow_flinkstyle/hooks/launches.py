@@ -22,7 +22,14 @@ if TYPE_CHECKING:
 
 def arguments(args: Sequence[Any] | str | None) -> tuple[str, ...]:
     """Return a script's arguments, given as a list or as one line as a shell would split it."""
-    return tuple(shlex.split(args) if isinstance(args, str) else map(str, args or ()))
+    try:
+        return tuple(shlex.split(args) if isinstance(args, str) else map(str, args or ()))
+    except ValueError as error:
+        raise BadInputError(
+            f"Arguments of the script were expected as a shell would split them, found {args!r}: {error}.",
+            state_after="Nothing was started.",
+            remedy="Close the quotation marks, or give the arguments as a list.",
+        ) from error
 
 
 def rewind(choice: str | None) -> Rewind:
@@ -114,7 +121,10 @@ def number(name: str, value: object) -> int | None:
 
 def mapping(value: Mapping[str, Any] | str | None) -> Mapping[str, Any]:
     """Return settings given as a mapping or as JSON."""
-    found = json.loads(value) if isinstance(value, str) and value.strip() else value or {}
+    try:
+        found = json.loads(value) if isinstance(value, str) and value.strip() else value or {}
+    except ValueError:
+        found = None
     if isinstance(found, dict):
         return found
     raise BadInputError(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 PREFIX: Final = "flinkstyle"
 OF_A_JOB: Final[Mapping[str, str]] = {
     "up": "1 while a driver runs the job, else 0",
+    "stopped": "1 while nobody wants it up: it was stopped, or never started; else 0",
     "generation": "number of the run",
     "savepoint_age_s": "seconds since the newest savepoint was taken",
     "savepoint_bytes": "size of the newest savepoint",
@@ -32,8 +33,8 @@ OF_A_QUERY: Final[Mapping[str, str]] = {
     "batch_age_s": "seconds since that was committed",
     "batch_ms": "how long the newest batch took",
     "rows": "input rows of the newest batch",
-    "input_rows_per_s": "rows that arrive per second",
-    "processed_rows_per_s": "rows per second of the newest batch",
+    "input_rows_per_s": "rows that arrive per second; 0 while there is no new batch",
+    "processed_rows_per_s": "rows per second of the newest batch; 0 while there is no new one",
     "lag_records": "records behind the ends of its Kafka sources",
     "watermark_age_s": "seconds between the watermark and now",
     "state_rows": "rows in all stores of state",
@@ -69,11 +70,23 @@ class Measured:
         return ".".join((PREFIX, self.name, *owners))
 
 
-def measure(job: str, status: JobStatus, newest: Summary | None, *, now_ms: int) -> Iterator[Measured]:
-    """Yield a job's numbers; what nobody knows is left out. Pure."""
-    from airflow_flinkstyle.jobs.status import NeverStarted, Running
+def measure(
+    job: str, status: JobStatus, newest: Summary | None, *, now_ms: int, failed: bool = False
+) -> Iterator[Measured]:
+    """Yield a job's numbers; what nobody knows is left out. Pure.
 
+    Args:
+        job: Its name.
+        status: What it does.
+        newest: Its newest savepoint.
+        now_ms: The time.
+        failed: Whether it was closed by a caller who saved it after its driver had failed.
+    """
+    from airflow_flinkstyle.jobs.status import Closed, NeverStarted, Running
+
+    stopped = isinstance(status, (Closed, NeverStarted)) and not failed
     yield Measured(name="up", value=float(isinstance(status, Running)), job=job)
+    yield Measured(name="stopped", value=float(stopped), job=job)
     if newest is not None:
         age_s = max(0, now_ms - newest.taken_at_ms) / 1000
         yield Measured(name="savepoint_age_s", value=age_s, job=job)
@@ -87,6 +100,7 @@ def measure(job: str, status: JobStatus, newest: Summary | None, *, now_ms: int)
             "batch": beat.batch_id,
             "batch_age_s": _age_s(beat.batch_committed_at_ms, now_ms),
             **(_of_pace(beat.pace, now_ms) if beat.pace is not None else {}),
+            **(_rates(beat.pace, status) if beat.pace is not None else {}),
         }
         for name, value in known.items():
             if value is not None:
@@ -97,12 +111,23 @@ def _of_pace(pace: Pace, now_ms: int) -> dict[str, float | None]:
     return {
         "batch_ms": pace.batch_ms,
         "rows": pace.rows,
-        "input_rows_per_s": pace.input_rows_per_s,
-        "processed_rows_per_s": pace.processed_rows_per_s,
         "lag_records": pace.lag_records,
         "watermark_age_s": _age_s(pace.watermark_ms, now_ms),
         "state_rows": pace.state_rows,
     }
+
+
+def _rates(pace: Pace, status: JobStatus) -> dict[str, float | None]:
+    """Return the rates; of a query that goes on without a new batch, or whose job does not run, they are 0.
+
+    By the driver's own clock.
+    """
+    from airflow_flinkstyle.jobs.status import Running
+    from airflow_flinkstyle.protocol.history import is_idle
+
+    idle = not isinstance(status, Running) or is_idle(pace, now_ms=status.heartbeat.written_at_ms)
+    rates = {"input_rows_per_s": pace.input_rows_per_s, "processed_rows_per_s": pace.processed_rows_per_s}
+    return {name: 0.0 if idle and rate is not None else rate for name, rate in rates.items()}
 
 
 def _age_s(at_ms: int | None, now_ms: int) -> float | None:
@@ -129,8 +154,12 @@ def emit(found: Iterator[Measured], stats: Stats, *, tagged: bool) -> int:
 
 def measure_job(hook: StreamingJobHook, job: str, stats: Stats, *, tagged: bool) -> int:
     """Read a job's records once, and set its numbers; returns how many."""
-    status, newest = hook.client(job).status(), hook.newest_savepoint(job)
-    return emit(measure(job, status, newest, now_ms=now_ms()), stats, tagged=tagged)
+    from airflow_flinkstyle.jobs.running.last_run import failed_before
+
+    client, newest = hook.client(job), hook.newest_savepoint(job)
+    status = client.status()
+    failed = failed_before(client, status) is not None
+    return emit(measure(job, status, newest, now_ms=now_ms(), failed=failed), stats, tagged=tagged)
 
 
 def knows_tags() -> bool:

@@ -14,6 +14,9 @@ from urllib.parse import quote
 from airflow_flinkstyle.errors import BadInputError
 
 DEFAULT = "flinkstyle_default:take_savepoint"
+ROOT_TAG = "root:"
+_MOST_OF_A_TAG = 100
+"""Characters that Airflow allows."""
 _ENTRY = re.compile(r"([A-Za-z0-9_.-]+)(?::([A-Za-z0-9_.~-]+))?")
 
 
@@ -52,6 +55,11 @@ def configured_roots() -> dict[str, PageRoot]:
     from airflow_flinkstyle.hooks.airflow_versions import conf
 
     return parse_roots(conf.get("flinkstyle", "page", fallback=DEFAULT))
+
+
+def root_tag(conn_id: str) -> str:
+    """Return the tag of a DAG that works on the jobs of one connection's root, whatever its form is told."""
+    return f"{ROOT_TAG}{conn_id}"[:_MOST_OF_A_TAG]
 
 
 def savepoint_page(conn_id: str, job: str, savepoint_id: str) -> str | None:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from airflow.sdk import BaseOperatorLink
 
+from airflow_flinkstyle.links.address import web_address
+
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
     from airflow.sdk.types import TaskInstanceKey
@@ -58,5 +60,5 @@ LINKS = (SparkUiLink(), DriverLogLink(), ClusterLink())
 def show_driver(context: Context, pages: DriverPages) -> None:
     """Show the links that there are now, while the task still runs."""
     for link in LINKS:
-        if url := getattr(pages, link.field):
+        if url := web_address(getattr(pages, link.field)):
             context["ti"].xcom_push(key=link.xcom_key, value=url)

@@ -51,6 +51,29 @@ class StreamingJobOperator(BaseOperator):
 
         return StreamingJobHook(self.flinkstyle_conn_id)
 
+    def resume_execution(
+        self,
+        next_method: str,
+        next_kwargs: dict[str, Any] | None,
+        context: Context,
+    ) -> Any:  # noqa: ANN401 - as its base
+        """Go on behind the triggerer; say what it means if that has waited too long."""
+        from airflow_flinkstyle.hooks.airflow_versions import TaskDeferralTimeout
+        from airflow_flinkstyle.jobs.errors import StepTimeoutError
+
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except TaskDeferralTimeout:
+            late = StepTimeoutError(
+                f"Task {self.task_id} of job {self.job} was expected to end before its time-out, found that "
+                "the triggerer waited for it that long.",
+                state_after="What the driver was asked for it ends, or gives up by itself.",
+                remedy="Look at the job and its driver's log. A retry finds what was done; give it more time "
+                "(timeout_s).",
+            )
+        with airflow_errors():
+            raise late
+
     def show_savepoint(self, context: Context, savepoint_id: str | None) -> None:
         """Show the link to a savepoint while the task still runs, or say why there is none."""
         if savepoint_id is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.failures import airflow_errors
 from airflow_flinkstyle.operators.asking import AskingOperator
 
@@ -105,7 +106,15 @@ class ChooseSavepointsOperator(ChooseSavepointOperator):
         """Return what the form or the DAG has named."""
         given = self.savepoint_id
         parts = given.split(",") if isinstance(given, str) else given or ()
-        return [str(part).strip() for part in parts if str(part).strip()]
+        named = [str(part).strip() for part in parts if str(part).strip()]
+        if named:
+            return named
+        with airflow_errors():
+            raise BadInputError(
+                f"Savepoints of job {self.job} were expected, with commas between them, found {given!r}.",
+                state_after="Nothing was changed.",
+                remedy=f"Name them, or {CHOOSE!r} to be asked.",
+            )
 
 
 def _id_of(option: str) -> str:

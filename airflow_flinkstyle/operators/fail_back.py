@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from airflow_flinkstyle.jobs.answers.values import seconds
 from airflow_flinkstyle.operators.base import airflow_errors
 from airflow_flinkstyle.operators.migrate import MigrationOperator
 
@@ -62,7 +63,7 @@ class BeginFailBackOperator(MigrationOperator):
                 then=hook.kafka(form.target_kafka_conn_id),
                 migration_id=reversed_.migration_id,
                 topics=self.topics,
-                mirror_timeout_s=float(self.mirror_timeout_s),
+                mirror_timeout_s=seconds("mirror_timeout_s", self.mirror_timeout_s),
                 signer=hook.signer,
             )
         context["ti"].xcom_push(key="markdown", value=found.as_markdown())

@@ -27,6 +27,8 @@ class TakeSavepointOperator(SavepointMaker):
 
     :param alignment: ``none`` cuts each query where it is; ``aligned`` cuts all of them at the same Kafka
         offsets, for which they are held for seconds.
+    :param unless_saved: Return the newest savepoint, where the job has stopped and that holds what it stopped
+        at, and take no other one like it.
     :param timeout_s: How long the savepoint may take.
     :param deferrable: Wait in the triggerer, so that no worker slot is held.
     :param poll_interval_s: Between two looks of the triggerer.
@@ -36,6 +38,7 @@ class TakeSavepointOperator(SavepointMaker):
         self,
         *,
         alignment: Alignment = "none",
+        unless_saved: bool = False,
         timeout_s: float = 3600.0,
         deferrable: bool | None = None,
         poll_interval_s: float = 2.0,
@@ -43,6 +46,7 @@ class TakeSavepointOperator(SavepointMaker):
     ) -> None:
         super().__init__(**kwargs)
         self.alignment = alignment
+        self.unless_saved = unless_saved
         self.timeout_s = timeout_s
         self.deferrable = is_deferrable(deferrable)
         self.poll_interval_s = poll_interval_s
@@ -50,8 +54,14 @@ class TakeSavepointOperator(SavepointMaker):
     def execute(self, context: Context) -> str:
         """Ask, show the link, and wait here or in the triggerer."""
         from airflow_flinkstyle.jobs.requests import PendingRequest
+        from airflow_flinkstyle.jobs.running.stopped import savepoint_at_rest
 
         with airflow_errors():
+            known = savepoint_at_rest(self.hook.client(self.job)) if self.unless_saved else None
+            if known is not None:
+                self.show_savepoint(context, known.savepoint_id)
+                self.log.info("Job %s has stopped, and is saved in %s", self.job, known.savepoint_id)
+                return known.savepoint_id
             begun = self.hook.begin_savepoint(
                 self.job,
                 request_key(context),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.jobs.answers.values import is_true
+from airflow_flinkstyle.jobs.answers.values import is_true, seconds
 from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors, request_key
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
                 bounds=bounds(self.observe_s, self.max_lag, self.min_rate),
                 settings=CutoverSettings(
                     stop_timeout_s=self.stop_timeout_s,
-                    first_commit_timeout_s=float(self.first_commit_timeout_s),
+                    first_commit_timeout_s=seconds("first_commit_timeout_s", self.first_commit_timeout_s),
                 ),
             ).run()
             self.show_savepoint(context, report.savepoint_id)

@@ -18,9 +18,9 @@ class WatchStreamingJobOperator(StreamingJobOperator):
     """Look after a job once; run it on a schedule, shorter than the outage you can bear.
 
     A driver that died without a word is started again, from its own checkpoint. One that said why it failed
-    fails the task with that error, and so does a newest savepoint that is too old. The task is skipped for a
-    job that was stopped, or never started: nobody wants it up. Returns generation, batches and the newest
-    savepoint.
+    fails the task with that error, also once a rotation has saved what it left; so does a newest savepoint
+    that is too old. The task is skipped for a job that was stopped, or never started: nobody wants it up.
+    Returns generation, batches and the newest savepoint.
 
     :param fresh: How old the newest savepoint may be, in seconds or like ``36h``; None for any age.
         (templated)
@@ -35,11 +35,15 @@ class WatchStreamingJobOperator(StreamingJobOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Start the driver again if it died, and look at the newest savepoint."""
         from airflow_flinkstyle.jobs.errors import SavepointStaleError
+        from airflow_flinkstyle.jobs.running.last_run import failed_before
         from airflow_flinkstyle.jobs.status import Closed, NeverStarted, describe_status
 
         with airflow_errors():
             max_age_s = seconds_or_none("fresh", self.fresh)
-            found = self.hook.client(self.job).status()
+            client = self.hook.client(self.job)
+            found = client.status()
+            if (failed := failed_before(client, found)) is not None:
+                raise client.driver_failed(failed)
             if isinstance(found, (Closed, NeverStarted)):
                 raise AirflowSkipException(f"Job {self.job} is not watched: {describe_status(found)}.")
             status = self.hook.look_after(self.job)

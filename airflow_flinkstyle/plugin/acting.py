@@ -7,15 +7,14 @@ from typing import Any
 
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.core_api.security import GetUserDep
-from airflow.models.dag import DagModel
 from airflow.utils.session import create_session
 from fastapi import APIRouter, Depends
 from fastapi.responses import JSONResponse
-from sqlalchemy import select
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.plugin import access, acting_answers
 from airflow_flinkstyle.plugin.access import Looked, Readable, Triggerable, may, require_same_origin
+from airflow_flinkstyle.plugin.button_dags import fitting_dags
 from airflow_flinkstyle.plugin.reading import ERRORS, SAVEPOINT
 from airflow_flinkstyle.plugin.roots import Root
 from airflow_flinkstyle.protocol.board import check_job_name, check_name
@@ -50,12 +49,13 @@ def actions(root: Readable, user: GetUserDep, job: str | None = None) -> JSONRes
     """Return what this user may do, and the DAGs that the page's buttons may open for them.
 
     With ``job`` a DAG made for that job alone, ``<action>_<job>``, is preferred to the one for any job.
+    None is for the jobs of another root.
     """
     own = f"_{check_job_name(job)}" if job is not None else ""
     wanted = {action: (f"{action}{own}", action) for action in ACTIONS}
     with create_session() as session:
         named = [dag_id for pair in wanted.values() for dag_id in pair]
-        known = set(session.scalars(select(DagModel.dag_id).where(DagModel.dag_id.in_(named))))
+        known = fitting_dags(session, named, root.page.conn_id)
     found = {
         action: next((one for one in pair if one in known and may_trigger(user, root, one)), None)
         for action, pair in wanted.items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.plugin.looks.documents import web_address
+from airflow_flinkstyle.links.address import web_address
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.plugin.roots import Root

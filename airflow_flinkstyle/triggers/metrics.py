@@ -27,6 +27,8 @@ class MetricsTrigger(BaseTrigger):
         jobs: Their names; None for all below the root.
         every_s: From round to round.
         for_s: How long; then a task begins the next one, so that its log does not grow for ever.
+        until_s: The same as epoch seconds, which a triggerer that is started again goes on with; None: from
+            now.
     """
 
     def __init__(
@@ -36,12 +38,14 @@ class MetricsTrigger(BaseTrigger):
         jobs: Sequence[str] | None = None,
         every_s: float = 30.0,
         for_s: float = 3600.0,
+        until_s: float | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.flinkstyle_conn_id = flinkstyle_conn_id
         self.jobs = list(jobs) if jobs is not None else None
         self.every_s = every_s
         self.for_s = for_s
+        self.until_s = time.time() + for_s if until_s is None else until_s
         self._hook: StreamingJobHook | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -51,16 +55,17 @@ class MetricsTrigger(BaseTrigger):
             "jobs": self.jobs,
             "every_s": self.every_s,
             "for_s": self.for_s,
+            "until_s": self.until_s,
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Measure, round after round."""
-        stats, until_s, rounds = airflow_stats(in_triggerer=True), time.monotonic() + self.for_s, 0
+        stats, rounds = airflow_stats(in_triggerer=True), 0
         while True:
             begun_s = time.monotonic()
             await in_thread(self._measure, stats)
             rounds += 1
-            if time.monotonic() + self.every_s > until_s:
+            if time.time() + self.every_s > self.until_s:
                 break
             await asyncio.sleep(max(0.0, begun_s + self.every_s - time.monotonic()))
         yield TriggerEvent({"rounds": rounds})  # type: ignore[no-untyped-call]

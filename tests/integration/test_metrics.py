@@ -63,5 +63,7 @@ def test_numbers_of_a_job_arrive_with_their_tags(
         for point in metric.gauge.data_points
     }
     assert points["airflow.flinkstyle.lag_records", "orders", "totals"] == 12
-    assert points["airflow.flinkstyle.input_rows_per_s", "orders", "totals"] == 20.5
+    assert points["airflow.flinkstyle.rows", "orders", "totals"] == 300
+    assert points["airflow.flinkstyle.input_rows_per_s", "orders", "totals"] == 0, "it has stopped"
     assert points["airflow.flinkstyle.up", "orders"] == 0
+    assert points["airflow.flinkstyle.stopped", "orders"] == 1

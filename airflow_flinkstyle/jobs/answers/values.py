@@ -46,6 +46,17 @@ def number_or_none(name: str, answer: object, kind: Callable[[str], T]) -> T | N
         raise _bad(name, "a number, or nothing", answer) from error
 
 
+def seconds(name: str, answer: object) -> float:
+    """Return a number of seconds, 0 or more, that may have been given as text."""
+    try:
+        found = float(str(answer))
+    except ValueError:
+        found = math.nan
+    if not 0 <= found < math.inf:
+        raise _bad(name, "a number of seconds, 0 or more", answer)
+    return found
+
+
 def seconds_or_none(name: str, answer: object) -> float | None:
     """Return a duration in seconds, more than none; None for no answer.
 

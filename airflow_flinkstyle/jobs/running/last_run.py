@@ -10,12 +10,13 @@ from airflow_flinkstyle.checkpoint import metadata
 from airflow_flinkstyle.checkpoint.inventory import list_batches, read_inventory
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.jobs.errors import CheckpointMismatchError
+from airflow_flinkstyle.jobs.status import Closed
 from airflow_flinkstyle.storage.keys import below, is_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from airflow_flinkstyle.jobs.status import Run
+    from airflow_flinkstyle.jobs.status import JobStatus, Run
     from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.records import Heartbeat, QueryStatus
     from airflow_flinkstyle.storage.base import ObjectStore
@@ -71,6 +72,17 @@ def driver_of(runs: JobView, run: Run) -> Generation:
     while not run.claim.launch and run.claim.follows is not None:
         run = runs.run(run.claim.follows)
     return run.generation
+
+
+def failed_before(runs: JobView, status: JobStatus) -> Run | None:
+    """Return the driver's run that failed, if all that has closed since is a caller who saved it; else None.
+
+    Nobody has stopped such a job.
+    """
+    if not isinstance(status, Closed):
+        return None
+    run = runs.run(driver_of(runs, status.run))
+    return run if run.heartbeat is not None and run.heartbeat.state == "failed" else None
 
 
 def read_checkpoint(runs: JobView, run: Run, query: str) -> ObjectStore:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.jobs.errors import JobNotRunningError, JobRunningError
 from airflow_flinkstyle.jobs.running import last_run
-from airflow_flinkstyle.jobs.status import Run, Running, Starting, describe_status
+from airflow_flinkstyle.jobs.status import Closed, Run, Running, Starting, describe_status
 from airflow_flinkstyle.protocol.records import AsRecorded, Claim, Current, Heartbeat
 from airflow_flinkstyle.protocol.sink_records import left_by
 from airflow_flinkstyle.savepoint.capture.copier import ignore
 from airflow_flinkstyle.savepoint.capture.patience import STORE_PATIENCE_S
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
-from airflow_flinkstyle.savepoint.repository.summary import newest_savepoint
+from airflow_flinkstyle.savepoint.repository.summary import newest_savepoint, newest_summary
 from airflow_flinkstyle.storage.errors import ObjectExistsError
 from airflow_flinkstyle.types import Generation, Incarnation
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.savepoint.capture.copier import CaptureProgress
     from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.savepoint.repository.summary import Summary
     from airflow_flinkstyle.types import BatchId
 
 CALLER = Incarnation(0)
@@ -78,6 +79,18 @@ def take_stopped(
         under_way={query.name for query in existing.queries if query.planned_offsets is not None},
     )
     return existing
+
+
+def savepoint_at_rest(runs: JobView) -> Summary | None:
+    """Return the newest savepoint if it holds what the job has stopped at; None if it runs or none does."""
+    status, newest = runs.status(), newest_summary(runs.repository)
+    if not isinstance(status, Closed) or newest is None:
+        return None
+    prefix, claim_key = lock_key(""), status.run.claim.claim_key
+    by_caller = None
+    if claim_key.startswith(prefix):
+        by_caller = new_savepoint_id(runs.board.job, claim_key.removeprefix(prefix))
+    return newest if newest.savepoint_id in (status.heartbeat.savepoint_id, by_caller) else None
 
 
 def close(runs: JobView, key: str, seen: last_run.Seen) -> Heartbeat:

@@ -6,7 +6,6 @@ Names and errors are texts: the page puts them into text nodes, never into marku
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from airflow_flinkstyle.jobs.status import (
     Closed,
@@ -18,6 +17,7 @@ from airflow_flinkstyle.jobs.status import (
     Starting,
     describe_status,
 )
+from airflow_flinkstyle.links.address import web_address
 from airflow_flinkstyle.protocol.history import is_idle
 from airflow_flinkstyle.typed_json import encode
 
@@ -76,7 +76,7 @@ def status_document(status: JobStatus, process: IncarnationRecord | None) -> dic
         "application_id": heartbeat.application_id if heartbeat is not None else None,
         "spark_ui": web_address(heartbeat.ui_url) if heartbeat is not None and lives else None,
         "queries": queries_document(heartbeat) if heartbeat is not None else [],
-        **totals_document(heartbeat),
+        **totals_document(heartbeat, lives=lives),
     }
 
 
@@ -106,14 +106,6 @@ def asked_by(claim: Claim) -> dict[str, str] | None:
     return told if all(told.values()) else None
 
 
-def web_address(url: str | None) -> str | None:
-    """Return an address that may become a link: who can write the store must not choose what a click runs."""
-    try:
-        return url if url and urlsplit(url).scheme in ("http", "https") else None
-    except ValueError:
-        return None
-
-
 def queries_document(heartbeat: Heartbeat) -> list[dict[str, Any]]:
     """Return the queries of a heartbeat, by name."""
     return [_query(name, query) for name, query in sorted(heartbeat.queries.items())]
@@ -132,12 +124,15 @@ def _query(name: str, query: QueryStatus) -> dict[str, Any]:
     }
 
 
-def totals_document(heartbeat: Heartbeat | None) -> dict[str, Any]:
-    """Return the rates of all queries together; of one without input for a minute they are 0."""
+def totals_document(heartbeat: Heartbeat | None, *, lives: bool = False) -> dict[str, Any]:
+    """Return the rates of all queries together; of one without input for a minute they are 0.
+
+    They are 0 too for a job that does not run.
+    """
     queries = list(heartbeat.queries.values()) if heartbeat is not None else []
     known = [query.pace for query in queries if query.pace is not None]
     at_ms = heartbeat.written_at_ms if heartbeat is not None else 0
-    busy = [pace for pace in known if not is_idle(pace, now_ms=at_ms)]
+    busy = [pace for pace in known if lives and not is_idle(pace, now_ms=at_ms)]
     lags = [pace.lag_records for pace in known if pace.lag_records is not None]
     commits = [query.batch_committed_at_ms for query in queries if query.batch_committed_at_ms is not None]
     return {

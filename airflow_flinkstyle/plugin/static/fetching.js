@@ -4,6 +4,7 @@ import { airflowBase } from "./route.js";
 const { useCallback, useEffect, useState } = globalThis.React;
 const OWN = new URL("flinkstyle/api/", airflowBase);
 const EVERY_MS = 10000;
+const NOTHING = { value: null, error: null };
 
 export const ownUrl = (...parts) => new URL(parts.map(encodeURIComponent).join("/"), OWN);
 export const airflowUrl = (...parts) => new URL(["api", "v2", ...parts.map(encodeURIComponent)].join("/"), airflowBase);
@@ -29,9 +30,10 @@ function sentence(status, body) {
   return body.detail ? JSON.stringify(body.detail) : `The API server answered with status ${status}.`;
 }
 
-// Reads again every ten seconds while the page is visible; an error keeps what was read before.
+// Reads again every ten seconds while the page is visible; an error keeps what was read before. Without an
+// address there is nothing, also where there was one before.
 export function useAnswer(url, { again = true } = {}) {
-  const [state, setState] = useState({ value: null, error: null });
+  const [state, setState] = useState(NOTHING);
   const address = url ? url.href : null;
   const read = useCallback(async () => {
     if (!address) return;
@@ -49,7 +51,7 @@ export function useAnswer(url, { again = true } = {}) {
     const timer = setInterval(() => document.hidden || read(), loading ? 1000 : EVERY_MS);
     return () => clearInterval(timer);
   }, [read, again, loading]);
-  return { ...state, read };
+  return { ...(address ? state : NOTHING), read };
 }
 
 // What the user may do, and the DAGs of a job's buttons.

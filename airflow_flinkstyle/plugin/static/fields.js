@@ -29,11 +29,16 @@ function choice(common, options) {
 }
 
 // Only what was filled in or changed is sent, in the type that the DAG expects; the rest has the DAG's defaults.
+// A field that was emptied is sent as none where the DAG has a default for it, and takes none too.
 export function typed(conf, params) {
   const sent = {};
   for (const [name, text] of Object.entries(conf)) {
-    if (!(name in params) || text === "") continue;
+    if (!(name in params)) continue;
     const types = typesOf(params[name]);
+    if (text === "") {
+      if (params[name].value != null && types.includes("null")) sent[name] = null;
+      continue;
+    }
     sent[name] = types.includes("string") || typeof text !== "string" ? text : parsed(text, types);
   }
   return sent;

@@ -63,6 +63,14 @@ def test_what_was_named_is_returned_and_nobody_is_asked(world: World):
     assert several.execute(a_context()) == ["sp-1", "sp-2"]
 
 
+@pytest.mark.parametrize("nothing", [" , ", "", None, ()])
+def test_nothing_that_is_named_is_refused_and_disposes_of_nothing_silently(
+    world: World, nothing: str | tuple[()] | None
+):
+    with pytest.raises(AirflowFailException, match=r"BAD_INPUT.*with commas between them"):
+        choose(world, ChooseSavepointsOperator, savepoint_id=nothing).execute(a_context())
+
+
 def test_person_sees_the_savepoints_of_now_the_newest_first_and_why_each_is_kept(world: World):
     world.start()
     older, newer = take(world, "one"), take(world, "two")

@@ -419,3 +419,9 @@ def test_role_that_a_driver_cannot_assume_by_itself_is_refused(
     monkeypatch.delenv("AWS_WEB_IDENTITY_TOKEN_FILE", raising=False)
     with pytest.raises(BadInputError, match="a_conn should name what a driver can assume by itself"):
         s3_settings(a_connection("aws", extra={"role_arn": "arn:aws:iam::1:role/x", **extra}))
+
+
+@pytest.mark.usefixtures("connections")
+def test_setting_that_is_null_is_no_setting_of_a_start():
+    spec = StreamingJobHook().spec("orders", "a.py", conf='{"spark.a": null, "spark.b": false}')
+    assert spec.conf == {"spark.b": "false"}

@@ -101,6 +101,7 @@ def test_rotation_keeps_of_each_job_what_its_definition_says():
         for name in ("take_savepoint", "verify_savepoint", "prune_savepoints")
     )
     assert take.downstream_task_ids == {verify.task_id}
+    assert take.unless_saved
     assert verify.downstream_task_ids == {prune.task_id}
     assert (verify.job, verify.level, verify.flinkstyle_conn_id) == ("orders.eu", "full", "other")
     assert "orders--eu.take_savepoint" in verify.savepoint_id

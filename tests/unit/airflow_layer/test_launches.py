@@ -26,12 +26,15 @@ def test_new_version_changes_script_arguments_and_settings():
 
 def test_arguments_may_be_one_line():
     assert arguments("--topic 'my orders' 5") == ("--topic", "my orders", "5")
+    with pytest.raises(BadInputError, match="No closing quotation"):
+        arguments("--topic 'my orders")
 
 
 def test_settings_may_be_json_and_nothing_else():
     assert mapping('{"a": 1}') == {"a": 1}
-    with pytest.raises(BadInputError, match="JSON object"):
-        mapping("[1]")
+    for found in ("[1]", "{a: 1}", "spark.x=1"):
+        with pytest.raises(BadInputError, match="JSON object"):
+            mapping(found)
 
 
 def test_unknown_rewind_is_refused():

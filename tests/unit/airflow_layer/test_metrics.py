@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.dags import measure_dag
+from airflow_flinkstyle.hooks import metrics as metrics_of
+from airflow_flinkstyle.hooks.job import StreamingJobHook
 from airflow_flinkstyle.hooks.metrics import OF_A_JOB, OF_A_QUERY, Measured, emit, knows_tags, measure
-from airflow_flinkstyle.jobs.status import NeverStarted
+from airflow_flinkstyle.jobs.status import Closed, Failed, NeverStarted
 from airflow_flinkstyle.operators import MeasureJobsOperator, TakeSavepointOperator
 from airflow_flinkstyle.protocol.query_records import Pace, SourcePace
 from airflow_flinkstyle.savepoint.repository.summary import newest_summary
@@ -64,13 +69,56 @@ def test_every_number_of_a_job_is_measured(world: World, mood: type[Mood]):
 
 
 def test_job_that_does_not_run_is_down_and_what_nobody_knows_is_left_out(world: World):
-    assert list(measure("none", NeverStarted(), None, now_ms=1)) == [Measured(name="up", value=0, job="none")]
+    assert list(measure("none", NeverStarted(), None, now_ms=1)) == [
+        Measured(name="up", value=0, job="none"),
+        Measured(name="stopped", value=1, job="none"),
+    ]
     client = world.start()
     client.stop("stop", savepoint=False, timeout_s=10)
     told = {one.name: one.value for one in measure(world.job, client.status(), None, now_ms=1)}
-    assert told["up"] == 0
+    assert (told["up"], told["stopped"]) == (0, 1)
     assert told["batch"] == 0
     assert "lag_records" not in told
+
+
+def told_of(world: World) -> dict[str, float]:
+    found = measure(world.job, world.client().status(), None, now_ms=now_ms())
+    return {one.name: one.value for one in found}
+
+
+def test_job_that_failed_was_not_stopped_by_who_saved_it(world: World, mood: type[Mood]):
+    world.start()
+    world.moods["v1.py"] = mood(fails_in_batch=True)
+    world.kill(1)
+    world.client().ensure_running()
+    world.logs.produce(3)
+    world.until(lambda: isinstance(world.client().status(), Failed))
+    TakeSavepointOperator(task_id="take", job=world.job, deferrable=False).execute(a_context("take"))
+    assert isinstance(world.client().status(), Closed)
+    stats = Stats()
+    metrics_of.measure_job(StreamingJobHook(), world.job, stats, tagged=True)
+    assert (stats.found["flinkstyle.up", world.job], stats.found["flinkstyle.stopped", world.job]) == (0, 0)
+
+
+def test_job_that_is_gone_is_down_and_was_not_stopped(world: World):
+    world.start()
+    assert (told_of(world)["up"], told_of(world)["stopped"]) == (1, 0)
+    world.kill(1)
+    assert (told_of(world)["up"], told_of(world)["stopped"]) == (0, 0)
+
+
+@pytest.mark.parametrize(("ended_s_ago", "rates"), [(1, (20.5, 200.0)), (61, (0, 0))])
+def test_rate_of_a_query_without_a_new_batch_for_a_minute_is_none(
+    world: World, mood: type[Mood], ended_s_ago: int, rates: tuple[float, float]
+):
+    begun_at_ms = now_ms() - PACE.batch_ms - 1000 * ended_s_ago
+    world.moods["v1.py"] = mood(pace=replace(PACE, begun_at_ms=begun_at_ms))
+    client = world.start()
+    told = told_of(world)
+    assert (told["input_rows_per_s"], told["processed_rows_per_s"]) == rates
+    client.stop("stop", savepoint=False, timeout_s=10)
+    told = told_of(world)
+    assert (told["input_rows_per_s"], told["processed_rows_per_s"], told["lag_records"]) == (0, 0, 12)
 
 
 @pytest.mark.parametrize(
@@ -111,6 +159,21 @@ def test_trigger_measures_all_jobs_below_the_root_again_and_again(
     assert operator.execute_complete(a_context("measure"), event.payload) >= 2
     assert stats.found["flinkstyle.up", world.job] == 1
     assert [name for name, owner in stats.found if owner == "broken"] == [], "it keeps no other one out"
+
+
+def test_triggerer_that_is_started_again_measures_no_longer_than_the_task_waits(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(metrics, "airflow_stats", lambda *, in_triggerer: Stats())
+    begun_s = time.time()
+    operator = MeasureJobsOperator(task_id="measure", every_s=0.01, for_s=3600)
+    with pytest.raises(TaskDeferred) as deferred:
+        operator.execute(a_context("measure"))
+    _, kwargs = deferred.value.trigger.serialize()
+    assert begun_s + 3600 <= kwargs["until_s"] <= time.time() + 3600
+    assert MetricsTrigger(**kwargs).serialize()[1] == kwargs
+    over = MetricsTrigger(**{**kwargs, "until_s": begun_s})
+    assert asyncio.run(anext(over.run())).payload == {"rounds": 1}
 
 
 def test_dag_begins_the_next_hour_by_itself():

@@ -54,6 +54,7 @@ def test_every_task_of_each_dag_tells_somebody_and_keeps_its_retries(example: di
             assert failing(task).to in ("on-call@example.com", "streaming@example.com")
     assert example["migrate"].get_task("migrate").retries == 2
     assert example["rotate"].get_task("orders.take_savepoint").retries == 2
+    assert example["watch"].get_task("orders").retries == 2, "a store that is away for a moment wakes nobody"
 
 
 def test_approval_that_waits_is_told_and_a_migration_that_takes_too_long(example: dict[str, Any]):

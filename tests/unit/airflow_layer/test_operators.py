@@ -6,12 +6,13 @@ import re
 import threading
 import time
 import traceback
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.airflow_versions import AirflowException, AirflowFailException
+from airflow_flinkstyle.hooks.assets import SAVEPOINTS
 from airflow_flinkstyle.hooks.failures import airflow_errors
 from airflow_flinkstyle.hooks.keys import request_key
 from airflow_flinkstyle.jobs.errors import RequestBusyError
@@ -268,6 +269,34 @@ def test_savepoint_without_deferring_is_waited_for_in_the_task(world: World):
     assert world.repository.ids() == (taken,)
 
 
+def test_triggerer_that_waited_too_long_is_an_error_that_says_what_to_do(world: World):
+    waits = take(world, deferrable=True)
+    with pytest.raises(AirflowException, match=r"STEP_TIMEOUT.*of job orders-job.*A retry finds") as late:
+        waits.resume_execution("__fail__", {"error": "Trigger timeout"}, a_context("take"))
+    assert not isinstance(late.value, AirflowFailException), "its retries stay"
+
+
+def test_rotation_saves_a_job_that_has_stopped_once(world: World):
+    def rotate(run_id: str) -> str:
+        return take(world, unless_saved=True).execute(a_context("take", run_id=run_id))
+
+    client = world.start()
+    running = rotate("1")
+    world.logs.produce(3)
+    world.until(lambda: client.status().heartbeat.batches()["orders"] > 0)
+    client.stop("plain", savepoint=False, timeout_s=10)
+    at_rest = rotate("2")
+    assert at_rest != running, "it has committed more since"
+    runs, events = len(world.board.generations()), a_context("take", run_id="3")
+    assert take(world, unless_saved=True).execute(events) == rotate("4") == at_rest
+    assert len(world.board.generations()) == runs, "nobody holds a job that need not be saved again"
+    assert events["outlet_events"][SAVEPOINTS].asset_alias_events == []
+    start(world, start_from="checkpoint").execute(a_context("start", run_id="5"))
+    assert rotate("6") != at_rest, "a job that runs is saved each time"
+    of_the_stop = stop(world).execute(a_context("stop", run_id="7"))["savepoint_id"]
+    assert rotate("8") == of_the_stop
+
+
 def test_savepoint_of_a_stopped_job_is_taken_by_the_task_itself(
     world: World, capfd: pytest.CaptureFixture[str]
 ):
@@ -344,6 +373,17 @@ def test_upgrade_runs_the_new_version_and_a_retry_finds_it(world: World):
     assert report["savepoint_id"] in context["ti"].xcoms[LINK]
     assert operator.execute(context)["generation"] == report["generation"]
     world.judge()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"first_commit_timeout_s": "soon"}, {"conf": "spark.x=1"}, {"args": "--topic 'orders"}]
+)
+def test_upgrade_that_is_told_nonsense_is_refused_for_good(world: World, wrong: dict[str, Any]):
+    world.start()
+    operator = UpgradeStreamingJobOperator(task_id="up", job=world.job, **wrong)
+    with pytest.raises(AirflowFailException, match="BAD_INPUT"):
+        operator.execute(a_context("up"))
+    assert world.alive() == [1]
 
 
 def test_upgrade_to_a_broken_version_goes_back_and_says_so(world: World, mood: type):

@@ -109,6 +109,12 @@ def test_link_shows_while_the_task_runs():
     assert context["ti"].xcoms == {SavepointLink().xcom_key: "http://store/sp-1.json"}
 
 
+def test_address_that_a_click_would_run_is_no_link_to_the_driver():
+    context = a_context()
+    show_driver(context, DriverPages(spark_ui="javascript:alert(1)", log="file:///etc/passwd", cluster="//x"))
+    assert context["ti"].xcoms == {}
+
+
 def test_links_to_the_driver_show_what_its_cluster_has():
     context = a_context()
     show_driver(context, DriverPages(cluster="http://rm/app", spark_ui="http://rm/proxy"))

@@ -9,6 +9,7 @@ import pytest
 from airflow_flinkstyle.dags import watch_dag
 from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException, AirflowSkipException
 from airflow_flinkstyle.jobs.definition import SparkStreamingJob
+from airflow_flinkstyle.jobs.status import Closed, Failed, Running
 from airflow_flinkstyle.operators import (
     StopStreamingJobOperator,
     TakeSavepointOperator,
@@ -17,7 +18,7 @@ from airflow_flinkstyle.operators import (
 from tests.unit.airflow_layer.conftest import a_context
 
 if TYPE_CHECKING:
-    from tests.unit.jobs.conftest import World
+    from tests.unit.jobs.conftest import Mood, World
 
 pytestmark = pytest.mark.airflow
 
@@ -42,6 +43,24 @@ def test_job_that_was_stopped_or_never_started_is_left_alone(world: World):
     StopStreamingJobOperator(task_id="stop", job=world.job, savepoint=False).execute(a_context("stop"))
     with pytest.raises(AirflowSkipException, match="generation 1 has closed at batch"):
         watch(world)
+
+
+def test_job_that_failed_is_told_of_also_once_a_rotation_has_saved_it(world: World, mood: type[Mood]):
+    world.start()
+    world.moods["v1.py"] = mood(fails_in_batch=True)
+    world.kill(1)
+    watch(world)
+    world.logs.produce(3)
+    world.until(lambda: isinstance(world.client().status(), Failed))
+    for key in ("take-1", "take-2"):  # each in the driver's place, which closes the run
+        TakeSavepointOperator(task_id=key, job=world.job).execute(a_context(key))
+        assert isinstance(world.client().status(), Closed)
+        with pytest.raises(AirflowFailException, match=r"DRIVER_FAILED.*Generation 1 .*ZeroDivisionError"):
+            watch(world)
+    del world.moods["v1.py"]
+    world.client().start(world.spec(), world.target(), claim_key="again")
+    world.until(lambda: isinstance(world.client().status(), Running))
+    assert watch(world)["generation"] > 1
 
 
 def test_savepoint_that_is_too_old_or_missing_fails_the_task_and_the_job_runs_on(world: World):

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
 from airflow_flinkstyle.jobs.lease import Sightings
+from airflow_flinkstyle.links.address import web_address
 from airflow_flinkstyle.plugin.cache.memo_store import MemoStore
 from airflow_flinkstyle.plugin.cache.meter import Meter, MeteredStore
 from airflow_flinkstyle.plugin.looks import savepoint_look
-from airflow_flinkstyle.plugin.looks.documents import web_address
 from airflow_flinkstyle.plugin.looks.job_look import JobLook
 from airflow_flinkstyle.plugin.looks.lineage import MOST_SAVEPOINTS, lineage
 from airflow_flinkstyle.plugin.looks.savepoint_look import MANIFESTS_A_LOOK
 from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.query_records import Pace, SourcePace
 from airflow_flinkstyle.savepoint.files.verified import record_damaged
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.storage.local import LocalStore
+from airflow_flinkstyle.types import BatchId
 from tests.seeming_jobs import SeemingJob
 
 if TYPE_CHECKING:
@@ -52,6 +54,29 @@ def test_runs_say_who_asked_and_when_drivers_were_started_again(job: SeemingJob)
     assert first["restarted_at_ms"] == [job.begun_at_ms + 60_000, job.begun_at_ms + 120_000]
     assert second["from_savepoint"] == "sp-1"
     assert not second["adopts_checkpoint"]
+
+
+@pytest.mark.parametrize(("state", "rates"), [("running", (20.5, 200.0)), ("failed", (0, 0))])
+def test_job_that_does_not_run_has_no_rates(
+    tmp_path: Path, state: Literal["running", "failed"], rates: tuple[float, float]
+):
+    job = SeemingJob(tmp_path)
+    pace = Pace(
+        batch_id=BatchId(4),
+        begun_at_ms=job.begun_at_ms,
+        batch_ms=1500,
+        rows=300,
+        input_rows_per_s=20.5,
+        processed_rows_per_s=200.0,
+        watermark_ms=None,
+        state_rows=77,
+        sources=(SourcePace(description="KafkaV2", lag_records=12),),
+    )
+    job.seem_running(state=state, pace=pace, beats=False)
+    row = look_at(job).row(0.0)
+    assert row["state"] == state
+    assert (row["input_rows_per_s"], row["processed_rows_per_s"]) == rates
+    assert row["lag_records"] == 12, "what it has not read is still unread"
 
 
 def test_failures_restarts_and_damage_are_on_the_timeline(job: SeemingJob):

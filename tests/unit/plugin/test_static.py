@@ -1,0 +1,76 @@
+"""What the page's modules compute, in the Node.js that Playwright brings; React is pretended."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from playwright._impl._driver import compute_driver_executable
+
+import airflow_flinkstyle.plugin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.airflow
+STATIC = Path(airflow_flinkstyle.plugin.__file__).parent / "static"
+REACT = (
+    "useCallback: (read) => read, useEffect: () => {}, "
+    "useState: (first) => [globalThis.kept ?? first, () => {}]"
+)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[[str, str], Any]:
+    """Return what an expression gives, in which ``page`` is a module of the page."""
+    static = shutil.copytree(STATIC, tmp_path / "plugin" / "page" / "static")
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    node = compute_driver_executable()[0]
+
+    def answer(module: str, expression: str) -> Any:  # noqa: ANN401 - as the expression gives it
+        program = (
+            f"globalThis.React = {{ {REACT} }};"
+            f"const page = await import({json.dumps((static / module).as_uri())});"
+            f"console.log(JSON.stringify({expression}));"
+        )
+        command = [node, "--input-type=module", "--eval", program]
+        said = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert said.returncode == 0, said.stderr
+        return json.loads(said.stdout)
+
+    return answer
+
+
+PARAMS = {
+    "min_rate": {"value": 0.5, "schema": {"type": ["null", "number"]}},
+    "max_lag": {"value": None, "schema": {"type": ["null", "integer"]}},
+    "standby": {"value": "warm", "schema": {"type": "string"}},
+    "args": {"value": None, "schema": {"type": ["null", "array"]}},
+}
+
+
+@pytest.mark.parametrize(
+    ("filled_in", "sent"),
+    [
+        ({"min_rate": ""}, {"min_rate": None}),  # its default, 0.5, is what the person took away
+        ({"min_rate": "0.25", "max_lag": "7"}, {"min_rate": 0.25, "max_lag": 7}),
+        ({"max_lag": "", "standby": ""}, {}),
+        ({"args": "--top 10", "job": "orders"}, {"args": ["--top", "10"]}),
+    ],
+)
+def test_field_that_was_emptied_is_not_sent_as_its_default(
+    run: Callable[[str, str], Any], filled_in: dict[str, str], sent: dict[str, Any]
+):
+    assert run("fields.js", f"page.typed({json.dumps(filled_in)}, {json.dumps(PARAMS)})") == sent
+
+
+def test_what_was_asked_before_is_gone_once_nothing_is_asked(run: Callable[[str, str], Any]):
+    before = "globalThis.kept = { value: { hitl_details: ['decide'] }, error: 'gone' }"
+    asked = run("fetching.js", f"({before}, page.useAnswer(new URL('http://localhost/')).value)")
+    assert asked == {"hitl_details": ["decide"]}
+    nothing = run("fetching.js", f"({before}, [page.useAnswer(null).value, page.useAnswer(null).error])")
+    assert nothing == [None, None]
