@@ -168,7 +168,7 @@ class Postponed:
         self._over.set()
 
     def _await_others(self) -> None:
-        """Return once no more starts are put off."""
+        """Return once no more starts are put off; a rehearsal that failed ends the run instead."""
         rehearsal = self._rehearsal
         assert rehearsal is not None  # noqa: S101  # for mypy
         while True:
@@ -176,7 +176,7 @@ class Postponed:
             with self._lock:
                 late = time.monotonic() - self._newest_s > OTHERS_S
                 missing = set(rehearsal.missing()) - waiting.dropped_queries(self._driver.queries.spark)
-                if late or not missing:
+                if rehearsal.failure is None and (late or not missing):
                     self._takes_more = False
                     return self._conclude(rehearsal, missing)
             time.sleep(_LOOK_S)

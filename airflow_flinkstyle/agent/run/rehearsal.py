@@ -58,6 +58,8 @@ class RehearsalRun:
         self._driver, self._manifest, self._asked = driver, manifest, asked
         self._begun_s = time.monotonic()
         self._found: dict[str, RehearsedQuery] = {}
+        self.failure: Failure | None = None
+        """Of what it failed; the run ends, and nothing else may be recorded."""
         follows = driver.driver_run.claim.follows
         before = driver.board.heartbeat(follows) if follows is not None else None
         self._before = before.value if before is not None else None
@@ -97,13 +99,14 @@ class RehearsalRun:
     def failed(self, query: str, error: BaseException) -> RehearsalError:
         """Record what a query failed of; returns the error that ends the run."""
         log.error("The rehearsal of query %s failed", query, exc_info=error)
-        failure = Failure.of(error)
+        self.failure = failure = Failure.of(error)
         self._found |= {name: _untested("the rehearsal had failed before") for name in self.missing()}
-        self.write(failure)
+        self.write()
         return RehearsalError.of(query, self._manifest.savepoint_id, failure.text)
 
-    def write(self, failure: Failure | None = None) -> None:
+    def write(self) -> None:
         """Record what came of all."""
+        failure = self.failure
         rehearsal = Rehearsal(
             incarnation=self._driver.driver_run.incarnation,
             savepoint_id=self._manifest.savepoint_id,

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -33,3 +34,30 @@ def test_script_that_goes_on_after_its_first_start_has_failed_waits_for_nothing(
     driver.ending.set()
     waiting.join(60)
     assert (waits, postponed.handles()) == (False, [])
+
+
+@pytest.mark.parametrize(("failure", "recorded"), [(None, ["all went well"]), ("a query has failed", [])])
+def test_leader_records_no_success_of_a_rehearsal_that_failed(
+    failure: str | None, recorded: list[str]
+) -> None:
+    """The script's thread has recorded the failure, and is about to end the run."""
+    written: list[str] = []
+    looks = iter(range(3))
+
+    def leave_if_ending() -> None:
+        if next(looks, None) is None:
+            raise SystemExit
+
+    spark = SimpleNamespace(conf=SimpleNamespace(get=lambda _name, default: default))
+    driver: Any = SimpleNamespace(
+        leave_if_ending=leave_if_ending, queries=SimpleNamespace(spark=spark, names=list)
+    )
+    postponed = Postponed(driver, *[cast("Any", None)] * 3)
+    postponed._manifest = cast("Any", SimpleNamespace(queries=()))
+    postponed._rehearsal = cast(
+        "Any",
+        SimpleNamespace(failure=failure, missing=list, write=lambda: written.append("all went well")),
+    )
+    with suppress(SystemExit):
+        postponed._await_others()
+    assert written == recorded
