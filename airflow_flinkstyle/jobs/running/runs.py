@@ -86,6 +86,11 @@ class JobRuns(JobStarts):
         self._submit(run, f"relaunch:{socket.gethostname()}", retry=retry)
         return Starting(run)
 
+    @staticmethod
+    def is_to_be_retried(run: Run) -> bool:
+        """Whether a driver failed of a cause that may pass, and has not been started again often enough."""
+        return bool(run.claim.launch) and run.may_be_retried and run.next_retry <= MOST_RETRIES
+
     def _await_retry(self, run: Run) -> int:
         """Wait before a driver is started again that failed of a cause that may pass; longer each time.
 

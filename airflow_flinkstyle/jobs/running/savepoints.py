@@ -32,7 +32,9 @@ def begin_savepoint(
 ) -> PendingRequest | Manifest:
     """Ask the driver for a savepoint, or take one at once if the job has ended.
 
-    A driver that died without a word, or is still coming up, is brought up and waited for first.
+    A driver that died without a word, is still coming up, or is to be started again after a fault that may
+    pass, is brought up and waited for first: whoever saves in its place closes the job, which nobody would
+    start again then.
 
     Args:
         client: The job.
@@ -43,18 +45,21 @@ def begin_savepoint(
 
     Raises:
         JobNotRunningError: If an aligned savepoint of a job that has ended is asked for.
+        DriverFailedError: If a driver that was started again has failed again.
     """
     mode, status = CutMode(alignment=alignment, timeout_s=timeout_s), client.settled_status()
-    if isinstance(status, (Closed, Failed)) and alignment == "aligned":
+    comes_back = isinstance(status, Failed) and client.is_to_be_retried(status.run)
+    has_ended = isinstance(status, (Closed, Failed)) and not comes_back
+    if has_ended and alignment == "aligned":
         raise JobNotRunningError(
             f"Job {client.board.job} was expected to run, so that its queries can be aligned, found that "
             f"{describe_status(status)}.",
             state_after="No savepoint was taken.",
             remedy="Start the job, or take the savepoint with alignment='none'.",
         )
-    if isinstance(status, (Closed, Failed)):
+    if has_ended:
         return take_stopped(client, key, progress=progress)
-    if isinstance(status, (Dead, Starting)):
+    if isinstance(status, (Dead, Starting, Failed)):
         client.ensure_running(status)
         client.wait_running(status.run.generation, timeout_s=timeout_s)
     return client.request_savepoint(key, mode=mode)

@@ -8,8 +8,11 @@ import pytest
 
 from airflow_flinkstyle.clock import Clock
 from airflow_flinkstyle.jobs.errors import DriverFailedError
+from airflow_flinkstyle.jobs.requests import PendingRequest
 from airflow_flinkstyle.jobs.running import runs
-from airflow_flinkstyle.jobs.status import Failed, Running, describe_status
+from airflow_flinkstyle.jobs.running.savepoints import begin_savepoint
+from airflow_flinkstyle.jobs.status import Closed, Failed, Running, describe_status
+from airflow_flinkstyle.savepoint.manifest import Manifest
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.running.client import JobClient
@@ -93,6 +96,36 @@ def test_a_committed_batch_begins_a_new_count(world: World, mood: type[Mood], cl
     world.until(lambda: isinstance(client.status(), Failed))
     client.ensure_running()
     assert client.run(1).retry == 1
+
+
+def test_savepoint_of_a_job_that_is_to_be_retried_waits_for_it_and_closes_nothing(
+    world: World, mood: type[Mood], clock: ShortClock
+):
+    client = a_job_out_of_reach(world, mood, clock, 1)
+    world.logs.produce(5)
+    asked = begin_savepoint(client, "rotation", timeout_s=10)
+    assert isinstance(asked, PendingRequest)
+    client.wait(asked, timeout_s=10)
+    assert isinstance(client.status(), Running)
+    world.judge()
+
+
+def test_savepoint_of_a_job_whose_retries_are_used_up_is_taken_of_what_it_left(
+    world: World, mood: type[Mood], clock: ShortClock
+):
+    client = world.client(clock)
+    client.start(world.spec(), world.target(), claim_key="start")
+    world.logs.produce(5)
+    world.until(lambda: isinstance(client.status(), Running) and client.status().heartbeat.batches())
+    world.moods["v1.py"] = mood(out_of_reach=100)
+    world.kill(1)
+    client.ensure_running(client.settled_status())
+    for _ in range(runs.MOST_RETRIES):
+        world.until(lambda: isinstance(client.status(), Failed))
+        client.ensure_running()
+    world.until(lambda: isinstance(client.status(), Failed))
+    assert isinstance(begin_savepoint(client, "rotation", timeout_s=10), Manifest)
+    assert isinstance(client.status(), Closed)
 
 
 def test_start_that_failed_of_such_a_cause_is_tried_again_by_its_retry(
