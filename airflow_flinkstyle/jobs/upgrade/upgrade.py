@@ -229,7 +229,8 @@ class Upgrade(UpgradeContext):
         if new is None or self.client.claim(new).prepare_savepoint_id is None:
             handle = self.client.start(self.spec, self.target, claim_key=self.next_key, origin=origin)
             return {"generation": handle.generation}
-        self.client.order_takeover(new, plan_savepoint(self.client, origin, self.next_key).order)
+        if self.client.board.takeover_order(new) is None:  # else it was told, and may run already
+            self.client.order_takeover(new, plan_savepoint(self.client, origin, self.next_key).order)
         return {"generation": new}
 
     def _verify(self) -> Mapping[str, Any]:

@@ -193,6 +193,24 @@ def test_version_that_committed_goes_back_by_choice_only(world: World, mood: typ
     assert world.client().status().run.claim.launch["spec"]["script"] == "v1.py"
 
 
+def test_retry_finds_the_new_version_running_that_an_earlier_attempt_told_to_take_over(world: World):
+    world.start()
+    dying = an_upgrade_with_news(world)
+    dying.journal._store = DyingStore(world.store, only="-takeover-order.json")  # type: ignore[assignment]
+    tell = dying._let_take_over
+
+    def tell_and_wait(manifest: object) -> object:
+        told = tell(manifest)
+        world.until(lambda: world.board.current().value.generation == 2)
+        return told
+
+    dying._let_take_over = tell_and_wait  # type: ignore[method-assign]
+    with pytest.raises(Killed):
+        dying.run()
+    assert an_upgrade(world, first_commit_timeout_s=10.0).run().generation == 2
+    world.judge()
+
+
 def test_retry_leaves_a_job_alone_that_a_person_has_started_since(world: World, mood: type[Mood]):
     world.moods["v2.py"] = mood(fails_guard=True)
     world.start()
