@@ -196,7 +196,7 @@ def test_version_that_committed_goes_back_by_choice_only(world: World, mood: typ
 def test_retry_finds_the_new_version_running_that_an_earlier_attempt_told_to_take_over(world: World):
     world.start()
     dying = an_upgrade_with_news(world)
-    dying.journal._store = DyingStore(world.store, only="-takeover-order.json")  # type: ignore[assignment]
+    dying.journal._store = DyingStore(world.store, 2, only="-takeover-order.json")  # type: ignore[assignment]
     tell = dying._let_take_over
 
     def tell_and_wait(manifest: object) -> object:
