@@ -201,7 +201,7 @@ def test_retry_finds_the_new_version_running_that_an_earlier_attempt_told_to_tak
 
     def tell_and_wait(manifest: object) -> object:
         told = tell(manifest)
-        world.until(lambda: world.client().status().heartbeat.batches() == {"orders": 1})
+        world.until(lambda: world.client().run(2).heartbeat.batches() == {"orders": 1})
         return told
 
     dying._let_take_over = tell_and_wait  # type: ignore[method-assign]
