@@ -42,6 +42,9 @@ test-kafka-leaders: setup ## Migrate between clusters of three brokers whose lea
 test-python-versions: setup ## Run the tests without a JVM on each Python found (PYTHONS="/path/to/python3.13 ...")
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.versions python $(PYTHONS)
 
+test-java-versions: setup ## Run the agent's tests with drivers on each Java named (JAVAS="/usr/lib/jvm/java-21 ..."; 8 and 11 on Spark 3.5)
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.versions java $(JAVAS)
+
 test-clusters: setup ## Run every deployment through one contract, on real daemons, into docs/deployments.md; PLACES=yarn for one
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.clusters $(PLACES)
 

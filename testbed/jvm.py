@@ -34,4 +34,5 @@ def from_archive(program: Program, minor: str = "") -> tuple[str, ...]:
 
 def spark_options(minor: str = paths.SPARK) -> str:
     """Return the options of a driver's or an executor's JVM, of the usual Spark or of another."""
-    return " ".join((*QUICK, *from_archive("spark", minor)))
+    # An archive serves the Java that made it.
+    return " ".join((*QUICK, *(() if paths.DRIVER_JAVA else from_archive("spark", minor))))

@@ -1,7 +1,8 @@
 """Where set-up has put things; found from the checkout.
 
-The environment names two things: the version of Spark that ``make test-versions`` runs the tests on, and the
-Python of their drivers, if that is not the tests' own (``make test-python-versions``).
+The environment names three things: the version of Spark that ``make test-versions`` runs the tests on, and
+the Python and the Java of their drivers, if those are not the tests' own (``make test-python-versions``,
+``make test-java-versions``).
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ SPARK = os.environ.get(SPARK_VARIABLE, "")
 
 DRIVER_PYTHON = os.environ.get("FLINKSTYLE_TEST_PYTHON", "")
 """Interpreter of drivers that ``spark-submit`` starts; empty for that of Spark's environment."""
+DRIVER_JAVA = os.environ.get("FLINKSTYLE_TEST_JAVA", "")
+"""Java home of drivers; empty for the one that set-up has chosen, on which brokers run in any case."""
 
 
 def venv_of_spark(minor: str) -> Path:

@@ -46,7 +46,7 @@ def version_of(home: Path) -> int | None:
         answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30).stderr  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r'version "(\d+)', answer)
+    found = re.search(r'version "(?:1\.)?(\d+)', answer)  # Java 8 calls itself 1.8
     return int(found[1]) if found else None
 
 

@@ -9,12 +9,14 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tools import jars
-from tools.common import KAFKA_VERSIONS, LOCKS, LOGS, ROOT
+from tools.common import KAFKA_VERSIONS, LOCKS, LOGS, ROOT, SPARKS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 PAGE = ROOT / "docs" / "compatibility.md"
+FIRST_JAVA_OF_SPARK_4 = 17
+"""Below it, the oldest Spark is tested."""
 AIRFLOWS = tuple(path.stem.removeprefix("airflow-") for path in sorted(LOCKS.glob("airflow-*.in")))
 """Versions beside the one of ``locks/airflow.txt``, which has no name here."""
 FEATURES = {
@@ -132,6 +134,19 @@ def python_section() -> str:
         counts = sum((count for key, count in _outcomes(name).items() if "::" not in key), Counter[str]())
         what = "drivers on Spark 3.5: the agent's tests" if "-3.10." in name else "all tests without a JVM"
         rows.append([name.removeprefix("python-"), _day(name), what, _cell(counts)])
+    return _table(rows)
+
+
+def java_section() -> str:
+    """Return the table of Javas and what the agent's tests said on each."""
+    names = [path.stem.removeprefix("versions-java-") for path in LOGS.glob("versions-java-*.xml")]
+    rows = [["Java", "run on", "Spark of the drivers", "the agent's tests"], ["---"] * 4]
+    for name in sorted(names, key=int):
+        counts = sum(
+            (count for key, count in _outcomes(f"java-{name}").items() if "::" not in key), Counter[str]()
+        )
+        spark = LOCKS / (f"spark-{SPARKS[0]}.txt" if int(name) < FIRST_JAVA_OF_SPARK_4 else "spark.txt")
+        rows.append([name, _day(f"java-{name}"), locked(spark, "pyspark"), _cell(counts)])
     return _table(rows)
 
 

@@ -1,4 +1,4 @@
-"""`make test-airflow-versions`, `test-kafka-versions`, `test-kafka-leaders`, `test-python-versions`.
+"""`make test-airflow-versions`, `-kafka-versions`, `-kafka-leaders`, `-python-versions`, `-java-versions`.
 
 Each run rewrites its section of docs/compatibility.md from the reports of its tests, with date and versions.
 """
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tools import jars, setup
+from tools import jars, java, setup
 from tools.common import (
     HOME,
     JAVA_HOME_FILE,
@@ -22,6 +22,7 @@ from tools.common import (
     ROOT,
     SPARKS,
     VENV_AIRFLOW,
+    VENV_SPARK,
     Stamp,
     run,
     say,
@@ -31,7 +32,9 @@ from tools.run_tests import LANES
 from tools.setup import UV
 from tools.version_pages import (
     AIRFLOWS,
+    FIRST_JAVA_OF_SPARK_4,
     airflow_section,
+    java_section,
     kafka_section,
     leaders_section,
     locked,
@@ -59,8 +62,10 @@ SERVER = "tests/integration/test_airflow_versions.py"
 def main() -> int:
     """Run what is asked for; the exit code counts the versions that failed."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["airflow", "kafka", "leaders", "python"])
-    parser.add_argument("versions", nargs="*", help="of Airflow, default: all; interpreters of Python")
+    parser.add_argument("what", choices=["airflow", "kafka", "leaders", "python", "java"])
+    parser.add_argument(
+        "versions", nargs="*", help="of Airflow, default: all; interpreters of Python; homes of Java"
+    )
     parser.add_argument("--area", default="", help="of Airflow: a word in the path of what is run")
     parser.add_argument("--write-only", action="store_true", help="write the page from the last reports")
     asked = parser.parse_args()
@@ -74,6 +79,9 @@ def main() -> int:
         interpreters = asked.versions or [found for name in PYTHONS if (found := shutil.which(name))]
         failed = 0 if asked.write_only else sum(run_python(interpreter) for interpreter in interpreters)
         write_section("python", python_section())
+    elif asked.what == "java":
+        failed = 0 if asked.write_only else sum(run_java(home) for home in asked.versions)
+        write_section("java", java_section())
     else:
         versions = [airflow_named(minor) for minor in asked.versions] or [*AIRFLOWS, ""]
         failed = 0 if asked.write_only else sum(run_airflow(version, asked.area) for version in versions)
@@ -127,6 +135,18 @@ def run_drivers(name: str, interpreter: str) -> int:
     )
     os.environ |= {"FLINKSTYLE_TEST_SPARK": minor, "FLINKSTYLE_TEST_PYTHON": str(venv / "bin" / "python")}
     return run_tests(name, venv_of_spark(minor), DRIVERS, "spark", LANES)
+
+
+def run_java(home: str) -> int:
+    """Run the agent's tests with drivers on a Java, on the newest Spark of the tests that it runs."""
+    feature = java.version_of(Path(home))
+    if feature is None:
+        sys.exit(f"A Java home was expected, found no java that runs in {home}/bin. No test ran there.")
+    minor = SPARKS[0] if feature < FIRST_JAVA_OF_SPARK_4 else ""
+    setup.ensure([minor] if minor else [])
+    os.environ |= {"FLINKSTYLE_TEST_SPARK": minor, "FLINKSTYLE_TEST_JAVA": home}
+    venv = venv_of_spark(minor) if minor else VENV_SPARK
+    return run_tests(f"java-{feature}", venv, DRIVERS, "spark", LANES)
 
 
 def environment(version: str) -> Path:
