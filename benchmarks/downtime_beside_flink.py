@@ -87,7 +87,7 @@ class FlinkJob:
             printed.wait_more(60)
             place = self._cluster.stop(self._job, self._folder / f"savepoint-{next(self._numbers)}")
             last_s = printed.newest_s
-            self._job = self._cluster.submit(self._statements, restore=place)
+            self._job = self._cluster.submit(self._statements, {"execution.state-recovery.path": place})
             return printed.wait_more(BUILD_TIMEOUT_S) - last_s
 
 

@@ -15,7 +15,7 @@ from testbed.ports import free_port
 from testbed.process import Service
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 SLOTS = 2
@@ -107,13 +107,18 @@ class FlinkCluster:
         self._worker.stop()
         self._manager.stop()
 
-    def submit(self, statements: Sequence[str], *, restore: str = "") -> str:
-        """Run SQL statements, the last of which starts a job, perhaps from a savepoint; returns its id."""
+    def submit(self, statements: Sequence[str], options: Mapping[str, str] | None = None) -> str:
+        """Run SQL statements, the last of which starts a job; returns its id.
+
+        Args:
+            statements: What the client runs, in order.
+            options: Of the job, beside the cluster's.
+        """
         settings = {
             "java": self._java("-Xmx512m"),
             "conf": str(self._conf),
             "statements": list(statements),
-            "restore": restore,
+            "options": dict(options or {}),
         }
         done = subprocess.run(  # noqa: S603  (our own program)
             [str(SPARK_PYTHON), str(SUBMIT), json.dumps(settings)],
@@ -122,7 +127,7 @@ class FlinkCluster:
             timeout=120,
         )
         if done.returncode != 0:
-            raise RuntimeError(f"Flink's job could not be submitted:\n{done.stderr[-3000:]}")
+            raise RuntimeError(f"Flink's job could not be submitted:\n{done.stderr[:6000]}")
         return done.stdout.split()[-1]
 
     def records_read(self, job: str) -> int:

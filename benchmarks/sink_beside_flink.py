@@ -55,7 +55,8 @@ def run(*, quick: bool) -> Report:
 def by_flink(cluster: FlinkCluster, broker: Broker, case: Case, topic: str) -> float:
     """Let a job of Flink write a case's records; returns the seconds that it ran."""
     broker.create_topic(topic, partitions=PARTITIONS)
-    return cluster.run_to_end(cluster.submit(statements(broker.bootstrap, case, topic)))
+    options = {"execution.checkpointing.interval": CHECKPOINT}
+    return cluster.run_to_end(cluster.submit(statements(broker.bootstrap, case, topic), options))
 
 
 def statements(servers: str, case: Case, topic: str) -> list[str]:
@@ -75,7 +76,6 @@ def statements(servers: str, case: Case, topic: str) -> list[str]:
     }
     options = ", ".join(f"'{name}' = '{value}'" for name, value in sink.items())
     return [
-        f"SET 'execution.checkpointing.interval' = '{CHECKPOINT}'",
         "CREATE TABLE numbers (v BIGINT) WITH ('connector' = 'datagen', 'rows-per-second' = '100000000', "
         f"'fields.v.kind' = 'sequence', 'fields.v.start' = '0', 'fields.v.end' = '{last}')",
         f"CREATE TABLE `{topic}` (`key` STRING, `value` STRING) WITH ({options})",

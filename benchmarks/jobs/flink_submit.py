@@ -1,8 +1,8 @@
 """Submit SQL statements to a Flink cluster: ``flink_submit.py SETTINGS_JSON``; prints the job's id.
 
 Settings: ``java`` (a command line with class path), ``conf`` (Flink's configuration folder), ``statements``,
-the last of which starts the job, and perhaps ``restore``, the savepoint that it starts from. Needs py4j,
-which PySpark's environment has: Flink's own Python package would bring Beam for the same few calls.
+the last of which starts the job, and ``options`` of it, such as the savepoint that it starts from. Needs
+py4j, which PySpark's environment has: Flink's own Python package would bring Beam for the same few calls.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import subprocess
 import sys
 
 from py4j.java_gateway import GatewayParameters, JavaGateway
+from py4j.protocol import Py4JJavaError
 
 GATEWAY = "org.apache.flink.api.python.shaded.py4j.GatewayServer"
 
@@ -33,12 +34,15 @@ def main() -> None:
         flink = JavaGateway(gateway_parameters=GatewayParameters(port=port)).jvm.org.apache.flink
         configuration = flink.configuration.GlobalConfiguration.loadConfiguration(settings["conf"])
         configuration.setString("execution.target", "remote")
-        if settings.get("restore"):
-            configuration.setString("execution.state-recovery.path", settings["restore"])
+        for name, value in settings["options"].items():
+            configuration.setString(name, value)
         builder = flink.table.api.EnvironmentSettings.newInstance().inStreamingMode()
         table = flink.table.api.TableEnvironment.create(builder.withConfiguration(configuration).build())
         results = [table.executeSql(statement) for statement in settings["statements"]]
         print(results[-1].getJobClient().get().getJobID().toString())  # noqa: T201  (the answer)
+    except Py4JJavaError as error:
+        print(error, file=sys.stderr)  # noqa: T201  (while the JVM that knows what it says still runs)
+        raise SystemExit(1) from None
     finally:
         server.stdin.close()
         server.wait(30)
