@@ -163,6 +163,22 @@ def test_admin_triggers_a_dag_with_the_fields_filled_in(url: str, admin: Caller,
     assert f"{run['dag_run_id']} by admin" in page.inner_text("dialog .fault")
 
 
+def test_quotes_keep_the_words_of_an_argument_together(url: str, admin: Caller, browser: Browser):
+    page = open_page(browser, url, "admin")
+    page.goto(url + SAVEPOINT)
+    press(page, "Upgrade")
+    page.wait_for_selector("dialog form input")
+    section = page.locator("dialog details:not([open]):has([name=args]) > summary")
+    if section.count():
+        section.click()
+    page.fill("dialog input[name=script]", "/jobs/orders.py")
+    page.fill("dialog input[name=args]", """--title "two words" --to='a b' --n 3""")
+    page.click("dialog button:text-is('Trigger')")
+    page.wait_for_selector("dialog [role=status] a")
+    (run,) = admin.ask("GET", "/api/v2/dags/upgrade_job/dagRuns")[1]["dag_runs"]
+    assert run["conf"]["args"] == ["--title", "two words", "--to=a b", "--n", "3"]
+
+
 def test_savepoint_is_pinned_with_a_reason_and_let_go(url: str, browser: Browser):
     page = open_page(browser, url, "admin")
     page.goto(url + SAVEPOINT + "/sp-2")

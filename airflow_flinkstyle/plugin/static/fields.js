@@ -45,10 +45,18 @@ export function typed(conf, params) {
 }
 
 function parsed(text, types) {
-  if (types.includes("array") && !text.trim().startsWith("[")) return text.split("\n").join(" ").split(" ").filter(Boolean);
+  if (types.includes("array") && !text.trim().startsWith("[")) return words(text);
   try {
     return JSON.parse(text);
   } catch {
     return text; // Airflow says what it expects
   }
+}
+
+// Words as a shell reads them: what is in quotes stays together. A quote without its end is a character.
+const WORD = /(?:[^\s"']|"[^"]*"|'[^']*')+/g, QUOTED = /"([^"]*)"|'([^']*)'/g;
+
+function words(text) {
+  if (text.replace(WORD, "").trim()) return text.split(/\s+/).filter(Boolean);
+  return (text.match(WORD) || []).map((word) => word.replace(QUOTED, (_, double, single) => double ?? single));
 }
