@@ -17,10 +17,6 @@ if TYPE_CHECKING:
 
 _FLAT = re.compile(r"state/(?P<operator>\d+)/0(?P<store>(/[^/]+)?)/_metadata/schema")
 _FAMILIES = re.compile(r"state/(?P<operator>\d+)/_stateSchema/[^/]+/(?P<batch>\d+)_[^/]+")
-_STRUCT: Final = b'{"type":"struct","fields":['
-_NAMED: Final = re.compile(
-    rb"\x00([\x01-\xff])([\x20-\x7e]{1,255}?)\x00\x00(?:\x00\x00\x00\x01)?$", re.DOTALL
-)
 _WIDER: Final = (("byte", "short", "integer", "long"), ("float", "double"))
 _TYPE: Final = re.compile(r"\b(\w+?)Type\b")
 

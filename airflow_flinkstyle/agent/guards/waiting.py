@@ -6,7 +6,6 @@ those that run: otherwise the next run would begin them anew.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.storage.base import ObjectStore
 
 _UNKNOWN = QueryStatus(query_id="", batch_id=None, batch_committed_at_ms=None, sources={})
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

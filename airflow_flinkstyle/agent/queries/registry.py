@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 NEWS_S = 60.0
 """How long after its start a query's first commit is looked for often."""
-log = logging.getLogger(__name__)
 
 
 class Queries:

@@ -5,7 +5,6 @@ Producers are released only once it is known who runs (``cutover.back``), to the
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.migration.context import MigrationContext
     from airflow_flinkstyle.types import Generation
-
-log = logging.getLogger(__name__)
 
 Where = Literal["untouched", "old", "new"]
 _WHERE: dict[str, Where] = {"release_new": "new", "release_old": "old", "untouched": "untouched"}

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.rehearsal_records import Rehearsal, Rehearse
     from airflow_flinkstyle.types import Generation
 
-START_S = 300.0
-"""How long the driver may take to come up, beside what the rehearsal may take."""
 log = logging.getLogger(__name__)
 
 

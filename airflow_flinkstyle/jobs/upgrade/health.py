@@ -5,7 +5,6 @@ Judged by what its driver tells in its heartbeats, and by its checkpoints as far
 
 from __future__ import annotations
 
-import logging
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.upgrade.keeping_up import Bounds
     from airflow_flinkstyle.protocol.records import Heartbeat
     from airflow_flinkstyle.types import Generation
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
