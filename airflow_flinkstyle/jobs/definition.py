@@ -68,11 +68,6 @@ class SparkStreamingJob:
         _ = self.retention
 
     @property
-    def fresh_s(self) -> float | None:
-        """``fresh`` in seconds."""
-        return seconds_or_none("fresh", self.fresh)
-
-    @property
     def retention(self) -> RetentionPolicy:
         """What a rotation keeps."""
         return RetentionPolicy(

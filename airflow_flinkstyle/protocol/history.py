@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 RINGS: Final = ((60, 120), (600, 144), (3600, 168), (86400, 120))
 """Seconds that a point stands for, and how many are kept: for two hours, a day, a week, 120 days."""
-MOST_BYTES: Final = 64 << 10
-"""No history is larger, whatever the numbers in it."""
 IDLE_S: Final = 60.0
 """A query that told of no batch for so long, or for twice its batch's time, has rates of 0."""
 _MOST: Final = 10**15

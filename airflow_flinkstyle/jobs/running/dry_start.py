@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.jobs.errors import JobRunningError
 from airflow_flinkstyle.jobs.running.batch_numbers import counts_behind
-from airflow_flinkstyle.jobs.running.dry_checks import Check, NotJudged, Refuses, judged, refused
+from airflow_flinkstyle.jobs.running.dry_checks import Check, NotJudged, judged, refused
 from airflow_flinkstyle.jobs.running.newest import require_newest
 from airflow_flinkstyle.jobs.spec import from_launch
 from airflow_flinkstyle.jobs.status import NeverStarted, Running, Starting, describe_status
@@ -188,8 +188,3 @@ def _emits_again(query: QuerySnapshot) -> Check:
 
 def _sink(query: QuerySnapshot) -> str:
     return f"sink {query.sink or 'unknown'} of query {query.name}"
-
-
-def is_refused(checks: tuple[Check, ...]) -> bool:
-    """Return whether a start would certainly be refused."""
-    return any(isinstance(check.verdict, Refuses) for check in checks)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.answers.values import seconds_or_none
 from airflow_flinkstyle.jobs.definition import SparkStreamingJob, read_job, read_jobs
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def test_yaml_says_what_python_says(tmp_path: Path):
         spark_conn_id="spark_big",
         fresh="36h",
     )
-    assert read_job(tmp_path, "orders").fresh_s == 129_600
+    assert seconds_or_none("fresh", read_job(tmp_path, "orders").fresh) == 129_600
 
 
 def test_folder_holds_files_with_one_job_or_several(tmp_path: Path):

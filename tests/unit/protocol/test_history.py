@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from airflow_flinkstyle.protocol.history import MOST_BYTES, RINGS, History, Sample, sample_of
+from airflow_flinkstyle.protocol.history import RINGS, History, Sample, sample_of
 from airflow_flinkstyle.protocol.query_records import Pace, SourcePace
 from airflow_flinkstyle.types import BatchId
 
 DAY_S = 86400
+MOST_BYTES = 64 << 10
+"""As the protocol promises it."""
 NOON_S = 1_790_000_000 - 1_790_000_000 % DAY_S
 
 
