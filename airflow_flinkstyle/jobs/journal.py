@@ -17,6 +17,7 @@ from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.jobs.errors import AttemptSupersededError
 from airflow_flinkstyle.protocol.board import check_name
 from airflow_flinkstyle.protocol.record import Record, SignedRecord
+from airflow_flinkstyle.storage.base import write_over
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 
 if TYPE_CHECKING:
@@ -145,10 +146,8 @@ class CutoverJournal:
             attempt=before + 1, token=draw_token(), holder=socket.gethostname(), begun_at_ms=now_ms()
         )
         try:
-            if found is None:
-                self._store.create(self._attempt_key, attempt.to_bytes())
-            else:
-                self._store.replace(self._attempt_key, attempt.to_bytes(), expected=found.version)
+            seen = found.version if found else None
+            write_over(self._store, self._attempt_key, attempt.to_bytes(), seen=seen)
         except (ObjectExistsError, ObjectChangedError) as error:
             raise self._superseded(attempt.attempt) from error
         self._attempt = attempt

@@ -24,6 +24,7 @@ from airflow_flinkstyle.protocol.records import (
     TakeoverOrder,
 )
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearsal
+from airflow_flinkstyle.storage.base import write_over
 from airflow_flinkstyle.storage.errors import ObjectExistsError
 from airflow_flinkstyle.storage.keys import MAX_NAME_CHARACTERS, is_name
 from airflow_flinkstyle.types import Generation, Incarnation
@@ -197,10 +198,7 @@ class JobBoard:
         key, before = self._run(generation, "submit"), self.submit(generation)
         if (before.value.number if before is not None else 0) != number - 1:
             raise ObjectExistsError.at(self.store.uri, f"{key}, number {number}")
-        data = replace(submit, number=number).to_bytes()
-        if before is None:
-            return self.store.create(key, data)
-        return self.store.replace(key, data, expected=before.version)
+        return self._put(key, replace(submit, number=number), before)
 
     def put_submit(self, generation: Generation, submit: Submit, *, seen: str) -> None:
         """Say what came of a submit; raises ``ObjectChangedError`` if it changed, or a later one was made."""
@@ -235,10 +233,7 @@ class JobBoard:
             ObjectChangedError: If another incarnation has written since: this one has been superseded.
             ObjectExistsError: The same, for the first.
         """
-        key = self._run(generation, "heartbeat")
-        if seen is None:
-            return self.store.create(key, heartbeat.to_bytes())
-        return self.store.replace(key, heartbeat.to_bytes(), expected=seen)
+        return write_over(self.store, self._run(generation, "heartbeat"), heartbeat.to_bytes(), seen=seen)
 
     # --- how fast it was ----------------------------------------------------------------------
 
@@ -253,10 +248,7 @@ class JobBoard:
 
     def write_history(self, history: History, *, seen: str) -> str:
         """Write the history over version ``seen`` (empty: the first); raises as a replace or create does."""
-        key = f"{self.job}/history.json"
-        if not seen:
-            return self.store.create(key, history.to_bytes())
-        return self.store.replace(key, history.to_bytes(), expected=seen)
+        return write_over(self.store, f"{self.job}/history.json", history.to_bytes(), seen=seen or None)
 
     # --- requests and reports -----------------------------------------------------------------
 
@@ -313,8 +305,5 @@ class JobBoard:
         slot = self._get(record, key)
         return None if slot is None else slot.value
 
-    def _put(self, key: str, record: R, seen: Slot[R] | None) -> None:
-        if seen is None:
-            self.store.create(key, record.to_bytes())
-        else:
-            self.store.replace(key, record.to_bytes(), expected=seen.version)
+    def _put(self, key: str, record: R, seen: Slot[R] | None) -> str:
+        return write_over(self.store, key, record.to_bytes(), seen=seen.version if seen else None)

@@ -123,3 +123,15 @@ class ObjectStore(Protocol):
 
     def delete(self, key: str) -> None:
         """Delete; a missing key is not an error."""
+
+
+def write_over(store: ObjectStore, key: str, data: bytes, *, seen: str | None) -> str:
+    """Write over version ``seen``, or create if that is None; returns the new version.
+
+    Raises:
+        ObjectExistsError: If it was to be created, and another caller was first.
+        ObjectChangedError: If another caller has written since.
+    """
+    if seen is None:
+        return store.create(key, data)
+    return store.replace(key, data, expected=seen)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from airflow_flinkstyle.jobs.errors import StaleTokenError
 from airflow_flinkstyle.protocol.record import Record
+from airflow_flinkstyle.storage.base import write_over
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 
 if TYPE_CHECKING:
@@ -63,10 +64,7 @@ class TokenCounter:
             token = _TokenRecord.from_bytes(found.data).token + 1 if found else 1
             data = _TokenRecord(token=token).to_bytes()
             try:
-                if found is None:
-                    self._store.create(self._key, data)
-                else:
-                    self._store.replace(self._key, data, expected=found.version)
+                write_over(self._store, self._key, data, seen=found.version if found else None)
             except (ObjectExistsError, ObjectChangedError):
                 continue  # another attempt drew this one
             return token
@@ -90,10 +88,7 @@ class StoreProducerSwitch:
                     remedy="Nothing is to be done: a newer attempt of the migration is in charge.",
                 )
             try:
-                if found is None:
-                    self._store.create(self._key, data)
-                else:
-                    self._store.replace(self._key, data, expected=found.version)
+                write_over(self._store, self._key, data, seen=found.version if found else None)
             except (ObjectExistsError, ObjectChangedError):
                 continue  # look again: the other call's token may be the higher one
             log.info("Producers: %s (token %d)", position, token)

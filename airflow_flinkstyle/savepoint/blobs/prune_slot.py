@@ -17,6 +17,7 @@ from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.protocol.record import Record
 from airflow_flinkstyle.savepoint.blobs.leases import Leased, Seen
 from airflow_flinkstyle.savepoint.repository.stored import parse_stored
+from airflow_flinkstyle.storage.base import write_over
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 from airflow_flinkstyle.storage.keys import Name
 
@@ -66,10 +67,7 @@ def take_slot(
     mine = PruneSlot(prune_id=uuid.uuid4().hex, holder=holder, lease_s=lease_s, begun_at_ms=now_ms())
     key, store = slot_key(repository), repository.store
     try:
-        if seen is None:
-            version = store.create(key, mine.to_bytes())
-        else:
-            version = store.replace(key, mine.to_bytes(), expected=seen.version)
+        version = write_over(store, key, mine.to_bytes(), seen=seen.version if seen else None)
     except (ObjectExistsError, ObjectChangedError):
         return None
     if seen is not None and seen.record.holder is not None:
