@@ -13,8 +13,8 @@ from airflow_flinkstyle.jobs.found import jobs_below
 from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.signing import Signer
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.savepoint.ids import is_job_name
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+from airflow_flinkstyle.storage.keys import is_name
 from airflow_flinkstyle.storage.open import open_store
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def require_job(root: str, job: str) -> None:
         JobUnknownError: If there is nothing.
     """
     store = open_store(root)
-    if not is_job_name(job) or next(iter(store.list(f"{job}/")), None) is None:
+    if not is_name(job) or next(iter(store.list(f"{job}/")), None) is None:
         raise JobUnknownError.of(job, store.uri, known=list(jobs_of(root)))
 
 

@@ -21,7 +21,7 @@ from airflow_flinkstyle.plugin.cache.meter import BURST_MINUTES, Meter, MeteredS
 from airflow_flinkstyle.plugin.cache.pieces import Pieces
 from airflow_flinkstyle.plugin.looks.documents import error_document
 from airflow_flinkstyle.plugin.looks.job_look import JobLook
-from airflow_flinkstyle.savepoint.ids import is_job_name
+from airflow_flinkstyle.storage.keys import is_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,7 +94,7 @@ class RootWatch:
     def look(self, job: str) -> JobLook | None:
         """Return a job below the root; None if there is none of that name."""
         known = self._views.get(job)
-        if known is None and is_job_name(job):
+        if known is None and is_name(job):
             store = self.store(self.views)
             if _is_job(store, job):
                 known = self._views.setdefault(job, JobLook(store, job, self._sightings))
@@ -144,8 +144,8 @@ class RootWatch:
         if now_s - self._names_at_s >= NAMES_S:
             store = self.store(self.meter)
             folders = [name for name in store.folders() if not name.startswith((".", "_"))]
-            names = [name for name in folders if is_job_name(name)]
-            self._not_jobs = [name for name in folders if not is_job_name(name)][:MOST_NOT_JOBS]
+            names = [name for name in folders if is_name(name)]
+            self._not_jobs = [name for name in folders if not is_name(name)][:MOST_NOT_JOBS]
             known = {name: self._looks[name] for name in names if name in self._looks}
             new = [name for name in names if name not in known and _is_job(store, name)]
             self._looks = known | {name: JobLook(store, name, self._sightings) for name in new}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.savepoint import manifest_json
 from airflow_flinkstyle.savepoint.errors import ManifestFormatError
-from airflow_flinkstyle.savepoint.ids import is_savepoint_id
+from airflow_flinkstyle.storage.keys import is_name
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.manifest import Manifest
@@ -35,7 +35,7 @@ def find_manifest(repository: JobFolder, savepoint_id: str) -> tuple[Manifest, s
     Raises:
         ManifestFormatError: As ``parse_manifest`` does.
     """
-    if not is_savepoint_id(savepoint_id):
+    if not is_name(savepoint_id):
         return None
     found = repository.store.get(manifest_key(repository.job, savepoint_id))
     manifest = parse_manifest(repository, savepoint_id, found.data) if found is not None else None

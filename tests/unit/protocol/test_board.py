@@ -5,9 +5,9 @@ import pytest
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import Current, End, IncarnationRecord, Request
-from airflow_flinkstyle.savepoint.ids import is_job_name
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
+from airflow_flinkstyle.storage.keys import is_name
 from airflow_flinkstyle.types import Generation, Incarnation
 from testbed.memory_store import MemoryStore
 
@@ -39,8 +39,8 @@ def test_job_names_that_cannot_stand_in_a_key_are_refused(name: str) -> None:
 def test_longest_job_name_of_the_format_is_a_jobs() -> None:
     name = "a" * 128
     assert JobBoard(MemoryStore(), name).job == name
-    assert is_job_name(name)
-    assert not is_job_name(f"{name}a")
+    assert is_name(name)
+    assert not is_name(f"{name}a")
 
 
 def test_the_folder_of_cuts_is_no_jobs() -> None:
