@@ -50,8 +50,3 @@ def finish_drill(hook: StreamingJobHook, job: str, generation: Generation, *, ti
 def is_drilled(hook: StreamingJobHook, job: str, generation: Generation) -> bool:
     """Return whether the drill has come to an end."""
     return drills.is_drilled(hook.client(job), generation)
-
-
-def end_drill(hook: StreamingJobHook, job: str, generation: Generation) -> None:
-    """End the drill's driver."""
-    hook.client(job).dismiss(generation)

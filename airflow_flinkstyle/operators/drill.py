@@ -123,6 +123,4 @@ class DrillRestoreOperator(StreamingJobOperator):
     def on_kill(self) -> None:
         """End the drill's driver; the job is not touched."""
         if self._generation is not None:
-            from airflow_flinkstyle.hooks.drills import end_drill
-
-            end_drill(self.hook, self.job, self._generation)
+            self.hook.client(self.job).dismiss(self._generation)

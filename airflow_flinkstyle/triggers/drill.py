@@ -35,6 +35,4 @@ class DrillTrigger(PollTrigger):
         await in_thread(self._end)
 
     def _end(self) -> None:
-        from airflow_flinkstyle.hooks.drills import end_drill
-
-        end_drill(self.hook, self.job, self.generation)
+        self.hook.client(self.job).dismiss(self.generation)
