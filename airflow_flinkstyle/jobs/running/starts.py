@@ -93,7 +93,7 @@ class JobStarts(JobView):
                     self.repository.read(plan.order.savepoint_id)  # it may have gone meanwhile
                 if generation is None:
                     generation = self._claim(spec, target, claim_key, plan.checkpoint_location, None)
-                self._write_order(generation, plan.order)
+                self.order_takeover(generation, plan.order)
         return self._submit_once(generation, claim_key)
 
     def standby(
@@ -129,15 +129,11 @@ class JobStarts(JobView):
         if own is None:
             spec, target = self.launch_of(generation)
             own = self._claim(spec, target, claim_key, run.claim.checkpoint_location, None, generation)
-        self._write_order(own, start_plan.order_to_continue(run.heartbeat))
+        self.order_takeover(own, start_plan.order_to_continue(run.heartbeat))
         return self._submit_once(own, claim_key)
 
     def order_takeover(self, generation: Generation, order: TakeoverOrder) -> None:
-        """Let a waiting driver take over; telling it the same again is no error."""
-        self._write_order(generation, order)
-
-    def _write_order(self, generation: Generation, order: TakeoverOrder) -> None:
-        """Sign and give the order, if none was given before.
+        """Let a waiting driver take over: sign and give the order, if none was given before.
 
         Raises:
             SignatureError: If one was that no caller with the key gave.
