@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_flinkstyle.jobs.migration.fence_phase import Watch
-    from airflow_flinkstyle.jobs.migration.kafka_side import Side
     from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
@@ -82,9 +81,9 @@ def struck(kafka: LiveKafka, old: BrokerCluster, new: BrokerCluster, strikes: St
     """Return the same clusters; a leader has just died whenever they are asked something."""
 
     class Struck(LiveKafka):
-        def who_writes(self, side: Side, topics: Collection[str], window_s: float) -> str | None:
+        def who_writes(self, topics: Collection[str], window_s: float) -> str | None:
             strikes.strike(old, "hold")
-            return LiveKafka.who_writes(self, side, topics, window_s)
+            return LiveKafka.who_writes(self, topics, window_s)
 
         def await_mirrored(self, sources: Mapping[str, Collection[str]], timeout_s: float) -> None:
             strikes.strike(new, "caught-up")

@@ -47,8 +47,8 @@ class KafkaSide(Protocol):
     def new_cluster_id(self) -> str:
         """What they read then."""
 
-    def who_writes(self, side: Side, topics: Collection[str], window_s: float) -> str | None:
-        """Return None if nothing arrives over the window, else a sentence naming the partitions."""
+    def who_writes(self, topics: Collection[str], window_s: float) -> str | None:
+        """Return None if nothing comes to the old cluster over the window, else a sentence on where."""
 
     def await_mirrored(self, sources: Mapping[str, Collection[str]], timeout_s: float) -> None:
         """Wait until MirrorMaker has mirrored everything that the sources' ways need.
@@ -116,12 +116,10 @@ class LiveKafka:
         """Look at topics of one cluster, by their names there."""
         return describe(self.old if side == "old" else self.new, topics)
 
-    def who_writes(self, side: Side, topics: Collection[str], window_s: float) -> str | None:
+    def who_writes(self, topics: Collection[str], window_s: float) -> str | None:
         """Look at the ends of all partitions twice."""
-        cluster = self.old if side == "old" else self.new
-        names = topics if side == "old" else self.target_topics(topics)
-        found = steady_ends(cluster, names, window_s)
-        return explain(cluster, found) if isinstance(found, Moving) else None
+        found = steady_ends(self.old, topics, window_s)
+        return explain(self.old, found) if isinstance(found, Moving) else None
 
     def await_mirrored(self, sources: Mapping[str, Collection[str]], timeout_s: float) -> None:
         """Wait for MirrorMaker's own positions to reach the ends, where a proof will need it."""

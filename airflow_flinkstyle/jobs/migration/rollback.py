@@ -107,7 +107,7 @@ def _on_the_new_cluster(context: MigrationContext, generation: Generation | None
 
 def _require_quiet_old(context: MigrationContext) -> None:
     """Where people switch by hand, prove that nobody was left behind on the old cluster."""
-    writes = context.kafka.who_writes("old", context.topics, context.settings.steady_window_s)
+    writes = context.kafka.who_writes(context.topics, context.settings.steady_window_s)
     if writes is not None:
         raise ProducersNotHeldError(
             f"No producer was expected to write to the old cluster any more. {writes}",

@@ -46,7 +46,7 @@ def hold(context: MigrationContext) -> Mapping[str, Any]:
 def _await_quiet(context: MigrationContext, topics: Collection[str]) -> None:
     wait = context.client.clock.wait(context.settings.hold_timeout_s, every_s=0)  # a look takes its time
     while True:
-        writes = context.kafka.who_writes("old", topics, context.settings.steady_window_s)
+        writes = context.kafka.who_writes(topics, context.settings.steady_window_s)
         if writes is None:
             return
         if not wait.again():

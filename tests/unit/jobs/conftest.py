@@ -100,7 +100,7 @@ class Logs:
 
     # KafkaSide
 
-    def who_writes(self, side: str, topics: Any, window_s: float) -> str | None:
+    def who_writes(self, topics: Any, window_s: float) -> str | None:
         assert list(topics) == [TOPIC]
         if self.writes_late:
             self.produce(1)
