@@ -19,6 +19,7 @@ from airflow_flinkstyle.savepoint.errors import (
 )
 from airflow_flinkstyle.savepoint.exchange.archive import ArchiveWriter
 from airflow_flinkstyle.savepoint.files.transfer import (
+    FILES_AT_A_TIME,
     Copied,
     Damaged,
     Writable,
@@ -64,7 +65,6 @@ def export_savepoint(
     savepoint_id: str,
     target: ObjectStore,
     *,
-    threads: int = 8,
     progress: Callable[[FileProgress], None] = ignore,
 ) -> Exported:
     """Export a savepoint into an empty folder; a repeated call writes only what is missing.
@@ -78,10 +78,8 @@ def export_savepoint(
         manifest = repository.read(savepoint_id)
         listed = {info.key: info.size_bytes for info in target.list()}
         _require_free(target, listed, manifest)
-        kept = _kept(target, listed, manifest, threads=threads)
-        export = _Export(
-            repository=repository, manifest=manifest, kept=kept, threads=threads, progress=progress
-        )
+        kept = _kept(target, listed, manifest)
+        export = _Export(repository=repository, manifest=manifest, kept=kept, progress=progress)
         return export.write(target, target.uri, finish=partial(_put_once, target))
 
 
@@ -102,7 +100,7 @@ def export_archive(
     with hold_intent(repository, "export", holder=f"export of {savepoint_id}"):
         manifest = repository.read(savepoint_id)
         with ArchiveWriter(path) as target:  # one thread: equal savepoints give equal archives
-            export = _Export(repository=repository, manifest=manifest, kept=(), threads=1, progress=progress)
+            export = _Export(repository=repository, manifest=manifest, kept=(), progress=progress, threads=1)
             return export.write(target, target.uri, finish=target.write)
 
 
@@ -114,8 +112,8 @@ class _Export:
     manifest: Manifest
     kept: Collection[str]
     """Contents that the target has, by SHA-256."""
-    threads: int
     progress: Callable[[FileProgress], None]
+    threads: int = FILES_AT_A_TIME
 
     def write(self, target: Writable, uri: str, *, finish: Callable[[str, bytes], object]) -> Exported:
         """Write blobs, sums and manifest, in this order; the last two by ``finish``."""
@@ -180,7 +178,7 @@ def _require_free(target: ObjectStore, listed: Mapping[str, int], manifest: Mani
             raise TargetOccupiedError.of(target.uri, expected=expected, found=named)
 
 
-def _kept(target: ObjectStore, listed: Mapping[str, int], manifest: Manifest, *, threads: int) -> set[str]:
+def _kept(target: ObjectStore, listed: Mapping[str, int], manifest: Manifest) -> set[str]:
     """Return the contents that the folder has already, by reading them."""
 
     def is_there(entry: FileEntry) -> bool:
@@ -189,7 +187,7 @@ def _kept(target: ObjectStore, listed: Mapping[str, int], manifest: Manifest, *,
         return listed.get(key) == entry.size_bytes and sha256_of(target, key)[0] == sha256
 
     entries = list(manifest.blobs.values())
-    found = zip(entries, each_file(is_there, entries, threads=threads), strict=True)
+    found = zip(entries, each_file(is_there, entries), strict=True)
     return {known_sha256(entry) or "" for entry, there in found if there}
 
 

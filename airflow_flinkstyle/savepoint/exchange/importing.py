@@ -75,7 +75,6 @@ def import_savepoint(
     repository: SavepointRepository,
     *,
     from_job: str | None = None,
-    threads: int = 8,
     progress: Callable[[FileProgress], None] = ignore,
 ) -> Manifest:
     """Import a savepoint; of one that the repository has already, damaged files are put back.
@@ -87,7 +86,6 @@ def import_savepoint(
         source: A folder or an ``ArchiveReader``.
         repository: Of the job that the savepoint is to belong to.
         from_job: Name of the job it was taken from; needed where that is another one.
-        threads: Files copied at a time.
         progress: Told after each file.
 
     Raises:
@@ -101,7 +99,7 @@ def import_savepoint(
     holder = f"import of {manifest.savepoint_id}"
     with hold_intent(repository, "take", holder=holder, publishes=manifest.savepoint_id) as held:
         existing = repository.find(manifest.savepoint_id)
-        work = partial(each_file, threads=threads, progress=progress)
+        work = partial(each_file, progress=progress)
         copy = partial(_copy, source, repository)
         if existing is not None:
             _put_back(_same(existing, manifest, repository), manifest, repository, work, copy)

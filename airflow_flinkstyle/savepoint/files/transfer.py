@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 IN_MEMORY_BYTES: Final = 1 << 20
 """Larger files pass from file to file and are never held whole."""
+FILES_AT_A_TIME: Final = 8
 R = TypeVar("R")
 
 
@@ -155,7 +156,7 @@ def each_file(
     work: Callable[[FileEntry], R],
     entries: Sequence[FileEntry],
     *,
-    threads: int = 8,
+    threads: int = FILES_AT_A_TIME,
     progress: Callable[[FileProgress], None] = ignore,
 ) -> Iterator[R]:
     """Yield what ``work`` makes of each file, in order; the first exception ends all of it.

@@ -43,7 +43,6 @@ def verify_savepoint(
     repository: SavepointRepository,
     *,
     level: Level,
-    threads: int = 8,
     progress: Callable[[FileProgress], None] = ignore,
 ) -> Verified:
     """Check a savepoint.
@@ -52,7 +51,6 @@ def verify_savepoint(
         manifest: The savepoint.
         repository: Where its files are.
         level: How much to read.
-        threads: Blobs read at a time, each in pieces of 8 MiB.
         progress: Told after each blob of a full check.
 
     Raises:
@@ -62,7 +60,7 @@ def verify_savepoint(
     altered: dict[str, str] = {}
     if level == "full" and not findings:
         blobs = sorted(manifest.blobs.values(), key=lambda entry: entry.path)
-        read = each_file(partial(_altered, repository), blobs, threads=threads, progress=progress)
+        read = each_file(partial(_altered, repository), blobs, progress=progress)
         altered = {entry.blob: found for entry, found in zip(blobs, read, strict=True) if found is not None}
         findings = list(altered.values())
     if not findings:  # what reads the files would only repeat these
