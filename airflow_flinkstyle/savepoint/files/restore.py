@@ -121,7 +121,6 @@ def restore_query(
     repository: SavepointRepository,
     target: ObjectStore,
     *,
-    prefix: str = "",
     carry_planned: bool = False,
     complete: bool = True,
     precopied: QuerySnapshot | None = None,
@@ -137,7 +136,6 @@ def restore_query(
         query: One of its queries.
         repository: Where its files are.
         target: The store of the new checkpoint location.
-        prefix: The location inside ``target``; empty for its root.
         carry_planned: Also write the planned batch's offsets, so that Spark runs it again under its id.
         complete: False copies everything but leaves the seal, so that only the files that differ are left
             for the final savepoint.
@@ -149,9 +147,8 @@ def restore_query(
         TargetOccupiedError: If the target holds another query, or the checkpoint was run since.
         SavepointDamagedError: If a file is missing or altered; the target stays sealed.
     """
-    folder = f"{prefix.strip('/')}/" if prefix else ""
     known = _copied(precopied) if precopied is not None else {}
-    writer = _Writer(manifest, query, repository, target, folder, threads, progress, known)
+    writer = _Writer(manifest, query, repository, target, threads, progress, known)
     planned = _planned_content(query, carry=carry_planned)
     holder = f"the restore of {manifest.savepoint_id} to {writer.uri}"
     with hold_intent(repository, "restore" if complete else "precopy", holder=holder):
@@ -162,7 +159,7 @@ def _restore(writer: _Writer, planned: bytes | None, *, complete: bool) -> Resto
     """Seal, remove, write, unseal."""
     query, target = writer.query, writer.target
     newest = query.batch_id + 1 if planned is not None else query.batch_id
-    listed = {info.key.removeprefix(writer.prefix): info.size_bytes for info in target.list(writer.prefix)}
+    listed = {info.key: info.size_bytes for info in target.list()}
     _require_free(writer, listed, newest=newest)
     last = f"offsets/{newest}"
     kept = writer.equal_files(listed)
@@ -176,7 +173,7 @@ def _restore(writer: _Writer, planned: bytes | None, *, complete: bool) -> Resto
     missing = [entry for entry in query.files if entry.path not in kept and entry.path != last]
     missing.sort(key=lambda entry: entry.path != "metadata")  # early, so that no start gives it another id
     for path in _newest_log_last(extra):  # above the new seal, an older one may stand: it goes last
-        target.delete(writer.prefix + path)
+        target.delete(path)
     bytes_written = writer.write_all(missing)
     if complete:
         bytes_written += writer.unseal(last, planned)
@@ -211,7 +208,7 @@ def _holds(writer: _Writer, listed: Collection[str], path: str, planned: bytes |
     """Tell whether the newest offset log is the real one; a carried one is in no list of files."""
     if planned is None:
         return True
-    return path in listed and writer.target.read(writer.prefix + path) == planned
+    return path in listed and writer.target.read(path) == planned
 
 
 def _require_free(writer: _Writer, listed: Mapping[str, int], *, newest: int) -> None:
@@ -231,7 +228,7 @@ def _require_free(writer: _Writer, listed: Mapping[str, int], *, newest: int) ->
         return
     if "metadata" not in listed:
         raise writer.occupied(expected, f"{len(listed)} files that are no checkpoint, like {min(listed)}")
-    found = writer.target.read(f"{writer.prefix}metadata").decode(errors="replace")
+    found = writer.target.read("metadata").decode(errors="replace")
     found_id = metadata.parse(found).query_id
     if found_id != query.query_id:
         raise writer.occupied(expected, f"a checkpoint of query {found_id}")
@@ -261,7 +258,6 @@ class _Writer:
     query: QuerySnapshot
     repository: SavepointRepository
     target: ObjectStore
-    prefix: str
     threads: int
     progress: Callable[[FileProgress], None]
     known: Mapping[str, str]
@@ -274,7 +270,7 @@ class _Writer:
     @property
     def uri(self) -> str:
         """The new checkpoint location."""
-        return f"{self.target.uri}/{self.prefix}".rstrip("/")
+        return self.target.uri.rstrip("/")
 
     def equal_files(self, listed: Mapping[str, int]) -> set[str]:
         """Return the paths that need not be written again."""
@@ -292,8 +288,8 @@ class _Writer:
         if is_unique_sst(entry.path) or self.known.get(entry.path) == entry.blob:
             return True
         if is_relocatable(entry.path):
-            return self.target.read(self.prefix + entry.path) == self._relocated(entry)
-        return sha256_of(self.target, self.prefix + entry.path)[0] == known_sha256(entry)
+            return self.target.read(entry.path) == self._relocated(entry)
+        return sha256_of(self.target, entry.path)[0] == known_sha256(entry)
 
     def seal(self, path: str) -> None:
         """Make every start of Spark fail from here on."""
@@ -302,12 +298,12 @@ class _Writer:
             "query id": self.query.query_id,
             "remedy": "restore again; do not edit",
         }
-        self.target.write(self.prefix + path, f"{_SEAL}{json.dumps(note)}".encode())
+        self.target.write(path, f"{_SEAL}{json.dumps(note)}".encode())
 
     def sealed_for(self, listed: Collection[str]) -> str | None:
         """Return the query id of an unfinished restore, or None if there is no seal."""
         for batch in sorted(_batches(listed, "offsets"), reverse=True)[:3]:
-            content = self.target.read(f"{self.prefix}offsets/{batch}").decode(errors="replace")
+            content = self.target.read(f"offsets/{batch}").decode(errors="replace")
             if content.startswith(_SEAL):
                 return _sealed_query(content.removeprefix(_SEAL))
         return None
@@ -315,7 +311,7 @@ class _Writer:
     def unseal(self, path: str, planned: bytes | None) -> int:
         """Write the newest offset log, last; returns its size in bytes."""
         if planned is not None:
-            self.target.write(self.prefix + path, planned)
+            self.target.write(path, planned)
             return len(planned)
         return self.write_all([entry for entry in self.query.files if entry.path == path])
 
@@ -330,11 +326,11 @@ class _Writer:
     def _write(self, entry: FileEntry) -> Copied | Damaged | None:
         if not is_relocatable(entry.path):
             place = self.repository.place(entry.blob)
-            return copy_file(entry, place, (self.target, self.prefix + entry.path))
+            return copy_file(entry, place, (self.target, entry.path))
         content = self._relocated(entry)
         if isinstance(content, Damaged):
             return content
-        self.target.write(self.prefix + entry.path, content)
+        self.target.write(entry.path, content)
         return None
 
     def _relocated(self, entry: FileEntry) -> bytes | Damaged:

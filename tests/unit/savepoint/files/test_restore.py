@@ -125,8 +125,8 @@ def test_no_blob_is_freed_while_a_restore_runs_and_who_waits_is_told_which(
 
     target = Busy("next")
     manifest = take(repository, a_checkpoint())
-    restored(manifest, repository, target, prefix="jobs", complete=complete, threads=1)
-    assert f"{kind} intent of the restore of sp-1 to {target.uri}/jobs" in refused[0]
+    restored(manifest, repository, target, complete=complete, threads=1)
+    assert f"{kind} intent of the restore of sp-1 to {target.uri}" in refused[0]
 
 
 def test_first_write_seals_and_last_write_opens(repository: Repository, a_checkpoint: Make, take: Make):
@@ -365,10 +365,10 @@ def test_refused_target_is_named_with_what_was_expected_there(
     repository: Repository, a_checkpoint: Make, take: Make
 ):
     target = MemoryStore("next")
-    target.write("jobs/orders/x", b"")
+    target.write("x", b"")
     with pytest.raises(TargetOccupiedError) as refused:
-        restored(take(repository, a_checkpoint()), repository, target, prefix="jobs/orders")
-    assert f"{target.uri}/jobs/orders " in refused.value.problem
+        restored(take(repository, a_checkpoint()), repository, target)
+    assert f"{target.uri} " in refused.value.problem
     assert OURS in refused.value.problem
 
 
@@ -486,26 +486,6 @@ def test_planned_first_batch_is_never_discarded(repository: Repository, a_checkp
     with pytest.raises(TargetOccupiedError, match="offsets of batch 3"):
         restored(manifest, repository, target)
     assert target.read("offsets/3") == b"poisoned"
-
-
-def test_restore_below_a_prefix_touches_nothing_else(repository: Repository, a_checkpoint: Make, take: Make):
-    target = MemoryStore()
-    target.write("jobs/orders-2/x", b"other")
-    manifest = take(repository, a_checkpoint())
-    for _ in range(2):
-        restored(manifest, repository, target, prefix="/jobs/orders/")
-        keys = {info.key for info in target.list()}
-        below = {f"jobs/orders/{entry.path}" for entry in manifest.queries[0].files}
-        assert keys == {"jobs/orders-2/x", *below}
-    assert restored(manifest, repository, target, prefix="jobs/orders").files_written == 0
-    with pytest.raises(TargetOccupiedError, match=r"memory://\S*/jobs/orders-2 "):
-        restored(manifest, repository, target, prefix="jobs/orders-2")
-
-
-def test_prefix_loses_its_outer_slashes_only(repository: Repository, a_checkpoint: Make, take: Make):
-    target = MemoryStore()
-    restored(take(repository, a_checkpoint()), repository, target, prefix="/X/orders.X/")
-    assert target.head("X/orders.X/metadata") is not None
 
 
 def damaged(store: MemoryStore, key: str, how: str) -> None:
@@ -711,13 +691,13 @@ def test_file_that_names_the_checkpoints_place_names_the_new_one_after_a_restore
     take: Make,
 ):
     manifest, target = take(repository, located), MemoryStore("next")
-    restored(manifest, repository, target, prefix="orders")
-    moved = target.read(f"orders/{METADATA}")
-    assert moved == operator_metadata(f"{target.uri}/orders")
-    assert restored(manifest, repository, target, prefix="orders").files_written == 0
-    target.write(f"orders/{METADATA}", operator_metadata("memory://else"))  # restored elsewhere, and copied
-    assert restored(manifest, repository, target, prefix="orders").files_written == 2  # and the log, last
-    assert target.read(f"orders/{METADATA}") == moved
+    restored(manifest, repository, target)
+    moved = target.read(METADATA)
+    assert moved == operator_metadata(target.uri)
+    assert restored(manifest, repository, target).files_written == 0
+    target.write(METADATA, operator_metadata("memory://else"))  # restored elsewhere, and copied
+    assert restored(manifest, repository, target).files_written == 2  # and the log, last
+    assert target.read(METADATA) == moved
 
 
 @pytest.mark.parametrize("how", ["missing", "flipped"])
