@@ -71,7 +71,7 @@ class SparkStreamingJob:
     def retention(self) -> RetentionPolicy:
         """What a rotation keeps."""
         return RetentionPolicy(
-            max_count=number_or_none("max_count", self.max_count, int),
+            max_count=number_or_none("max_count", self.max_count),
             max_age_s=seconds_or_none("max_age", self.max_age),
         )
 

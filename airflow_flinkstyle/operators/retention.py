@@ -95,7 +95,7 @@ class PruneSavepointsOperator(StreamingJobOperator):
 
         with airflow_errors():
             policy = RetentionPolicy(
-                max_count=number_or_none("max_count", self.max_count, int),
+                max_count=number_or_none("max_count", self.max_count),
                 max_age_s=seconds_or_none("max_age_s", self.max_age_s),
             )
             report = self.hook.prune_savepoints(

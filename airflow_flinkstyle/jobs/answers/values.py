@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, TypeVar
 from airflow_flinkstyle.errors import BadInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
-T = TypeVar("T")
 S = TypeVar("S", bound=str)
 
 
@@ -35,13 +34,13 @@ def text_or_none(answer: object) -> str | None:
     return None if text in ("", "None") else text
 
 
-def number_or_none(name: str, answer: object, kind: Callable[[str], T]) -> T | None:
+def number_or_none(name: str, answer: object) -> int | None:
     """Return the number that was answered; None for no answer, which a template renders as text too."""
     text = text_or_none(answer)
     if text is None:
         return None
     try:
-        return kind(text)
+        return int(text)
     except ValueError as error:
         raise _bad(name, "a number, or nothing", answer) from error
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_KILL_TIMEOUT_S = 10.0
+"""How long a killed process may take to end."""
 _EXEC_LOOKS, _EXEC_LOOK_S = 200, 0.01
 _DRIVERS_OPTIONS = (b"\0--root\0", b"\0--job\0", b"\0--claim\0", b"\0--generation\0")
 
@@ -46,18 +48,15 @@ class DetachedDeployment:
     def __init__(
         self,
         *,
-        kill_timeout_s: float = 10.0,
         namespace: str | None = None,
         may_end_with_starter: bool = False,
     ) -> None:
         """Prepare.
 
         Args:
-            kill_timeout_s: How long a killed process may take to end.
             namespace: Whose pids these are; None for those that this process sees.
             may_end_with_starter: Start drivers too where they end with the task or the worker.
         """
-        self._kill_timeout_s = kill_timeout_s
         self._namespace = pid_namespace() if namespace is None else namespace
         self._may_end_with_starter = may_end_with_starter
 
@@ -156,12 +155,12 @@ class DetachedDeployment:
             return Unknown("that process is no driver")
         with contextlib.suppress(ProcessLookupError):
             os.killpg(group, signal.SIGKILL)
-        deadline = time.monotonic() + self._kill_timeout_s
+        deadline = time.monotonic() + _KILL_TIMEOUT_S
         while time.monotonic() < deadline:
             if isinstance(self.state(native_id), Gone) and not _group_lives(group):
                 return Gone()
             time.sleep(0.05)
-        return Unknown(f"it did not end within {self._kill_timeout_s:g} s of SIGKILL")
+        return Unknown(f"it did not end within {_KILL_TIMEOUT_S:g} s of SIGKILL")
 
     def log_tail(self, native_id: Mapping[str, str], *, lines: int = 30) -> str:
         """Return the last lines of the log file."""

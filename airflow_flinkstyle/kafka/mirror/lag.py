@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+POLL_S = 0.5
+"""Between two looks at how far the mirror is."""
 _COUNTED = 10_000
 """Offsets above the mirrored position that are read to tell records from markers; more are not read."""
 
@@ -86,7 +88,6 @@ def mirror_lag(
     target: KafkaCluster,
     mirror: MirrorSettings,
     view: ClusterView,
-    partitions: Collection[TopicPartition] | None = None,
 ) -> dict[TopicPartition, int]:
     """Return per source partition how many records the mirror has not replicated.
 
@@ -95,13 +96,12 @@ def mirror_lag(
         target: The cluster that holds the copy and MirrorMaker's positions.
         mirror: MirrorMaker's settings.
         view: The source as it is now.
-        partitions: Which ones; all of the view by default.
 
     Raises:
         MirrorPositionMissingError: If a partition that holds records has no position.
     """
     positions = mirrored_positions(target, mirror, view.topics)
-    lag = lag_above(source, mirror, view, positions, partitions)
+    lag = lag_above(source, mirror, view, positions)
     missing = [tp for tp, records in lag.items() if records and tp not in positions]
     if missing:
         raise MirrorPositionMissingError(
@@ -191,7 +191,6 @@ def wait_caught_up(
     topics: Collection[str],
     *,
     timeout_s: float,
-    poll_s: float = 0.5,
 ) -> CaughtUp | Behind:
     """Wait until MirrorMaker has mirrored every source record of the topics.
 
@@ -201,7 +200,7 @@ def wait_caught_up(
     Raises:
         MirrorPositionMissingError: If a position is still missing when the time is over.
     """
-    began_s, wait = CLOCK.now_s, CLOCK.wait(timeout_s, every_s=poll_s)
+    began_s, wait = CLOCK.now_s, CLOCK.wait(timeout_s, every_s=POLL_S)
     while True:
         missing: MirrorPositionMissingError | None = None
         lag: dict[TopicPartition, int] = {}

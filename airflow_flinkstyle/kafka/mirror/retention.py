@@ -6,10 +6,10 @@ target can so lose old records minutes after they arrived, while the source stil
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.kafka.cluster import describe, first_offsets_since, topic_settings
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Setting = Literal["retention.ms", "retention.bytes"]
 
 _UNLIMITED = -1
+_MARGIN_S = 3600.0
+"""Records that expire within this time count as deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +55,6 @@ def retention_findings(
     target: KafkaCluster,
     positions: Offsets,
     rename: Mapping[str, str],
-    *,
-    margin_s: float = 3600.0,
-    now_ms: int | None = None,
 ) -> tuple[RetentionFinding, ...]:
     """Return what the target's retention would delete of the records from ``positions`` on.
 
@@ -64,14 +63,11 @@ def retention_findings(
         target: Where the mirrored copy is.
         positions: Next offset to read, per source partition.
         rename: Source topic -> target topic; topics left out have the same name.
-        margin_s: Records that expire within this time count as deleted.
-        now_ms: The clock, epoch milliseconds; the machine's by default.
     """
     topics = sorted(positions.topics)
     names = {topic: rename.get(topic, topic) for topic in topics}
     old, new = topic_settings(source, topics), topic_settings(target, list(names.values()))
-    now_ms = int(time.time() * 1000) if now_ms is None else now_ms
-    cutoffs = cutoffs_of(names, new, now_ms=now_ms, margin_s=margin_s)
+    cutoffs = cutoffs_of(names, new, now_ms=now_ms(), margin_s=_MARGIN_S)
     dated = positions.in_topics(cutoffs)
     kept_from = first_offsets_since(source, {tp: cutoffs[tp[0]] for tp in dated})
     ranges = describe(source, dated.topics)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.clock import CLOCK
 from airflow_flinkstyle.kafka.cluster import describe, existing_topics
 from airflow_flinkstyle.kafka.errors import MirrorStartError, name_partitions
-from airflow_flinkstyle.kafka.mirror.lag import Behind, CaughtUp, lag_above
+from airflow_flinkstyle.kafka.mirror.lag import POLL_S, Behind, CaughtUp, lag_above
 from airflow_flinkstyle.kafka.mirror.topics import read_positions
 from airflow_flinkstyle.kafka.settings import admin_client, translated_errors
 from airflow_flinkstyle.offsets import Offsets
@@ -131,7 +131,6 @@ def wait_copied(
     topics: Collection[str],
     *,
     timeout_s: float,
-    poll_s: float = 0.5,
 ) -> CaughtUp | Behind:
     """Wait until MirrorMaker has copied what is on the source now; producers may continue.
 
@@ -141,7 +140,7 @@ def wait_copied(
         MirrorPositionMissingError: If MirrorMaker's topic with positions does not exist.
     """
     began_s, view = CLOCK.now_s, describe(source, topics)
-    wait = CLOCK.wait(timeout_s, every_s=poll_s)
+    wait = CLOCK.wait(timeout_s, every_s=POLL_S)
     while True:
         lag = lag_above(source, mirror, view, read_positions(target, mirror))
         behind = {tp: records for tp, records in lag.items() if records}

@@ -76,7 +76,7 @@ class TimestampSearch:
 
 
 def look_up_timestamps(
-    context: StartContext, since_ms: Mapping[TopicPartition, int], *, most_offsets: int = MOST_OFFSETS
+    context: StartContext, since_ms: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, NextOffset | TooFar | None]:
     """Return per partition the first record, in the log's order, whose timestamp is no less; or None.
 
@@ -88,7 +88,7 @@ def look_up_timestamps(
     answers = first_offsets_since(context.cluster, since_ms)
     searches = {
         tp: TimestampSearch(
-            since_ms=since_ms[tp], answer=answer, end=context.end(tp), most=most_offsets // len(answers)
+            since_ms=since_ms[tp], answer=answer, end=context.end(tp), most=MOST_OFFSETS // len(answers)
         )
         for tp, answer in answers.items()
         if answer is not None
