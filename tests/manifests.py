@@ -1,13 +1,15 @@
-"""Manifests for tests that only care for what the queries read."""
+"""Manifests for tests that only care for what the queries read, and those of a repository."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.savepoint.manifest import Manifest
+from airflow_flinkstyle.savepoint.sequence import cut_of, newest_first
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.manifest import QuerySnapshot
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
 
 def a_manifest(*queries: QuerySnapshot) -> Manifest:
@@ -23,3 +25,8 @@ def a_manifest(*queries: QuerySnapshot) -> Manifest:
         evidence={},
         queries=queries,
     )
+
+
+def manifests_of(repository: SavepointRepository) -> tuple[Manifest, ...]:
+    """Return all savepoints of a job, the newest first."""
+    return tuple(newest_first(repository.each(), cut_of))

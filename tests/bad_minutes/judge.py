@@ -9,6 +9,7 @@ from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from tests.bad_minutes.job import QUERY, TOPIC, base, read_ledger
+from tests.manifests import manifests_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,7 +28,7 @@ def judge(lab: Lab) -> list[str]:
     wrong = [*lab.surprises, *_left_alive(lab)]
     ledger = read_ledger(lab.folder / "ledger.jsonl")
     wrong += order_of_drivers(ledger)
-    found = list(repository.manifests())
+    found = list(manifests_of(repository))
     for manifest in found:
         wrong += _not_whole(manifest, repository)
     missing = set(lab.savepoints) - {manifest.savepoint_id for manifest in found}

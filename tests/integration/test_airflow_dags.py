@@ -16,6 +16,7 @@ from testbed import paths
 from testbed.airflow import Airflow
 from testbed.waiting import Patience
 from tests.integration.airflow_lab import Lab
+from tests.manifests import manifests_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,19 +64,19 @@ def test_started_job_outlives_its_task_and_a_dag_takes_its_savepoint(lab: Lab):
 
     taken = lab.run_dag("take_savepoint", {"job": "counts"})
     assert "state=success" in taken.stdout, taken.stdout
-    (savepoint,) = lab.client.repository.manifests()
+    (savepoint,) = manifests_of(lab.client.repository)
     assert f"Savepoint {savepoint.savepoint_id} holds batch" in taken.stdout
     assert isinstance(lab.client.status(), Running)
 
 
 def test_rotation_takes_verifies_and_prunes_every_job_whatever_becomes_of_the_others(lab: Lab):
-    (older,) = lab.client.repository.manifests()
+    (older,) = manifests_of(lab.client.repository)
     (lab.folder / "jobs.yaml").write_text(
         "job: nobody\nscript: none.py\n---\njob: counts\nscript: counts.py\nmax_count: 1\n"
     )
     rotated = lab.run_dag("rotate_savepoints", {})
     assert "JOB_NOT_RUNNING: Job nobody was expected to run" in rotated.stdout, rotated.stdout
-    (newer,) = lab.client.repository.manifests()
+    (newer,) = manifests_of(lab.client.repository)
     assert f"| {newer.savepoint_id} | keep | the newest complete and verified (quick) one |" in rotated.stdout
     assert f"| {older.savepoint_id} | dispose | 1 newer complete ones are kept" in rotated.stdout
     verify_savepoint(newer, lab.client.repository, level="full")
@@ -187,13 +188,13 @@ def test_person_chooses_among_the_savepoints_that_there_are_when_the_dag_runs(
     run_id = api.trigger(dag_id, {"job": "counts"})
     api.wait_for_task(dag_id, run_id, "choose", ("awaiting_input", "deferred"))
     asked = api.approval(dag_id, run_id, "choose")
-    ids = {manifest.savepoint_id for manifest in lab.client.repository.manifests()}
+    ids = {manifest.savepoint_id for manifest in manifests_of(lab.client.repository)}
     assert {option.split(" ")[0] for option in asked["options"]} == ids
     assert taken[1] in asked["body"]
     (option,) = (option for option in asked["options"] if option.startswith(taken[1]))
     api.respond(dag_id, run_id, "choose", [option])
     assert api.wait_for_run(dag_id, run_id) == "success"
-    left = {manifest.savepoint_id for manifest in lab.client.repository.manifests()}
+    left = {manifest.savepoint_id for manifest in manifests_of(lab.client.repository)}
     assert ids - left == {taken[1]}
 
 

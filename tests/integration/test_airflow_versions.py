@@ -14,6 +14,7 @@ from testbed import paths
 from testbed.airflow import Airflow
 from testbed.waiting import wait_until
 from tests.integration.airflow_lab import Lab
+from tests.manifests import manifests_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,4 +95,4 @@ def test_job_is_started_saved_from_the_triggerer_approved_and_stopped(lab: Lab, 
         assert api.wait_for_run("life", run) == "success", api.logs("life", run, "stop")
         last = api.xcom("life", run, "stop")["savepoint_id"]
     assert isinstance(lab.client.status(), Closed)
-    assert {manifest.savepoint_id for manifest in lab.client.repository.manifests()} == {taken, last}
+    assert {manifest.savepoint_id for manifest in manifests_of(lab.client.repository)} == {taken, last}

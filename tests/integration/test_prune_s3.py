@@ -23,6 +23,7 @@ from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.storage.s3_settings import S3Settings
 from testbed.s3 import VersionsGw
+from tests.manifests import manifests_of
 
 if TYPE_CHECKING:
     from testbed.s3 import VersityGw
@@ -63,7 +64,7 @@ def test_takes_and_prunes_at_once_leave_whole_savepoints_and_nothing_else(
         for done in work:
             done.result(120)
     prune_to(2)
-    left = repository().manifests()
+    left = manifests_of(repository())
     assert [manifest.savepoint_id for manifest in left] == ["sp-5", "sp-4"]
     for manifest in left:
         verify_savepoint(manifest, repository(), level="full")

@@ -24,6 +24,7 @@ from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.storage.s3_settings import S3Settings
 from testbed.faulty_link import Break, Direction, FaultyLink, LinkFault
 from testbed.memory_store import MemoryStore
+from tests.manifests import manifests_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -85,7 +86,7 @@ def contents(store: ObjectStore) -> dict[str, bytes]:
 
 
 def require_whole_or_absent(repository: SavepointRepository) -> None:
-    for manifest in repository.manifests():
+    for manifest in manifests_of(repository):
         verify_savepoint(manifest, repository, level="full")
 
 

@@ -17,6 +17,7 @@ from airflow_flinkstyle.savepoint.repository.repository import SavepointReposito
 from airflow_flinkstyle.storage.local import LocalStore
 from tests.bad_minutes.job import TOPIC, base, read_ledger
 from tests.bad_minutes.judge import counted, order_of_drivers
+from tests.manifests import manifests_of
 from tests.workers.clocks import AHEAD_S
 from tests.workers.driver import FOLDER
 from tests.workers.worker import JOB
@@ -86,7 +87,7 @@ class Site:
     def judge(self) -> None:
         """Every record was counted once, by one driver after another; every savepoint is whole."""
         ledger = read_ledger(self.folder / "ledger.jsonl")
-        saved = {manifest.savepoint_id: manifest for manifest in self.repository.manifests()}
+        saved = {manifest.savepoint_id: manifest for manifest in manifests_of(self.repository)}
         for manifest in saved.values():
             verify_savepoint(manifest, self.repository, level="full")
         current = self.board.current()

@@ -28,7 +28,6 @@ from airflow_flinkstyle.savepoint.repository.manifest_objects import (
     tombstone_of,
 )
 from airflow_flinkstyle.savepoint.repository.summary import list_savepoints
-from airflow_flinkstyle.savepoint.sequence import cut_of, newest_first
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 from airflow_flinkstyle.storage.streams import chunks, sha256_of
 
@@ -80,10 +79,6 @@ class SavepointRepository:
             for info in self._store.list(folder)
             if info.key.endswith(".json")
         }
-
-    def manifests(self) -> tuple[Manifest, ...]:
-        """Return all savepoints, the newest first."""
-        return tuple(newest_first(self.each(), cut_of))
 
     def each(self) -> Iterator[Manifest]:
         """Yield all savepoints, in no meaningful order; few are in memory at a time."""

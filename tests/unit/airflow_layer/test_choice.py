@@ -16,6 +16,7 @@ from airflow_flinkstyle.operators import (
     TakeSavepointOperator,
 )
 from airflow_flinkstyle.savepoint.blobs.pins import pin
+from tests.manifests import manifests_of
 from tests.unit.airflow_layer.conftest import a_context
 
 if TYPE_CHECKING:
@@ -119,4 +120,4 @@ def test_several_are_chosen_and_each_is_disposed_of(world: World):
         DisposeSavepointOperator(
             task_id="dispose", job=world.job, savepoint_id=savepoint_id, despite=None, wait_s=0
         ).execute(a_context())
-    assert [one.savepoint_id for one in world.repository.manifests()] == [third]
+    assert [one.savepoint_id for one in manifests_of(world.repository)] == [third]

@@ -7,6 +7,7 @@ import pytest
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException
 from airflow_flinkstyle.operators import ChangeSourcesOperator
+from tests.manifests import manifests_of
 from tests.unit.airflow_layer.conftest import a_context
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def test_operator_writes_a_savepoint_and_a_retry_finds_it(world: World):
     context = a_context("change")
     order = {"order": ["0"]}
     assert operator(world, stopped.savepoint_id, order, preview=True).execute(context) == stopped.savepoint_id
-    assert len(world.repository.manifests()) == 1
+    assert len(manifests_of(world.repository)) == 1
     changed = operator(world, stopped.savepoint_id, order).execute(context)
     assert operator(world, stopped.savepoint_id, order).execute(context) == changed
     manifest = world.repository.read(changed)

@@ -21,6 +21,7 @@ from airflow_flinkstyle.savepoint.repository.repository import SavepointReposito
 from airflow_flinkstyle.savepoint.retention.dispose import PROTECTIONS
 from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
 from testbed.keys import SIGNER
+from tests.manifests import manifests_of
 from tests.unit.stores import ActingStore
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def test_savepoint_a_run_started_from_is_neither_pruned_nor_disposed_of(world: W
     assert report.plan.disposed == ()
     with pytest.raises(SavepointProtectedError, match="generation 2 started from it"):
         dispose_of(world.board, world.repository, first, holder="t", wait_s=5)
-    assert {m.savepoint_id for m in world.repository.manifests()} == {first, taken}
+    assert {m.savepoint_id for m in manifests_of(world.repository)} == {first, taken}
 
 
 def test_savepoint_claimed_by_its_run_goes_once_a_newer_one_exists(world: World):

@@ -31,6 +31,7 @@ from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
 from airflow_flinkstyle.savepoint.retention.prune import prune
 from airflow_flinkstyle.storage.local import LocalStore
 from testbed.memory_store import MemoryStore
+from tests.manifests import manifests_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +50,7 @@ def contents(store: ObjectStore) -> dict[str, bytes]:
 
 
 def require_whole(repository: Repository) -> None:
-    for manifest in repository.manifests():
+    for manifest in manifests_of(repository):
         verify_savepoint(manifest, repository, level="full")
 
 
@@ -173,7 +174,7 @@ def test_take_that_froze_beyond_its_lease_is_whole_or_absent(
             refused += 1
         else:
             made += 1
-        for manifest in repository.manifests():
+        for manifest in manifests_of(repository):
             verify_savepoint(manifest, repository, level="full")
         if store._at:
             break
@@ -302,4 +303,4 @@ def test_clocks_that_differ_by_a_day_change_neither_the_order_nor_what_is_whole(
             prune_to(repository, 9)
         take(repository, checkpoint, "sp-behind", taken_at_ms=1_000)
     require_whole(repository)
-    assert [manifest.savepoint_id for manifest in repository.manifests()] == ["sp-behind", "sp-ahead"]
+    assert [manifest.savepoint_id for manifest in manifests_of(repository)] == ["sp-behind", "sp-ahead"]

@@ -23,6 +23,7 @@ from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.errors import StoreError
 from testbed.memory_store import MemoryStore
+from tests.manifests import manifests_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -65,7 +66,7 @@ def copy_of(store: ObjectStore) -> MemoryStore:
 
 
 def orphans(repository: Repository) -> set[str]:
-    return set(repository.blob_sizes()).difference(*(manifest.blobs for manifest in repository.manifests()))
+    return set(repository.blob_sizes()).difference(*(manifest.blobs for manifest in manifests_of(repository)))
 
 
 def intents(repository: Repository) -> list[str]:

@@ -17,6 +17,7 @@ from airflow_flinkstyle.savepoint.repository.repository import SavepointReposito
 from airflow_flinkstyle.savepoint.retention import prune as pruning
 from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
 from testbed.memory_store import MemoryStore
+from tests.manifests import manifests_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,7 +105,7 @@ class Race:
 
     def require_whole(self) -> None:
         repository = Repository(self.store, "orders")
-        for manifest in repository.manifests():
+        for manifest in manifests_of(repository):
             verify_savepoint(manifest, repository, level="full")
         assert repository.find("sp-3" if "take" not in self.failures else "sp-new") is not None
 

@@ -15,6 +15,7 @@ from airflow_flinkstyle.savepoint.retention.prune import prune
 from airflow_flinkstyle.savepoint.sequence import Cut, newest_first
 from airflow_flinkstyle.types import BatchId
 from testbed.memory_store import MemoryStore
+from tests.manifests import manifests_of
 from tests.unit.savepoint.manifests import a_manifest
 
 if TYPE_CHECKING:
@@ -64,13 +65,13 @@ def test_latest_is_the_jobs_last_cut_though_its_takers_clock_was_behind(reposito
     newest = newest_savepoint(repository)
     assert newest is not None
     assert newest.savepoint_id == "sp-second"
-    assert [one.savepoint_id for one in repository.manifests()] == ["sp-second", "sp-first"]
+    assert [one.savepoint_id for one in manifests_of(repository)] == ["sp-second", "sp-first"]
 
 
 def test_retention_keeps_the_jobs_last_cut_though_its_takers_clock_was_behind(
     repository: SavepointRepository,
 ):
-    for manifest in repository.manifests():
+    for manifest in manifests_of(repository):
         for blob, entry in manifest.blobs.items():
             repository.store.write(f"orders/blobs/{blob}", b"x" * entry.size_bytes)
     report = prune(repository, RetentionPolicy(max_count=1), in_use=dict, holder="test")

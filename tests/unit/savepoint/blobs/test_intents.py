@@ -18,6 +18,7 @@ from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.errors import ObjectExistsError, StoreUnavailableError
 from testbed.memory_store import MemoryStore
+from tests.manifests import manifests_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,7 +112,7 @@ def test_expired_intent_is_given_up_and_its_holder_can_publish_nothing(
         with pytest.raises(IntentBrokenError, match="take intent of task a"):
             held.require_alive()
     assert repository.find("sp-1") is None
-    assert repository.manifests() == ()
+    assert manifests_of(repository) == ()
     with (
         pytest.raises(SavepointTombstonedError),
         hold_intent(repository, "take", holder="task a, try 2", publishes="sp-1"),

@@ -30,6 +30,7 @@ from airflow_flinkstyle.savepoint.retention.prune import prune, read_contents
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.storage.versions import Versioning
 from testbed.memory_store import MemoryStore
+from tests.manifests import manifests_of
 from tests.unit.clocks import SleptClock
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def check(repository: Repository, savepoint_id: str) -> None:
 
 
 def require_all_whole(repository: Repository) -> None:
-    for manifest in repository.manifests():
+    for manifest in manifests_of(repository):
         verify_savepoint(manifest, repository, level="full")
 
 
@@ -82,8 +83,8 @@ def test_prune_keeps_the_newest_and_frees_exactly_what_they_do_not_need(three: R
     needed_then = dict(three.blob_sizes())
     report = prune_to(three, 2)
     assert report.plan.disposed == ("sp-1",)
-    assert sorted(m.savepoint_id for m in three.manifests()) == ["sp-2", "sp-3"]
-    needed = {blob for manifest in three.manifests() for blob in manifest.blobs}
+    assert sorted(m.savepoint_id for m in manifests_of(three)) == ["sp-2", "sp-3"]
+    needed = {blob for manifest in manifests_of(three) for blob in manifest.blobs}
     assert three.blob_sizes().keys() == needed
     freed = needed_then.keys() - needed
     assert (report.freed_blobs, report.freed_bytes) == (len(freed), sum(needed_then[blob] for blob in freed))
@@ -98,7 +99,7 @@ def test_dry_run_says_the_same_and_changes_nothing(three: Repository):
     with hold_intent(three, "take", holder="a running take"):
         wanted = prune_to(three, 1, dry_run=True)
     assert three.blob_sizes() == before
-    assert len(three.manifests()) == 3
+    assert len(manifests_of(three)) == 3
     done = prune_to(three, 1)
     assert wanted == replace(done, dry_run=True)
     told = f"1 savepoints kept, 2 disposed of; {done.freed_blobs} blobs of {done.freed_bytes} bytes"
@@ -275,7 +276,7 @@ def test_dispose_frees_only_what_nothing_else_needs(three: Repository):
     assert disposed.freed_blobs > 0
     assert orphan in three.blob_sizes(), "an orphan is the next prune's"
     require_all_whole(three)
-    assert {m.savepoint_id for m in three.manifests()} == {"sp-1", "sp-3"}
+    assert {m.savepoint_id for m in manifests_of(three)} == {"sp-1", "sp-3"}
 
 
 @pytest.mark.parametrize(
@@ -323,7 +324,7 @@ def test_nothing_is_disposed_of_while_a_restore_runs(three: Repository):
         for attempt in (lambda: dispose(three, "sp-1"), lambda: prune_to(three, 1)):
             with pytest.raises(RepositoryBusyError, match="restore intent of a driver"):
                 attempt()
-    assert len(three.manifests()) == 3
+    assert len(manifests_of(three)) == 3
 
 
 def test_blobs_are_condemned_some_at_a_time_so_that_a_dead_prune_leaves_a_short_list(
@@ -396,7 +397,7 @@ def test_pruning_grows_linearly_and_lists_each_kind_once(a_checkpoint: Make, tak
             store.write(info.key, source.store.read(info.key))
         began = time.process_time()
         prune_to(repository, 10)
-        assert len(repository.manifests()) == 10
+        assert len(manifests_of(repository)) == 10
         return time.process_time() - began, store.lists
 
     source = Repository(MemoryStore(), "orders")
