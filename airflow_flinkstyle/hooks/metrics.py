@@ -134,32 +134,29 @@ def _age_s(at_ms: int | None, now_ms: int) -> float | None:
     return None if at_ms is None else max(0, now_ms - at_ms) / 1000
 
 
-def emit(found: Iterator[Measured], stats: Stats, *, tagged: bool) -> int:
-    """Set each number; returns how many.
+def emit(found: Iterator[Measured], stats: Stats, *, tagged: bool) -> None:
+    """Set each number.
 
     Args:
         found: What was measured.
         stats: Airflow's metrics.
         tagged: Whether they keep tags apart; if not, the name says whose a number is.
     """
-    count = 0
     for one in found:
         if tagged:
             stats.gauge(f"{PREFIX}.{one.name}", one.value, tags=one.tags)
         else:
             stats.gauge(one.flat_name, one.value, tags={})
-        count += 1
-    return count
 
 
-def measure_job(hook: StreamingJobHook, job: str, stats: Stats, *, tagged: bool) -> int:
-    """Read a job's records once, and set its numbers; returns how many."""
+def measure_job(hook: StreamingJobHook, job: str, stats: Stats, *, tagged: bool) -> None:
+    """Read a job's records once, and set its numbers."""
     from airflow_flinkstyle.jobs.running.last_run import failed_before
 
     client, newest = hook.client(job), hook.newest_savepoint(job)
     status = client.status()
     failed = failed_before(client, status) is not None
-    return emit(measure(job, status, newest, now_ms=now_ms(), failed=failed), stats, tagged=tagged)
+    emit(measure(job, status, newest, now_ms=now_ms(), failed=failed), stats, tagged=tagged)
 
 
 def knows_tags() -> bool:

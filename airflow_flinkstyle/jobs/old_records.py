@@ -30,8 +30,8 @@ _OF_PROCESSES: Final = ("request.json", "submit.json", "incarnations")
 log = logging.getLogger(__name__)
 
 
-def prune_records(board: JobBoard, *, now_ms: int) -> tuple[str, ...]:
-    """Delete the records that nobody asks for any more, and return their keys.
+def prune_records(board: JobBoard, *, now_ms: int) -> None:
+    """Delete the records that nobody asks for any more.
 
     Nothing goes that is younger than ``KEPT_MS``, or than the beginning of a migration or upgrade that has
     not ended; nor the report of the request that is still in its slot, which is acted on without it.
@@ -42,7 +42,6 @@ def prune_records(board: JobBoard, *, now_ms: int) -> tuple[str, ...]:
     with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="records") as pool:
         list(pool.map(board.store.delete, old))
     log.info("Job %s: %d old records of requests and processes deleted", board.job, len(old))
-    return old
 
 
 def _reports(board: JobBoard, before_ms: int) -> Iterator[str]:

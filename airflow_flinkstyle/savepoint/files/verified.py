@@ -58,7 +58,7 @@ class DamagedRecord(Record):
     """The first of the findings, for people; None once the savepoint has passed a check again."""
 
 
-def record_verified(repository: SavepointRepository, verified: Verified, *, at_ms: int) -> VerifiedRecord:
+def record_verified(repository: SavepointRepository, verified: Verified, *, at_ms: int) -> None:
     """Write down that a savepoint passed a check."""
     record = VerifiedRecord(level=verified.level, at_ms=at_ms)
     repository.store.write(note_key(repository, _PASSED, verified.savepoint_id), record.to_bytes())
@@ -66,7 +66,6 @@ def record_verified(repository: SavepointRepository, verified: Verified, *, at_m
     if repository.store.get(key) is not None:
         cleared = DamagedRecord(level=verified.level, at_ms=at_ms, found=None)
         repository.store.write(key, cleared.to_bytes())
-    return record
 
 
 def record_damaged(repository: SavepointRepository, savepoint_id: str, level: Level, found: str) -> None:
