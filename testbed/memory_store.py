@@ -140,10 +140,6 @@ class MemoryStore:
         """Write the content to a local file."""
         target.write_bytes(self.read(key))
 
-    def copy(self, source: str, target: str) -> str:
-        """Copy inside the store; returns the new version."""
-        return self._put("copy", target, self.read(source))
-
     def copier_from(self, origin: ObjectStore) -> ServerCopy | None:
         """Return how to copy from another store of the same service; the digest is the content's MD5."""
         if not isinstance(origin, MemoryStore) or self.service is None or self.service != origin.service:

@@ -110,9 +110,6 @@ class ObjectStore(Protocol):
     def download(self, key: str, target: Path) -> None:
         """Write the content to a local file, streamed; raises ``ObjectMissingError``."""
 
-    def copy(self, source: str, target: str) -> str:
-        """Copy inside the store without moving bytes through this process; returns the new version."""
-
     def copier_from(self, origin: ObjectStore) -> ServerCopy | None:
         """Return how to copy another store's objects without moving bytes through this process.
 

@@ -226,9 +226,12 @@ def _lists_all(store: ObjectStore, prefix: str) -> None:
 
 
 def _copies(store: ObjectStore, prefix: str) -> None:
-    source = f"{prefix}/{_ODD_NAME}"
+    source, copy = f"{prefix}/{_ODD_NAME}", store.copier_from(store)
     store.write(source, b"content")
-    store.copy(source, f"{prefix}/b")
+    found = store.head(source)
+    if copy is None or found is None:  # nothing to try where this process is the one that copies
+        return
+    copy(found, f"{prefix}/b")
     store.delete(source)
     _expect("a copy after its source was deleted", b"content", store.read(f"{prefix}/b"))
 

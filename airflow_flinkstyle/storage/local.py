@@ -172,10 +172,6 @@ class LocalStore:
         with self._translated("read", key), path.open("rb") as reader, target.open("wb") as writer:
             shutil.copyfileobj(reader, writer, _CHUNK_BYTES)
 
-    def copy(self, source: str, target: str) -> str:
-        """Copy inside the store; returns the new version."""
-        return self.upload(target, self.local_path(source))
-
     def copier_from(self, origin: ObjectStore) -> None:
         """Answer that there is none: this process is the one that copies files."""
         del origin

@@ -214,13 +214,6 @@ class S3Store:
         with self._translated("read", key), target.open("wb") as file:
             self._client.download_fileobj(self._bucket, self._full(key), file, Config=fetch_config())
 
-    def copy(self, source: str, target: str) -> str:
-        """Copy inside the store without moving bytes through this process; returns the new version."""
-        found = self.head(source)
-        if found is None:
-            raise ObjectMissingError.at(self.uri, source)
-        return self._copy(self, found, target).version
-
     def copier_from(self, origin: ObjectStore) -> ServerCopy | None:
         """Return how to copy from a bucket of the same service, reached with the same keys."""
         if not isinstance(origin, S3Store) or self.service != origin.service:

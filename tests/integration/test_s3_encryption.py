@@ -70,8 +70,12 @@ def test_every_kind_of_write_asks_for_encryption(
     store.write("a", b"3")
     store.upload("large", large)
     store.upload_by_content(large, "by", lambda sha256, _: sha256)
-    store.copy("a", "b")
-    store.copy("large", "copy")
+    copy = store.copier_from(store)
+    assert copy is not None
+    for source, target in (("a", "b"), ("large", "copy")):
+        found = store.head(source)
+        assert found is not None
+        copy(found, target)
     assert store.read("copy") == large.read_bytes()
     writing = {"PutObject", "CreateMultipartUpload", "CopyObject"}
     assert writing | {"UploadPart", "UploadPartCopy", "CompleteMultipartUpload"} <= set(sent)

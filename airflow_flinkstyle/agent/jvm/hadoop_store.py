@@ -169,14 +169,6 @@ class HadoopStore:
         with self._translated("read", key):
             self._files.copyToLocalFile(False, self._path(checked_key(key)), self._local(target), True)
 
-    def copy(self, source: str, target: str) -> str:
-        """Copy inside the store, through the JVM; returns the new version."""
-        with self._temporary("copy to", target) as path:
-            self._jvm.org.apache.hadoop.fs.FileUtil.copy(
-                self._files, self._path(checked_key(source)), self._files, path, False, self._conf
-            )
-            return self._publish(path, target, "OVERWRITE")
-
     def delete(self, key: str) -> None:
         """Delete; a missing key is not an error."""
         with self._translated("delete", key):

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_flinkstyle.storage.base import CopiedObject
 from airflow_flinkstyle.storage.contract import GUARANTEES, check_store
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectMissingError, StoreUnavailableError
 from testbed.memory_store import MemoryStore
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from airflow_flinkstyle.storage.base import ObjectInfo, Versioned
+    from airflow_flinkstyle.storage.base import ObjectInfo, ObjectStore, ServerCopy, Versioned
 
 
 class BlindCreate(MemoryStore):
@@ -77,9 +78,9 @@ class WholeOnly(MemoryStore):
 class MovingCopy(MemoryStore):
     """Copies by a link that its source takes along."""
 
-    def copy(self, source: str, target: str) -> str:
-        self.read(source)
-        return self.write(target, b"")
+    def copier_from(self, origin: ObjectStore) -> ServerCopy:
+        del origin
+        return lambda _, target: CopiedObject(version=self.write(target, b""), digest=None)
 
 
 class Undying(MemoryStore):
@@ -160,8 +161,12 @@ def test_every_guarantee_has_a_name_of_its_own():
 
 def test_error_of_the_store_inside_a_check_is_a_finding_and_the_scratch_is_removed():
     class FailsToCopy(MemoryStore):
-        def copy(self, source: str, target: str) -> str:
-            raise StoreUnavailableError.during(f"copy {source} to {target}", self.uri, "not implemented")
+        def copier_from(self, origin: ObjectStore) -> ServerCopy:
+            del origin
+            return self._fail
+
+        def _fail(self, source: ObjectInfo, target: str) -> CopiedObject:
+            raise StoreUnavailableError.during(f"copy {source.key} to {target}", self.uri, "not implemented")
 
     store = FailsToCopy()
     findings = check_store(store)
