@@ -29,10 +29,6 @@ class Group(Protocol):
     def name(self) -> str:
         """Its id."""
 
-    @property
-    def servers(self) -> str:
-        """Its cluster's, as the source has them."""
-
     def commit(self, offsets: Offsets) -> None:
         """Commit, and return once the cluster has said so."""
 
