@@ -187,8 +187,6 @@ class _Run:
             lineage=settings.lineage,
             shards=settings.shards,
             control_topic=settings.control_topic,
-            topic=settings.topic,
-            servers=settings.cluster.bootstrap_servers,
             cluster_id=opened.cluster_id,
             completed_batch=opened.completed.batch_id,
             markers={shard: marker.batch_id for shard, marker in opened.markers.items()},
@@ -208,7 +206,7 @@ class _Run:
             written = _write(rows, settings, batch_id, plan)
             self._complete(written)
         self.next_batch = batch_id + 1
-        self.state = replace(self.state, completed_batch=batch_id, phase_s=written.phase_s)
+        self.state = replace(self.state, completed_batch=batch_id)
         tell(self.query_id, self.state)
         log.info("Lineage %s: %s", settings.lineage, written)
         return written

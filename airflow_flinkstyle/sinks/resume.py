@@ -7,7 +7,7 @@ runs without the agent tells nothing, and every lineage is taken as it is.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.sinks.errors import LineageError
@@ -109,10 +109,6 @@ class SinkState:
     """Transactions that share a batch."""
     control_topic: str
     """Holds the lineage's markers and completions."""
-    topic: str | None
-    """The output; None if each record names its own."""
-    servers: str
-    """``bootstrap.servers`` of the sink."""
     cluster_id: str
     """Given by the cluster when it was made."""
     completed_batch: int
@@ -121,8 +117,6 @@ class SinkState:
     """Newest batch per shard; shards that have written nothing are left out."""
     commits_group: str | None = None
     """The consumer group whose offsets ride in the sink's completions; None: it commits none."""
-    phase_s: Mapping[str, float] = field(default_factory=dict)
-    """Seconds by phase of the newest batch of this run, of the slowest shard in each."""
 
     @property
     def place(self) -> tuple[str, int, str, str]:

@@ -113,8 +113,6 @@ def test_group_that_the_sink_commits_is_left_to_it(tmp_path: Path, caplog: pytes
         lineage="orders",
         shards=2,
         control_topic="control",
-        topic="totals",
-        servers="kafka:9092",
         cluster_id="abc",
         completed_batch=0,
         markers={},

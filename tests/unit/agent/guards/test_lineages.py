@@ -186,7 +186,7 @@ def test_driver_without_a_batch_hands_on_what_it_goes_on_from():
 
 def test_shard_of_which_only_the_number_of_shards_was_noted_has_written_nothing():
     state = SinkState(
-        lineage="out", shards=4, control_topic="c", topic="out", servers="kafka:9092", cluster_id="old",
+        lineage="out", shards=4, control_topic="c", cluster_id="old",
         completed_batch=K, markers={0: K, 1: K, 2: -1, 3: -1},
     )  # fmt: skip
     told = recorded(state)
