@@ -25,11 +25,6 @@ if TYPE_CHECKING:
 class Steady:
     """No end moved over the window, and no transaction is open."""
 
-    ends: Offsets
-    """High watermark per partition."""
-    window_s: float | None
-    """None: since an earlier proof."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moving:
@@ -77,8 +72,7 @@ def since(cluster: KafkaCluster, ends: Offsets) -> Steady | Moving:
 
 def compare_ends(earlier: Offsets, after: ClusterView, window_s: float | None) -> Steady | Moving:
     """Compare earlier ends with a look at the same topics. Pure."""
-    ends = after.ends
-    moved = {tp: (earlier.get(tp, 0), end) for tp, end in ends.items() if earlier.get(tp, 0) != end}
+    moved = {tp: (earlier.get(tp, 0), end) for tp, end in after.ends.items() if earlier.get(tp, 0) != end}
     open_transactions = {
         tp: (log.last_stable, log.end)
         for tp in after.partitions
@@ -86,4 +80,4 @@ def compare_ends(earlier: Offsets, after: ClusterView, window_s: float | None) -
     }
     if moved or open_transactions:
         return Moving(moved=moved, open_transactions=open_transactions, window_s=window_s)
-    return Steady(ends=ends, window_s=window_s)
+    return Steady()

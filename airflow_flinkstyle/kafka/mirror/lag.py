@@ -41,8 +41,6 @@ _SHOWN = 50
 class CaughtUp:
     """Every source record is on the target."""
 
-    waited_s: float
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behind:
@@ -208,11 +206,10 @@ def wait_caught_up(
             lag = mirror_lag(source, target, mirror, describe(source, topics))
         except MirrorPositionMissingError as error:
             missing = error
-        waited_s = CLOCK.now_s - began_s
         if missing is None and not any(lag.values()):
-            return CaughtUp(waited_s=waited_s)
+            return CaughtUp()
         log.debug("MirrorMaker is not in sync yet: %s", missing or lag)
         if not wait.again():
             if missing is not None:
                 raise missing
-            return Behind(lag={tp: n for tp, n in lag.items() if n}, waited_s=waited_s)
+            return Behind(lag={tp: n for tp, n in lag.items() if n}, waited_s=CLOCK.now_s - began_s)

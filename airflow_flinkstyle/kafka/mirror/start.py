@@ -144,8 +144,7 @@ def wait_copied(
     while True:
         lag = lag_above(source, mirror, view, read_positions(target, mirror))
         behind = {tp: records for tp, records in lag.items() if records}
-        waited_s = CLOCK.now_s - began_s
         if not behind:
-            return CaughtUp(waited_s=waited_s)
+            return CaughtUp()
         if not wait.again():
-            return Behind(lag=behind, waited_s=waited_s)
+            return Behind(lag=behind, waited_s=CLOCK.now_s - began_s)
