@@ -1,4 +1,4 @@
-"""A drill of a job's restore, begun and finished with Airflow's connections."""
+"""A drill of a job's restore, begun with Airflow's connections."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from airflow_flinkstyle.jobs.running.recorded import recorded_launch
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.hooks.job import StreamingJobHook
-    from airflow_flinkstyle.jobs.running.drills import Drill
     from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
     from airflow_flinkstyle.types import Generation
 
@@ -40,13 +39,3 @@ def begin_drill(
         rehearse=rehearse,
     )
     return generation, savepoint_id
-
-
-def finish_drill(hook: StreamingJobHook, job: str, generation: Generation, *, timeout_s: float) -> Drill:
-    """Wait for the end; raises as ``jobs.running.drills.finish_drill`` does."""
-    return drills.finish_drill(hook.client(job), generation, timeout_s=timeout_s)
-
-
-def is_drilled(hook: StreamingJobHook, job: str, generation: Generation) -> bool:
-    """Return whether the drill has come to an end."""
-    return drills.is_drilled(hook.client(job), generation)

@@ -111,10 +111,10 @@ class DrillRestoreOperator(StreamingJobOperator):
         return self._finish(context, Generation(event["generation"]), _SLACK_S)
 
     def _finish(self, context: Context, generation: Generation, timeout_s: float) -> dict[str, Any]:
-        from airflow_flinkstyle.hooks.drills import finish_drill
+        from airflow_flinkstyle.jobs.running.drills import finish_drill
 
         with airflow_errors():
-            found = finish_drill(self.hook, self.job, generation, timeout_s=timeout_s)
+            found = finish_drill(self.hook.client(self.job), generation, timeout_s=timeout_s)
         emit(context, DRILLS, drill_asset(self.job, self.flinkstyle_conn_id), found.as_dict())
         context["ti"].xcom_push(key="markdown", value=found.as_markdown())
         self.log.info("Drilled:\n%s", found.as_markdown())

@@ -26,9 +26,9 @@ class DrillTrigger(PollTrigger):
 
     def check(self) -> dict[str, Any] | None:
         """Return ``{"generation": ...}``; the task reads the outcome itself."""
-        from airflow_flinkstyle.hooks.drills import is_drilled
+        from airflow_flinkstyle.jobs.running.drills import is_drilled
 
-        return self.arguments() if is_drilled(self.hook, self.job, self.generation) else None
+        return self.arguments() if is_drilled(self.hook.client(self.job), self.generation) else None
 
     async def on_kill(self) -> None:
         """End the drill's driver when a person kills or clears the task."""
