@@ -23,7 +23,6 @@ from airflow_flinkstyle.jobs.target import (
     shipped,
     without_defaults,
 )
-from airflow_flinkstyle.jobs.target import launcher_path as launcher_path
 from airflow_flinkstyle.kafka.login.driver import named_connections
 from airflow_flinkstyle.protocol.board import check_job_name
 from airflow_flinkstyle.protocol.records import KafkaOverride

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone
-from airflow_flinkstyle.jobs.spec import launcher_path
+from airflow_flinkstyle.jobs.target import launcher_path
 from testbed.differential.warm_jvm import WarmJvm
 
 if TYPE_CHECKING:

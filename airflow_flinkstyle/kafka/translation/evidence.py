@@ -67,7 +67,6 @@ class Translation:
     """By source partition."""
     settled: bool
     """False for a preview made while producers were at work."""
-    attempts: int
 
     @property
     def verdicts(self) -> dict[TopicPartition, Verdict]:

@@ -71,7 +71,6 @@ def translate_positions(source: KafkaCluster, target: KafkaCluster, request: Pro
         target=snapshot.target,
         evidence=evidence,
         settled=not request.preview,
-        attempts=attempt,
     )
 
 
