@@ -7,12 +7,35 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.hooks.metrics import OF_A_JOB, OF_A_QUERY, PREFIX
+from airflow_flinkstyle.hooks.metrics import PREFIX
 from tools.common import ROOT
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 FILE = ROOT / "dashboards" / "grafana.json"
+OF_A_JOB: Mapping[str, str] = {
+    "up": "1 while a driver runs the job, else 0",
+    "stopped": "1 while nobody wants it up: it was stopped, or never started; else 0",
+    "generation": "number of the run",
+    "savepoint_age_s": "seconds since the newest savepoint was taken",
+    "savepoint_bytes": "size of the newest savepoint",
+}
+"""Name -> meaning; tagged with ``streaming_job``."""
+OF_A_QUERY: Mapping[str, str] = {
+    "batch": "newest committed batch",
+    "batch_age_s": "seconds since that was committed",
+    "batch_ms": "how long the newest batch took",
+    "rows": "input rows of the newest batch",
+    "input_rows_per_s": "rows that arrive per second; 0 while there is no new batch",
+    "processed_rows_per_s": "rows per second of the newest batch; 0 while there is no new one",
+    "lag_records": "records behind the ends of its Kafka sources",
+    "watermark_age_s": "seconds between the watermark and now",
+    "state_rows": "rows in all stores of state",
+}
+"""Name -> meaning; tagged with ``streaming_job`` and ``query``."""
 UNITS = {
     "_s": "s",
     "_ms": "ms",

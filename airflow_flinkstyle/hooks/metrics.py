@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from airflow_flinkstyle.clock import now_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from airflow_flinkstyle.hooks.job import StreamingJobHook
     from airflow_flinkstyle.jobs.status import JobStatus
@@ -20,26 +20,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.repository.summary import Summary
 
 PREFIX: Final = "flinkstyle"
-OF_A_JOB: Final[Mapping[str, str]] = {
-    "up": "1 while a driver runs the job, else 0",
-    "stopped": "1 while nobody wants it up: it was stopped, or never started; else 0",
-    "generation": "number of the run",
-    "savepoint_age_s": "seconds since the newest savepoint was taken",
-    "savepoint_bytes": "size of the newest savepoint",
-}
-"""Name -> meaning; tagged with ``streaming_job``."""
-OF_A_QUERY: Final[Mapping[str, str]] = {
-    "batch": "newest committed batch",
-    "batch_age_s": "seconds since that was committed",
-    "batch_ms": "how long the newest batch took",
-    "rows": "input rows of the newest batch",
-    "input_rows_per_s": "rows that arrive per second; 0 while there is no new batch",
-    "processed_rows_per_s": "rows per second of the newest batch; 0 while there is no new one",
-    "lag_records": "records behind the ends of its Kafka sources",
-    "watermark_age_s": "seconds between the watermark and now",
-    "state_rows": "rows in all stores of state",
-}
-"""Name -> meaning; tagged with ``streaming_job`` and ``query``."""
 
 
 class Stats(Protocol):

@@ -15,7 +15,7 @@ from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.dags import measure_dag
 from airflow_flinkstyle.hooks import metrics as metrics_of
 from airflow_flinkstyle.hooks.job import StreamingJobHook
-from airflow_flinkstyle.hooks.metrics import OF_A_JOB, OF_A_QUERY, Measured, emit, knows_tags, measure
+from airflow_flinkstyle.hooks.metrics import Measured, emit, knows_tags, measure
 from airflow_flinkstyle.jobs.status import Closed, Failed, NeverStarted
 from airflow_flinkstyle.operators import MeasureJobsOperator, TakeSavepointOperator
 from airflow_flinkstyle.protocol.query_records import Pace, SourcePace
@@ -61,11 +61,11 @@ def test_every_number_of_a_job_is_measured(world: World, mood: type[Mood]):
     newest = newest_summary(world.repository)
     assert newest is not None
     found = list(measure(world.job, client.status(), newest, now_ms=newest.taken_at_ms + 2_000))
-    assert {one.name for one in found} == {*OF_A_JOB, *OF_A_QUERY}
+    assert {one.name for one in found} == {*dashboard.OF_A_JOB, *dashboard.OF_A_QUERY}
     told = {one.name: one.value for one in found}
     assert (told["up"], told["generation"], told["savepoint_age_s"]) == (1, 1, 2)
     assert (told["lag_records"], told["rows"], told["state_rows"], told["batch_ms"]) == (12, 300, 77, 1500)
-    assert {one.query for one in found if one.name in OF_A_QUERY} == {"orders"}
+    assert {one.query for one in found if one.name in dashboard.OF_A_QUERY} == {"orders"}
 
 
 def test_job_that_does_not_run_is_down_and_what_nobody_knows_is_left_out(world: World):
@@ -187,7 +187,7 @@ def test_dashboard_shows_every_metric_and_no_other():
     assert written == dashboard.text(), "run python -m tools.dashboard"
     panels = json.loads(written)["panels"]
     shown = {name for panel in panels for name in re.findall(r'prefix}_(\w+)"', panel["targets"][0]["expr"])}
-    assert shown == {*OF_A_JOB, *OF_A_QUERY}
+    assert shown == {*dashboard.OF_A_JOB, *dashboard.OF_A_QUERY}
     assert len({panel["id"] for panel in panels}) == len(panels)
     assert dashboard.unit_of("input_rows_per_s") == "rowsps"
     assert dashboard.unit_of("batch_age_s") == "s"
