@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.kafka.verdict import Refused, describe
+from airflow_flinkstyle.kafka.verdict import describe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,10 +72,3 @@ class Translation:
     def verdicts(self) -> dict[TopicPartition, Verdict]:
         """The verdict per source partition."""
         return {tp: entry.verdict for tp, entry in self.evidence.items()}
-
-    @property
-    def refused(self) -> dict[TopicPartition, Refused]:
-        """The partitions without a safe offset."""
-        return {
-            tp: entry.verdict for tp, entry in self.evidence.items() if isinstance(entry.verdict, Refused)
-        }
