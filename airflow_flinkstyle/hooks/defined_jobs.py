@@ -16,4 +16,4 @@ def defined_jobs() -> Definitions:
     from airflow_flinkstyle.hooks.airflow_versions import conf
 
     place = conf.get("flinkstyle", "jobs", fallback="").strip()
-    return read_definitions(place) if place else Definitions(place="", jobs={}, faults=(UNSET,))
+    return read_definitions(place) if place else Definitions(jobs={}, faults=(UNSET,))

@@ -92,7 +92,6 @@ class SparkStreamingJob:
 class Definitions:
     """What a file or a folder defines."""
 
-    place: str
     jobs: Mapping[str, SparkStreamingJob]
     """By name."""
     faults: tuple[str, ...]
@@ -130,7 +129,7 @@ def read_definitions(place: str | Path) -> Definitions:
                 found[job.job] = job
     if not found and not faults:
         faults.append(f"{root}: expected files *.yaml with a job each, found none")
-    return Definitions(place=str(place), jobs=found, faults=tuple(faults))
+    return Definitions(jobs=found, faults=tuple(faults))
 
 
 def read_jobs(place: str | Path) -> dict[str, SparkStreamingJob]:

@@ -60,7 +60,6 @@ class Evidence:
 class Translation:
     """The translated positions of one source."""
 
-    source_cluster_id: str
     target: ClusterView
     """The target as it was when the records were compared."""
     evidence: Mapping[TopicPartition, Evidence]

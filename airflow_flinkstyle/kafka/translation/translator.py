@@ -67,7 +67,6 @@ def translate_positions(source: KafkaCluster, target: KafkaCluster, request: Pro
         evidence[tp] = replace(evidence[tp], verdict=refused, target_offset=None)
     log.info("Compared %d partitions in %.1f s", len(evidence), time.monotonic() - began)
     return Translation(
-        source_cluster_id=snapshot.source.cluster_id,
         target=snapshot.target,
         evidence=evidence,
         settled=not request.preview,
