@@ -125,8 +125,8 @@ class PartitionSetError(FlinkstyleError):
         return cls(
             f"Each live partition of {cluster} needs exactly one position; there is {' and '.join(parts)}.",
             state_after=NOTHING_CHANGED,
-            remedy="Give an offset for every partition and no other; Spark would read a partition "
-            "it finds no position for from its start, silently.",
+            remedy="Give a position for every partition and no other (for a start: ChangeSourcesOperator, "
+            "replace). Spark would silently read a partition without one from its beginning.",
         )
 
 
