@@ -68,8 +68,8 @@ def get_provider_info() -> dict[str, Any]:
                         "default": "flinkstyle_default:take_savepoint",
                     },
                     "jobs": {
-                        "description": "A YAML file or a folder of them that define jobs: "
-                        "rotate_savepoints and watch_jobs look after these, and forms suggest their names.",
+                        "description": "A YAML file or a folder of them that define jobs: rotate_savepoints, "
+                        "watch_jobs and drill_jobs look after these, and forms suggest their names.",
                         "version_added": __version__,
                         "type": "string",
                         "example": "/jobs/definitions",

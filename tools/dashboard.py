@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 FILE = ROOT / "dashboards" / "grafana.json"
 OF_A_JOB: Mapping[str, str] = {
     "up": "1 while a driver runs the job, else 0",
-    "stopped": "1 while nobody wants it up: it was stopped, or never started; else 0",
+    "stopped": "1 while it is meant to be down: it was stopped, or never started; else 0",
     "generation": "number of the run",
     "savepoint_age_s": "seconds since the newest savepoint was taken",
     "savepoint_bytes": "size of the newest savepoint",

@@ -244,8 +244,9 @@ class SchemaLogError(FlinkstyleError):
     def moved(cls, query: str, name: str) -> SchemaLogError:
         """Name the query and the log that has gone on since the script read its table."""
         return cls(
-            f"The script was expected to read the table of query {query} by the schema that the query goes "
-            f"on with (schemaTrackingLocation .../{name}), found another one, from before that was known.",
+            f"The script was expected to read the table of query {query} by the schema with which the query "
+            f"continues (schemaTrackingLocation .../{name}), found an earlier one: it read the table before "
+            "the driver knew the newer schema.",
             state_after=NOT_STARTED,
             remedy="Start the job again: its next driver knows the schema when the script reads the table.",
         )

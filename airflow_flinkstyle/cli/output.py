@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _PIPE_COLUMNS = 10_000
 """A pipe has no width; nothing may be broken over lines there."""
-_ARGUMENT = re.compile(r"""\b(?P<name>[a-z_]+)=(?P<value>'[^']*'|\[[^\]]*\]|True\b|[0-9.]+\b)""")
+_ARGUMENT = re.compile(r"""\b(?P<name>[a-z_]+)=(?P<value>'[^']*'|\[[^\]]*\]|True\b|[0-9.]+\b|(?=\s))""")
 _PROSE_COLUMNS = 20
 """What a column of words gets at least: a time to the second fits in one line."""
 _GAP_COLUMNS = 2
@@ -101,7 +101,7 @@ def in_options(remedy: str, options: Mapping[str, str]) -> str:
         name, value = found["name"], found["value"].strip("[]'\"")
         if name not in options:
             return found[0]
-        return options[name] if value == "True" else f"{options[name]} {shlex.quote(value)}"
+        return options[name] if value in ("", "True") else f"{options[name]} {shlex.quote(value)}"
 
     return _ARGUMENT.sub(option, remedy)
 

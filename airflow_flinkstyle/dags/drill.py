@@ -1,7 +1,7 @@
 """Drill the restore of a savepoint, in a scratch run that writes nothing.
 
 A driver beside the job restores all files, lets Spark run some batches on the copy, and throws it away. The
-task says how long and how much; it fails if the savepoint cannot be restored or run. The job is not touched.
+task reports time and size; it fails if the savepoint cannot be restored or run. The job is not touched.
 """
 
 from __future__ import annotations

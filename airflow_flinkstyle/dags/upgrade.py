@@ -88,7 +88,7 @@ def _health() -> dict[str, Param]:
             type=["null", "integer"],
             minimum=0,
             title="Records it may be behind",
-            description="Per topic, or source of Kafka, when it was observed.",
+            description="Per topic or Kafka source, while it is observed.",
             section=MORE,
         ),
         "min_rate": Param(
@@ -109,7 +109,8 @@ def _health() -> dict[str, Param]:
                 "re-emit": "Roll back and use batch ids again (re-emit)",
             },
             title="If it fails after it has committed",
-            description="Empty: leave the job stopped. Sinks that remember batch ids skip re-emitted ones.",
+            description="Empty: it keeps running if it can; else the job stays stopped. Sinks that remember "
+            "batch ids skip re-emitted ones.",
             section=MORE,
         ),
         **skip_known_fields(),

@@ -45,10 +45,19 @@ def in_a_block(error: FlinkstyleError) -> str:
 
 def failure_of(error: FlinkstyleError) -> dict[str, object]:
     """Return an error as the event of a trigger: JSON, and no decision for Airflow to take yet."""
-    return {"code": error.code, "text": str(error), "retryable": error.retryable}
+    return {
+        "code": error.code,
+        "text": str(error),
+        "block": in_a_block(error),
+        "retryable": error.retryable,
+    }
 
 
 def raise_failure(failure: dict[str, object]) -> None:
-    """Raise in the task what ``failure_of`` brought from the triggerer."""
+    """Log in the task what ``failure_of`` brought from the triggerer, and raise it.
+
+    A triggerer of an earlier version brings no block.
+    """
+    log.error("%s", failure.get("block", f"{failure['code']}: {failure['text']}"))
     kind = AirflowException if failure["retryable"] else AirflowFailException
     raise kind(f"{failure['code']}: {failure['text']}")

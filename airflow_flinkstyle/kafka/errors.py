@@ -102,7 +102,8 @@ class TopicRecreatedError(FlinkstyleError):
             f"Topic {topic} on {cluster} was expected to have id {expected}, but has id {found}: "
             "it was deleted and created again, so old positions mean nothing there.",
             state_after=NOTHING_CHANGED,
-            remedy="Pick positions by hand (specific offsets), or start the job without a savepoint.",
+            remedy="Find out who did it; then choose where the job begins in the new topic: replace this "
+            "source in its savepoint (ChangeSourcesOperator), or start the job fresh.",
         )
 
 
@@ -124,8 +125,8 @@ class PartitionSetError(FlinkstyleError):
         return cls(
             f"Each live partition of {cluster} needs exactly one position; there is {' and '.join(parts)}.",
             state_after=NOTHING_CHANGED,
-            remedy="Give an offset for every partition and no other; Spark would read a partition "
-            "it finds no position for from its start, silently.",
+            remedy="Give a position for every partition and no other (for a start: ChangeSourcesOperator, "
+            "replace). Spark would silently read a partition without one from its beginning.",
         )
 
 

@@ -42,8 +42,8 @@ def require_same_log(cluster_id: str, topic_ids: Mapping[str, str], view: Cluste
             f"its positions belong to Kafka cluster {cluster_id}, "
             f"but its options reach cluster {view.cluster_id}.",
             state_after=NOTHING_CHANGED,
-            remedy="Plan and apply a rewrite (PlanOffsetRewriteOperator) and resume from the new savepoint, "
-            "or correct kafka.bootstrap.servers.",
+            remedy="Correct kafka.bootstrap.servers; or, if the job is to read that cluster, plan and apply "
+            "a rewrite (PlanOffsetRewriteOperator) and resume from the new savepoint.",
         )
     for topic, topic_id in topic_ids.items():
         seen = view.topics.get(topic)
@@ -118,7 +118,7 @@ def _require_inside(topic: str, number: int, offset: NextOffset, log: LogRange, 
             "offsets before it.",
             state_after=NOTHING_CHANGED,
             remedy="Check that the position belongs to this cluster and topic; an offset of another "
-            "cluster must be translated (PlanOffsetRewriteOperator).",
+            "cluster must be translated (PlanOffsetRewriteOperator, flinkstyle offsets plan).",
         )
 
 

@@ -180,7 +180,7 @@ def _stalled(
     first = min(left)
     return ReadStalledError(
         f"Reading {name_partitions(left)} on {cluster} up to offset {left[first].high} stalled: nothing "
-        f"arrived for {stall_s:.0f} s.",
+        f"arrived for {stall_s:g} s.",
         state_after=NOTHING_CHANGED,
         remedy="Check that the brokers answer and that no transaction is open there, then retry.",
     )

@@ -19,7 +19,7 @@ class WatchStreamingJobOperator(StreamingJobOperator):
 
     A driver that died without a word is started again, from its own checkpoint. One that said why it failed
     fails the task with that error, also once a rotation has saved what it left; so does a newest savepoint
-    that is too old. The task is skipped for a job that was stopped, or never started: nobody wants it up.
+    that is too old. The task is skipped for a job that was stopped, or never started: it is meant to be down.
     Returns generation, batches and the newest savepoint.
 
     :param fresh: How old the newest savepoint may be, in seconds or like ``36h``; None for any age.

@@ -34,7 +34,7 @@ class PlanFormatError(RewriteError):
         return cls(
             f"Rewrite plan: expected {expected}, found {found!r:.200}.",
             state_after=NOTHING_WRITTEN,
-            remedy="Plan again with PlanOffsetRewriteOperator.",
+            remedy="Plan again (PlanOffsetRewriteOperator, flinkstyle offsets plan).",
         )
 
 
@@ -49,7 +49,8 @@ class PlanMismatchError(RewriteError):
         return cls(
             f"The plan was made for {what} {planned}, but found {found}.",
             state_after=NOTHING_WRITTEN,
-            remedy="Plan again with PlanOffsetRewriteOperator, for this savepoint and this cluster.",
+            remedy="Plan again for this savepoint and this cluster (PlanOffsetRewriteOperator, flinkstyle "
+            "offsets plan).",
         )
 
 

@@ -56,7 +56,7 @@ def written_before(
             f"Shard {shard} of lineage {settings.lineage} was expected to end before batch "
             f"{batch_id}, but has written batch {before.batch_id}: an older state was restored.",
             state_after="Nothing was written; the batch would have been left out silently.",
-            remedy="Start the job with rewind=fork (a new lineage) or re-emit.",
+            remedy="Start the job with rewind='fork' (a new lineage) or 're-emit'.",
         )
     if before.plan != plan:
         raise PlanChangedError.of(batch_id, [shard])
@@ -207,7 +207,8 @@ def require_next(
             f"Lineage {settings.lineage} has completed batch {completed.batch_id} and written batch "
             f"{newest}, so batch {max(newest, completed.batch_id + 1)} was expected next, found {batch_id}.",
             state_after="Nothing was written; batches that are known would have been left out silently.",
-            remedy="If an older savepoint was restored, start with rewind=fork (a new lineage) or re-emit.",
+            remedy="If an older savepoint was restored, start with rewind='fork' (a new lineage) or "
+            "'re-emit'.",
         )
     require_shards(settings, completed, markers)
 
@@ -249,5 +250,5 @@ def require_nothing_half_written(
             f"{_done(completed)}, found that shards {sorted(beyond)} have written up to batch {newest} "
             "there: a driver that was taken for dead kept writing after the sink moved away.",
             state_after="Nothing was written; those records are in the output a second time.",
-            remedy="Remove them from what reads the output, and start with rewind=fork (a new lineage).",
+            remedy="Remove them from what reads the output, and start with rewind='fork' (a new lineage).",
         )

@@ -35,7 +35,8 @@ class StateReadError(FlinkstyleError):
             f"Spark runs on {master}, whose executors do not read this machine's temporary folder, where the "
             "state would be copied to.",
             state_after=_UNTOUCHED,
-            remedy="Pass scratch= with a location that driver and executors reach, such as s3a://bucket/tmp.",
+            remedy="Read it with spark.master=local[*]; or, in Python, pass scratch= with a location that "
+            "driver and executors reach, such as s3a://bucket/tmp.",
         )
 
     @classmethod

@@ -169,7 +169,7 @@ def test_savepoint_before_a_half_written_batch_is_refused_to_continue_and_free_t
     assert beat.error is not None
     assert beat.error[0] == "SINK_LINEAGE"
     assert f"has completed batch {went_on_to}" in beat.error[1]
-    assert "start with rewind=fork (a new lineage) or re-emit" in beat.error[1]
+    assert "start with rewind='fork' (a new lineage) or 're-emit'" in beat.error[1]
     assert lab.counts(old) == values(0, went_on_to)
 
     again = lab.start(3, lab.app, *args, savepoint_id=hot, rewind="re-emit")

@@ -105,5 +105,5 @@ def _bad_rule(what: str, expected: str, found: object) -> BadInputError:
     return BadInputError(
         f"The {what} should have {expected}, but there is {found}.",
         state_after="Nothing was changed.",
-        remedy="Correct the operator's argument or the DAG's form.",
+        remedy="Correct the operator's argument, the DAG's form or the command's option.",
     )

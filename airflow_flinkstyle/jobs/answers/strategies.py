@@ -83,5 +83,5 @@ def _bad(expected: str, found: object) -> BadInputError:
     return BadInputError(
         f"A migration's rules should have {expected}, but there is {found!r}.",
         state_after="Nothing was changed.",
-        remedy="Correct the operator's argument or the DAG's form.",
+        remedy="Correct the operator's argument, the DAG's form or the command's option.",
     )

@@ -79,5 +79,5 @@ def _bad(name: str, expected: str, found: object) -> BadInputError:
     return BadInputError(
         f"Expected {name} to be {expected}, found {found!r}.",
         state_after="Nothing was changed.",
-        remedy="Correct the operator's argument or the DAG's form.",
+        remedy="Correct the operator's argument, the DAG's form or the command's option.",
     )

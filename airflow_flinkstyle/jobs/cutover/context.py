@@ -130,5 +130,5 @@ def late(who: str, what: str, timeout_s: float, *, found: Successor | None = Non
     return StepTimeoutError(
         f"{who} was expected to {what} within {timeout_s:g} s{said}.",
         state_after="It may still be starting.",
-        remedy="Look at its log, then try again with a longer time-out.",
+        remedy="Look at the end of its log for what holds it up, then try again.",
     )

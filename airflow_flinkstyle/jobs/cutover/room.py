@@ -32,7 +32,7 @@ def require_room(client: JobClient, spec: JobSpec, target: SubmitTarget) -> tupl
             f"allows, found {over}.",
             state_after="Nothing was started or stopped.",
             remedy="Raise standby-cores or standby-memory in the connection's extra, give the job less "
-            "(spark.executor.instances), or upgrade without a standby.",
+            "(spark.executor.instances), or upgrade with standby='none'.",
         )
     ask = getattr(client.deployment_for(target), "room", None)
     room = ask() if ask is not None else None
@@ -40,7 +40,8 @@ def require_room(client: JobClient, spec: JobSpec, target: SubmitTarget) -> tupl
         raise NoRoomError(
             f"Room for {needed} was expected beside the driver of job {spec.name}, found that {short}.",
             state_after="Nothing was started or stopped; the job keeps running.",
-            remedy="Free what others hold, raise the quota or the queue's limit, or use no standby.",
+            remedy="Free what others hold, or raise the quota or the queue's limit; an upgrade can do "
+            "without a second driver (standby='none').",
         )
     told = f"Beside the driver that runs, the next one waits until it takes over: {needed}."
     if (short := lack(needed, room)) is None:

@@ -97,7 +97,7 @@ def takeover(context: CutoverContext) -> Mapping[str, Any]:
             raise DriverFailedError(
                 f"Generation {new} was expected to take over, found that generation {named} did.",
                 state_after="The job runs there.",
-                remedy="Look at the newest attempt of this cutover.",
+                remedy="Look at the newest try of the task.",
             )
         client.ensure_running()
         if not wait.again():

@@ -274,5 +274,6 @@ class JobClient(JobRuns):
         return JobNotRunningError(
             f"Job {self.board.job} was expected to run, found that {describe_status(status)}.",
             state_after="Nothing was asked of it.",
-            remedy="Start it with StartStreamingJobOperator; a savepoint of a stopped job needs no driver.",
+            remedy="Start it (StartStreamingJobOperator, flinkstyle job start); a savepoint of a stopped job "
+            "needs no driver.",
         )

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.types import Generation
 
 _CHOICES = (
-    "Start from the checkpoint (FromCheckpoint) to lose nothing, or choose rewind='fork' (new query id, new "
-    "batch numbers where the sink needs them) or rewind='re-emit' (batch ids are used again)."
+    "Start from the checkpoint (start_from='checkpoint') to lose nothing, or choose rewind='fork' (new query "
+    "id, new batch numbers where the sink needs them) or rewind='re-emit' (batch ids are used again)."
 )
 
 
@@ -104,8 +104,8 @@ def _require_under_way(manifest: Manifest, query: QuerySnapshot, *, renumbered: 
             f"of query {query.name}, which a driver had planned before it died, found no offsets of it: all "
             "or a part of it may be in the output; other rows under its id would be left out or doubled.",
             state_after="Nothing was started.",
-            remedy="Start from the checkpoint (FromCheckpoint) or a savepoint that was taken since, to "
-            "complete that batch; or choose rewind='fork' or rewind='re-emit', which write it again.",
+            remedy="Start from the checkpoint (start_from='checkpoint') or a savepoint that was taken since, "
+            "to complete that batch; or choose rewind='fork' or rewind='re-emit', which write it again.",
         )
 
 

@@ -28,5 +28,6 @@ def recorded_launch(client: JobClient) -> tuple[JobSpec, SubmitTarget]:
     raise JobNotRunningError(
         f"Job {client.board.job} was expected to have run, found that no driver ever took it over.",
         state_after="Nothing was changed.",
-        remedy="Check the job's name and the savepoint root, or start it with StartStreamingJobOperator.",
+        remedy="Check the job's name and the savepoint root, or start it (StartStreamingJobOperator, "
+        "flinkstyle job start).",
     )

@@ -317,7 +317,7 @@ class JobStarts(JobView):
         return JobRunningError(
             f"Job {self.board.job} was expected not to run, found that {holder}.",
             state_after="Nothing was started; that run continues.",
-            remedy="Stop it first (StopStreamingJobOperator), or use another job name.",
+            remedy="Stop it first (StopStreamingJobOperator, flinkstyle job stop), or use another job name.",
         )
 
 

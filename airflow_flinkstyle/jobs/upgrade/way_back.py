@@ -149,8 +149,8 @@ def _from_new(upgrade: UpgradeContext, *, driver_has_ended: bool) -> tuple[RunHa
         raise UpgradeChoiceError(
             f"The new version was expected to fail before it wrote anything, found that {why_not}.",
             state_after=f"The job is stopped. Savepoint {stop['savepoint_id']} is from before the upgrade.",
-            remedy="Correct the new version and start it from the checkpoint (FromCheckpoint), or the "
-            "old one from that savepoint with rewind='fork' or rewind='re-emit'.",
+            remedy="Correct the new version and start it with start_from='checkpoint'; or start the old one "
+            "from that savepoint with rewind='fork' or rewind='re-emit'.",
         )
     else:
         origin = FromSavepoint(

@@ -12,6 +12,7 @@ from airflow_flinkstyle.hooks.job import StreamingJobHook
 from airflow_flinkstyle.jobs.errors import DeployModeError, SigningKeyError
 from airflow_flinkstyle.jobs.spec import launch_of
 from airflow_flinkstyle.provider_info import get_provider_info
+from testbed import paths
 from testbed.keys import SIGNING_KEY
 from tests.unit.airflow_layer.conftest import a_connection
 
@@ -28,6 +29,12 @@ def defaults(**extra: object) -> Defaults:
 def test_form_asks_for_exactly_what_the_hook_reads():
     fields = get_provider_info()["connection-types"][0]["conn-fields"]
     assert set(fields) == set(Defaults.__slots__)
+
+
+def test_every_field_of_the_form_is_documented():
+    page = (paths.ROOT / "docs" / "start.md").read_text(encoding="utf-8")
+    fields = get_provider_info()["connection-types"][0]["conn-fields"]
+    assert [name for name in fields if f"\n| `{name}` | " not in page] == []
 
 
 def test_empty_answers_of_the_form_count_as_not_given():

@@ -13,7 +13,7 @@ import pytest
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.airflow_versions import AirflowException, AirflowFailException
 from airflow_flinkstyle.hooks.assets import SAVEPOINTS
-from airflow_flinkstyle.hooks.failures import airflow_errors
+from airflow_flinkstyle.hooks.failures import airflow_errors, failure_of
 from airflow_flinkstyle.hooks.keys import request_key
 from airflow_flinkstyle.jobs.errors import RequestBusyError
 from airflow_flinkstyle.jobs.status import Closed, Running, Starting
@@ -23,6 +23,7 @@ from airflow_flinkstyle.operators import (
     TakeSavepointOperator,
     UpgradeStreamingJobOperator,
 )
+from airflow_flinkstyle.storage.errors import StoreDeniedError
 from testbed.waiting import PATIENCE_S
 from tests.airflow_names import TaskDeferred
 from tests.unit.airflow_layer.conftest import a_context
@@ -325,10 +326,18 @@ def test_savepoint_lost_with_its_driver_is_asked_anew_of_the_next_one(world: Wor
     assert world.repository.ids() == (taken,)
 
 
-def test_failure_seen_by_the_triggerer_fails_the_task_with_its_words(world: World):
-    failure = {"code": "STORE_DENIED", "text": "no such key", "retryable": False}
-    with pytest.raises(AirflowFailException, match="STORE_DENIED: no such key"):
+def test_failure_seen_by_the_triggerer_fails_the_task_with_its_words_and_its_block(
+    world: World, caplog: pytest.LogCaptureFixture
+):
+    failure = failure_of(StoreDeniedError("No such key.", "Nothing was changed.", "Correct the key."))
+    with pytest.raises(AirflowFailException, match="STORE_DENIED: No such key"):
         take(world).execute_complete(a_context("take"), {"failure": failure})
+    (record,) = [one for one in caplog.records if one.levelno >= logging.ERROR]
+    assert record.getMessage().splitlines() == [
+        "STORE_DENIED: No such key.",
+        "Now: Nothing was changed.",
+        "Next: Correct the key.",
+    ]
 
 
 def test_killing_the_start_task_leaves_the_stream_alone_unless_asked(world: World):

@@ -58,6 +58,7 @@ def test_rows_that_fit_stay_a_table(capsys: Capture, monkeypatch: Patch):
         ("with full=True.", "with --full."),
         ("dispose of it with despite=['pinned'].", "dispose of it with --despite pinned."),
         ("confirm from_job='generation 3'.", "confirm --from-job 'generation 3'."),
+        ("pass from_job= with one of these.", "pass --from-job with one of these."),
         ("choose rewind='fork'.", "choose rewind='fork'."),
     ],
 )

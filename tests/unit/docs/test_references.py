@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
+FAMILIES = {"FLINKSTYLE", "JOB", "SAVEPOINT", "STORE", "CHECKPOINT", "REWRITE"}
+"""Codes of errors that nobody raises: others are made from them."""
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -40,10 +42,14 @@ def rows(document: Path, *, until: str | None = None) -> list[list[str]]:
     return [row for row in cells if row[0] != "situation"]
 
 
-def test_every_bad_input_has_a_code_of_the_package_and_a_test():
+def codes_of_the_package() -> set[str]:
     package = ROOT / "airflow_flinkstyle"
     sources = "\n".join(path.read_text(encoding="utf-8") for path in package.rglob("errors.py"))
-    codes = set(re.findall(r'\bcode(?:: ClassVar\[str\])? = "(\w+)"', sources))
+    return set(re.findall(r'\bcode(?:: ClassVar\[str\])? = "(\w+)"', sources))
+
+
+def test_every_bad_input_has_a_code_of_the_package_and_a_test():
+    codes = codes_of_the_package()
     table = rows(ROOT / "docs" / "bad-input.md")
     assert len(table) >= 15
     for situation, code, left, remedy, proof in table:
@@ -53,6 +59,12 @@ def test_every_bad_input_has_a_code_of_the_package_and_a_test():
         assert left, f"{situation}: nothing on what is left"
         assert remedy, f"{situation}: nothing on what to do"
         assert "::test_" in proof, f"{situation}: no test"
+
+
+def test_every_code_that_is_raised_is_among_the_bad_input():
+    cells = [row[1] for row in rows(ROOT / "docs" / "bad-input.md")]
+    told = set(re.findall(r"`([A-Z_]+)`", " ".join(cells)))
+    assert codes_of_the_package() - told - FAMILIES == set()
 
 
 def test_every_failure_that_is_operated_has_a_way_out_and_a_test():
