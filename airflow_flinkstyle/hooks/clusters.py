@@ -30,8 +30,6 @@ class OnCluster:
     application: Mapping[str, Any] = field(default_factory=dict)
     page_url: str | None = None
     ui_url: str | None = None
-    standby_cores: float | None = None
-    standby_memory: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -43,16 +41,14 @@ def on_cluster(
     Args:
         conn_id: Of the connection, for messages.
         extra: ``agent``, ``agent-path``, ``master-web-url``, ``proxy-user``, ``kubernetes-conn-id``,
-            ``spark-operator``, ``spark-application``, ``page-url``, ``ui-url``, ``standby-cores``,
-            ``standby-memory``, ``cluster-url`` for deployments of other packages, and the provider's
-            ``queue``, ``principal``, ``namespace``, ``rest-scheme``, ``rest-port``,
-            ``yarn_resourcemanager_webapp_address``.
+            ``spark-operator``, ``spark-application``, ``page-url``, ``ui-url``,
+            ``cluster-url`` for deployments of other packages, and the provider's ``queue``, ``principal``,
+            ``namespace``, ``rest-scheme``, ``rest-port``, ``yarn_resourcemanager_webapp_address``.
         master: As Spark writes it.
         connections: Returns a connection by its id.
 
     Raises:
-        BadInputError: If the connection holds a keytab: a relaunch would not have it; or ``standby-cores`` is
-            no number.
+        BadInputError: If the connection holds a keytab: a relaunch would not have it.
     """
     if extra.get("keytab"):
         raise BadInputError(
@@ -80,8 +76,6 @@ def on_cluster(
         application=extra.get("spark-application") or {},
         page_url=extra.get("page-url") or None,
         ui_url=extra.get("ui-url") or None,
-        standby_cores=_cores(conn_id, extra.get("standby-cores")),
-        standby_memory=extra.get("standby-memory") or None,
         conf={name: str(value) for name, value in settings.items() if value},
     )
 
@@ -120,7 +114,12 @@ def _rest_urls(extra: Mapping[str, Any], master: str) -> str | None:
     return ",".join(f"{scheme}://{host}:{port}" for host in hosts)
 
 
-def _cores(conn_id: str, said: object) -> float | None:
+def most_cores(conn_id: str, said: object) -> float | None:
+    """Return what a standby may take at most, ``standby-cores`` of a Spark connection's extra.
+
+    Raises:
+        BadInputError: If it is no number.
+    """
     if said is None or said == "":
         return None
     try:

@@ -166,13 +166,13 @@ def submit_target(
 
     Args:
         connection: Of type ``spark``: host and port name the master; the extra may hold ``deploy-mode``,
-            ``spark-home``, ``python``, ``conf``, ``jars`` and ``packages``; for drivers on a cluster see
-            ``hooks.clusters``.
+            ``spark-home``, ``python``, ``conf``, ``jars``, ``packages``, ``standby-cores``
+            and ``standby-memory``; for drivers on a cluster see ``hooks.clusters``.
         defaults: The ``flinkstyle`` connection's, where the Spark connection's form has no field.
         secret_env: Credentials for the agent; they reach the driver through its environment only.
     """
     from airflow_flinkstyle.hooks.airflow_versions import conf as airflow_conf
-    from airflow_flinkstyle.hooks.clusters import OnCluster, on_cluster
+    from airflow_flinkstyle.hooks.clusters import OnCluster, most_cores, on_cluster
     from airflow_flinkstyle.jobs.spec import SubmitTarget
 
     require_type(connection, "spark")
@@ -204,8 +204,8 @@ def submit_target(
         application=cluster.application,
         page_url=cluster.page_url,
         ui_url=cluster.ui_url,
-        standby_cores=cluster.standby_cores,
-        standby_memory=cluster.standby_memory,
+        standby_cores=most_cores(connection.conn_id, extra.get("standby-cores")),
+        standby_memory=extra.get("standby-memory") or None,
         jars=_names(extra.get("jars")),
         packages=_names(extra.get("packages")),
         secret_env=dict(secret_env),

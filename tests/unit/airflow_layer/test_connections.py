@@ -298,6 +298,14 @@ def test_kubernetes_connection_that_a_relaunch_could_not_use_is_refused(
         submit_target(a_connection("spark", extra=extra, host="k8s://https://api"), defaults(), secret_env={})
 
 
+def test_limits_of_a_standby_hold_for_a_driver_on_the_workers_machine_too():
+    extra = {"python": "p", "standby-cores": 4, "standby-memory": "8g"}
+    target = submit_target(
+        a_connection("spark", extra=extra, host="spark://master", port=7077), defaults(), secret_env={}
+    )
+    assert (target.deploy_mode, target.standby_cores, target.standby_memory) == ("client", 4, "8g")
+
+
 def test_operator_pages_and_limits_of_a_standby_are_read():
     extra = {
         "python": "p",
