@@ -226,6 +226,12 @@ class JobBoard:
         """Return the newest heartbeat of a generation."""
         return self._get(Heartbeat, self._run(generation, "heartbeat"))
 
+    def current_heartbeat(self) -> Heartbeat | None:
+        """Return the newest heartbeat of the driver that took the job over last; None if there is none."""
+        current = self.current()
+        slot = self.heartbeat(current.value.generation) if current is not None else None
+        return slot.value if slot is not None else None
+
     def beat(self, generation: Generation, heartbeat: Heartbeat, *, seen: str | None) -> str:
         """Write a heartbeat over version ``seen`` (None: the first); returns the new version.
 

@@ -220,9 +220,8 @@ def require_there(board: JobBoard, finished: FinishedMigration) -> None:
     Raises:
         BadInputError: If it reads other clusters.
     """
-    current = board.current()
-    slot = board.heartbeat(current.value.generation) if current else None
-    queries = slot.value.queries.values() if slot else ()
+    last = board.current_heartbeat()
+    queries = last.queries.values() if last is not None else ()
     read = {source.cluster_id for beat in queries for source in beat.sources.values()}
     if read and finished.plan.target_cluster_id not in read:
         raise BadInputError(

@@ -114,12 +114,11 @@ def fill_in(form: MigrationForm, client: JobClient, look_ups: LookUps) -> Migrat
 
 
 def _sources(client: JobClient) -> Iterator[Source]:
-    current = client.board.current()
-    slot = client.board.heartbeat(current.value.generation) if current is not None else None
-    if slot is None:
+    last = client.board.current_heartbeat()
+    if last is None:
         return
     rules = _rules(client)
-    for beat in slot.value.queries.values():
+    for beat in last.queries.values():
         for name, identity in beat.sources.items():
             reading = beat.reads.get(name)
             servers = reading.servers if reading is not None else None

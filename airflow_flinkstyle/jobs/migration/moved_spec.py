@@ -19,12 +19,11 @@ _SERVERS = "kafka.bootstrap.servers"
 
 def renamed_topics(client: JobClient, kafka: LiveKafka) -> dict[str, str]:
     """Return topic -> topic on the target for all the current run reads on the old cluster; {} if equal."""
-    current = client.board.current()
-    slot = client.board.heartbeat(current.value.generation) if current else None
+    last = client.board.current_heartbeat()
     old_id = kafka.old_cluster_id
     topics = {
         topic
-        for beat in (slot.value.queries.values() if slot else ())
+        for beat in (last.queries.values() if last is not None else ())
         for seen in beat.sources.values()
         if seen.cluster_id == old_id
         for topic in seen.topic_ids

@@ -230,9 +230,8 @@ def order_to_restore(
 def _order_to_start(
     runs: JobView, manifest: Manifest | None, *, carry_planned: bool = False
 ) -> TakeoverOrder:
-    current = runs.board.current()
-    slot = runs.board.heartbeat(current.value.generation) if current is not None else None
-    closed_at = slot.value.batches() if slot is not None and slot.value.state == "closed" else None
+    last = runs.board.current_heartbeat()
+    closed_at = last.batches() if last is not None and last.state == "closed" else None
     if manifest is None:
         return TakeoverOrder(savepoint_id=None, carry_planned=False, closed_at=closed_at, expected={})
     return order_to_restore(manifest, closed_at=closed_at, carry_planned=carry_planned)

@@ -33,10 +33,8 @@ def require_possible(client: JobClient, if_committed: Rewind, *, skip_known: boo
     """
     if if_committed != "re-emit" or skip_known:
         return
-    board = client.board
-    current = board.current()
-    slot = board.heartbeat(current.value.generation) if current else None
-    told = slot.value.queries if slot else {}
+    last = client.board.current_heartbeat()
+    told = last.queries if last is not None else {}
     found = [name for name, beat in sorted(told.items()) if may_skip(beat.sink, beat.sinks)]
     if found:
         named = ", ".join(f"{told[name].sink} of query {name}" for name in found)

@@ -97,9 +97,8 @@ def require_savepoint(client: JobClient, savepoint_id: str) -> Generation:
 def ways_back(client: JobClient) -> list[WayBack]:
     """Return where the job can be brought back to, the nearest first."""
     found = {version.generation: version for version in _versions(client)}
-    current = client.board.current()
-    slot = client.board.heartbeat(current.value.generation) if current is not None else None
-    now = slot.value.batches() if slot is not None else {}
+    last = client.board.current_heartbeat()
+    now = last.batches() if last is not None else {}
     ways = []
     with suppress(JobNotRunningError):  # it has run one version only
         before = previous(client)
