@@ -40,6 +40,8 @@ def main() -> int:
         print(f"\n## {name}\n\n{publish.as_markdown(report, when)}", flush=True)  # noqa: T201  (its purpose)
         if not options.quick:
             publish.save(name, report, when)
+            if name.startswith("downtime"):
+                publish.draw_downtime()
             kept = kept and all(target.met for target in report.targets)
     return 0 if kept else 1
 

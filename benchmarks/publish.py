@@ -6,12 +6,14 @@ import json
 import os
 import platform
 import re
+import subprocess
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.common import Table
+from testbed import paths
 
 if TYPE_CHECKING:
     from benchmarks.common import Report, Target
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 DOCS = ROOT / "docs" / "benchmarks.md"
+DOWNTIME = ROOT / "docs" / "downtime.svg"
 GIB = 1 << 30
 
 
@@ -59,6 +62,12 @@ def save(name: str, report: Report, when: Occasion) -> None:
     content = {"benchmark": name, **asdict(when), **asdict(report)}
     (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
     DOCS.write_text(inserted(DOCS.read_text(), name, as_markdown(report, when)))
+
+
+def draw_downtime() -> None:
+    """Draw what the benchmarks of downtime have found so far."""
+    python, script = paths.VENV_BENCH / "bin" / "python", Path(__file__).with_name("plot_downtime.py")
+    subprocess.run([str(python), str(script), str(RESULTS), str(DOWNTIME)], check=True)  # noqa: S603
 
 
 def inserted(page: str, name: str, text: str) -> str:
