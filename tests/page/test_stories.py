@@ -218,7 +218,11 @@ def test_whole_migration_is_clicked_through_and_every_order_counted_once(shop: S
     page.click(decision)
     page.wait_for_url("**/required_actions")
     page.wait_for_selector("td:text-is('orders')")
-    page.click("button:text-is('Approve')")
+    with page.expect_response(
+        lambda answer: answer.request.method == "PATCH", timeout=scaled(LONG_MS)
+    ) as said:
+        page.click("button:text-is('Approve')")
+    assert said.value.ok, said.value.status  # before the page is left, which would take the answer back
     open_job(page, shop.airflow.base_url, "orders")
     page.wait_for_selector(
         "table:has(caption:text-is('The newest first')) tbody tr:first-child .badge:text-is('done')",
