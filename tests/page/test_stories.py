@@ -194,7 +194,6 @@ def test_dead_driver_is_noticed_and_started_again_from_the_page(shop: Shop):
     wait_for_state(page, "dead")
     assert "without a word" in page.inner_text(".flinkstyle")
     page.wait_for_selector("table:has(caption:has-text('What went wrong')) .badge:text-is('dead')")
-    keep_picture(page, ".flinkstyle", "page-dead")
     page.goto(f"{shop.airflow.base_url}/plugin/savepoints")
     page.wait_for_selector("table .badge:text-is('dead')")
     open_job(page, shop.airflow.base_url, "orders")

@@ -3,7 +3,7 @@ import { linkTo } from "./route.js";
 import { moment } from "./words.js";
 
 const { createElement: h } = globalThis.React;
-const WIDTH = 960, LEFT = 110, ROW = 22, MOST_RUNS = 8;
+const WIDTH = 960, LEFT = 150, ROW = 22, MOST_RUNS = 8;
 
 export function Timeline({ value, conn }) {
   const now = Date.now();
