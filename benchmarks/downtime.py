@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.jobs.errors import UpgradeRolledBackError
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from benchmarks.common import PAIRS, Report, Spread, Table, Target, interleave
-from benchmarks.moved_job import KEYS, QUERY, ROWS_PER_S, TIMEOUT_S, TRIGGER_MS, MovedJob, two_brokers
+from benchmarks.moved_job import (
+    KEYS,
+    QUERY,
+    ROWS_PER_S,
+    SNAPSHOTS_S,
+    TIMEOUT_S,
+    TRIGGER_MS,
+    MovedJob,
+    two_brokers,
+)
 from benchmarks.pauses import Watch
 from benchmarks.running_job import wait_for_batch
 
@@ -77,11 +86,12 @@ def report(
     return Report(
         about=(
             f"A job that reads {ROWS_PER_S:,} records a second from Kafka and counts them per key, with 1 "
-            f"KiB beside each key (RocksDB with changelog, two partitions, a trigger of {TRIGGER_MS} ms, "
-            f"Spark's sink `noop`). It is replaced by itself {rounds} times in each way, in turn. Downtime: "
-            "from the last commit of the old version to the first of the new one, by the files' times. "
-            "*Before*: until the window begins, the trigger's own wait; *ours*: until Spark is told to "
-            "start; then Spark's start and first batch. The machine's load before each was "
+            f"KiB beside each key (RocksDB with changelog, a snapshot every {SNAPSHOTS_S} s, two partitions, "
+            f"a trigger of {TRIGGER_MS} ms, Spark's sink `noop`). It is replaced by itself {rounds} times in "
+            "each way, in turn. Downtime: from the last commit of the old version to the first of the new "
+            "one, by the files' times. *Before*: until the window begins, the trigger's own wait; *ours*: "
+            "until Spark is told to start; then Spark's start and first batch. The machine's load before "
+            "each was "
             f"{Spread.of([one.load for _, _, of in rows for one in of]).text(digits=1)}."
         ),
         tables=(shares(rows), batches(rows), phases(rows), _pauses(pauses)),

@@ -39,6 +39,9 @@ QUERY = "counts"
 ROWS_PER_S, TRIGGER_MS, PARTITIONS = 2000, 500, 4
 KEYS = {"1 MiB": 1_000, "100 MiB": 100_000, "600 MiB": 600_000}
 """State, about: 1 KiB beside each key."""
+MAINTENANCE, SNAPSHOTS_S = "spark.sql.streaming.stateStore.maintenanceInterval", 10
+"""Drivers live for less than a minute here. With Spark's default no snapshot of the state would ever be
+written, and each run would replay the changelogs of all those before it."""
 TIMEOUT_S = 300.0
 _SETTINGS = CutoverSettings(standby_timeout_s=TIMEOUT_S, first_commit_timeout_s=TIMEOUT_S)
 
@@ -62,7 +65,7 @@ class MovedJob(RunningJob):
     """A job that has read as many numbers as it has keys, and goes on evenly; ends with the context."""
 
     def __init__(self, folder: Path, brokers: tuple[Broker, Broker], topic: str, keys: int) -> None:
-        super().__init__(folder, JOB, memory="1g")
+        super().__init__(folder, JOB, conf={MAINTENANCE: f"{SNAPSHOTS_S}s"}, memory="1g")
         self._brokers, self._topic, self._keys = brokers, topic, keys
         self.feed = Feed({"release_old": brokers[0], "release_new": brokers[1]}, topic)
         self._numbers = itertools.count()
