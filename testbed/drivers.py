@@ -23,7 +23,7 @@ def spark_env() -> dict[str, str]:
     """Return this process's environment with the Java and the Python that drivers need."""
     return {
         **os.environ,
-        "JAVA_HOME": paths.DRIVER_JAVA or str(paths.java_home()),
+        "JAVA_HOME": str(paths.driver_java_home()),
         "PYSPARK_PYTHON": str(SPARK_PYTHON),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }

@@ -61,6 +61,11 @@ def java_home() -> Path:
     return Path((HOME / "java_home").read_text())
 
 
+def driver_java_home() -> Path:
+    """Return the Java that drivers run on."""
+    return Path(DRIVER_JAVA) if DRIVER_JAVA else java_home()
+
+
 def java() -> Path:
     """Return the java program."""
     return java_home() / "bin" / "java"

@@ -81,7 +81,7 @@ def spark_paths(*, java_options: str = "", minor: str = paths.SPARK) -> SparkPat
     return SparkPaths(
         python=Path(paths.DRIVER_PYTHON) if paths.DRIVER_PYTHON else venv / "bin" / "python",
         spark_home=homes[-1],
-        java_home=Path(paths.DRIVER_JAVA) if paths.DRIVER_JAVA else paths.java_home(),
+        java_home=paths.driver_java_home(),
         jars=tuple(jar for name in jar_sets(minor) for jar in paths.jar_set(name)),
         java_options=java_options,
     )

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PAGE = ROOT / "docs" / "compatibility.md"
-FIRST_JAVA_OF_SPARK_4 = 17
-"""Below it, the oldest Spark is tested."""
+_FIRST_JAVA_OF_SPARK_4 = 17
 AIRFLOWS = tuple(path.stem.removeprefix("airflow-") for path in sorted(LOCKS.glob("airflow-*.in")))
 """Versions beside the one of ``locks/airflow.txt``, which has no name here."""
 FEATURES = {
@@ -59,6 +58,11 @@ def _outcomes(name: str) -> dict[str, Counter[str]]:
         for counted in (module, f"{module}::{case_name}"):
             found.setdefault(counted, Counter())["passed" if passed else "failed"] += 1
     return found
+
+
+def _total(name: str) -> Counter[str]:
+    """Return how many tests of a run passed and failed."""
+    return sum((count for key, count in _outcomes(name).items() if "::" not in key), Counter[str]())
 
 
 def _cell(counts: Counter[str]) -> str:
@@ -131,9 +135,8 @@ def python_section() -> str:
     names = sorted({path.stem.partition("+")[0] for path in LOGS.glob("versions-python-*.xml")})
     rows = [["Python", "run on", "what ran", ""], ["---"] * 4]
     for name in (found.removeprefix("versions-") for found in names):
-        counts = sum((count for key, count in _outcomes(name).items() if "::" not in key), Counter[str]())
         what = "drivers on Spark 3.5: the agent's tests" if "-3.10." in name else "all tests without a JVM"
-        rows.append([name.removeprefix("python-"), _day(name), what, _cell(counts)])
+        rows.append([name.removeprefix("python-"), _day(name), what, _cell(_total(name))])
     return _table(rows)
 
 
@@ -142,12 +145,15 @@ def java_section() -> str:
     names = [path.stem.removeprefix("versions-java-") for path in LOGS.glob("versions-java-*.xml")]
     rows = [["Java", "run on", "Spark of the drivers", "the agent's tests"], ["---"] * 4]
     for name in sorted(names, key=int):
-        counts = sum(
-            (count for key, count in _outcomes(f"java-{name}").items() if "::" not in key), Counter[str]()
-        )
-        spark = LOCKS / (f"spark-{SPARKS[0]}.txt" if int(name) < FIRST_JAVA_OF_SPARK_4 else "spark.txt")
-        rows.append([name, _day(f"java-{name}"), locked(spark, "pyspark"), _cell(counts)])
+        minor, run = spark_on_java(int(name)), f"java-{name}"
+        spark = locked(LOCKS / (f"spark-{minor}.txt" if minor else "spark.txt"), "pyspark")
+        rows.append([name, _day(run), spark, _cell(_total(run))])
     return _table(rows)
+
+
+def spark_on_java(feature: int) -> str:
+    """Return the minor version of the Spark that is tested on a Java; empty for the usual one."""
+    return SPARKS[0] if feature < _FIRST_JAVA_OF_SPARK_4 else ""
 
 
 def _full(minor: str) -> str:

@@ -32,7 +32,6 @@ from tools.run_tests import LANES
 from tools.setup import UV
 from tools.version_pages import (
     AIRFLOWS,
-    FIRST_JAVA_OF_SPARK_4,
     airflow_section,
     java_section,
     kafka_section,
@@ -40,6 +39,7 @@ from tools.version_pages import (
     locked,
     python_section,
     report_of,
+    spark_on_java,
     write_section,
 )
 
@@ -142,7 +142,7 @@ def run_java(home: str) -> int:
     feature = java.version_of(Path(home))
     if feature is None:
         sys.exit(f"A Java home was expected, found no java that runs in {home}/bin. No test ran there.")
-    minor = SPARKS[0] if feature < FIRST_JAVA_OF_SPARK_4 else ""
+    minor = spark_on_java(feature)
     setup.ensure([minor] if minor else [])
     os.environ |= {"FLINKSTYLE_TEST_SPARK": minor, "FLINKSTYLE_TEST_JAVA": home}
     venv = venv_of_spark(minor) if minor else VENV_SPARK

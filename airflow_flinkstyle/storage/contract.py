@@ -227,10 +227,12 @@ def _lists_all(store: ObjectStore, prefix: str) -> None:
 
 def _copies(store: ObjectStore, prefix: str) -> None:
     source, copy = f"{prefix}/{_ODD_NAME}", store.copier_from(store)
+    if copy is None:  # nothing to try where this process is the one that copies
+        return
     store.write(source, b"content")
     found = store.head(source)
-    if copy is None or found is None:  # nothing to try where this process is the one that copies
-        return
+    if found is None:
+        raise _BrokenError("an object that was just written: expected to be there, found nothing.")
     copy(found, f"{prefix}/b")
     store.delete(source)
     _expect("a copy after its source was deleted", b"content", store.read(f"{prefix}/b"))
