@@ -19,7 +19,7 @@ from airflow_flinkstyle.kafka.settings import consumer
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from confluent_kafka import KafkaError
+    from confluent_kafka import Consumer, KafkaError
 
     from airflow_flinkstyle.kafka.settings import Isolation, KafkaCluster
     from airflow_flinkstyle.types import TopicPartition
@@ -104,13 +104,25 @@ def scan(
         progress = _Progress(cluster, sum(r.high - r.low for r in left.values()))
         moved_at = time.monotonic()
         while left:
-            messages = cast("list[Record]", client.consume(_BATCH, timeout=_POLL_S))
+            messages = _next(client)
             if messages:
                 moved_at = time.monotonic()
                 progress.tell(len(messages))
             elif time.monotonic() - moved_at > stall_s:
                 raise _stalled(cluster, left, stall_s)
             _take(cluster, messages, left, on_record, on_deleted)
+
+
+def _next(client: Consumer) -> list[Record]:
+    """Return what has arrived; if nothing has, wait for one.
+
+    With a timeout ``consume`` waits for a full batch, also behind the last record that is wanted.
+    """
+    arrived = cast("list[Record]", client.consume(_BATCH, timeout=0))
+    if arrived:
+        return arrived
+    first = cast("Record | None", client.poll(_POLL_S))
+    return [] if first is None else [first]
 
 
 class _Progress:
