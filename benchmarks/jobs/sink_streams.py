@@ -75,7 +75,7 @@ class Streams:
     def run(self, case: Case, start: Start) -> Batches:
         """Run a stream until enough batches have ended, and delete what it wrote."""
         self._count += 1
-        topic = f"out-{self._count}"
+        topic = f"out-{os.getpid()}-{self._count}"  # a broker may serve several processes, in turn
         admin = self._create(topic)
         source = self.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", case.rows)
         records = source.option("numPartitions", TASKS).load().selectExpr(*columns(case.value_bytes))
