@@ -18,6 +18,7 @@ from airflow_flinkstyle.protocol.records import (
     End,
     Heartbeat,
     IncarnationRecord,
+    Precopy,
     Progress,
     Request,
     Submit,
@@ -177,6 +178,14 @@ class JobBoard:
     def takeover_order_place(self, generation: Generation) -> str:
         """Return the root and key of a generation's takeover order, by which it is signed."""
         return f"{self.store.uri}/{self._run(generation, 'takeover-order')}"
+
+    def write_precopy(self, generation: Generation, savepoint_id: str) -> None:
+        """Name a newer hot savepoint to a driver that waits."""
+        self.store.write(self._run(generation, "precopy"), Precopy(savepoint_id=savepoint_id).to_bytes())
+
+    def precopy(self, generation: Generation) -> Precopy | None:
+        """Return what a driver that waits may copy ahead; None if its claim names all there is."""
+        return self._value(Precopy, self._run(generation, "precopy"))
 
     # --- driver processes ---------------------------------------------------------------------
 

@@ -118,6 +118,18 @@ class TakeoverOrder(SignedRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Precopy(Record):
+    """``runs/<generation>/precopy.json``: the caller's, replaced by the next: a newer hot savepoint.
+
+    A driver that waits, and has copied an older one, copies what is new in it. Nothing is decided by it.
+    """
+
+    what: ClassVar[str] = "pre-copy"
+
+    savepoint_id: Name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Submit(Record):
     """``runs/<generation>/submit.json``: written by the one caller that may start the newest driver process.
 
@@ -259,6 +271,8 @@ class Heartbeat(Record):
     """Queries whose checkpoints may stand beside the others', and that the job is to have no more."""
     ui_url: str | None = None
     """Address of Spark's own UI, for people: ``uiWebUrl``, at most 200 characters; None without one."""
+    precopied: Name | None = None
+    """The newest savepoint named to it as a pre-copy that it is done with, copied or not."""
 
     def batches(self) -> dict[str, int]:
         """Return query name -> newest committed batch, leaving out queries without one."""

@@ -43,7 +43,7 @@ def note(batch, batch_id):
     with open(out, "a") as f:
         f.write(json.dumps({"batch": batch_id, "n": total.n, "top": total.top}) + "\\n")
 q = (counts.writeStream.queryName("counts").outputMode("complete").foreachBatch(note)
-     .trigger(processingTime="500 milliseconds").option("checkpointLocation", "/nonexistent/ignored").start())
+     .trigger(processingTime="1 second").option("checkpointLocation", "/nonexistent/ignored").start())
 q.awaitTermination()
 print("SCRIPT WENT ON")
 """

@@ -28,7 +28,7 @@ spark = SparkSession.builder.getOrCreate()
 rows = spark.readStream.format("rate").option("rowsPerSecond", 20).load()
 counts = rows.groupBy((F.col("value") % 7).alias("k")).count()
 query = (counts.writeStream.queryName("counts").outputMode("complete").format("memory")
-         .trigger(processingTime="300 milliseconds").start())
+         .trigger(processingTime="1 second").start())
 query.awaitTermination()
 """
 

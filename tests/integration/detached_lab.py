@@ -35,7 +35,7 @@ def note(batch, batch_id):
     with open(out, "a") as f:
         f.write(json.dumps({"batch": batch_id, "n": total.n, "top": total.top}) + "\\n")
 query = (counts.writeStream.queryName("counts").outputMode("complete").foreachBatch(note)
-         .trigger(processingTime="300 milliseconds").option("checkpointLocation", "/nonexistent").start())
+         .trigger(processingTime="1 second").option("checkpointLocation", "/nonexistent").start())
 query.awaitTermination()
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -52,6 +53,11 @@ def test_job_is_saved_stopped_over_a_running_take_and_resumed_by_a_standby(lab: 
     lab.until_state(2, "standby")
     assert (lab.folder / "checkpoints-2" / "counts" / "offsets").exists()
     assert lab.current().generation == 1
+    lab.until_batch(1, above=lab.end_of(1, hot).batches["counts"])
+    newer = lab.ask(1, "savepoint")
+    assert lab.end_of(1, newer).outcome == "done"
+    lab.board.write_precopy(Generation(2), newer.savepoint_id)
+    lab.until("the newer savepoint was copied", lambda: lab.heartbeat(2).precopied == newer.savepoint_id)
 
     # A take that cannot go on: it reads a pipe that nobody writes to.
     pipe = checkpoint / "counts" / "sources" / "pipe"
@@ -83,6 +89,12 @@ def test_job_is_saved_stopped_over_a_running_take_and_resumed_by_a_standby(lab: 
     assert lab.current().generation == 2
     assert lab.end_of(2, lab.ask(2, "stop")).batches == lab.heartbeat(2).batches()
     assert standby.wait() == 0
+    assert re.findall(
+        r"Savepoint (\S+), query counts: \d+ files written, [1-9]\d* kept( \(prepared\))?", standby.text
+    ) == [
+        (newer.savepoint_id, " (prepared)"),
+        (stop.savepoint_id, ""),
+    ]
     assert_exact(lab)
     assert len({row["batch"] for row in lab.rows()}) == len(lab.rows())
 
@@ -248,7 +260,7 @@ def note(batch, batch_id):
     with open(out, "a") as f:
         f.write('{"n": %d}\\n' % batch.count())
 def in_thread():
-    writer = rate().writeStream.foreachBatch(note).trigger(processingTime="300 milliseconds")
+    writer = rate().writeStream.foreachBatch(note).trigger(processingTime="1 second")
     writer.start(queryName="batches")
 threading.Thread(target=in_thread).start()
 query = rate().writeStream.toTable("rows", queryName="table", format="parquet")

@@ -32,7 +32,7 @@ for name in names:
         with open(f"{folder}/{name}.txt", "a") as file:
             file.writelines(f"{row}\\n" for row in rows)
     rows = spark.readStream.schema("value string").text(f"{folder}/in")
-    writer = rows.writeStream.foreachBatch(write).trigger(processingTime="300 milliseconds")
+    writer = rows.writeStream.foreachBatch(write).trigger(processingTime="1 second")
     writer.option("checkpointLocation", f"{folder}/own/{name}").queryName(name).start()
 """
 """Starts each query once its file is there."""

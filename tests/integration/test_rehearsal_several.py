@@ -35,7 +35,7 @@ def started(name, partitions):
         with open(out, "a") as f:
             f.write(json.dumps({"query": name, "batch": batch_id, "n": total.n, "top": total.top}) + "\\n")
     return (counts.writeStream.queryName(name).outputMode("complete").foreachBatch(note)
-            .trigger(processingTime="500 milliseconds").start())
+            .trigger(processingTime="1 second").start())
 
 def idle():
     spark.conf.set("spark.sql.shuffle.partitions", 3)

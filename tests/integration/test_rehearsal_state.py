@@ -47,7 +47,7 @@ rows = spark.readStream.format("rate").option("rowsPerSecond", 20).load()
 keys = rows.select((F.col("value") % 7).alias("k")).groupBy("k")
 found = keys.transformWithStateInPandas(Counts(), "k long, n long", "Update", "None")
 (found.writeStream.queryName("counts").outputMode("update").format("noop")
-    .trigger(processingTime="500 milliseconds").start().awaitTermination())
+    .trigger(processingTime="1 second").start().awaitTermination())
 """
 BEFORE = JOB.format(fields="n int, top int", value="lambda n: (n, n)")
 

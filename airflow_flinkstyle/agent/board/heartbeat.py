@@ -113,6 +113,11 @@ class HeartbeatWriter:
         with self._lock:
             self._newest = replace(self._newest, dropped=tuple(sorted(names)))
 
+    def precopied(self, savepoint_id: str) -> None:
+        """Say from the next write on that this driver is done with a pre-copy."""
+        with self._lock:
+            self._newest = replace(self._newest, precopied=savepoint_id)
+
     def beat(self, state: AgentState | None = None) -> None:
         """Look at the queries and write a heartbeat, with another state if one is given.
 

@@ -11,6 +11,7 @@ from airflow_flinkstyle.agent.board.patience import patiently
 from airflow_flinkstyle.agent.guards import checks, compat, lineages, sinks, waiting
 from airflow_flinkstyle.agent.run import repartition, scratch
 from airflow_flinkstyle.agent.run.reasons import Drilled
+from airflow_flinkstyle.errors import FlinkstyleError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +47,8 @@ class Admission:
         self._taking = False
         self._prepared: Manifest | None = None
         """The hot savepoint that was copied to the checkpoint."""
+        self._named = driver.driver_run.claim.prepare_savepoint_id
+        """The newest one that the caller has named, copied or not."""
         self._lock = threading.Lock()
         self._order: TakeoverOrder  # once it was given
         self._told: TakeoverOrder | None = None
@@ -156,10 +159,33 @@ class Admission:
             if clock.now_s - looked_s > _LOOK_EVERY_S:
                 looked_s = clock.now_s
                 self._look()
+                self._precopy()
             self._driver.leave_if_ending()
             prompt = clock.now_s - begun_s < takeover.PROMPT_S
             clock.sleep(takeover.GO_POLL_S if prompt else takeover.LATER_POLL_S)
         return order
+
+    def _precopy(self) -> None:
+        """Copy what is new in a newer hot savepoint, if the caller names one; say when that is done."""
+        named = self._patiently(lambda: self._board.precopy(self._driver_run.generation))
+        if named is None or named.savepoint_id == self._named:
+            return
+        before, self._named = self._named, named.savepoint_id
+        if self._prepared is not None and self._prepared.savepoint_id == before:  # else: in other partitions
+            self._copy_newer(self._prepared, named.savepoint_id)
+        self._heartbeat_writer.precopied(named.savepoint_id)
+        self._patiently(lambda: self._heartbeat_writer.beat("standby"))
+
+    def _copy_newer(self, prepared: Manifest, savepoint_id: str) -> None:
+        self._prepared = None  # if this fails, the restore compares every file
+        try:
+            newer = self._repository.read(savepoint_id)
+            place = self._queries.checkpoint
+            checks.restore(newer, self._repository, place, complete=False, precopied=prepared)
+        except FlinkstyleError as error:
+            log.warning("Savepoint %s was not copied ahead: %s", savepoint_id, error)
+        else:
+            self._prepared = newer
 
     def _look(self) -> None:
         """Leave when told to stop, or when another generation took the job over."""

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 from airflow_flinkstyle.jobs.cutover.context import late
 from airflow_flinkstyle.jobs.cutover.room import require_room
 from airflow_flinkstyle.jobs.errors import DriverFailedError, RequestFailedError
+from airflow_flinkstyle.jobs.requests import PendingRequest
 from airflow_flinkstyle.jobs.running.client import SavepointOnly
+from airflow_flinkstyle.jobs.running.savepoints import begin_savepoint, finish_savepoint
 from airflow_flinkstyle.jobs.running.stuck import end_stuck
+from airflow_flinkstyle.jobs.status import Running
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.running.client import JobClient
     from airflow_flinkstyle.types import Generation
 
+PRECOPY = "precopy"
+"""The phase that saves once more, when the driver that is next waits."""
 log = logging.getLogger(__name__)
 
 
@@ -59,6 +64,40 @@ def _rehearsal(client: JobClient, generation: Generation) -> Mapping[str, str] |
         return None
     log.info("Generation %d: %s", generation, rehearsal.as_markdown())
     return {"summary": rehearsal.summary(), "table": rehearsal.as_markdown()}
+
+
+def save(context: CutoverContext, name: str) -> Mapping[str, Any]:
+    """Take a hot savepoint, so that little is left to copy in the window."""
+    key, timeout_s = f"{context.journal.migration_id}/{name}", context.settings.stop_timeout_s
+    begun = begin_savepoint(context.client, key, timeout_s=timeout_s)
+    if isinstance(begun, PendingRequest):
+        begun = finish_savepoint(context.client, begun, timeout_s=timeout_s)
+    return {"savepoint_id": begun.savepoint_id}
+
+
+def precopy(context: CutoverContext) -> Mapping[str, Any]:
+    """Save once more, and wait until the driver that waits has copied that.
+
+    What has changed since the first hot savepoint, which may be hours old, is uploaded and copied before the
+    window and not in it.
+    """
+    client, new = context.client, context.new
+    waits = new is not None and client.claim(new).prepare_savepoint_id is not None
+    if new is None or not waits or not isinstance(client.settled_status(), Running):
+        return {"savepoint_id": None}
+    saved = save(context, PRECOPY)
+    client.board.write_precopy(new, saved["savepoint_id"])
+    wait = client.waiting(context.settings.standby_timeout_s)
+    while True:
+        run = client.run(new)
+        if run.heartbeat is not None and run.heartbeat.precopied == saved["savepoint_id"]:
+            client.ask_to_attend(context.old(), context.settings.stop_timeout_s)
+            return saved
+        if run.is_over or not run.holds_the_job:
+            raise client.driver_failed(end_stuck(client, run))
+        if not wait.again():
+            raise late("The next driver", "copy a savepoint", context.settings.standby_timeout_s)
+        context.journal.check()
 
 
 def stop(context: CutoverContext) -> Mapping[str, Any]:

@@ -1,8 +1,9 @@
 """The window of a migration: from holding the producers to running on the new cluster, or back.
 
-Phases, each journalled (``journal``): standby, hold (which puts up the fence), caught-up, ends, stop,
-translate, rewrite, takeover-order (all in ``window``), takeover, release, running (in ``completion``). Before
-the new driver has ``current.json`` every error is rolled back (``rollback``); after it nothing is by itself.
+Phases, each journalled (``journal``): standby, precopy, hold (which puts up the fence), caught-up, ends,
+stop, translate, rewrite, takeover-order (all in ``window``), takeover, release, running (in ``completion``).
+Before the new driver has ``current.json`` every error is rolled back (``rollback``); after it nothing is by
+itself.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 
 PHASES = (
     "standby",
+    steps.PRECOPY,
     "hold",
     fence_phase.PHASE,
     "caught-up",
@@ -89,6 +91,7 @@ class Cutover(MigrationContext):
         self.phase("standby", {"old": old}, lambda: window.start_standby(self))
         if self.journal.result("stop") is None:  # proved again by every attempt, until the job has stopped
             beside.refuse_another(self, old)  # once more: two may have begun at the same moment
+            self.phase(steps.PRECOPY, {}, lambda: steps.precopy(self.in_window()))
             self.phase("hold", {"position": "hold"}, lambda: window.hold(self), again=True)
             self.phase("caught-up", {}, lambda: window.caught_up(self), again=True)
             fence_phase.note_ends(self.journal, self.kafka.watch, self.topics)

@@ -22,9 +22,7 @@ from airflow_flinkstyle.jobs.errors import (
     UpgradeRolledBackError,
     UpgradeUnhealthyError,
 )
-from airflow_flinkstyle.jobs.requests import PendingRequest
 from airflow_flinkstyle.jobs.running.compat import require_fitting
-from airflow_flinkstyle.jobs.running.savepoints import begin_savepoint, finish_savepoint
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint, plan_savepoint, require_allowed
 from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Starting
 from airflow_flinkstyle.jobs.upgrade import first_batch, repartition, way_back
@@ -43,7 +41,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 UPGRADE_PHASES = (
-    *("savepoint", "standby", "stop", "takeover-order", "takeover", "verify", "observe", "rollback"),
+    *("savepoint", "standby", steps.PRECOPY, "stop"),
+    *("takeover-order", "takeover", "verify", "observe", "rollback"),
 )
 
 
@@ -197,12 +196,15 @@ class Upgrade(UpgradeContext):
         if self.back_to is not None:
             self.hot_savepoint_id = self.back_to.savepoint_id
         elif self.standby == "warm" and self.hot_savepoint_id is None:
-            self.hot_savepoint_id = self.phase("savepoint", {}, self._save)["savepoint_id"]
+            saved = self.phase("savepoint", {}, lambda: steps.save(self, "savepoint"))
+            self.hot_savepoint_id = saved["savepoint_id"]
         old = self.old()
         if self.journal.read("standby") is None:
             beside.refuse_another(self, old)
         self.phase("standby", {"old": old}, lambda: self._stand_by(old))
         beside.refuse_another(self, old)  # once more: two may have begun at the same moment
+        if self.standby == "warm" and self.back_to is None:
+            self.phase(steps.PRECOPY, {}, lambda: steps.precopy(self.in_window()))
 
     def _require_up(self) -> None:
         """Have a driver that died started again first, so that it can save and stop."""
@@ -210,14 +212,6 @@ class Upgrade(UpgradeContext):
         if isinstance(status, (Dead, Starting)):
             self.client.ensure_running(status)
             self.client.wait_running(status.run.generation, timeout_s=self.settings.stop_timeout_s)
-
-    def _save(self) -> Mapping[str, Any]:
-        """Take a hot savepoint, so that little is left to copy in the window."""
-        key, timeout_s = f"{self.journal.migration_id}/savepoint", self.settings.stop_timeout_s
-        begun = begin_savepoint(self.client, key, timeout_s=timeout_s)
-        if isinstance(begun, PendingRequest):
-            begun = finish_savepoint(self.client, begun, timeout_s=timeout_s)
-        return {"savepoint_id": begun.savepoint_id}
 
     def _stand_by(self, old: Generation) -> Mapping[str, Any]:
         return {"old": old, "new": None} if self.standby == "none" else steps.start_standby(self)

@@ -96,7 +96,7 @@ class SmallDriver:
     def claim(self) -> Claim:
         return self.driver_run.claim
 
-    def followed_by(self, generation: Generation, *, adopts: bool) -> SmallDriver:
+    def followed_by(self, generation: Generation, *, adopts: bool, **claim: Any) -> SmallDriver:
         """Return the next generation's first process; it may adopt the checkpoint of this one."""
         place = {"checkpoint_location": self.claim.checkpoint_location} if adopts else {}
         follows = self.driver_run.generation
@@ -106,7 +106,7 @@ class SmallDriver:
             generation=generation,
             clock=self.clock,
             follows=follows,
-            **place,
+            **{**place, **claim},
         )
 
     def relaunched(self) -> SmallDriver:

@@ -198,6 +198,7 @@ class LoggedFence:
 class Mood:
     """How the next drivers behave, by script name."""
 
+    fails_to_copy: bool = False
     fails_at_import: bool = False
     fails_in_batch: bool = False
     hangs_in_batch: bool = False
@@ -242,7 +243,7 @@ class Driver(threading.Thread):
         self.mood = world.moods.get(self.claim.launch["spec"]["script"], Mood())
         self.cluster = "new" if self.claim.overrides else "old"
         self.checkpoint = LocalStore(Path(self.claim.checkpoint_location) / QUERY)
-        self.application_id = ""
+        self.application_id, self.precopied = "", None
         record = IncarnationRecord(host=host, pid=pid, jvm_pid=pid, pid_started="x", started_at_ms=1)
         self.process: Any = SimpleNamespace(record=lambda: record)
         self.incarnation: Any = None
@@ -279,6 +280,12 @@ class Driver(threading.Thread):
         self.pause()
         self.require_may_take_over()
         self.obey(standby=True)
+        named = self.board.precopy(self.generation)
+        if named is not None and named.savepoint_id != self.precopied:
+            if self.mood.fails_to_copy:
+                raise RuntimeError("no space left on the device")
+            self.precopied = named.savepoint_id
+            self.beat("standby")
 
     def live(self) -> None:
         self.pause(self.mood.slow_start_s)
@@ -527,6 +534,7 @@ class Driver(threading.Thread):
         heartbeat = Heartbeat(
             incarnation=self.incarnation,
             state=state,
+            precopied=self.precopied,
             beat=self.beats,
             written_at_ms=time.time_ns() // 1_000_000,
             spark_version="4.2.0",

@@ -22,6 +22,7 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.records import Current
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.protocol.sink_records import Sinks
+from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.errors import SparkIncompatibleError
 from tests.unit.agent.conftest import G1, G2, G3, I1
 from tests.unit.agent.drivers import Session, SmallDriver, a_request, commit, end_run, plan
@@ -140,6 +141,57 @@ def test_driver_is_told_to_go_before_a_start_that_was_put_off_changes_any_settin
     assert (state(driver), holder(driver)) == ("running", G1)
     driver.admission.await_order()
     assert state(driver) == "running", "another thread of the script may have been first"
+
+
+def saved(driver: SmallDriver, savepoint_id: str, *, at: int) -> None:
+    """Let the driver's query commit one more batch, and save it."""
+    (query,) = driver.queries.all()
+    commit(query, at)
+    query.checkpoint.write(f"state/0/0/{at + 1}.changelog", b"state of batch %d" % at)
+    label = SavepointLabel(
+        savepoint_id=savepoint_id, taken_at_ms=1, spark_version="4.2.0", taken_from_generation=G1
+    )
+    take_savepoint(
+        driver.repository, [QuerySource(name="orders", checkpoint=query.checkpoint, kafka={})], label
+    )
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_waiting_driver_copies_a_newer_savepoint_ahead_and_says_when_it_is_done(
+    first: SmallDriver, clock: Clock, *, damaged: bool
+) -> None:
+    ran = first.start("orders")
+    for number in range(3):
+        saved(first, f"sp-{number}", at=number)
+    first.heartbeat_writer.end("closed")
+    second = first.followed_by(G2, adopts=False, prepare_savepoint_id="sp-0")
+    query, ahead = second.register("orders"), []
+    named = first.repository.read("sp-1").queries[0].file("state/0/0/2.changelog")
+    assert named is not None
+    store, key = first.repository.place(named.blob)
+
+    def name() -> None:
+        ahead.append(query.checkpoint.head("state/0/0/2.changelog"))
+        if damaged:
+            store.delete(key)
+        second.board.write_precopy(G2, "sp-1")
+
+    def order() -> None:
+        slot = second.board.heartbeat(G2)
+        assert slot is not None
+        assert (slot.value.state, slot.value.precopied) == ("standby", "sp-1")
+        ahead.append(query.checkpoint.head("state/0/0/2.changelog"))
+        if damaged:
+            store.create(key, b"state of batch 1")
+        second.tell_order(savepoint_id="sp-2", closed_at={"orders": 2})
+
+    clock.at = {clock.now_s + 3: name, clock.now_s + 9: order}
+    second.admission.admit(query)
+    assert [found is not None for found in ahead] == [False, not damaged]
+    assert query.checkpoint.read("state/0/0/2.changelog") == b"state of batch 1"
+    assert query.checkpoint.read("state/0/0/3.changelog") == b"state of batch 2"
+    assert query.checkpoint.read("offsets/2") == ran.checkpoint.read("offsets/2")
+    assert holder(second) == G2
 
 
 @pytest.mark.parametrize("ordered", [False, True])

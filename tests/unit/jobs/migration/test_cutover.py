@@ -201,9 +201,8 @@ def test_store_that_fails_midway_leaves_the_migration_to_a_retry(world: World):
 def test_new_driver_and_way_back_race_and_only_one_runs(world: World, mood: type[Mood]):
     world.start()
     with pytest.raises(Killed):
-        a_cutover(
-            world, DyingStore(world.store, 19, after=True)
-        ).run()  # the order is given, takeover is open
+        # The order is given, takeover is open.
+        a_cutover(world, DyingStore(world.store, after=True, only="-takeover.json")).run()
     assert world.client().board.takeover_order(2) is not None
     settled = a_cutover(world).settle()
     world.logs.produce(5)

@@ -86,6 +86,30 @@ def test_standby_for_which_there_is_no_room_is_given_up_and_the_old_version_neve
     world.judge()
 
 
+def test_what_is_new_since_the_first_savepoint_is_saved_and_copied_before_the_window(world: World):
+    world.start()
+    world.logs.produce(5)
+    upgrade = an_upgrade(world)
+    upgrade.run()
+    first, ahead = (upgrade.journal.result(name)["savepoint_id"] for name in ("savepoint", "precopy"))
+    assert len({first, ahead, upgrade.journal.result("stop")["savepoint_id"]}) == 3
+    assert upgrade.client.board.claim(2).prepare_savepoint_id == first
+    assert upgrade.client.board.precopy(2).savepoint_id == ahead
+    assert upgrade.client.board.precopy(1) is None
+    assert an_upgrade(world).run().generation == 2, "a retry saves nothing more"
+
+
+def test_standby_that_fails_over_its_copy_is_given_up_and_the_old_version_never_stopped(
+    world: World, mood: type[Mood]
+):
+    world.moods["v2.py"] = mood(fails_to_copy=True)
+    world.start()
+    with pytest.raises(UpgradeRolledBackError, match=r"(?s)no space left on the device.*never stopped"):
+        an_upgrade(world).run()
+    world.logs.produce(5)
+    world.judge()
+
+
 @pytest.mark.parametrize("standby", ["warm", "none"])
 @pytest.mark.parametrize("how", ["fails_at_import", "fails_in_batch", "hangs_in_batch", "fails_guard"])
 def test_version_that_fails_before_it_commits_goes_back_by_itself(
