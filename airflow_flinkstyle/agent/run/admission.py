@@ -179,7 +179,7 @@ class Admission:
     def _copy_newer(self, prepared: Manifest, savepoint_id: str) -> None:
         self._prepared = None  # if this fails, the restore compares every file
         try:
-            newer = self._repository.read(savepoint_id)
+            newer = self._patiently(lambda: self._repository.read(savepoint_id))
             place = self._queries.checkpoint
             checks.restore(newer, self._repository, place, complete=False, precopied=prepared)
         except FlinkstyleError as error:
