@@ -11,6 +11,7 @@ from airflow_flinkstyle.jobs.cutover.room import require_room
 from airflow_flinkstyle.jobs.deployments.yarn import YarnDeployment
 from airflow_flinkstyle.jobs.errors import NoRoomError
 from airflow_flinkstyle.jobs.placement import Room
+from testbed.waiting import wait_until
 from testbed.yarn import Yarn
 from tests.integration.detached_lab import Lab
 
@@ -26,7 +27,14 @@ def test_queue_without_room_for_a_standby_is_an_error_before_anything_is_started
         lab = Lab(tmp_path)
         conf = {"spark.yarn.queue": "streams", "spark.executor.instances": "1"}
         target = replace(lab.target(), master="yarn", deploy_mode="cluster", cluster_url=yarn.url, conf=conf)
-        room = YarnDeployment(target).room()
+        deployment = YarnDeployment(target)
+
+        def has_memory() -> bool:  # the metrics have a node some moments after it is registered
+            room = deployment.room()
+            return room is not None and bool(room.memory_mb)
+
+        wait_until("the metrics have the node", has_memory)
+        room = deployment.room()
         assert room is not None
         assert room.limit == Room(where="queue streams of YARN", memory_mb=2048)
         with pytest.raises(NoRoomError, match=r"queue streams of YARN has 2\.0 GiB of 2\.8 GiB free"):
