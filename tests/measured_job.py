@@ -9,8 +9,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.protocol.query_records import Pace, SourcePace
-from airflow_flinkstyle.protocol.records import Claim, Current, Heartbeat, QueryStatus
+from airflow_flinkstyle.protocol.query_records import Pace, QueryStatus, SourcePace
+from airflow_flinkstyle.protocol.records import Claim, Current, Heartbeat
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.types import BatchId, Generation, Incarnation
 from testbed.keys import SIGNING_KEY

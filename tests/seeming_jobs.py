@@ -9,14 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.protocol.records import (
-    Claim,
-    Current,
-    Heartbeat,
-    IncarnationRecord,
-    QueryStatus,
-    TakeoverOrder,
-)
+from airflow_flinkstyle.protocol.query_records import QueryStatus
+from airflow_flinkstyle.protocol.records import Claim, Current, Heartbeat, IncarnationRecord, TakeoverOrder
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.local import LocalStore

@@ -11,8 +11,7 @@ from airflow_flinkstyle.agent.jvm.causes import failure_of
 from airflow_flinkstyle.agent.jvm.progress import newest_pace
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.clock import now_ms
-from airflow_flinkstyle.protocol.query_records import MOST_SERVERS_CHARACTERS, Reading, Writing
-from airflow_flinkstyle.protocol.records import QueryStatus
+from airflow_flinkstyle.protocol.query_records import MOST_SERVERS_CHARACTERS, QueryStatus, Reading, Writing
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.python_versions import moment_of
 from airflow_flinkstyle.sinks import resume
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.jvm.sources import Source
     from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
     from airflow_flinkstyle.errors import FlinkstyleError
-    from airflow_flinkstyle.protocol.query_records import Pace
-    from airflow_flinkstyle.protocol.records import SourceIdentity
+    from airflow_flinkstyle.protocol.query_records import Pace, SourceIdentity
     from airflow_flinkstyle.sinks.resume import SinkState
     from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import BatchId

@@ -1,4 +1,4 @@
-"""What a heartbeat says of one query beside its batches: its consumer groups, and how fast it is."""
+"""What a heartbeat says of one query: its batches, its sources and their groups, and how fast it is."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from airflow_flinkstyle.offsets import Offsets
+from airflow_flinkstyle.protocol.sink_records import Sinks
 from airflow_flinkstyle.typed_json import stored
 from airflow_flinkstyle.types import BatchId, Count
 
@@ -119,3 +120,48 @@ class Declared:
     """The script's own ``checkpointLocation``; None if it has none."""
     sink: str
     sources: str
+
+
+@stored
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceIdentity:
+    """Which log a Kafka source reads: names and numbers alone do not tell two clusters apart."""
+
+    cluster_id: str
+    topic_ids: Mapping[str, str]
+
+
+@stored
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryStatus:
+    """One query as its agent last saw it."""
+
+    query_id: str
+    batch_id: BatchId | None
+    """Newest committed batch, from the commit log; None before the first."""
+    batch_committed_at_ms: int | None
+    """When the agent saw that commit's file (its modification time), epoch milliseconds."""
+    sources: Mapping[str, SourceIdentity]
+    """By position (offset log v1) or name (v2), as recorded when the query started."""
+    sink: str | None = None
+    """Spark's name of the sink; None if unknown."""
+    sinks: Sinks | None = None
+    """What its transactional sinks have written, in this run or before it; None if unknown."""
+    groups: Mapping[str, GroupStatus] = field(default_factory=dict)
+    """By source, as in ``sources``; empty unless offsets are committed back."""
+    declared: Declared | None = None
+    """None if unknown."""
+    waiting: bool = False
+    """The run continues it, and its script has not started it yet."""
+    pace: Pace | None = None
+    """What Spark says of its newest batch; None before the first, and from an agent that did not say."""
+    started_at_ms: int | None = None
+    """When Spark was told to start it last, epoch milliseconds; None if it was not, or nobody said."""
+    output_mode: str | None = None
+    """``append``, ``update`` or ``complete``; None from an agent that did not say."""
+    failed: bool = False
+    """An error has ended it, and its script has not ended the run for that: it may await another query."""
+    reads: Mapping[str, Reading] = field(default_factory=dict)
+    """How its Kafka sources read, by source as in ``sources``; empty from an agent that did not say."""
+    writes: Writing | None = None
+    """None if its script does not tell, or the agent."""

@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from airflow_flinkstyle.protocol.query_records import Declared, GroupStatus, Pace, Reading, Writing
+from airflow_flinkstyle.protocol.query_records import QueryStatus, SourceIdentity
 from airflow_flinkstyle.protocol.record import Record, SignedRecord
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
-from airflow_flinkstyle.protocol.sink_records import Sinks
 from airflow_flinkstyle.storage.keys import Name
 from airflow_flinkstyle.typed_json import stored
-from airflow_flinkstyle.types import Alignment, BatchId, ClaimMode, Generation, Incarnation, OnFailedSavepoint
+from airflow_flinkstyle.types import Alignment, ClaimMode, Generation, Incarnation, OnFailedSavepoint
 
 Command = Literal["savepoint", "stop", "stop_with_savepoint", "none"]
 RequestState = Literal["sent", "accepted", "closing", "cancelled"]
@@ -81,15 +80,6 @@ class Claim(SignedRecord):
     def is_drill(self) -> bool:
         """Whether its driver only rehearses and never holds the job."""
         return self.rehearse is not None and self.rehearse.only
-
-
-@stored
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceIdentity:
-    """Which log a Kafka source reads: names and numbers alone do not tell two clusters apart."""
-
-    cluster_id: str
-    topic_ids: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,42 +195,6 @@ class Current(Record):
     incarnation: Incarnation
     recorded: AsRecorded | None = None
     """None: they are to be read where they stand."""
-
-
-@stored
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryStatus:
-    """One query as its agent last saw it."""
-
-    query_id: str
-    batch_id: BatchId | None
-    """Newest committed batch, from the commit log; None before the first."""
-    batch_committed_at_ms: int | None
-    """When the agent saw that commit's file (its modification time), epoch milliseconds."""
-    sources: Mapping[str, SourceIdentity]
-    """By position (offset log v1) or name (v2), as recorded when the query started."""
-    sink: str | None = None
-    """Spark's name of the sink; None if unknown."""
-    sinks: Sinks | None = None
-    """What its transactional sinks have written, in this run or before it; None if unknown."""
-    groups: Mapping[str, GroupStatus] = field(default_factory=dict)
-    """By source, as in ``sources``; empty unless offsets are committed back."""
-    declared: Declared | None = None
-    """None if unknown."""
-    waiting: bool = False
-    """The run continues it, and its script has not started it yet."""
-    pace: Pace | None = None
-    """What Spark says of its newest batch; None before the first, and from an agent that did not say."""
-    started_at_ms: int | None = None
-    """When Spark was told to start it last, epoch milliseconds; None if it was not, or nobody said."""
-    output_mode: str | None = None
-    """``append``, ``update`` or ``complete``; None from an agent that did not say."""
-    failed: bool = False
-    """An error has ended it, and its script has not ended the run for that: it may await another query."""
-    reads: Mapping[str, Reading] = field(default_factory=dict)
-    """How its Kafka sources read, by source as in ``sources``; empty from an agent that did not say."""
-    writes: Writing | None = None
-    """None if its script does not tell, or the agent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from airflow_flinkstyle.agent.queries.registry import Queries
 from airflow_flinkstyle.agent.run.capture import take
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, ClusterUnreachableError, KafkaRequestError
-from airflow_flinkstyle.protocol.records import KafkaOverride, SourceIdentity
+from airflow_flinkstyle.protocol.records import KafkaOverride
 from airflow_flinkstyle.types import BatchId, Generation
 from testbed.session import local_session
 from tests.declared import AS_BEFORE
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from airflow_flinkstyle.agent.job_query import JobQuery
+    from airflow_flinkstyle.protocol.query_records import SourceIdentity
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from testbed.kafka import Broker
     from testbed.spark import SparkPaths

@@ -20,15 +20,8 @@ from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.protocol.records import (
-    Claim,
-    Current,
-    Heartbeat,
-    IncarnationRecord,
-    QueryStatus,
-    SourceIdentity,
-    TakeoverOrder,
-)
+from airflow_flinkstyle.protocol.query_records import QueryStatus, SourceIdentity
+from airflow_flinkstyle.protocol.records import Claim, Current, Heartbeat, IncarnationRecord, TakeoverOrder
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.agent.jvm.process import DriverProcess
     from airflow_flinkstyle.clock import Clock
-    from airflow_flinkstyle.protocol.records import AgentState, QueryStatus
+    from airflow_flinkstyle.protocol.query_records import QueryStatus
+    from airflow_flinkstyle.protocol.records import AgentState
     from airflow_flinkstyle.types import Generation, Incarnation
 
 MAX_INTERVAL_S = 5.0

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
     from airflow_flinkstyle.agent.queries.registry import Queries
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
-    from airflow_flinkstyle.protocol.query_records import GroupStatus
-    from airflow_flinkstyle.protocol.records import QueryStatus
+    from airflow_flinkstyle.protocol.query_records import GroupStatus, QueryStatus
 
 ON = "spark.flinkstyle.commitOffsets"
 GROUP = "spark.flinkstyle.commitOffsets.groupId"

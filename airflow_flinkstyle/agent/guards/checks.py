@@ -17,7 +17,7 @@ from airflow_flinkstyle.agent.errors import (
 from airflow_flinkstyle.agent.guards.guard import check_source, read_positions, require_same_sources
 from airflow_flinkstyle.checkpoint.inventory import remove_unfinished_writes
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.protocol.records import SourceIdentity
+from airflow_flinkstyle.protocol.query_records import SourceIdentity
 from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.errors import PartitionSetError
 from airflow_flinkstyle.kafka.positions import require_same_log, require_within_log
-from airflow_flinkstyle.protocol.records import SourceIdentity
+from airflow_flinkstyle.protocol.query_records import SourceIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -20,7 +20,8 @@ from airflow_flinkstyle.storage.errors import ObjectMissingError
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.protocol.records import Heartbeat, QueryStatus, Rewind, TakeoverOrder
+    from airflow_flinkstyle.protocol.query_records import QueryStatus
+    from airflow_flinkstyle.protocol.records import Heartbeat, Rewind, TakeoverOrder
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
     from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import BatchId, Generation

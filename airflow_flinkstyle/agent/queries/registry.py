@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.guards.waiting import Waiting
     from airflow_flinkstyle.agent.jvm.sources import Source
     from airflow_flinkstyle.agent.jvm.untyped import PySpark
-    from airflow_flinkstyle.protocol.records import QueryStatus
+    from airflow_flinkstyle.protocol.query_records import QueryStatus
     from airflow_flinkstyle.storage.base import ObjectStore
 
 NEWS_S = 60.0

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.jvm.sources import Describe
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.protocol.board import JobBoard
-    from airflow_flinkstyle.protocol.records import Request, SourceIdentity
+    from airflow_flinkstyle.protocol.query_records import SourceIdentity
+    from airflow_flinkstyle.protocol.records import Request
     from airflow_flinkstyle.savepoint.capture.copier import CaptureProgress
     from airflow_flinkstyle.savepoint.capture.query import FindWritten
     from airflow_flinkstyle.savepoint.manifest import Manifest

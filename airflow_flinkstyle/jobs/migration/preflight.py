@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.spec import SubmitTarget
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.offsets import Offsets
-    from airflow_flinkstyle.protocol.records import SourceIdentity
+    from airflow_flinkstyle.protocol.query_records import SourceIdentity
     from airflow_flinkstyle.rewrite.rules import SourceRule
     from airflow_flinkstyle.savepoint import compat
     from airflow_flinkstyle.savepoint.manifest import Manifest

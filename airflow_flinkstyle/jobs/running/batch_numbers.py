@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow_flinkstyle.protocol.board import JobBoard
-    from airflow_flinkstyle.protocol.records import Heartbeat, QueryStatus, TakeoverOrder
+    from airflow_flinkstyle.protocol.query_records import QueryStatus
+    from airflow_flinkstyle.protocol.records import Heartbeat, TakeoverOrder
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
 
 UNSEEN_BATCHES: Final = 1_000_000

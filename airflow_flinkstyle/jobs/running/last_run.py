@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.status import JobStatus, Run
     from airflow_flinkstyle.jobs.view import JobView
-    from airflow_flinkstyle.protocol.records import Heartbeat, QueryStatus
+    from airflow_flinkstyle.protocol.query_records import QueryStatus
+    from airflow_flinkstyle.protocol.records import Heartbeat
     from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import BatchId, Generation
 

@@ -10,7 +10,8 @@ from airflow_flinkstyle.savepoint.compat import read_up_to
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.view import JobView
-    from airflow_flinkstyle.protocol.records import AgentState, QueryStatus
+    from airflow_flinkstyle.protocol.query_records import QueryStatus
+    from airflow_flinkstyle.protocol.records import AgentState
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
     from airflow_flinkstyle.types import Generation
 

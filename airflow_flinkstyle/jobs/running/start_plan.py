@@ -14,7 +14,8 @@ from airflow_flinkstyle.jobs.running import last_run, stopped
 from airflow_flinkstyle.jobs.running.batch_numbers import counts_behind
 from airflow_flinkstyle.jobs.running.forks import fork
 from airflow_flinkstyle.jobs.running.newest import require_newest
-from airflow_flinkstyle.protocol.records import SourceIdentity, TakeoverOrder
+from airflow_flinkstyle.protocol.query_records import SourceIdentity
+from airflow_flinkstyle.protocol.records import TakeoverOrder
 from airflow_flinkstyle.python_versions import assert_never
 from airflow_flinkstyle.savepoint import sinks
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError

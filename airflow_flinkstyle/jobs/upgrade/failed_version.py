@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.jobs.running.client import JobClient
-    from airflow_flinkstyle.protocol.records import QueryStatus
+    from airflow_flinkstyle.protocol.query_records import QueryStatus
     from airflow_flinkstyle.protocol.sink_records import Sinks
     from airflow_flinkstyle.savepoint.manifest import FileEntry, Manifest, QuerySnapshot
     from airflow_flinkstyle.storage.base import ObjectStore

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.jobs.journal import PhaseRecord
-    from airflow_flinkstyle.protocol.records import Claim, Heartbeat, IncarnationRecord, QueryStatus
+    from airflow_flinkstyle.protocol.query_records import QueryStatus
+    from airflow_flinkstyle.protocol.records import Claim, Heartbeat, IncarnationRecord
 
 _STATES = {
     NeverStarted: "never started",

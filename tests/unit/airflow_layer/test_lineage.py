@@ -13,8 +13,8 @@ from openlineage.client.serde import Serde
 
 from airflow_flinkstyle.hooks.lineage import FACET, lineage_of, places
 from airflow_flinkstyle.operators import StartStreamingJobOperator, TakeSavepointOperator
-from airflow_flinkstyle.protocol.query_records import Reading, Writing
-from airflow_flinkstyle.protocol.records import Heartbeat, QueryStatus, SourceIdentity
+from airflow_flinkstyle.protocol.query_records import QueryStatus, Reading, SourceIdentity, Writing
+from airflow_flinkstyle.protocol.records import Heartbeat
 from airflow_flinkstyle.types import BatchId, Incarnation
 from tests.unit.airflow_layer.conftest import a_context
 

@@ -38,15 +38,8 @@ from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.verdict import Exact, Refused
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.protocol.query_records import Reading
-from airflow_flinkstyle.protocol.records import (
-    End,
-    Heartbeat,
-    IncarnationRecord,
-    KafkaOverride,
-    QueryStatus,
-    SourceIdentity,
-)
+from airflow_flinkstyle.protocol.query_records import QueryStatus, Reading, SourceIdentity
+from airflow_flinkstyle.protocol.records import End, Heartbeat, IncarnationRecord, KafkaOverride
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearsal, RehearsedQuery
 from airflow_flinkstyle.protocol.signatures import ORDER_KEYS_VARIABLE
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks

@@ -11,13 +11,13 @@ from airflow_flinkstyle.jobs.deployments.base import Alive
 from airflow_flinkstyle.jobs.lease import Sightings
 from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.query_records import QueryStatus
 from airflow_flinkstyle.protocol.records import (
     Claim,
     End,
     Heartbeat,
     IncarnationRecord,
     Progress,
-    QueryStatus,
     Submit,
     TakeoverOrder,
 )

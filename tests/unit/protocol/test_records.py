@@ -8,6 +8,7 @@ import pytest
 from airflow_flinkstyle.errors import MessageFormatError, ProtocolVersionError
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.cuts import Cut, Positions
+from airflow_flinkstyle.protocol.query_records import QueryStatus, SourceIdentity
 from airflow_flinkstyle.protocol.records import (
     Claim,
     Command,
@@ -18,10 +19,8 @@ from airflow_flinkstyle.protocol.records import (
     IncarnationRecord,
     KafkaOverride,
     Progress,
-    QueryStatus,
     Request,
     RequestState,
-    SourceIdentity,
     Submit,
     TakeoverOrder,
 )

@@ -13,7 +13,8 @@ from airflow_flinkstyle.agent.board.heartbeat import HeartbeatThread, HeartbeatW
 from airflow_flinkstyle.agent.errors import SupersededError
 from airflow_flinkstyle.agent.jvm.process import HALT_PATIENCE_S, DriverProcess
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.protocol.records import Current, QueryStatus
+from airflow_flinkstyle.protocol.query_records import QueryStatus
+from airflow_flinkstyle.protocol.records import Current
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.storage.s3 import S3Store
 from airflow_flinkstyle.storage.s3_settings import S3Settings

@@ -12,7 +12,8 @@ from airflow_flinkstyle.agent.jvm.process import DriverProcess
 from airflow_flinkstyle.errors import SignatureError
 from airflow_flinkstyle.jobs.signing import Signer
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.protocol.records import Current, QueryStatus, Submit, TakeoverOrder
+from airflow_flinkstyle.protocol.query_records import QueryStatus
+from airflow_flinkstyle.protocol.records import Current, Submit, TakeoverOrder
 from airflow_flinkstyle.protocol.signatures import ORDER_KEYS_VARIABLE
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.types import BatchId

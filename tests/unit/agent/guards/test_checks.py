@@ -22,7 +22,8 @@ from airflow_flinkstyle.kafka.errors import (
     TopicRecreatedError,
 )
 from airflow_flinkstyle.offsets import Offsets
-from airflow_flinkstyle.protocol.records import QueryStatus, SourceIdentity, TakeoverOrder
+from airflow_flinkstyle.protocol.query_records import QueryStatus, SourceIdentity
+from airflow_flinkstyle.protocol.records import TakeoverOrder
 from airflow_flinkstyle.savepoint.blobs.owned import owners
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.manifest import KafkaLog, KafkaPosition, QuerySnapshot

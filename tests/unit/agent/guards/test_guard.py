@@ -24,7 +24,7 @@ from airflow_flinkstyle.kafka.errors import (
     TopicMissingError,
     TopicRecreatedError,
 )
-from airflow_flinkstyle.protocol.records import SourceIdentity
+from airflow_flinkstyle.protocol.query_records import SourceIdentity
 from testbed.memory_store import MemoryStore
 from tests.unit.agent.views import a_topic, a_view
 

@@ -11,7 +11,8 @@ from airflow_flinkstyle.agent.guards import lineages
 from airflow_flinkstyle.agent.guards.lineages import Origin, carried, origins, resumes
 from airflow_flinkstyle.agent.job_query import recorded
 from airflow_flinkstyle.agent.queries.registry import Queries
-from airflow_flinkstyle.protocol.records import Heartbeat, QueryStatus, TakeoverOrder
+from airflow_flinkstyle.protocol.query_records import QueryStatus
+from airflow_flinkstyle.protocol.records import Heartbeat, TakeoverOrder
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.savepoint import manifest_json
 from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot

@@ -22,7 +22,8 @@ from airflow_flinkstyle.agent.runtime import Runtime
 from airflow_flinkstyle.agent.script import held
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, ClusterUnreachableError
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.protocol.records import Request, SourceIdentity
+from airflow_flinkstyle.protocol.query_records import SourceIdentity
+from airflow_flinkstyle.protocol.records import Request
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from testbed.memory_store import MemoryStore

@@ -14,7 +14,7 @@ from airflow_flinkstyle.agent.guards import checks
 from airflow_flinkstyle.agent.queries.registry import Queries
 from airflow_flinkstyle.agent.stream_options import StreamOptions
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.protocol.records import QueryStatus
+from airflow_flinkstyle.protocol.query_records import QueryStatus
 from tests.unit.agent.conftest import a_heartbeat
 
 if TYPE_CHECKING:

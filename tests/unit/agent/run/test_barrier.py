@@ -14,7 +14,7 @@ from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.checkpoint.errors import UnsupportedCheckpointError
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.protocol.cuts import furthest
-from airflow_flinkstyle.protocol.records import SourceIdentity
+from airflow_flinkstyle.protocol.query_records import SourceIdentity
 from airflow_flinkstyle.types import BatchId, NextOffset
 from tests.declared import AS_BEFORE
 

@@ -8,7 +8,8 @@ import pytest
 
 from airflow_flinkstyle.jobs.running.batch_numbers import UNSEEN_BATCHES, counts_behind
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.protocol.records import Claim, Heartbeat, QueryStatus, TakeoverOrder
+from airflow_flinkstyle.protocol.query_records import QueryStatus
+from airflow_flinkstyle.protocol.records import Claim, Heartbeat, TakeoverOrder
 from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
 from airflow_flinkstyle.types import BatchId, Generation, Incarnation
 from testbed.memory_store import MemoryStore

@@ -11,7 +11,8 @@ import pytest
 from airflow_flinkstyle.jobs.errors import RewindError
 from airflow_flinkstyle.jobs.running.newest import require_newest
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.protocol.records import Heartbeat, QueryStatus
+from airflow_flinkstyle.protocol.query_records import QueryStatus
+from airflow_flinkstyle.protocol.records import Heartbeat
 from airflow_flinkstyle.protocol.sink_records import Sinks
 from airflow_flinkstyle.savepoint.compat import note_of_repartition
 from airflow_flinkstyle.savepoint.manifest import QuerySnapshot

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from airflow_flinkstyle.offsets import Offsets
-from airflow_flinkstyle.protocol.query_records import GroupStatus, Pace, SourcePace
-from airflow_flinkstyle.protocol.records import Heartbeat, QueryStatus
+from airflow_flinkstyle.protocol.query_records import GroupStatus, Pace, QueryStatus, SourcePace
+from airflow_flinkstyle.protocol.records import Heartbeat
 from airflow_flinkstyle.types import BatchId, Incarnation
 
 KAFKA = "KafkaV2[Subscribe[orders]]"
