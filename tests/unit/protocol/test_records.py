@@ -8,13 +8,12 @@ import pytest
 from airflow_flinkstyle.errors import MessageFormatError, ProtocolVersionError
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.cuts import Cut, Positions
-from airflow_flinkstyle.protocol.query_records import QueryStatus, SourceIdentity
+from airflow_flinkstyle.protocol.query_records import GroupStatus, QueryStatus, SourceIdentity
 from airflow_flinkstyle.protocol.records import (
     Claim,
     Command,
     Current,
     End,
-    GroupStatus,
     Heartbeat,
     IncarnationRecord,
     KafkaOverride,
