@@ -15,10 +15,11 @@ from airflow_flinkstyle.jobs.running.stuck import end_stuck
 from airflow_flinkstyle.jobs.status import Running
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from airflow_flinkstyle.jobs.cutover.context import CutoverContext
     from airflow_flinkstyle.jobs.running.client import JobClient
+    from airflow_flinkstyle.protocol.records import Heartbeat
     from airflow_flinkstyle.types import Generation
 
 PRECOPY = "precopy"
@@ -44,18 +45,38 @@ def start_standby(context: CutoverContext) -> Mapping[str, Any]:
         rehearse=rehearse,
     )
     client.ask_to_attend(context.old(), timeout_s + context.settings.stop_timeout_s)
+
+    def has_come_up(beat: Heartbeat) -> bool:
+        return beat.state == "standby" and bool(beat.application_id)  # its script has come up
+
+    try:
+        _await_word(client, handle.generation, has_come_up, "come up and wait", timeout_s)
+    except DriverFailedError:
+        _rehearsal(client, handle.generation)
+        raise
+    told = _rehearsal(client, handle.generation) if rehearse is not None else None
+    return {"old": context.old(), "new": handle.generation, "rehearsal": told}
+
+
+def _await_word(
+    client: JobClient,
+    generation: Generation,
+    has_said: Callable[[Heartbeat], bool],
+    what: str,
+    timeout_s: float,
+    check: Callable[[], None] = lambda: None,
+) -> None:
+    """Wait until a driver that waits says something in its heartbeat; raise if it ends, or is late."""
     wait = client.waiting(timeout_s)
     while True:
-        run = client.run(handle.generation)
-        beat = run.heartbeat
-        if beat is not None and beat.state == "standby" and beat.application_id:  # its script has come up
-            told = _rehearsal(client, handle.generation) if rehearse is not None else None
-            return {"old": context.old(), "new": handle.generation, "rehearsal": told}
+        run = client.run(generation)
+        if run.heartbeat is not None and has_said(run.heartbeat):
+            return
         if run.is_over or not run.holds_the_job:
-            _rehearsal(client, handle.generation)
             raise client.driver_failed(end_stuck(client, run))
         if not wait.again():
-            raise late("The next driver", "come up and wait", timeout_s, found=run.successor)
+            raise late("The next driver", what, timeout_s, found=run.successor)
+        check()
 
 
 def _rehearsal(client: JobClient, generation: Generation) -> Mapping[str, str] | None:
@@ -87,17 +108,14 @@ def precopy(context: CutoverContext) -> Mapping[str, Any]:
         return {"savepoint_id": None}
     saved = save(context, PRECOPY)
     client.board.write_precopy(new, saved["savepoint_id"])
-    wait = client.waiting(context.settings.standby_timeout_s)
-    while True:
-        run = client.run(new)
-        if run.heartbeat is not None and run.heartbeat.precopied == saved["savepoint_id"]:
-            client.ask_to_attend(context.old(), context.settings.stop_timeout_s)
-            return saved
-        if run.is_over or not run.holds_the_job:
-            raise client.driver_failed(end_stuck(client, run))
-        if not wait.again():
-            raise late("The next driver", "copy a savepoint", context.settings.standby_timeout_s)
-        context.journal.check()
+
+    def has_copied(beat: Heartbeat) -> bool:
+        return bool(beat.precopied == saved["savepoint_id"])
+
+    timeout_s = context.settings.standby_timeout_s
+    _await_word(client, new, has_copied, "copy a savepoint", timeout_s, context.journal.check)
+    client.ask_to_attend(context.old(), context.settings.stop_timeout_s)
+    return saved
 
 
 def stop(context: CutoverContext) -> Mapping[str, Any]:
