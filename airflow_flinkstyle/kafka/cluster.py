@@ -140,6 +140,24 @@ def describe(cluster: KafkaCluster, topics: Collection[str]) -> ClusterView:
 
 
 @patient
+def log_ends(cluster: KafkaCluster, topic: str) -> dict[int, NextOffset]:
+    """Return where each partition of a topic ends, open transactions included.
+
+    Raises:
+        TopicMissingError: If there is no such topic.
+        ClusterUnreachableError: If no broker answers in time.
+    """
+    from confluent_kafka import IsolationLevel
+    from confluent_kafka.admin import OffsetSpec
+
+    with admin_client(cluster) as admin:
+        described = _describe_topics(cluster, admin, [topic])[topic]
+        wanted = [(topic, partition.id) for partition in described.partitions]
+        found = _list_offsets(cluster, admin, wanted, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+        return {number: end for (_, number), end in found.items()}
+
+
+@patient
 def existing_topics(cluster: KafkaCluster) -> frozenset[str]:
     """Return the names of all topics that the credentials may describe."""
     with admin_client(cluster) as admin:

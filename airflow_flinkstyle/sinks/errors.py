@@ -94,6 +94,38 @@ class ProducerFencedError(FlinkstyleError):
     retryable = True
 
 
+class TransactionLeftOpenError(FlinkstyleError):
+    """Brokers have not ended a transaction in its partitions, though they have said that it is ended."""
+
+    code = "TRANSACTION_LEFT_OPEN"
+    retryable = True
+
+    @classmethod
+    def of(cls, control_topic: str, shards: Collection[int]) -> TransactionLeftOpenError:
+        """Name the shards."""
+        names = ", ".join(map(str, sorted(shards)))
+        return cls(
+            f"The transactions of shards {names} were expected to be ended in {control_topic}, found that "
+            "the brokers have left them open: partitions were without a leader when they were to be ended "
+            "(Kafka 4.3 and 4.4 forget them then).",
+            state_after="The batch is not complete, and is run again.",
+            remedy="See that every partition of the control topic and of the output has a leader. If it "
+            "happens again, end them with kafka-transactions.sh find-hanging and abort, then start the job "
+            "again.",
+        )
+
+    @classmethod
+    def of_others(cls, topic: str) -> TransactionLeftOpenError:
+        """Say that another producer's transaction hides what is in the output."""
+        return cls(
+            f"Every transaction in {topic} was expected to end, so that what brokers have left open of the "
+            "sink's could be written again, found that one does not.",
+            state_after="The batch is not complete, and is run again.",
+            remedy="Find the other producer that writes to the topic (flinkstyle transactions names it), and "
+            "let it commit or end it.",
+        )
+
+
 class RunSupersededError(FlinkstyleError):
     """A later run of the query has claimed the shards of its sink."""
 

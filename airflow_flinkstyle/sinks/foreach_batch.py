@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.sinks import frame as frames
+from airflow_flinkstyle.sinks.control_reading import unreadable
 from airflow_flinkstyle.sinks.control_topic import default_name
 from airflow_flinkstyle.sinks.decisions import records_there
+from airflow_flinkstyle.sinks.errors import TransactionLeftOpenError
+from airflow_flinkstyle.sinks.left_open import end_open, output_ends, readable_since
 from airflow_flinkstyle.sinks.lineage import open_lineage
 from airflow_flinkstyle.sinks.marker import Completion
 from airflow_flinkstyle.sinks.materialise import materialised
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _QUERY_ID = "sql.streaming.queryId"
+_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,9 +184,14 @@ class _Run:
     consumed: SourceOffsets | None
     """What is committed with each completion; None for nothing."""
     state: SinkState = field(init=False)
+    ends: Mapping[int, int] = field(init=False)
+    """Where the output ended behind the newest complete batch."""
+    there: Mapping[int, int] = field(init=False)
+    """What the output holds of the batch that is written now, by fingerprint."""
 
     def __post_init__(self) -> None:
         settings, opened = self.settings, self.opened
+        self.ends, self.there = opened.completed.ends, opened.there
         self.state = SinkState(
             lineage=settings.lineage,
             shards=settings.shards,
@@ -203,7 +212,7 @@ class _Run:
         rows = Spread.of(frame, settings)
         written = _found_whole(rows, self.opened, batch_id, plan)
         if written is None:
-            written = _write(rows, settings, batch_id, plan)
+            written = self._write_readable(rows, batch_id, plan)
             self._complete(written)
         self.next_batch = batch_id + 1
         self.state = replace(self.state, completed_batch=batch_id)
@@ -211,19 +220,44 @@ class _Run:
         log.info("Lineage %s: %s", settings.lineage, written)
         return written
 
+    def _write_readable(self, rows: Spread, batch_id: int, plan: str) -> BatchWritten:
+        """Write a batch until readers get all of its markers: what brokers leave open is written again."""
+        attempts_left = _TRIES
+        while True:
+            try:
+                written = _write(rows, self.settings, batch_id, plan, self.there)
+                if not (left := unreadable(self.settings, written.marked, batch_id)):
+                    return written
+                failure = TransactionLeftOpenError.of(self.settings.control_topic, left)
+            except TransactionLeftOpenError as error:
+                failure = error
+            attempts_left -= 1
+            if not attempts_left:
+                raise failure
+            log.warning("Batch %d is written again: %s", batch_id, failure)
+            end_open(self.settings, range(self.settings.shards))
+            self.there = readable_since(self.settings, self.ends)
+
     def _complete(self, written: BatchWritten) -> None:
         batch_id = written.batch_id
+        self.ends, self.there = output_ends(self.settings), {}
         completion = Completion(
-            batch_id=batch_id, records=written.records, shards=self.settings.shards, query_id=self.query_id
+            batch_id=batch_id,
+            records=written.records,
+            shards=self.settings.shards,
+            query_id=self.query_id,
+            ends=self.ends,
         )
         self.opened.completer.complete(completion, self.consumed.of(batch_id) if self.consumed else None)
         self.state = with_markers(self.state, written)
 
 
-def _write(rows: Spread, settings: SinkSettings, batch_id: int, plan: str) -> BatchWritten:
+def _write(
+    rows: Spread, settings: SinkSettings, batch_id: int, plan: str, there: Mapping[int, int]
+) -> BatchWritten:
     def write(batches: Iterator[pa.RecordBatch], shards: range) -> list[ShardWritten] | FlinkstyleError:
         chunks = frames.chunks_of(batches, settings.topic, shards)
-        return final_answer(lambda: write_shards(settings, batch_id, shards, plan, chunks))
+        return final_answer(lambda: write_shards(settings, batch_id, shards, plan, chunks, there))
 
     answers = rows.answers(write)
     return summed_up(batch_id, written_by_all(answers, settings.shards))

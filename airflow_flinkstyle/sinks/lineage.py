@@ -10,12 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.kafka.settings import admin_client
+from airflow_flinkstyle.sinks.control_reading import read_completion, read_shard
 from airflow_flinkstyle.sinks.control_topic import (
     COMPLETIONS,
     marker_partition,
-    read_completion,
-    read_marker,
-    read_markers,
     require_control_topic,
 )
 from airflow_flinkstyle.sinks.decisions import (
@@ -27,7 +25,8 @@ from airflow_flinkstyle.sinks.decisions import (
     require_owner,
 )
 from airflow_flinkstyle.sinks.errors import REPLAYS, LineageError, ProducerFencedError
-from airflow_flinkstyle.sinks.marker import Completion, Marker
+from airflow_flinkstyle.sinks.left_open import end_open, readable_since
+from airflow_flinkstyle.sinks.marker import NOTHING_YET, Completion, Marker
 from airflow_flinkstyle.sinks.producer import (
     initialised_producer,
     open_producer,
@@ -58,6 +57,8 @@ class Opened:
     completed: Completion
     markers: Mapping[int, Marker]
     """By shard; those of an earlier, larger number of shards included."""
+    there: Mapping[int, int]
+    """Fingerprints of records that are in the output, though their batch was not written: how often each."""
 
     def written(self, batch_id: int) -> dict[int, Marker]:
         """Return the shards that have written a batch."""
@@ -88,34 +89,25 @@ def open_lineage(
         require_owner(settings, read_completion(settings), query_id)
     completer = Completer(settings)  # before the completion is read: an open one of an earlier run ends
     found = read_completion(settings)
-    _fence(settings, range(room))
-    markers = read_markers(settings, range(room))
+    markers = end_open(settings, range(room))
     if (after_batch := behind(found)) is not None:
         require_owner(settings, found, query_id)
         require_nothing_half_written(settings, found, markers)
         found = begun(settings, query_id, after_batch)
         completer.complete(found)
         log.info("Lineage %s begins behind batch %d on %s", settings.lineage, after_batch, settings.cluster)
+    completed = found or none_yet(settings, query_id, batch_id)
+    unsure = any(marker.unsure for marker in markers.values())
     opened = Opened(
         cluster_id=cluster_id,
         completer=completer,
-        completed=found or none_yet(settings, query_id, batch_id),
+        completed=completed,
         markers=markers,
+        there=readable_since(settings, completed.ends) if unsure else {},
     )
     require_next(settings, opened.completed, markers, query_id=query_id, batch_id=batch_id)
     _claim(settings, range(room), markers)
     return opened
-
-
-def _fence(settings: SinkSettings, shards: range) -> None:
-    """Abort what is open under every id that the lineage ever used."""
-
-    def end(shard: int) -> None:
-        with open_producer(settings, settings.transactional_id(shard)):
-            log.debug("Fenced %s", settings.transactional_id(shard))
-
-    with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="fence") as pool:
-        list(pool.map(end, shards))
 
 
 def _claim(settings: SinkSettings, shards: range, seen: Mapping[int, Marker]) -> None:
@@ -136,11 +128,10 @@ def _claim(settings: SinkSettings, shards: range, seen: Mapping[int, Marker]) ->
     def claim(shard: int) -> None:
         transactional_id = settings.transactional_id(shard)
         with open_producer(settings, transactional_id) as producer:
-            found = read_marker(settings, shard)
-            if found != seen.get(shard):
+            found = read_shard(settings, shard)
+            if found.marker != seen.get(shard) or found.left_open:
                 raise _written_meanwhile(settings, shard)
-            before = found or Marker(batch_id=-1, records=0, digest=0, plan="0-", run="")
-            noted = replace(before, run=settings.run)
+            noted = replace(found.marker or NOTHING_YET, run=settings.run)
             producer.begin_transaction()
             number = marker_partition(shard)
             producer.produce(settings.control_topic, noted.to_bytes(), transactional_id, partition=number)

@@ -5,7 +5,8 @@ A marker is part of the shard's transaction: that it can be read is the proof th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from airflow_flinkstyle.protocol.record import Record
@@ -28,6 +29,8 @@ class Marker(Record):
     """The number of shards that the batch was written with, and a hash of the records' columns and topic."""
     run: str
     """The run that may write the shard."""
+    unsure: bool = False
+    """Brokers had left a transaction open: a part of the batch after this one may be in the output."""
 
     @property
     def shards(self) -> int:
@@ -37,6 +40,10 @@ class Marker(Record):
     def same_columns(self, plan: str) -> bool:
         """Return whether a plan has the same columns and topic; the number of shards may be another."""
         return self.plan.partition("-")[2] == plan.partition("-")[2]
+
+
+NOTHING_YET = Marker(batch_id=-1, records=0, digest=0, plan="0-", run="")
+"""Of a shard that has written no batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,3 +59,5 @@ class Completion(Record):
     """With how many shards the lineage writes."""
     query_id: str
     """The query whose batches are numbered so; a copy of its checkpoint has it too."""
+    ends: Mapping[int, int] = field(default_factory=dict)
+    """Where the sink's topic ended then, by partition: later batches are behind it."""

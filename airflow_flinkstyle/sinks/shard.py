@@ -7,23 +7,32 @@ that the batch was written: no second phase is needed, and nothing can be commit
 from __future__ import annotations
 
 import time
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
-from airflow_flinkstyle.sinks.control_topic import marker_partition, read_marker
+from airflow_flinkstyle.kafka.fingerprints import fingerprint
+from airflow_flinkstyle.sinks.control_reading import read_shard
+from airflow_flinkstyle.sinks.control_topic import marker_partition
 from airflow_flinkstyle.sinks.decisions import require_same_shard, written_before
+from airflow_flinkstyle.sinks.errors import TransactionLeftOpenError
 from airflow_flinkstyle.sinks.marker import WRAP, Marker
 from airflow_flinkstyle.sinks.producer import initialised_producer, translated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping
 
     from confluent_kafka import Producer
 
     from airflow_flinkstyle.sinks.settings import Phase, SinkSettings
 
 _ABORT_TIMEOUT_S = 5.0
+_NOT_GIVEN = (None,) * 8
+"""Arguments of the client's ``produce``, from topic to headers."""
+NONE_THERE: Final[Mapping[int, int]] = MappingProxyType({})
+"""Of the output before a batch is written for the first time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +63,14 @@ class ShardTransaction:
     Methods may be called in any thread, one at a time.
     """
 
-    def __init__(self, settings: SinkSettings, batch_id: int, shard: int, plan: str) -> None:
+    def __init__(
+        self,
+        settings: SinkSettings,
+        batch_id: int,
+        shard: int,
+        plan: str,
+        there: Mapping[int, int] = NONE_THERE,
+    ) -> None:
         """Describe the shard; nothing is connected to before it is opened.
 
         Args:
@@ -62,8 +78,10 @@ class ShardTransaction:
             batch_id: Spark's; grows within a lineage.
             shard: From 0.
             plan: What the records are made with.
+            there: How often each record, by its fingerprint, is in the output already.
         """
         self.shard = shard
+        self._there = Counter(there)
         self._settings, self._batch_id, self._plan = settings, batch_id, plan
         self._id = settings.transactional_id(shard)
         self._watch = _Watch(settings, batch_id, shard)
@@ -84,9 +102,10 @@ class ShardTransaction:
         self._watch.enter("init")
         with translated(self._settings, self._id):
             producer = initialised_producer(self._settings, self._id, queue_kib=queue_kib)
+            found = read_shard(self._settings, self.shard)
             self._before = written_before(
                 self._settings,
-                read_marker(self._settings, self.shard),
+                found.marker,
                 shard=self.shard,
                 batch_id=self._batch_id,
                 plan=self._plan,
@@ -94,9 +113,13 @@ class ShardTransaction:
             if self._before is not None:
                 self._watch.enter("skip")
                 return
+            if found.left_open:
+                raise TransactionLeftOpenError.of(self._settings.control_topic, [self.shard])
             self._watch.enter("begin")
             producer.begin_transaction()
             self._producer = producer
+            if found.marker is not None:  # again, so that what is left open of this can be seen
+                self._mark(producer, found.marker)
             self._watch.enter("data")
 
     def add(self, chunk: Chunk) -> None:
@@ -107,8 +130,19 @@ class ShardTransaction:
         """
         if self._producer is not None:
             with translated(self._settings, self._id):
-                _produce(self._producer, chunk.records)
+                _produce(self._producer, self._missing(chunk.records) if self._there else chunk.records)
         self._count, self._digest = self._count + chunk.count, (self._digest + chunk.digest) % WRAP
+
+    def _missing(self, records: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+        """Leave out what is in the output already."""
+        for record in records:
+            given: tuple[Any, ...] = record + _NOT_GIVEN[len(record) :]
+            topic, value, key, headers = given[0], given[1], given[2], given[-1]
+            found = fingerprint(key, value, headers or (), None)
+            if topic != self._settings.topic or not self._there[found]:
+                yield record
+            else:
+                self._there[found] -= 1
 
     def pre_commit(self) -> None:
         """Have the broker take all that was added; of a replay, compare it with what is there.
@@ -140,10 +174,9 @@ class ShardTransaction:
                 plan=self._plan,
                 run=settings.run,
             )
-            place = marker_partition(self.shard)
             with translated(settings, self._id):
                 self._watch.enter("marker")
-                producer.produce(settings.control_topic, made.to_bytes(), self._id, partition=place)
+                self._mark(producer, made)
                 self._watch.enter("commit")
                 producer.commit_transaction()
             self._producer = None
@@ -154,6 +187,10 @@ class ShardTransaction:
             skipped=self._before is not None,
             phase_s=self._watch.stop(),
         )
+
+    def _mark(self, producer: Producer, marker: Marker) -> None:
+        topic, place = self._settings.control_topic, marker_partition(self.shard)
+        producer.produce(topic, marker.to_bytes(), self._id, partition=place)
 
     def abort(self) -> None:
         """End a transaction that is open; that no broker answers is no error."""

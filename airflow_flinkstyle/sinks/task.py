@@ -12,13 +12,14 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.sinks.errors import TransactionLeftOpenError
 from airflow_flinkstyle.sinks.marker import WRAP
 from airflow_flinkstyle.sinks.pool import WORKER
 from airflow_flinkstyle.sinks.producer import QUEUE_KIB
-from airflow_flinkstyle.sinks.shard import ShardTransaction, ShardWritten
+from airflow_flinkstyle.sinks.shard import NONE_THERE, ShardTransaction, ShardWritten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
     from airflow_flinkstyle.sinks.settings import SinkSettings
@@ -49,7 +50,12 @@ def shards_of_task(task: int, *, tasks: int, shards: int) -> range:
 
 
 def write_shards(
-    settings: SinkSettings, batch_id: int, shards: Sequence[int], plan: str, chunks: Iterator[Chunk]
+    settings: SinkSettings,
+    batch_id: int,
+    shards: Sequence[int],
+    plan: str,
+    chunks: Iterator[Chunk],
+    there: Mapping[int, int] = NONE_THERE,
 ) -> list[ShardWritten]:
     """Write shards of a batch once, however often it is called.
 
@@ -59,12 +65,13 @@ def write_shards(
         shards: Those of this task.
         plan: What the records are made with.
         chunks: Records of these shards; read at most once.
+        there: How often each record, by its fingerprint, is in the output already.
 
     Raises:
         ProducersPoolEmptyError: If this process writes too many shards at the same time.
         FlinkstyleError: Of ``ShardTransaction``. Of shards that are not committed nothing is visible.
     """
-    writing = {shard: ShardTransaction(settings, batch_id, shard, plan) for shard in shards}
+    writing = {shard: ShardTransaction(settings, batch_id, shard, plan, there) for shard in shards}
     with ExitStack() as stack:
         for shard in shards:
             place = WORKER.place(settings.transactional_id(shard), size=settings.producer_pool_size)
@@ -110,13 +117,15 @@ def summed(chunks: Iterable[Chunk], shards: Iterable[int]) -> dict[int, tuple[in
 def final_answer(write: Callable[[], list[ShardWritten]]) -> list[ShardWritten] | FlinkstyleError:
     """Return what became of a task's shards, or the error that no other attempt of the task can mend.
 
+    Among these is what brokers have left open: the driver ends it, once no task writes any more.
+
     Spark would try a task that fails several times. A driver that was frozen and wakes tries shards that were
     written long ago; each time it would fence, in vain, who writes them now.
     """
     try:
         return write()
     except FlinkstyleError as error:
-        if error.retryable:
+        if error.retryable and not isinstance(error, TransactionLeftOpenError):
             raise
         return error
 

@@ -11,7 +11,7 @@ import pytest
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.reading import ReadRange, scan
 from airflow_flinkstyle.kafka.settings import KafkaCluster
-from airflow_flinkstyle.sinks.control_topic import read_marker
+from airflow_flinkstyle.sinks.control_reading import read_markers, read_shard
 from airflow_flinkstyle.sinks.errors import (
     ControlTopicError,
     LineageError,
@@ -129,8 +129,8 @@ def test_task_writes_its_shards_side_by_side_and_those_that_are_there_are_only_c
     batches = [rows(b"a", b"b", shards=[0, 2]), rows(), rows(b"c", b"d", b"e", shards=[1, 2, 0])]
     assert write(lab.settings(), 0, [0, 1, 2, 3], iter(batches)) == 0 + 1
     assert sorted(lab.values()) == [b"a", b"b", b"c", b"d", b"e"]
-    found = {shard: read_marker(lab.settings(), shard) for shard in range(5)}
-    counts = {shard: marker.records for shard, marker in found.items() if marker and marker.batch_id == 0}
+    found = read_markers(lab.settings(), range(5))
+    counts = {shard: marker.records for shard, marker in found.items() if marker.batch_id == 0}
     assert counts == {0: 2, 1: 1, 2: 2, 3: 0}  # a shard without rows has its marker, too
 
 
@@ -159,7 +159,7 @@ def test_batch_larger_than_the_clients_queue_is_written_whole_and_in_order(lab: 
     settings = lab.settings({"queue.buffering.max.messages": "50"})
     write(settings, 0, [0], iter([rows(*values[:2500]), rows(), rows(*values[2500:])]))
     assert lab.values() == values
-    marker = read_marker(settings, 0)
+    marker = read_shard(settings, 0).marker
     assert marker is not None
     assert marker.records == 3000
 

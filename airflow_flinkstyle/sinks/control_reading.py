@@ -1,0 +1,179 @@
+"""Reading the control topic: what shards have written, and what brokers have left open there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+from airflow_flinkstyle.clock import CLOCK
+from airflow_flinkstyle.kafka.settings import SETTLING, consumer
+from airflow_flinkstyle.sinks.control_topic import COMPLETIONS, UNKNOWN, marker_partition, missing
+from airflow_flinkstyle.sinks.errors import REPLAYS, ControlTopicError, ProducerFencedError
+from airflow_flinkstyle.sinks.marker import Completion, Marker
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from confluent_kafka import Consumer
+
+    from airflow_flinkstyle.kafka.reading import Record
+    from airflow_flinkstyle.sinks.settings import SinkSettings
+
+_NEWEST = 64
+"""Offsets read at first: each batch adds two records and a transaction marker."""
+_FETCH_WAIT_MS = 1
+"""The end of a partition is told only once the broker has waited so long for more."""
+_TIMEOUT_S = 20.0
+_POLL_S = 0.2
+_READABLE_S = 3.0
+_SETTLED_S = 3.0
+"""In which brokers agree on a topic that was just created, or on who leads its partitions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardFound:
+    """What the partition of a shard's markers holds, once the shard's producer is initialised."""
+
+    marker: Marker | None
+    """The newest batch that the shard has written; None if it has written nothing."""
+    left_open: bool
+    """Behind it is a transaction that nobody can end any more, see ``left_open``."""
+
+
+def read_completion(settings: SinkSettings) -> Completion | None:
+    """Return the newest completed batch; None if the lineage has written nothing."""
+    found = _newest(settings, [COMPLETIONS])[COMPLETIONS].values.get(settings.completion_id)
+    return Completion.from_bytes(found) if found is not None else None
+
+
+def read_shard(settings: SinkSettings, shard: int) -> ShardFound:
+    """Return what a shard has written; call it with the shard's producer initialised."""
+    found = _newest(settings, [marker_partition(shard)])[marker_partition(shard)]
+    return ShardFound(marker=_marker(settings, shard, found), left_open=found.is_open)
+
+
+def read_markers(settings: SinkSettings, shards: Iterable[int]) -> dict[int, Marker]:
+    """Return the newest marker per shard; shards that have written nothing are left out."""
+    found = _newest(settings, [marker_partition(shard) for shard in shards])
+    markers = {number - 1: _marker(settings, number - 1, ends) for number, ends in found.items()}
+    return {shard: marker for shard, marker in markers.items() if marker is not None}
+
+
+def unreadable(settings: SinkSettings, shards: Collection[int], batch_id: int) -> list[int]:
+    """Return the shards whose markers of a batch no reader gets though their transactions are committed.
+
+    Brokers end a committed transaction in its partitions a moment after they have said that it is committed;
+    so it is looked again for a while.
+    """
+    left, wait = list(shards), CLOCK.wait(_READABLE_S, every_s=0.01)
+    while left:
+        markers = read_markers(settings, left)
+        left = [shard for shard in left if shard not in markers or markers[shard].batch_id != batch_id]
+        if left and not wait.again():
+            break
+    return left
+
+
+def _marker(settings: SinkSettings, shard: int, found: _Read) -> Marker | None:
+    data = found.values.get(settings.transactional_id(shard))
+    return Marker.from_bytes(data) if data is not None else None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Read:
+    """What was read of a partition."""
+
+    low: int
+    """The oldest offset."""
+    high: int
+    """Where readers get to, at least."""
+    values: dict[str, bytes] = field(default_factory=dict)
+    """The newest by key."""
+    is_open: bool = False
+    """There are records behind it that readers do not get yet."""
+
+    @property
+    def newest(self) -> int:
+        """Where to begin to read."""
+        return max(self.low, self.high - _NEWEST)
+
+
+def _newest(settings: SinkSettings, partitions: Iterable[int]) -> dict[int, _Read]:
+    """Return the newest values of the given partitions."""
+    found: dict[int, _Read] = {}
+    with consumer(settings.cluster, "read_committed", fetch_wait_ms=_FETCH_WAIT_MS) as client:
+        for number in partitions:
+            low, high = _watermarks(client, settings, number)
+            found[number] = _Read(low=low, high=high)
+        _read(client, settings, {number: one.newest for number, one in found.items()}, found)
+        rest = {number: one.low for number, one in found.items() if not one.values and one.low < one.newest}
+        _read(client, settings, rest, found)
+    for number, one in found.items():
+        _require_alone(settings, number, one.values)
+    return found
+
+
+def _require_alone(settings: SinkSettings, number: int, keys: Iterable[str]) -> None:
+    """Check that nobody else writes to a partition, whose records would hide this lineage's newest."""
+    own = settings.completion_id if number == COMPLETIONS else settings.transactional_id(number - 1)
+    if others := sorted(set(keys) - {own}):
+        raise ControlTopicError(
+            f"Partition {number} of {settings.control_topic} was expected to hold records of {own} only, "
+            f"found some of {others[0] or 'nobody'}.",
+            state_after="Nothing was written.",
+            remedy="Give each lineage a control topic of its own; the default is one.",
+        )
+
+
+def _watermarks(client: Consumer, settings: SinkSettings, number: int) -> tuple[int, int]:
+    from confluent_kafka import KafkaException, TopicPartition
+
+    place = TopicPartition(settings.control_topic, number)
+    wait = CLOCK.wait(_SETTLED_S, every_s=0.05)
+    while True:
+        try:
+            return client.get_watermark_offsets(place, timeout=_TIMEOUT_S)
+        except KafkaException as error:
+            name = error.args[0].name()
+            if name in SETTLING | UNKNOWN and wait.again():
+                continue
+            if name in UNKNOWN:
+                raise missing(settings, f"partition {number}") from error
+            raise
+
+
+def _read(
+    client: Consumer, settings: SinkSettings, starts: Mapping[int, int], found: Mapping[int, _Read]
+) -> None:
+    """Read partitions, each from an offset to where readers get."""
+    from confluent_kafka import KafkaException, TopicPartition
+
+    topic = settings.control_topic
+    client.assign([TopicPartition(topic, number, start) for number, start in starts.items()])
+    wait = CLOCK.wait(_TIMEOUT_S, every_s=0)
+    left = set(starts)
+    while left:
+        message = cast("Record | None", client.poll(_POLL_S))  # consume() would wait for a whole batch
+        if message is None:
+            if not wait.again():
+                raise _not_read(settings, {number: found[number].high for number in left})
+            continue
+        number, error = message.partition(), message.error()
+        one = found[number]
+        if error is None:
+            one.values[(message.key() or b"").decode()] = message.value() or b""
+        elif error.name() != "_PARTITION_EOF":
+            raise KafkaException(error)
+        elif message.offset() >= one.high:
+            end = client.get_watermark_offsets(TopicPartition(topic, number), cached=True)[1]
+            one.is_open = end > message.offset()
+            left.discard(number)
+
+
+def _not_read(settings: SinkSettings, left: Mapping[int, int]) -> ProducerFencedError:
+    return ProducerFencedError(
+        f"Partitions of {settings.control_topic} were expected to be read up to {left} within "
+        f"{_TIMEOUT_S:g} s, found that they were not.",
+        state_after=REPLAYS,
+        remedy="Check that the brokers answer; the batch is run again.",
+    )
