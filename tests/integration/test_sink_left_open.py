@@ -1,0 +1,202 @@
+"""Transactions that a broker of Kafka 4.3 forgets to end, because a partition had no leader: real brokers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka.admin import NewTopic
+
+from airflow_flinkstyle.kafka.audit.verify_topic import readable
+from airflow_flinkstyle.kafka.cluster import describe, log_ends
+from airflow_flinkstyle.kafka.reading import scan
+from airflow_flinkstyle.kafka.settings import KafkaCluster
+from airflow_flinkstyle.sinks.control_reading import unreadable
+from airflow_flinkstyle.sinks.control_topic import marker_partition
+from airflow_flinkstyle.sinks.errors import TransactionLeftOpenError
+from airflow_flinkstyle.sinks.left_open import end_open, output_ends, readable_since
+from airflow_flinkstyle.sinks.lineage import open_lineage
+from airflow_flinkstyle.sinks.producer import open_producer
+from airflow_flinkstyle.sinks.settings import SinkSettings
+from airflow_flinkstyle.sinks.shard import Chunk, ShardTransaction
+from airflow_flinkstyle.sinks.task import write_shards
+from testbed.kafka import Broker, new_cluster_id
+from testbed.ports import free_port
+from testbed.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from airflow_flinkstyle.kafka.reading import Record
+    from airflow_flinkstyle.types import TopicPartition
+
+pytestmark = [pytest.mark.integration, pytest.mark.kafka]
+VALUES = [str(number).encode() for number in range(20)]
+
+
+class Pair:
+    """Two brokers: the first keeps transactions and partition 0 of the output, the second all the rest."""
+
+    def __init__(self, folder: Path) -> None:
+        cluster_id, controller, port = new_cluster_id(), free_port(), free_port()
+        common = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "500"}
+        second = {
+            "node.id": "2",
+            "process.roles": "broker",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        }
+        self.first = Broker(
+            "first",
+            folder / "1",
+            settings={**common, "transaction.state.log.num.partitions": "1"},
+            cluster_id=cluster_id,
+            controller_port=controller,
+        )
+        self.second = Broker(
+            "second", folder / "2", settings={**common, **second}, cluster_id=cluster_id, port=port
+        )
+
+    def start(self) -> None:
+        """Let the first broker have the log of transactions before there is a second."""
+        self.first.start()
+        with open_producer(self.settings("begin"), "begin"):
+            self.second.start()
+        wait_until("both brokers", lambda: len(self.first.admin().list_topics(timeout=5).brokers) == 2)
+
+    def settings(self, topic: str, run: str = "run") -> SinkSettings:
+        """Return a sink of one shard."""
+        return SinkSettings(
+            cluster=KafkaCluster(name="pair", config={"bootstrap.servers": self.first.bootstrap}),
+            topic=topic,
+            lineage=topic,
+            shards=1,
+            control_topic=f"{topic}-control",
+            run=run,
+        )
+
+    def a_sink(self, topic: str) -> SinkSettings:
+        """Return a sink with a new topic and lineage."""
+        output = NewTopic(topic, 2, replica_assignment=[[1], [2]])
+        control = NewTopic(
+            f"{topic}-control", 2, replica_assignment=[[2], [2]], config={"cleanup.policy": "compact"}
+        )
+        for made in self.first.admin().create_topics([output, control]).values():
+            made.result(20)
+        settings = self.settings(topic)
+        wait_until("leaders", lambda: self._is_led(topic))
+        open_lineage(settings, query_id="q", batch_id=0)
+        return settings
+
+    def lose_second(self, topic: str) -> None:
+        """Kill the second broker and wait until the first one knows that its partitions have no leader."""
+        self.second.kill()
+        wait_until("no leader", lambda: not self._is_led(topic))
+
+    def _is_led(self, topic: str) -> bool:
+        partitions = self.first.admin().list_topics(topic, timeout=5).topics[topic].partitions
+        return len(partitions) == 2 and all(found.leader != -1 for found in partitions.values())
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    made = Pair(tmp_path_factory.mktemp("pair"))
+    try:
+        made.start()
+        yield made
+    finally:
+        made.second.kill()
+        made.first.kill()
+
+
+def chunks() -> Iterator[Chunk]:
+    """Yield one batch, of which both partitions get records."""
+    records = [("", value, value, number % 2) for number, value in enumerate(VALUES)]
+    yield Chunk(shard=0, records=records, count=len(records), digest=7)
+
+
+def in_topic(settings: SinkSettings) -> Iterator[Chunk]:
+    for chunk in chunks():
+        yield replace(chunk, records=[(settings.topic, *record[1:]) for record in chunk.records])
+
+
+def values(settings: SinkSettings) -> list[bytes]:
+    """Return what readers of the output get."""
+    assert settings.topic is not None
+    view = describe(settings.cluster, [settings.topic])
+    ranges = {tp: readable(span, "read_committed") for tp in view.partitions if (span := view.log_range(tp))}
+    found: Counter[bytes] = Counter()
+
+    def add(_: TopicPartition, record: Record) -> None:
+        found[record.value() or b""] += 1
+
+    scan(settings.cluster, ranges, add, "read_committed")
+    return sorted(found.elements())
+
+
+def attempt(settings: SinkSettings, at: str, then: Callable[[], None]) -> ShardTransaction:
+    """Return an attempt that has sent all records, and that is interrupted where a phase begins."""
+
+    def tell(_batch: int, _shard: int, phase: str) -> None:
+        if phase == at:
+            then()
+
+    one = ShardTransaction(replace(settings, on_phase=tell), 0, 0, "1-plan")
+    one.open(1024)
+    for chunk in in_topic(settings):
+        one.add(chunk)
+    one.pre_commit()
+    return one
+
+
+def test_commit_that_a_broker_forgets_is_found_and_only_what_nobody_reads_is_written_again(pair: Pair):
+    settings = pair.a_sink("forgotten-commit")
+    since, before = output_ends(settings), log_ends(settings.cluster, settings.control_topic)
+    place = marker_partition(0)
+
+    def lose() -> None:
+        def marker_is_there() -> bool:  # behind the record that the transaction began with
+            return log_ends(settings.cluster, settings.control_topic)[place] == before[place] + 2
+
+        wait_until("the marker", marker_is_there)
+        pair.lose_second("forgotten-commit")
+
+    written = attempt(settings, "commit", lose).commit()
+    assert (written.records, written.skipped) == (len(VALUES), False)
+    pair.second.start()
+    assert unreadable(settings, [0], 0) == [0], "this Kafka has ended the transaction: is it mended there?"
+    assert values(settings) == sorted(VALUES[::2])
+    with pytest.raises(TransactionLeftOpenError, match="shards 0 were expected to be ended in forgotten-com"):
+        write_shards(settings, 0, [0], "1-plan", in_topic(settings))
+
+    assert end_open(settings, [0])[0].unsure
+    there = readable_since(settings, since)
+    assert sum(there.values()) == len(VALUES) / 2
+    again = open_lineage(replace(settings, run="next"), query_id="q", batch_id=0)  # that driver died here
+    assert again.there == there
+    write_shards(replace(settings, run="next"), 0, [0], "1-plan", in_topic(settings), again.there)
+    assert unreadable(settings, [0], 0) == []
+    wait_until("every record once", lambda: values(settings) == sorted(VALUES))
+    assert not end_open(settings, [0])[0].unsure
+
+
+def test_abort_that_a_broker_forgets_brings_no_record_of_the_attempt_back(pair: Pair):
+    settings = pair.a_sink("forgotten-abort")
+    attempt(settings, "abort", lambda: pair.lose_second("forgotten-abort")).abort()
+    pair.second.start()
+    opened = open_lineage(replace(settings, run="next"), query_id="q", batch_id=0)
+    assert opened.markers[0].unsure, "this Kafka has ended the transaction: is it mended there?"
+    assert not opened.there
+    write_shards(replace(settings, run="next"), 0, [0], "1-plan", in_topic(settings), opened.there)
+    wait_until("every record once", lambda: values(settings) == sorted(VALUES))
+
+
+def test_what_is_left_open_of_topics_that_are_not_known_is_an_error(pair: Pair):
+    settings = pair.a_sink("forgotten-topic")
+    attempt(settings, "abort", lambda: pair.lose_second("forgotten-topic")).abort()
+    pair.second.start()
+    with pytest.raises(TransactionLeftOpenError, match="kafka-transactions"):
+        open_lineage(replace(settings, topic=None, run="next"), query_id="q", batch_id=0)
