@@ -130,19 +130,8 @@ class ShardTransaction:
         """
         if self._producer is not None:
             with translated(self._settings, self._id):
-                _produce(self._producer, self._missing(chunk.records) if self._there else chunk.records)
+                _produce(self._producer, missing(chunk.records, self._there, self._settings.topic))
         self._count, self._digest = self._count + chunk.count, (self._digest + chunk.digest) % WRAP
-
-    def _missing(self, records: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-        """Leave out what is in the output already."""
-        for record in records:
-            given: tuple[Any, ...] = record + _NOT_GIVEN[len(record) :]
-            topic, value, key, headers = given[0], given[1], given[2], given[-1]
-            found = fingerprint(key, value, headers or (), None)
-            if topic != self._settings.topic or not self._there[found]:
-                yield record
-            else:
-                self._there[found] -= 1
 
     def pre_commit(self) -> None:
         """Have the broker take all that was added; of a replay, compare it with what is there.
@@ -199,6 +188,32 @@ class ShardTransaction:
             self._watch.enter("abort")
             with suppress(Exception):  # the next attempt's init aborts it all the same
                 producer.abort_transaction(_ABORT_TIMEOUT_S)
+
+
+def missing(
+    records: Iterable[tuple[Any, ...]], there: Counter[int], topic: str | None
+) -> Iterable[tuple[Any, ...]]:
+    """Return the records that are not in the output already. Pure, but for the counts.
+
+    Args:
+        records: As the client's ``produce`` takes them.
+        there: How often each fingerprint is in the output; counted down.
+        topic: The output; records of other topics are all returned.
+    """
+    return _missing(records, there, topic) if there else records
+
+
+def _missing(
+    records: Iterable[tuple[Any, ...]], there: Counter[int], topic: str | None
+) -> Iterator[tuple[Any, ...]]:
+    for record in records:
+        given: tuple[Any, ...] = record + _NOT_GIVEN[len(record) :]
+        where, value, key, headers = given[0], given[1], given[2], given[-1]
+        found = fingerprint(key, value, headers or (), None)
+        if where != topic or not there[found]:
+            yield record
+        else:
+            there[found] -= 1
 
 
 def _produce(producer: Producer, records: Iterable[tuple[Any, ...]]) -> None:
