@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from airflow_flinkstyle.types import NextOffset, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
+    from concurrent.futures import Future
 
     from confluent_kafka import IsolationLevel
     from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
@@ -140,21 +142,25 @@ def describe(cluster: KafkaCluster, topics: Collection[str]) -> ClusterView:
 
 
 @patient
-def log_ends(cluster: KafkaCluster, topic: str) -> dict[int, NextOffset]:
-    """Return where each partition of a topic ends, open transactions included.
+def log_ends(cluster: KafkaCluster, topic: str) -> dict[int, int]:
+    """Return where each partition of a topic ends, open transactions included; -1 if it does not answer.
 
     Raises:
         TopicMissingError: If there is no such topic.
         ClusterUnreachableError: If no broker answers in time.
     """
-    from confluent_kafka import IsolationLevel
+    from confluent_kafka import IsolationLevel, KafkaException
     from confluent_kafka.admin import OffsetSpec
 
     with admin_client(cluster) as admin:
         described = _describe_topics(cluster, admin, [topic])[topic]
-        wanted = [(topic, partition.id) for partition in described.partitions]
-        found = _list_offsets(cluster, admin, wanted, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
-        return {number: end for (_, number), end in found.items()}
+        asked = {(topic, partition.id): OffsetSpec.latest() for partition in described.partitions}
+        futures = _ask(cluster, admin, asked, IsolationLevel.READ_UNCOMMITTED)
+        found = dict.fromkeys((number for _, number in asked), -1)
+        for (_, number), future in futures.items():
+            with suppress(KafkaException):  # it has no leader now
+                found[number] = future.result(cluster.request_timeout_s).offset
+        return found
 
 
 @patient
@@ -256,6 +262,16 @@ def _look_up(
     specs: Mapping[TopicPartition, OffsetSpec],
     isolation: IsolationLevel,
 ) -> dict[TopicPartition, ListOffsetsResultInfo]:
+    futures = _ask(cluster, admin, specs, isolation)
+    return {tp: future.result(cluster.request_timeout_s) for tp, future in futures.items()}
+
+
+def _ask(
+    cluster: KafkaCluster,
+    admin: AdminClient,
+    specs: Mapping[TopicPartition, OffsetSpec],
+    isolation: IsolationLevel,
+) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
     """Ask one question per partition in one request per broker."""
     from confluent_kafka import TopicPartition as ClientPartition
 
@@ -266,9 +282,7 @@ def _look_up(
         isolation_level=isolation,
         request_timeout=cluster.request_timeout_s,
     )
-    return {
-        (tp.topic, tp.partition): future.result(cluster.request_timeout_s) for tp, future in futures.items()
-    }
+    return {(tp.topic, tp.partition): future for tp, future in futures.items()}
 
 
 @patient

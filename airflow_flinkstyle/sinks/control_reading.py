@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from airflow_flinkstyle.clock import CLOCK
+from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.settings import SETTLING, consumer
 from airflow_flinkstyle.sinks.control_topic import COMPLETIONS, UNKNOWN, marker_partition, missing
 from airflow_flinkstyle.sinks.errors import REPLAYS, ControlTopicError, ProducerFencedError
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
     from airflow_flinkstyle.kafka.reading import Record
+    from airflow_flinkstyle.kafka.settings import Isolation
     from airflow_flinkstyle.sinks.settings import SinkSettings
 
 _NEWEST = 64
@@ -25,7 +27,7 @@ _FETCH_WAIT_MS = 1
 """The end of a partition is told only once the broker has waited so long for more."""
 _TIMEOUT_S = 20.0
 _POLL_S = 0.2
-_READABLE_S = 3.0
+_READABLE_S = 10.0
 _SETTLED_S = 3.0
 """In which brokers agree on a topic that was just created, or on who leads its partitions."""
 
@@ -42,8 +44,22 @@ class ShardFound:
 
 def read_completion(settings: SinkSettings) -> Completion | None:
     """Return the newest completed batch; None if the lineage has written nothing."""
-    found = _newest(settings, [COMPLETIONS])[COMPLETIONS].values.get(settings.completion_id)
-    return Completion.from_bytes(found) if found is not None else None
+    return _completion(settings, _newest(settings, [COMPLETIONS])[COMPLETIONS])
+
+
+def completion_left_open(settings: SinkSettings) -> Completion | None:
+    """Return the newest completion, if brokers have left it open; call it with its producer initialised.
+
+    That the batch is complete was true before the record was sent, whatever became of it.
+    """
+    if not _newest(settings, [COMPLETIONS])[COMPLETIONS].is_open:
+        return None
+    return _completion(settings, _newest(settings, [COMPLETIONS], "read_uncommitted")[COMPLETIONS])
+
+
+def _completion(settings: SinkSettings, found: _Read) -> Completion | None:
+    data = found.values.get(settings.completion_id)
+    return Completion.from_bytes(data) if data is not None else None
 
 
 def read_shard(settings: SinkSettings, shard: int) -> ShardFound:
@@ -62,12 +78,17 @@ def read_markers(settings: SinkSettings, shards: Iterable[int]) -> dict[int, Mar
 def unreadable(settings: SinkSettings, shards: Collection[int], batch_id: int) -> list[int]:
     """Return the shards whose markers of a batch no reader gets though their transactions are committed.
 
-    Brokers end a committed transaction in its partitions a moment after they have said that it is committed;
-    so it is looked again for a while.
+    Brokers end a committed transaction in its partitions a moment after they have said that it is committed,
+    or once others have taken over; so it is looked again for a while.
     """
     left, wait = list(shards), CLOCK.wait(_READABLE_S, every_s=0.01)
     while left:
-        markers = read_markers(settings, left)
+        try:
+            markers = read_markers(settings, left)
+        except FlinkstyleError as error:
+            if not error.retryable or not wait.again():
+                raise
+            continue
         left = [shard for shard in left if shard not in markers or markers[shard].batch_id != batch_id]
         if left and not wait.again():
             break
@@ -98,10 +119,12 @@ class _Read:
         return max(self.low, self.high - _NEWEST)
 
 
-def _newest(settings: SinkSettings, partitions: Iterable[int]) -> dict[int, _Read]:
+def _newest(
+    settings: SinkSettings, partitions: Iterable[int], isolation: Isolation = "read_committed"
+) -> dict[int, _Read]:
     """Return the newest values of the given partitions."""
     found: dict[int, _Read] = {}
-    with consumer(settings.cluster, "read_committed", fetch_wait_ms=_FETCH_WAIT_MS) as client:
+    with consumer(settings.cluster, isolation, fetch_wait_ms=_FETCH_WAIT_MS) as client:
         for number in partitions:
             low, high = _watermarks(client, settings, number)
             found[number] = _Read(low=low, high=high)

@@ -109,9 +109,19 @@ class TransactionLeftOpenError(FlinkstyleError):
             "the brokers have left them open: partitions were without a leader when they were to be ended "
             "(Kafka 4.3 and 4.4 forget them then).",
             state_after="The batch is not complete, and is run again.",
-            remedy="See that every partition of the control topic and of the output has a leader. If it "
-            "happens again, end them with kafka-transactions.sh find-hanging and abort, then start the job "
-            "again.",
+            remedy="See that every partition of the control topic and of the output has a leader. Do not end "
+            "the transactions by hand: the sink does, and would not know any more what is readable.",
+        )
+
+    @classmethod
+    def of_unknown(cls, lineage: str, why: str) -> TransactionLeftOpenError:
+        """Say why what is left open cannot be mended."""
+        return cls(
+            f"What brokers have left open of lineage {lineage} was expected to be found in one topic, but "
+            f"{why}.",
+            state_after="The batch is not complete. A part of it may be readable, another part be open.",
+            remedy="End the transactions (kafka-transactions.sh find-hanging, then abort) and start the job "
+            "with rewind='fork' or 're-emit': what is readable of this batch appears twice.",
         )
 
     @classmethod

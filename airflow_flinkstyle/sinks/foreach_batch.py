@@ -14,7 +14,7 @@ from airflow_flinkstyle.sinks.control_reading import unreadable
 from airflow_flinkstyle.sinks.control_topic import default_name
 from airflow_flinkstyle.sinks.decisions import records_there
 from airflow_flinkstyle.sinks.errors import TransactionLeftOpenError
-from airflow_flinkstyle.sinks.left_open import end_open, output_ends, readable_since
+from airflow_flinkstyle.sinks.left_open import output_ends
 from airflow_flinkstyle.sinks.lineage import open_lineage
 from airflow_flinkstyle.sinks.marker import Completion
 from airflow_flinkstyle.sinks.materialise import materialised
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.sinks.lineage import Opened
     from airflow_flinkstyle.sinks.settings import OnPhase
     from airflow_flinkstyle.sinks.shard import ShardWritten
+    from airflow_flinkstyle.sinks.there import There
 
 log = logging.getLogger(__name__)
 _QUERY_ID = "sql.streaming.queryId"
@@ -122,21 +123,37 @@ class TransactionalKafkaSink:
         """Write one micro-batch; for ``writeStream.foreachBatch``."""
         query_id = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
         try:
-            run = self._runs.get(query_id)
-            if run is None or run.next_batch != batch_id:  # the query has been started (again)
-                run = self._runs[query_id] = self._open(frame, query_id, batch_id)
-            self.last_batch = run.write(frame, batch_id)
+            self.last_batch = self._write(frame, query_id, batch_id)
         except BaseException as error:
             self._runs.pop(query_id, None)
             if isinstance(error, FlinkstyleError):
                 note_failure(query_id, error)
             raise
 
+    def _write(self, frame: DataFrame, query_id: str, batch_id: int) -> BatchWritten:
+        """Write a batch; if brokers have left a transaction open, in a new run, which ends that first."""
+        tries_left = _TRIES
+        while True:
+            run = self._runs.get(query_id)
+            if run is None or run.next_batch != batch_id:  # the query has been started (again)
+                run = self._runs[query_id] = self._open(frame, query_id, batch_id)
+            try:
+                return run.write(frame, batch_id)
+            except TransactionLeftOpenError as error:
+                tries_left -= 1
+                if not tries_left:
+                    raise
+                log.warning("Batch %d is written again: %s", batch_id, error)
+                del self._runs[query_id]
+
     def _open(self, frame: DataFrame, query_id: str, batch_id: int) -> _Run:
         require_no_speculation(frame.sparkSession)
         own = self._lineage or query_id
         resume = expected(query_id, own)
-        settings = self._settings(own, resume.lineage_of(own) if resume else own)
+        settings = replace(
+            self._settings(own, resume.lineage_of(own) if resume else own),
+            topics_vary="topic" in frame.columns,
+        )
         opened = open_lineage(settings, query_id=query_id, batch_id=batch_id, resume=resume)
         consumed, query = None, None
         if self._materialise or self._commit_offsets:
@@ -184,14 +201,12 @@ class _Run:
     consumed: SourceOffsets | None
     """What is committed with each completion; None for nothing."""
     state: SinkState = field(init=False)
-    ends: Mapping[int, int] = field(init=False)
-    """Where the output ended behind the newest complete batch."""
-    there: Mapping[int, int] = field(init=False)
-    """What the output holds of the batch that is written now, by fingerprint."""
+    there: There | None = field(init=False)
+    """What the output may hold of the first batch."""
 
     def __post_init__(self) -> None:
         settings, opened = self.settings, self.opened
-        self.ends, self.there = opened.completed.ends, opened.there
+        self.there = opened.there
         self.state = SinkState(
             lineage=settings.lineage,
             shards=settings.shards,
@@ -212,7 +227,9 @@ class _Run:
         rows = Spread.of(frame, settings)
         written = _found_whole(rows, self.opened, batch_id, plan)
         if written is None:
-            written = self._write_readable(rows, batch_id, plan)
+            written = _write(rows, settings, batch_id, plan, self.there)
+            if left := unreadable(settings, written.marked, batch_id):
+                raise TransactionLeftOpenError.of(settings.control_topic, left)
             self._complete(written)
         self.next_batch = batch_id + 1
         self.state = replace(self.state, completed_batch=batch_id)
@@ -220,40 +237,22 @@ class _Run:
         log.info("Lineage %s: %s", settings.lineage, written)
         return written
 
-    def _write_readable(self, rows: Spread, batch_id: int, plan: str) -> BatchWritten:
-        """Write a batch until readers get all of its markers: what brokers leave open is written again."""
-        attempts_left = _TRIES
-        while True:
-            try:
-                written = _write(rows, self.settings, batch_id, plan, self.there)
-                if not (left := unreadable(self.settings, written.marked, batch_id)):
-                    return written
-                failure = TransactionLeftOpenError.of(self.settings.control_topic, left)
-            except TransactionLeftOpenError as error:
-                failure = error
-            attempts_left -= 1
-            if not attempts_left:
-                raise failure
-            log.warning("Batch %d is written again: %s", batch_id, failure)
-            end_open(self.settings, range(self.settings.shards))
-            self.there = readable_since(self.settings, self.ends)
-
     def _complete(self, written: BatchWritten) -> None:
         batch_id = written.batch_id
-        self.ends, self.there = output_ends(self.settings), {}
+        self.there = None
         completion = Completion(
             batch_id=batch_id,
             records=written.records,
             shards=self.settings.shards,
             query_id=self.query_id,
-            ends=self.ends,
+            ends=output_ends(self.settings),
         )
         self.opened.completer.complete(completion, self.consumed.of(batch_id) if self.consumed else None)
         self.state = with_markers(self.state, written)
 
 
 def _write(
-    rows: Spread, settings: SinkSettings, batch_id: int, plan: str, there: Mapping[int, int]
+    rows: Spread, settings: SinkSettings, batch_id: int, plan: str, there: There | None
 ) -> BatchWritten:
     def write(batches: Iterator[pa.RecordBatch], shards: range) -> list[ShardWritten] | FlinkstyleError:
         chunks = frames.chunks_of(batches, settings.topic, shards)

@@ -9,33 +9,31 @@ that was promised is lost if that is aborted, an aborted attempt appears as well
 So each transaction of a shard begins with a record in the shard's partition of the control topic. Once the
 shard's id is initialised, the coordinator has nothing open under it: records that readers still do not get
 are left open, and so may be the shard's records in the output, in some partitions or in all. Their batch is
-not complete, since it is completed only when all of its markers can be read. So what is open of them is
-aborted; what can be read is left out when the batch is written again.
+not complete, since it is completed only when all of its markers can be read. That is noted with the newest
+completion, before anything else is written: the ids of the shards would end the evidence. Then what is open
+is aborted; what can be read is left out when the batch is written again.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.clock import CLOCK
+from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.cluster import describe, log_ends
 from airflow_flinkstyle.kafka.errors import TopicMissingError
-from airflow_flinkstyle.kafka.fingerprints import fingerprint
 from airflow_flinkstyle.kafka.reading import ReadRange, scan
 from airflow_flinkstyle.sinks.control_reading import read_shard
 from airflow_flinkstyle.sinks.control_topic import marker_partition
 from airflow_flinkstyle.sinks.errors import TransactionLeftOpenError
-from airflow_flinkstyle.sinks.marker import NOTHING_YET, Marker
+from airflow_flinkstyle.sinks.marker import NOTHING_YET
 from airflow_flinkstyle.sinks.producer import open_producer
+from airflow_flinkstyle.sinks.there import There
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from confluent_kafka import Producer
 
     from airflow_flinkstyle.kafka.reading import Record
     from airflow_flinkstyle.sinks.settings import SinkSettings
@@ -46,89 +44,81 @@ _THREADS = 8
 _TIMEOUT_S = 60.0
 
 
-def end_open(settings: SinkSettings, shards: Iterable[int]) -> dict[int, Marker]:
-    """Abort what is open under the ids of shards: what attempts have left, and what brokers have.
-
-    Args:
-        settings: The sink.
-        shards: Whose.
-
-    Returns:
-        The newest marker per shard. Of those that are ``unsure`` brokers had left something open.
-
-    Raises:
-        TransactionLeftOpenError: If they had, and the topic that was written to is not known.
-    """
-
-    def end(shard: int) -> tuple[int, Marker | None]:
-        with open_producer(settings, settings.transactional_id(shard)) as producer:
-            found = read_shard(settings, shard)
-            if not found.left_open and not (found.marker and found.marker.unsure):
-                return shard, found.marker
-            return shard, _abort(settings, producer, shard, replace(found.marker or NOTHING_YET, unsure=True))
-
-    with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="end") as pool:
-        return {shard: marker for shard, marker in pool.map(end, shards) if marker is not None}
-
-
-def _abort(settings: SinkSettings, producer: Producer, shard: int, noted: Marker) -> Marker:
-    if settings.topic is None:
-        raise TransactionLeftOpenError.of(settings.control_topic, [shard])
-    log.warning(
-        "Brokers have left a transaction of shard %d of lineage %s open: it is ended, and what of it cannot "
-        "be read is written again",
-        shard,
-        settings.lineage,
-    )
-    own_id = settings.transactional_id(shard)
-    # First the note: this commit is one of what is left open in the control topic, too, and hides it.
-    producer.begin_transaction()
-    producer.produce(settings.control_topic, noted.to_bytes(), own_id, partition=marker_partition(shard))
-    producer.commit_transaction()
-    producer.begin_transaction()
-    for number in producer.list_topics(settings.topic, _TIMEOUT_S).topics[settings.topic].partitions:
-        producer.produce(settings.topic, None, own_id, partition=number)
-    producer.flush()
-    producer.abort_transaction()
-    return noted
-
-
-def output_ends(settings: SinkSettings) -> dict[int, int]:
-    """Return where the output ends, by partition; nothing if it is not known, or not there yet."""
+def output_ends(settings: SinkSettings) -> dict[int, int] | None:
+    """Return where the output ends, by partition; None if it is not known."""
+    if settings.only_topic is None:
+        return None
     try:
-        return dict(log_ends(settings.cluster, settings.topic)) if settings.topic else {}
+        return log_ends(settings.cluster, settings.only_topic)
     except TopicMissingError:
         return {}
+    except FlinkstyleError as error:
+        if not error.retryable:
+            raise
+        return None
 
 
-def readable_since(settings: SinkSettings, since: Mapping[int, int]) -> dict[int, int]:
-    """Return what the output holds behind some offsets: how often each fingerprint.
+def abort_left_open(settings: SinkSettings, shards: Iterable[int]) -> None:
+    """Abort what brokers have left open under the ids of shards, in every partition that may hold some.
+
+    Raises:
+        TransactionLeftOpenError: If the topic that was written to is not known.
+    """
+    topic = settings.only_topic
+    if topic is None:
+        raise TransactionLeftOpenError.of_unknown(settings.lineage, "its rows name their topics")
+    log.warning("Brokers have left transactions of lineage %s open: they are aborted", settings.lineage)
+
+    def abort(shard: int) -> None:
+        own_id = settings.transactional_id(shard)
+        with open_producer(settings, own_id) as producer:
+            marker = read_shard(settings, shard).marker or NOTHING_YET
+            place = marker_partition(shard)
+            producer.begin_transaction()
+            # Should this be left open too and be committed later: it says what is true.
+            producer.produce(settings.control_topic, marker.to_bytes(), own_id, partition=place)
+            for number in producer.list_topics(topic, _TIMEOUT_S).topics[topic].partitions:
+                producer.produce(topic, None, own_id, partition=number)
+            producer.flush()
+            producer.abort_transaction()
+
+    with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="abort") as pool:
+        list(pool.map(abort, shards))
+
+
+def readable_since(settings: SinkSettings, since: Mapping[int, int] | None) -> There:
+    """Return what readers of the output get behind some offsets.
 
     Args:
         settings: The sink, of which no transaction is open.
-        since: Where to begin, by partition; those left out are read from their begin.
+        since: Where to begin, by partition; those left out are new.
 
     Raises:
-        TransactionLeftOpenError: If a transaction of somebody else does not end.
+        TransactionLeftOpenError: If that is not known, or a transaction of somebody else does not end.
     """
-    if settings.topic is None:
-        return {}
-    now, wait = output_ends(settings), CLOCK.wait(_TIMEOUT_S, every_s=0.05)
+    topic, found = settings.only_topic, There()
+    if topic is None or since is None or -1 in since.values():
+        raise TransactionLeftOpenError.of_unknown(
+            settings.lineage, "it is not known where the output ended before the batch"
+        )
+    now, wait = output_ends(settings) or {}, CLOCK.wait(_TIMEOUT_S, every_s=0.05)
+    if not now:
+        return found
     while True:
-        view = describe(settings.cluster, [settings.topic])
+        view = describe(settings.cluster, [topic])
         spans = {tp: span for tp in view.partitions if (span := view.log_range(tp))}
         if all(span.last_stable >= now.get(tp[1], 0) for tp, span in spans.items()):
             break
         if not wait.again():
-            raise TransactionLeftOpenError.of_others(settings.topic)
-    found: Counter[int] = Counter()
+            raise TransactionLeftOpenError.of_others(topic)
 
-    def add(_: TopicPartition, record: Record) -> None:
-        found[fingerprint(record.key(), record.value(), record.headers() or (), None)] += 1
+    def add(tp: TopicPartition, record: Record) -> None:
+        found.add(tp[1], record.key(), record.value(), record.headers())
 
     ranges = {
         tp: ReadRange(low=max(span.start, since.get(tp[1], 0)), high=now.get(tp[1], 0))
         for tp, span in spans.items()
     }
     scan(settings.cluster, ranges, add, "read_committed")
-    return dict(found)
+    log.warning("%d records of lineage %s may be left out: readers get them", len(found), settings.lineage)
+    return found

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.kafka.settings import admin_client
-from airflow_flinkstyle.sinks.control_reading import read_completion, read_shard
+from airflow_flinkstyle.sinks.control_reading import completion_left_open, read_completion, read_shard
 from airflow_flinkstyle.sinks.control_topic import (
     COMPLETIONS,
     marker_partition,
@@ -25,7 +25,7 @@ from airflow_flinkstyle.sinks.decisions import (
     require_owner,
 )
 from airflow_flinkstyle.sinks.errors import REPLAYS, LineageError, ProducerFencedError
-from airflow_flinkstyle.sinks.left_open import end_open, readable_since
+from airflow_flinkstyle.sinks.left_open import abort_left_open, output_ends, readable_since
 from airflow_flinkstyle.sinks.marker import NOTHING_YET, Completion, Marker
 from airflow_flinkstyle.sinks.producer import (
     initialised_producer,
@@ -37,9 +37,11 @@ from airflow_flinkstyle.sinks.producer import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from airflow_flinkstyle.sinks.control_reading import ShardFound
     from airflow_flinkstyle.sinks.resume import Resume
     from airflow_flinkstyle.sinks.settings import SinkSettings
     from airflow_flinkstyle.sinks.source_offsets import Consumed
+    from airflow_flinkstyle.sinks.there import There
 
 log = logging.getLogger(__name__)
 _THREADS = 8
@@ -57,8 +59,8 @@ class Opened:
     completed: Completion
     markers: Mapping[int, Marker]
     """By shard; those of an earlier, larger number of shards included."""
-    there: Mapping[int, int]
-    """Fingerprints of records that are in the output, though their batch was not written: how often each."""
+    there: There | None
+    """What the output may hold of the next batch, because brokers had left transactions open."""
 
     def written(self, batch_id: int) -> dict[int, Marker]:
         """Return the shards that have written a batch."""
@@ -81,6 +83,7 @@ def open_lineage(
         ControlTopicError: If the markers of a lineage that should have some are gone.
         LineageError: If another query writes under the lineage, or the batch does not follow.
         ShardCountError: If the number of shards was changed while a batch is half written.
+        TransactionLeftOpenError: If brokers have left open what cannot be mended.
     """
     cluster_id = _require_timeout(settings)
     behind = partial(begins_behind, resume, cluster_id, batch_id)
@@ -88,26 +91,41 @@ def open_lineage(
     with suppress(ProducerFencedError):  # who is refused here has hurt nobody
         require_owner(settings, read_completion(settings), query_id)
     completer = Completer(settings)  # before the completion is read: an open one of an earlier run ends
+    if (forgotten := completion_left_open(settings)) is not None:
+        completer.complete(forgotten)
     found = read_completion(settings)
-    markers = end_open(settings, range(room))
+    shards = _end_open(settings, range(room))
+    markers = {shard: one.marker for shard, one in shards.items() if one.marker is not None}
     if (after_batch := behind(found)) is not None:
         require_owner(settings, found, query_id)
         require_nothing_half_written(settings, found, markers)
-        found = begun(settings, query_id, after_batch)
+        found = replace(begun(settings, query_id, after_batch), ends=output_ends(settings))
         completer.complete(found)
         log.info("Lineage %s begins behind batch %d on %s", settings.lineage, after_batch, settings.cluster)
-    completed = found or none_yet(settings, query_id, batch_id)
-    unsure = any(marker.unsure for marker in markers.values())
-    opened = Opened(
-        cluster_id=cluster_id,
-        completer=completer,
-        completed=completed,
-        markers=markers,
-        there=readable_since(settings, completed.ends) if unsure else {},
-    )
-    require_next(settings, opened.completed, markers, query_id=query_id, batch_id=batch_id)
+    completed = found or replace(none_yet(settings, query_id, batch_id), ends=output_ends(settings))
+    require_next(settings, completed, markers, query_id=query_id, batch_id=batch_id)
+    there = None
+    if completed.unsure or any(one.left_open for one in shards.values()):
+        completer.complete(replace(completed, unsure=True))
+        abort_left_open(settings, range(room))
+        there = readable_since(settings, completed.ends)
+    elif found is None:  # says where the output ended before the first batch
+        completer.complete(completed)
     _claim(settings, range(room), markers)
-    return opened
+    return Opened(
+        cluster_id=cluster_id, completer=completer, completed=completed, markers=markers, there=there
+    )
+
+
+def _end_open(settings: SinkSettings, shards: range) -> dict[int, ShardFound]:
+    """Abort what is open under every id that the lineage ever used, and look what each has written."""
+
+    def end(shard: int) -> ShardFound:
+        with open_producer(settings, settings.transactional_id(shard)):
+            return read_shard(settings, shard)
+
+    with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="end") as pool:
+        return dict(zip(shards, pool.map(end, shards), strict=True))
 
 
 def _claim(settings: SinkSettings, shards: range, seen: Mapping[int, Marker]) -> None:
@@ -197,8 +215,9 @@ def begin_lineage(settings: SinkSettings, *, query_id: str, after_batch: int) ->
     require_control_topic(settings, may_create=True)
     completer = Completer(settings)
     found = read_completion(settings)
-    wanted = begun(settings, query_id, after_batch)
-    if found is not None and found != wanted:
+    wanted = replace(begun(settings, query_id, after_batch), ends=output_ends(settings))
+    written = found is not None and found.batch_id >= 0
+    if found is not None and written and replace(found, ends=wanted.ends) != wanted:
         raise LineageError(
             f"Lineage {settings.lineage} was expected to be new, but has completed batch {found.batch_id}.",
             state_after="Nothing was written.",

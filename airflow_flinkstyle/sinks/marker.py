@@ -6,7 +6,7 @@ A marker is part of the shard's transaction: that it can be read is the proof th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from airflow_flinkstyle.protocol.record import Record
@@ -29,8 +29,6 @@ class Marker(Record):
     """The number of shards that the batch was written with, and a hash of the records' columns and topic."""
     run: str
     """The run that may write the shard."""
-    unsure: bool = False
-    """Brokers had left a transaction open: a part of the batch after this one may be in the output."""
 
     @property
     def shards(self) -> int:
@@ -59,5 +57,8 @@ class Completion(Record):
     """With how many shards the lineage writes."""
     query_id: str
     """The query whose batches are numbered so; a copy of its checkpoint has it too."""
-    ends: Mapping[int, int] = field(default_factory=dict)
-    """Where the sink's topic ended then, by partition: later batches are behind it."""
+    ends: Mapping[int, int] | None = None
+    """Where the sink's topic ended then, by partition: later batches are behind it. -1: a partition did not
+    answer; None: none did, or records name their topics."""
+    unsure: bool = False
+    """Brokers have left transactions open since: a part of the next batch may be in the output."""

@@ -43,6 +43,8 @@ class SinkSettings:
     """How long one task's shards of a batch may take; the broker's limit is 900,000 by default."""
     producer_pool_size: int = 5
     """Shards that one task writes at the same time, at most."""
+    topics_vary: bool = False
+    """Rows name their topics."""
     on_phase: OnPhase | None = field(default=None, repr=False)
     """For metrics and tests; called in the worker."""
 
@@ -58,6 +60,11 @@ class SinkSettings:
     def transactional_id(self, shard: int) -> str:
         """Return the id by which the broker knows a shard's transactions."""
         return f"{self.lineage}-{shard}"
+
+    @property
+    def only_topic(self) -> str | None:
+        """The topic that all records go to; None if it is not known."""
+        return None if self.topics_vary else self.topic
 
     @property
     def completion_id(self) -> str:

@@ -7,13 +7,10 @@ that the batch was written: no second phase is needed, and nothing can be commit
 from __future__ import annotations
 
 import time
-from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.kafka.fingerprints import fingerprint
 from airflow_flinkstyle.sinks.control_reading import read_shard
 from airflow_flinkstyle.sinks.control_topic import marker_partition
 from airflow_flinkstyle.sinks.decisions import require_same_shard, written_before
@@ -22,17 +19,14 @@ from airflow_flinkstyle.sinks.marker import WRAP, Marker
 from airflow_flinkstyle.sinks.producer import initialised_producer, translated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable
 
     from confluent_kafka import Producer
 
     from airflow_flinkstyle.sinks.settings import Phase, SinkSettings
+    from airflow_flinkstyle.sinks.there import There
 
 _ABORT_TIMEOUT_S = 5.0
-_NOT_GIVEN = (None,) * 8
-"""Arguments of the client's ``produce``, from topic to headers."""
-NONE_THERE: Final[Mapping[int, int]] = MappingProxyType({})
-"""Of the output before a batch is written for the first time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +63,7 @@ class ShardTransaction:
         batch_id: int,
         shard: int,
         plan: str,
-        there: Mapping[int, int] = NONE_THERE,
+        there: There | None = None,
     ) -> None:
         """Describe the shard; nothing is connected to before it is opened.
 
@@ -78,10 +72,10 @@ class ShardTransaction:
             batch_id: Spark's; grows within a lineage.
             shard: From 0.
             plan: What the records are made with.
-            there: How often each record, by its fingerprint, is in the output already.
+            there: What is in the output already, to be left out.
         """
         self.shard = shard
-        self._there = Counter(there)
+        self._there = there
         self._settings, self._batch_id, self._plan = settings, batch_id, plan
         self._id = settings.transactional_id(shard)
         self._watch = _Watch(settings, batch_id, shard)
@@ -103,6 +97,9 @@ class ShardTransaction:
         with translated(self._settings, self._id):
             producer = initialised_producer(self._settings, self._id, queue_kib=queue_kib)
             found = read_shard(self._settings, self.shard)
+            is_there = found.marker is not None and found.marker.batch_id == self._batch_id
+            if found.left_open and not is_there:
+                raise TransactionLeftOpenError.of(self._settings.control_topic, [self.shard])
             self._before = written_before(
                 self._settings,
                 found.marker,
@@ -113,8 +110,6 @@ class ShardTransaction:
             if self._before is not None:
                 self._watch.enter("skip")
                 return
-            if found.left_open:
-                raise TransactionLeftOpenError.of(self._settings.control_topic, [self.shard])
             self._watch.enter("begin")
             producer.begin_transaction()
             self._producer = producer
@@ -130,7 +125,8 @@ class ShardTransaction:
         """
         if self._producer is not None:
             with translated(self._settings, self._id):
-                _produce(self._producer, missing(chunk.records, self._there, self._settings.topic))
+                records = chunk.records if self._there is None else self._there.missing(chunk.records)
+                _produce(self._producer, records)
         self._count, self._digest = self._count + chunk.count, (self._digest + chunk.digest) % WRAP
 
     def pre_commit(self) -> None:
@@ -188,32 +184,6 @@ class ShardTransaction:
             self._watch.enter("abort")
             with suppress(Exception):  # the next attempt's init aborts it all the same
                 producer.abort_transaction(_ABORT_TIMEOUT_S)
-
-
-def missing(
-    records: Iterable[tuple[Any, ...]], there: Counter[int], topic: str | None
-) -> Iterable[tuple[Any, ...]]:
-    """Return the records that are not in the output already. Pure, but for the counts.
-
-    Args:
-        records: As the client's ``produce`` takes them.
-        there: How often each fingerprint is in the output; counted down.
-        topic: The output; records of other topics are all returned.
-    """
-    return _missing(records, there, topic) if there else records
-
-
-def _missing(
-    records: Iterable[tuple[Any, ...]], there: Counter[int], topic: str | None
-) -> Iterator[tuple[Any, ...]]:
-    for record in records:
-        given: tuple[Any, ...] = record + _NOT_GIVEN[len(record) :]
-        where, value, key, headers = given[0], given[1], given[2], given[-1]
-        found = fingerprint(key, value, headers or (), None)
-        if where != topic or not there[found]:
-            yield record
-        else:
-            there[found] -= 1
 
 
 def _produce(producer: Producer, records: Iterable[tuple[Any, ...]]) -> None:

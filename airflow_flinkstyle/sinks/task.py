@@ -16,14 +16,15 @@ from airflow_flinkstyle.sinks.errors import TransactionLeftOpenError
 from airflow_flinkstyle.sinks.marker import WRAP
 from airflow_flinkstyle.sinks.pool import WORKER
 from airflow_flinkstyle.sinks.producer import QUEUE_KIB
-from airflow_flinkstyle.sinks.shard import NONE_THERE, ShardTransaction, ShardWritten
+from airflow_flinkstyle.sinks.shard import ShardTransaction, ShardWritten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from concurrent.futures import Future
 
     from airflow_flinkstyle.sinks.settings import SinkSettings
     from airflow_flinkstyle.sinks.shard import Chunk
+    from airflow_flinkstyle.sinks.there import There
 
 T = TypeVar("T")
 
@@ -55,7 +56,7 @@ def write_shards(
     shards: Sequence[int],
     plan: str,
     chunks: Iterator[Chunk],
-    there: Mapping[int, int] = NONE_THERE,
+    there: There | None = None,
 ) -> list[ShardWritten]:
     """Write shards of a batch once, however often it is called.
 
@@ -65,7 +66,7 @@ def write_shards(
         shards: Those of this task.
         plan: What the records are made with.
         chunks: Records of these shards; read at most once.
-        there: How often each record, by its fingerprint, is in the output already.
+        there: What is in the output already, to be left out.
 
     Raises:
         ProducersPoolEmptyError: If this process writes too many shards at the same time.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka.admin import NewTopic
@@ -13,11 +13,12 @@ from airflow_flinkstyle.kafka.audit.verify_topic import readable
 from airflow_flinkstyle.kafka.cluster import describe, log_ends
 from airflow_flinkstyle.kafka.reading import scan
 from airflow_flinkstyle.kafka.settings import KafkaCluster
-from airflow_flinkstyle.sinks.control_reading import unreadable
+from airflow_flinkstyle.sinks.control_reading import read_completion, unreadable
 from airflow_flinkstyle.sinks.control_topic import marker_partition
 from airflow_flinkstyle.sinks.errors import TransactionLeftOpenError
-from airflow_flinkstyle.sinks.left_open import end_open, output_ends, readable_since
-from airflow_flinkstyle.sinks.lineage import open_lineage
+from airflow_flinkstyle.sinks.left_open import output_ends
+from airflow_flinkstyle.sinks.lineage import Opened, open_lineage
+from airflow_flinkstyle.sinks.marker import Completion
 from airflow_flinkstyle.sinks.producer import open_producer
 from airflow_flinkstyle.sinks.settings import SinkSettings
 from airflow_flinkstyle.sinks.shard import Chunk, ShardTransaction
@@ -152,10 +153,33 @@ def attempt(settings: SinkSettings, at: str, then: Callable[[], None]) -> ShardT
     return one
 
 
+def open_next(settings: SinkSettings, run: str, batch_id: int = 0) -> tuple[SinkSettings, Opened]:
+    """Begin another run, as a driver does that is started again, or that finds something left open."""
+    begun = replace(settings, run=run)
+    return begun, open_lineage(begun, query_id="q", batch_id=batch_id)
+
+
+def complete(settings: SinkSettings, opened: Opened, batch_id: int) -> Completion:
+    done = Completion(batch_id=batch_id, records=1, shards=1, query_id="q", ends=output_ends(settings))
+    opened.completer.complete(done)
+    return done
+
+
+def settle(settings: SinkSettings) -> None:
+    """Wait until the brokers have ended every transaction of the sink's in the control topic."""
+    view = lambda: describe(settings.cluster, [settings.control_topic])  # noqa: E731
+    wait_until(
+        "the ends of transactions",
+        lambda: all(
+            span.last_stable == span.end for tp in view().partitions if (span := view().log_range(tp))
+        ),
+    )
+
+
 def test_commit_that_a_broker_forgets_is_found_and_only_what_nobody_reads_is_written_again(pair: Pair):
     settings = pair.a_sink("forgotten-commit")
-    since, before = output_ends(settings), log_ends(settings.cluster, settings.control_topic)
-    place = marker_partition(0)
+    settle(settings)
+    before, place = log_ends(settings.cluster, settings.control_topic), marker_partition(0)
 
     def lose() -> None:
         def marker_is_there() -> bool:  # behind the record that the transaction began with
@@ -172,31 +196,71 @@ def test_commit_that_a_broker_forgets_is_found_and_only_what_nobody_reads_is_wri
     with pytest.raises(TransactionLeftOpenError, match="shards 0 were expected to be ended in forgotten-com"):
         write_shards(settings, 0, [0], "1-plan", in_topic(settings))
 
-    assert end_open(settings, [0])[0].unsure
-    there = readable_since(settings, since)
-    assert sum(there.values()) == len(VALUES) / 2
-    again = open_lineage(replace(settings, run="next"), query_id="q", batch_id=0)  # that driver died here
-    assert again.there == there
-    write_shards(replace(settings, run="next"), 0, [0], "1-plan", in_topic(settings), again.there)
+    _, died = open_next(settings, "dies before it writes")
+    again, opened = open_next(settings, "next")
+    assert died.there is not None
+    assert opened.there is not None
+    assert len(died.there) == len(opened.there) == len(VALUES) / 2
+    write_shards(again, 0, [0], "1-plan", in_topic(again), opened.there)
     assert unreadable(settings, [0], 0) == []
+    complete(again, opened, 0)
     wait_until("every record once", lambda: values(settings) == sorted(VALUES))
-    assert not end_open(settings, [0])[0].unsure
+    assert open_next(settings, "the batch after it", batch_id=1)[1].there is None
 
 
 def test_abort_that_a_broker_forgets_brings_no_record_of_the_attempt_back(pair: Pair):
     settings = pair.a_sink("forgotten-abort")
     attempt(settings, "abort", lambda: pair.lose_second("forgotten-abort")).abort()
     pair.second.start()
-    opened = open_lineage(replace(settings, run="next"), query_id="q", batch_id=0)
-    assert opened.markers[0].unsure, "this Kafka has ended the transaction: is it mended there?"
-    assert not opened.there
-    write_shards(replace(settings, run="next"), 0, [0], "1-plan", in_topic(settings), opened.there)
+    again, opened = open_next(settings, "next")
+    assert opened.there is not None, "this Kafka has ended the transaction: is it mended there?"
+    assert len(opened.there) == 0
+    write_shards(again, 0, [0], "1-plan", in_topic(again), opened.there)
     wait_until("every record once", lambda: values(settings) == sorted(VALUES))
 
 
-def test_what_is_left_open_of_topics_that_are_not_known_is_an_error(pair: Pair):
-    settings = pair.a_sink("forgotten-topic")
-    attempt(settings, "abort", lambda: pair.lose_second("forgotten-topic")).abort()
+def test_batch_of_a_lineage_in_an_old_topic_is_not_taken_for_what_was_there_before(pair: Pair):
+    settings = pair.a_sink("older-records")
+    write_shards(settings, 0, [0], "1-plan", in_topic(settings))
+    other = replace(settings, lineage="fork", control_topic="forgotten-commit-fork")
+    control = NewTopic(
+        other.control_topic, 2, replica_assignment=[[2], [2]], config={"cleanup.policy": "compact"}
+    )
+    pair.first.admin().create_topics([control])[other.control_topic].result(20)
+    open_lineage(other, query_id="q", batch_id=0)
+    attempt(other, "abort", lambda: pair.lose_second("older-records")).abort()
     pair.second.start()
-    with pytest.raises(TransactionLeftOpenError, match="kafka-transactions"):
-        open_lineage(replace(settings, topic=None, run="next"), query_id="q", batch_id=0)
+    again, opened = open_next(other, "next")
+    assert opened.there is not None
+    assert len(opened.there) == 0
+    write_shards(again, 0, [0], "1-plan", in_topic(again), opened.there)
+    wait_until("every record twice", lambda: values(settings) == sorted([*VALUES, *VALUES]))
+
+
+def test_completion_that_a_broker_forgets_is_written_again(pair: Pair):
+    settings = pair.a_sink("forgotten-end")
+    again, opened = open_next(settings, "next")
+    write_shards(again, 0, [0], "1-plan", in_topic(again))
+    assert unreadable(again, [0], 0) == []
+    producer = opened.completer._producer  # what it does, with a broker's death in the middle
+    done = Completion(batch_id=0, records=1, shards=1, query_id="q", ends=output_ends(again))
+    producer.begin_transaction()
+    producer.produce(again.control_topic, done.to_bytes(), again.completion_id, partition=0)
+    producer.flush()
+    pair.lose_second("forgotten-end")
+    producer.commit_transaction()
+    pair.second.start()
+    assert read_completion(again) != done, "this Kafka has ended the transaction: is it mended there?"
+    assert open_next(settings, "the batch after it", batch_id=1)[1].completed == done
+    assert values(settings) == sorted(VALUES)
+
+
+@pytest.mark.parametrize("unknown", [{"topic": None}, {"topics_vary": True}])
+def test_what_is_left_open_of_topics_that_are_not_known_is_an_error(pair: Pair, unknown: dict[str, Any]):
+    settings = pair.a_sink(f"forgotten-{next(iter(unknown)).replace('_', '-')}")
+    assert settings.topic is not None
+    attempt(settings, "abort", lambda: pair.lose_second(str(settings.topic))).abort()
+    pair.second.start()
+    for _ in range(2):  # it is not forgotten
+        with pytest.raises(TransactionLeftOpenError, match=r"its rows name their topics.*rewind='fork'"):
+            open_next(replace(settings, **unknown), "next")

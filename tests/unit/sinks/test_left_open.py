@@ -2,41 +2,46 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from typing import Any
 
 import pytest
 
-from airflow_flinkstyle.kafka.fingerprints import fingerprint
+from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.sinks.errors import ProducerFencedError, TransactionLeftOpenError
-from airflow_flinkstyle.sinks.marker import NOTHING_YET, Completion, Marker
-from airflow_flinkstyle.sinks.shard import missing
+from airflow_flinkstyle.sinks.marker import Completion
+from airflow_flinkstyle.sinks.settings import SinkSettings
 from airflow_flinkstyle.sinks.task import final_answer
+from airflow_flinkstyle.sinks.there import There
 
 HEADERS = [("id", b"1"), ("none", None)]
 FULL = ("out", b"value", b"key", -1, None, None, 0, HEADERS)
 SHORT = ("out", b"value", b"key")
 
 
+def there(*records: tuple[int, bytes | None, bytes | None, Any]) -> There:
+    found = There()
+    for partition, key, value, headers in records:
+        found.add(partition, key, value, headers)
+    return found
+
+
 def test_record_that_is_there_is_left_out_as_often_as_it_is_there():
-    there = Counter({fingerprint(b"key", b"value", HEADERS, None): 2})
-    assert list(missing([FULL, SHORT, FULL, FULL], there, "out")) == [SHORT, FULL]
-    assert list(missing([FULL], there, "out")) == [FULL]  # nothing is left of it
+    found = there((0, b"key", b"value", HEADERS), (1, b"key", b"value", HEADERS))
+    assert len(found) == 2
+    assert list(found.missing([FULL, SHORT, FULL, FULL])) == [SHORT, FULL]
+    assert list(found.missing([FULL])) == [FULL]  # nothing is left of it
 
 
 def test_record_without_key_or_headers_is_the_one_that_a_consumer_gives_back():
-    there = Counter({fingerprint(None, b"value", (), None): 1, fingerprint(b"key", None, (), None): 1})
+    found = there((0, None, b"value", None), (0, b"key", None, None))
     records = [("out", b"value"), ("out", None, b"key"), ("out", b"value", b"key")]
-    assert list(missing(records, there, "out")) == records[2:]
+    assert list(found.missing(records)) == records[2:]
 
 
-def test_records_of_another_topic_are_all_written():
-    there = Counter({fingerprint(b"key", b"value", (), None): 1})
-    assert list(missing([("other", b"value", b"key"), SHORT], there, "out")) == [("other", b"value", b"key")]
-
-
-def test_batch_that_is_written_for_the_first_time_is_not_looked_at():
-    records = iter([SHORT])
-    assert missing(records, Counter(), "out") is records
+def test_record_for_one_partition_is_not_taken_for_its_like_in_another():
+    found = there((0, b"key", b"value", None))
+    to_1, to_0 = ("out", b"value", b"key", 1), ("out", b"value", b"key", 0)
+    assert list(found.missing([to_1, to_0, to_0])) == [to_1, to_0]
 
 
 def test_task_hands_what_brokers_left_open_to_the_driver_and_is_tried_again_for_the_rest():
@@ -52,9 +57,15 @@ def test_task_hands_what_brokers_left_open_to_the_driver_and_is_tried_again_for_
     assert "shards 1, 2" in str(left_open)
 
 
-def test_stored_records_keep_what_is_unsure_and_where_the_output_ended():
-    unsure = Marker(batch_id=3, records=5, digest=77, plan="4-x", run="run", unsure=True)
-    assert Marker.from_bytes(unsure.to_bytes()) == unsure
-    assert not Marker.from_bytes(NOTHING_YET.to_bytes()).unsure
-    done = Completion(batch_id=3, records=5, shards=4, query_id="q", ends={0: 12, 11: 7})
-    assert Completion.from_bytes(done.to_bytes()).ends == {0: 12, 11: 7}
+def test_completion_keeps_where_the_output_ended_and_what_is_unsure():
+    done = Completion(batch_id=3, records=5, shards=4, query_id="q", ends={0: 12, 11: -1}, unsure=True)
+    assert Completion.from_bytes(done.to_bytes()) == done
+
+
+@pytest.mark.parametrize(
+    ("topic", "vary", "known"), [("out", False, "out"), ("out", True, None), (None, True, None)]
+)
+def test_topic_is_known_if_no_row_names_its_own(topic: str | None, *, vary: bool, known: str | None):
+    cluster = KafkaCluster(name="out", config={"bootstrap.servers": "nowhere:1"})
+    names = {"lineage": "line", "control_topic": "control", "run": "run"}
+    assert SinkSettings(cluster=cluster, topic=topic, shards=1, topics_vary=vary, **names).only_topic == known
