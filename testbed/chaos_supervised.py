@@ -32,6 +32,7 @@ _FIRST_WRITTEN: Mapping[Plan, int] = {"stateless": 0, "stateful": 7}
 """The first batch of which one can be sure that it writes: before it the watermark closes no window."""
 PAUSE_S = {"data": 0.006, "pre-commit": 0.004, "marker": 0.006}
 """Phases that take microseconds with few rows or none are made longer, so that a kill can hit them."""
+_FEED_S = 1.0
 _FUTILE = 20
 """Drivers in a row that end by themselves without a batch: the job cannot go on."""
 _CONF = {
@@ -63,7 +64,8 @@ class Numbers:
                 self._send(number - _REPEAT_BEHIND)
         if until > self.count:
             self.count = until
-            self._flush()
+        if self._producer is not None:  # a broker that is killed just now is started again by who waits here
+            self._producer.flush(_FEED_S)
 
     def close_windows(self) -> None:
         """Let a number from far ahead close every window; its own is never closed."""

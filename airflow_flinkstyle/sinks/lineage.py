@@ -91,9 +91,11 @@ def open_lineage(
     with suppress(ProducerFencedError):  # who is refused here has hurt nobody
         require_owner(settings, read_completion(settings), query_id)
     completer = Completer(settings)  # before the completion is read: an open one of an earlier run ends
-    if (forgotten := completion_left_open(settings)) is not None:
-        completer.complete(forgotten)
-    found = read_completion(settings)
+    found = completion_left_open(settings)
+    if found is not None:
+        completer.complete(found)
+    else:
+        found = read_completion(settings)
     shards = _end_open(settings, range(room))
     markers = {shard: one.marker for shard, one in shards.items() if one.marker is not None}
     if (after_batch := behind(found)) is not None:
