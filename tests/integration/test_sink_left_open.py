@@ -43,7 +43,7 @@ class Pair:
 
     def __init__(self, folder: Path) -> None:
         cluster_id, controller, port = new_cluster_id(), free_port(), free_port()
-        common = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "500"}
+        common = {"broker.session.timeout.ms": "5000", "broker.heartbeat.interval.ms": "500"}
         second = {
             "node.id": "2",
             "process.roles": "broker",
