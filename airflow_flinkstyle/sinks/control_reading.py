@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from airflow_flinkstyle.clock import CLOCK
 from airflow_flinkstyle.errors import FlinkstyleError
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.settings import Isolation
     from airflow_flinkstyle.sinks.settings import SinkSettings
 
+R = TypeVar("R", Completion, Marker)
 _NEWEST = 64
 """Offsets read at first: each batch adds two records and a transaction marker."""
 _FETCH_WAIT_MS = 1
@@ -43,35 +44,36 @@ class ShardFound:
 
 
 def read_completion(settings: SinkSettings) -> Completion | None:
-    """Return the newest completed batch; None if the lineage has written nothing."""
-    return _completion(settings, _newest(settings, [COMPLETIONS])[COMPLETIONS])
+    """Return the newest completed batch that readers get; None if the lineage has written nothing."""
+    found = _newest(settings, [COMPLETIONS])[COMPLETIONS]
+    return _parsed(Completion, found, settings.completion_id)
 
 
-def completion_left_open(settings: SinkSettings) -> Completion | None:
-    """Return the newest completion, if brokers have left it open; call it with its producer initialised.
+def read_newest_completion(settings: SinkSettings) -> tuple[Completion | None, bool]:
+    """Return the newest completed batch, and whether brokers have left that completion open.
 
-    That the batch is complete was true before the record was sent, whatever became of it.
+    Call it with the completions' producer initialised. That a batch is complete was true before the record
+    was sent, whatever became of it.
     """
-    if not _newest(settings, [COMPLETIONS])[COMPLETIONS].is_open:
-        return None
-    return _completion(settings, _newest(settings, [COMPLETIONS], "read_uncommitted")[COMPLETIONS])
-
-
-def _completion(settings: SinkSettings, found: _Read) -> Completion | None:
-    data = found.values.get(settings.completion_id)
-    return Completion.from_bytes(data) if data is not None else None
+    found = _newest(settings, [COMPLETIONS])[COMPLETIONS]
+    left_open = found.is_open
+    if left_open:
+        found = _newest(settings, [COMPLETIONS], "read_uncommitted")[COMPLETIONS]
+    return _parsed(Completion, found, settings.completion_id), left_open
 
 
 def read_shard(settings: SinkSettings, shard: int) -> ShardFound:
     """Return what a shard has written; call it with the shard's producer initialised."""
     found = _newest(settings, [marker_partition(shard)])[marker_partition(shard)]
-    return ShardFound(marker=_marker(settings, shard, found), left_open=found.is_open)
+    marker = _parsed(Marker, found, settings.transactional_id(shard))
+    return ShardFound(marker=marker, left_open=found.is_open)
 
 
 def read_markers(settings: SinkSettings, shards: Iterable[int]) -> dict[int, Marker]:
     """Return the newest marker per shard; shards that have written nothing are left out."""
-    found = _newest(settings, [marker_partition(shard) for shard in shards])
-    markers = {number - 1: _marker(settings, number - 1, ends) for number, ends in found.items()}
+    places = {marker_partition(shard): shard for shard in shards}
+    found = {places[number]: one for number, one in _newest(settings, places).items()}
+    markers = {shard: _parsed(Marker, one, settings.transactional_id(shard)) for shard, one in found.items()}
     return {shard: marker for shard, marker in markers.items() if marker is not None}
 
 
@@ -95,9 +97,9 @@ def unreadable(settings: SinkSettings, shards: Collection[int], batch_id: int) -
     return left
 
 
-def _marker(settings: SinkSettings, shard: int, found: _Read) -> Marker | None:
-    data = found.values.get(settings.transactional_id(shard))
-    return Marker.from_bytes(data) if data is not None else None
+def _parsed(kind: type[R], found: _Read, key: str) -> R | None:
+    data = found.values.get(key)
+    return kind.from_bytes(data) if data is not None else None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -17,7 +17,6 @@ is aborted; what can be read is left out when the batch is written again.
 from __future__ import annotations
 
 import logging
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.clock import CLOCK
@@ -26,21 +25,21 @@ from airflow_flinkstyle.kafka.cluster import describe, log_ends
 from airflow_flinkstyle.kafka.errors import TopicMissingError
 from airflow_flinkstyle.kafka.reading import ReadRange, scan
 from airflow_flinkstyle.sinks.control_reading import read_shard
-from airflow_flinkstyle.sinks.control_topic import marker_partition
 from airflow_flinkstyle.sinks.errors import TransactionLeftOpenError
 from airflow_flinkstyle.sinks.marker import NOTHING_YET
-from airflow_flinkstyle.sinks.producer import open_producer
+from airflow_flinkstyle.sinks.producer import each_shard, send_marker
 from airflow_flinkstyle.sinks.there import There
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from confluent_kafka import Producer
 
     from airflow_flinkstyle.kafka.reading import Record
     from airflow_flinkstyle.sinks.settings import SinkSettings
     from airflow_flinkstyle.types import TopicPartition
 
 log = logging.getLogger(__name__)
-_THREADS = 8
 _TIMEOUT_S = 60.0
 
 
@@ -69,21 +68,17 @@ def abort_left_open(settings: SinkSettings, shards: Iterable[int]) -> None:
         raise TransactionLeftOpenError.of_unknown(settings.lineage, "its rows name their topics")
     log.warning("Brokers have left transactions of lineage %s open: they are aborted", settings.lineage)
 
-    def abort(shard: int) -> None:
-        own_id = settings.transactional_id(shard)
-        with open_producer(settings, own_id) as producer:
-            marker = read_shard(settings, shard).marker or NOTHING_YET
-            place = marker_partition(shard)
-            producer.begin_transaction()
-            # Should this be left open too and be committed later: it says what is true.
-            producer.produce(settings.control_topic, marker.to_bytes(), own_id, partition=place)
-            for number in producer.list_topics(topic, _TIMEOUT_S).topics[topic].partitions:
-                producer.produce(topic, None, own_id, partition=number)
-            producer.flush()
-            producer.abort_transaction()
+    def abort(shard: int, producer: Producer) -> None:
+        marker = read_shard(settings, shard).marker or NOTHING_YET
+        producer.begin_transaction()
+        # Should this be left open too and be committed later: it says what is true.
+        send_marker(settings, producer, shard, marker)
+        for number in producer.list_topics(topic, _TIMEOUT_S).topics[topic].partitions:
+            producer.produce(topic, None, settings.transactional_id(shard), partition=number)
+        producer.flush()
+        producer.abort_transaction()
 
-    with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="abort") as pool:
-        list(pool.map(abort, shards))
+    each_shard(settings, shards, abort)
 
 
 def readable_since(settings: SinkSettings, since: Mapping[int, int] | None) -> There:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import logging
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.kafka.settings import admin_client
-from airflow_flinkstyle.sinks.control_reading import completion_left_open, read_completion, read_shard
+from airflow_flinkstyle.sinks.control_reading import read_completion, read_newest_completion, read_shard
 from airflow_flinkstyle.sinks.control_topic import (
     COMPLETIONS,
-    marker_partition,
     require_control_topic,
 )
 from airflow_flinkstyle.sinks.decisions import (
@@ -28,14 +26,17 @@ from airflow_flinkstyle.sinks.errors import REPLAYS, LineageError, ProducerFence
 from airflow_flinkstyle.sinks.left_open import abort_left_open, output_ends, readable_since
 from airflow_flinkstyle.sinks.marker import NOTHING_YET, Completion, Marker
 from airflow_flinkstyle.sinks.producer import (
+    each_shard,
     initialised_producer,
-    open_producer,
+    send_marker,
     timeout_too_long,
     translated,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from confluent_kafka import Producer
 
     from airflow_flinkstyle.sinks.control_reading import ShardFound
     from airflow_flinkstyle.sinks.resume import Resume
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.sinks.there import There
 
 log = logging.getLogger(__name__)
-_THREADS = 8
 _TIMEOUT_S = 20.0
 
 
@@ -91,11 +91,9 @@ def open_lineage(
     with suppress(ProducerFencedError):  # who is refused here has hurt nobody
         require_owner(settings, read_completion(settings), query_id)
     completer = Completer(settings)  # before the completion is read: an open one of an earlier run ends
-    found = completion_left_open(settings)
-    if found is not None:
+    found, left_open = read_newest_completion(settings)
+    if found is not None and left_open:
         completer.complete(found)
-    else:
-        found = read_completion(settings)
     shards = _end_open(settings, range(room))
     markers = {shard: one.marker for shard, one in shards.items() if one.marker is not None}
     if (after_batch := behind(found)) is not None:
@@ -121,13 +119,7 @@ def open_lineage(
 
 def _end_open(settings: SinkSettings, shards: range) -> dict[int, ShardFound]:
     """Abort what is open under every id that the lineage ever used, and look what each has written."""
-
-    def end(shard: int) -> ShardFound:
-        with open_producer(settings, settings.transactional_id(shard)):
-            return read_shard(settings, shard)
-
-    with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="end") as pool:
-        return dict(zip(shards, pool.map(end, shards), strict=True))
+    return each_shard(settings, shards, lambda shard, _: read_shard(settings, shard))
 
 
 def _claim(settings: SinkSettings, shards: range, seen: Mapping[int, Marker]) -> None:
@@ -145,20 +137,15 @@ def _claim(settings: SinkSettings, shards: range, seen: Mapping[int, Marker]) ->
         ProducerFencedError: If a shard was written since.
     """
 
-    def claim(shard: int) -> None:
-        transactional_id = settings.transactional_id(shard)
-        with open_producer(settings, transactional_id) as producer:
-            found = read_shard(settings, shard)
-            if found.marker != seen.get(shard) or found.left_open:
-                raise _written_meanwhile(settings, shard)
-            noted = replace(found.marker or NOTHING_YET, run=settings.run)
-            producer.begin_transaction()
-            number = marker_partition(shard)
-            producer.produce(settings.control_topic, noted.to_bytes(), transactional_id, partition=number)
-            producer.commit_transaction()
+    def claim(shard: int, producer: Producer) -> None:
+        found = read_shard(settings, shard)
+        if found.marker != seen.get(shard) or found.left_open:
+            raise _written_meanwhile(settings, shard)
+        producer.begin_transaction()
+        send_marker(settings, producer, shard, replace(found.marker or NOTHING_YET, run=settings.run))
+        producer.commit_transaction()
 
-    with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="claim") as pool:
-        list(pool.map(claim, shards))
+    each_shard(settings, shards, claim)
     log.info("Lineage %s is written by run %s from now on", settings.lineage, settings.run)
 
 
@@ -218,8 +205,7 @@ def begin_lineage(settings: SinkSettings, *, query_id: str, after_batch: int) ->
     completer = Completer(settings)
     found = read_completion(settings)
     wanted = replace(begun(settings, query_id, after_batch), ends=output_ends(settings))
-    written = found is not None and found.batch_id >= 0
-    if found is not None and written and replace(found, ends=wanted.ends) != wanted:
+    if found is not None and found.batch_id >= 0 and replace(found, ends=wanted.ends) != wanted:
         raise LineageError(
             f"Lineage {settings.lineage} was expected to be new, but has completed batch {found.batch_id}.",
             state_after="Nothing was written.",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_flinkstyle.kafka.errors import ClusterDeniedError
 from airflow_flinkstyle.kafka.settings import translated_errors
+from airflow_flinkstyle.sinks.control_topic import marker_partition
 from airflow_flinkstyle.sinks.errors import (
     REPLAYS,
     ProducerFencedError,
@@ -16,13 +18,16 @@ from airflow_flinkstyle.sinks.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from confluent_kafka import KafkaError, Producer
 
     from airflow_flinkstyle.errors import FlinkstyleError
+    from airflow_flinkstyle.sinks.marker import Marker
     from airflow_flinkstyle.sinks.settings import SinkSettings
 
+T = TypeVar("T")
+_THREADS = 8
 INIT_TIMEOUT_S = 60.0
 _NO_TOPIC = "/"
 """Asked for only to have a connection: brokers may create a topic that is asked for, but never this one."""
@@ -67,6 +72,25 @@ def open_producer(settings: SinkSettings, transactional_id: str) -> Iterator[Pro
     """Yield an initialised producer; errors of the client inside the block become this package's."""
     with translated(settings, transactional_id):
         yield initialised_producer(settings, transactional_id)
+
+
+def each_shard(
+    settings: SinkSettings, shards: Iterable[int], work: Callable[[int, Producer], T]
+) -> dict[int, T]:
+    """Return what comes of some work with the initialised producer of each shard, done side by side."""
+
+    def one(shard: int) -> tuple[int, T]:
+        with open_producer(settings, settings.transactional_id(shard)) as producer:
+            return shard, work(shard, producer)
+
+    with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="shards") as pool:
+        return dict(pool.map(one, shards))
+
+
+def send_marker(settings: SinkSettings, producer: Producer, shard: int, marker: Marker) -> None:
+    """Add a shard's marker to the transaction that its producer has begun."""
+    own_id, place = settings.transactional_id(shard), marker_partition(shard)
+    producer.produce(settings.control_topic, marker.to_bytes(), own_id, partition=place)
 
 
 def _config(settings: SinkSettings, transactional_id: str, queue_kib: int) -> dict[str, Any]:

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.sinks.control_reading import read_shard
-from airflow_flinkstyle.sinks.control_topic import marker_partition
 from airflow_flinkstyle.sinks.decisions import require_same_shard, written_before
 from airflow_flinkstyle.sinks.errors import TransactionLeftOpenError
 from airflow_flinkstyle.sinks.marker import WRAP, Marker
-from airflow_flinkstyle.sinks.producer import initialised_producer, translated
+from airflow_flinkstyle.sinks.producer import initialised_producer, send_marker, translated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -114,7 +113,7 @@ class ShardTransaction:
             producer.begin_transaction()
             self._producer = producer
             if found.marker is not None:  # again, so that what is left open of this can be seen
-                self._mark(producer, found.marker)
+                send_marker(self._settings, producer, self.shard, found.marker)
             self._watch.enter("data")
 
     def add(self, chunk: Chunk) -> None:
@@ -161,7 +160,7 @@ class ShardTransaction:
             )
             with translated(settings, self._id):
                 self._watch.enter("marker")
-                self._mark(producer, made)
+                send_marker(settings, producer, self.shard, made)
                 self._watch.enter("commit")
                 producer.commit_transaction()
             self._producer = None
@@ -172,10 +171,6 @@ class ShardTransaction:
             skipped=self._before is not None,
             phase_s=self._watch.stop(),
         )
-
-    def _mark(self, producer: Producer, marker: Marker) -> None:
-        topic, place = self._settings.control_topic, marker_partition(self.shard)
-        producer.produce(topic, marker.to_bytes(), self._id, partition=place)
 
     def abort(self) -> None:
         """End a transaction that is open; that no broker answers is no error."""

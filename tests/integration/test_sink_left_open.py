@@ -113,15 +113,10 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         made.first.kill()
 
 
-def chunks() -> Iterator[Chunk]:
-    """Yield one batch, of which both partitions get records."""
-    records = [("", value, value, number % 2) for number, value in enumerate(VALUES)]
-    yield Chunk(shard=0, records=records, count=len(records), digest=7)
-
-
 def in_topic(settings: SinkSettings) -> Iterator[Chunk]:
-    for chunk in chunks():
-        yield replace(chunk, records=[(settings.topic, *record[1:]) for record in chunk.records])
+    """Yield one batch, of which both partitions get records."""
+    records = [(settings.topic, value, value, number % 2) for number, value in enumerate(VALUES)]
+    yield Chunk(shard=0, records=records, count=len(records), digest=7)
 
 
 def values(settings: SinkSettings) -> list[bytes]:
