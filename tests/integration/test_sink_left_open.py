@@ -26,6 +26,7 @@ from airflow_flinkstyle.sinks.task import write_shards
 from testbed.kafka import Broker, new_cluster_id
 from testbed.ports import free_port
 from testbed.waiting import wait_until
+from tests.integration.sink_lab import settled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -160,20 +161,9 @@ def complete(settings: SinkSettings, opened: Opened, batch_id: int) -> Completio
     return done
 
 
-def settle(settings: SinkSettings) -> None:
-    """Wait until the brokers have ended every transaction of the sink's in the control topic."""
-    view = lambda: describe(settings.cluster, [settings.control_topic])  # noqa: E731
-    wait_until(
-        "the ends of transactions",
-        lambda: all(
-            span.last_stable == span.end for tp in view().partitions if (span := view().log_range(tp))
-        ),
-    )
-
-
 def test_commit_that_a_broker_forgets_is_found_and_only_what_nobody_reads_is_written_again(pair: Pair):
     settings = pair.a_sink("forgotten-commit")
-    settle(settings)
+    wait_until("the ends of transactions", lambda: settled(settings.cluster, settings.control_topic))
     before, place = log_ends(settings.cluster, settings.control_topic), marker_partition(0)
 
     def lose() -> None:
