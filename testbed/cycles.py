@@ -193,7 +193,15 @@ class Moves:
         return self._tries(run)
 
     def judge(self, reader: StateReader) -> tuple[Judgement, OutputJudgement]:
-        """End the producer, and judge what the job counted and wrote on all its ways."""
+        """End the producer, and judge what the job counted and wrote on all its ways.
+
+        The last fault may strike after the last step, so the driver is watched until everything is read.
+        """
+        self._orders.end_producer()
+        for query in QUERIES:
+            self._orders.wait_all_read(
+                self.reads, query=query, watch=lambda: self._tries(self._orders.client.ensure_running)
+            )
         return self._job.judge(reader, self.reads)
 
     def _spec(self, *, on_new: bool) -> JobSpec:

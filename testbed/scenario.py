@@ -41,7 +41,7 @@ from testbed.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from types import TracebackType
     from typing import Self
 
@@ -408,11 +408,20 @@ class OrdersScenario:
 
     # --- judgement ----------------------------------------------------------------------------
 
-    def wait_all_read(self, broker: Reached, *, query: str = QUERY, timeout_s: float = 120) -> None:
-        """Wait until a query of the job has committed everything that stands in the topic."""
+    def wait_all_read(
+        self, broker: Reached, *, query: str = QUERY, watch: Callable[[], object] = lambda: None
+    ) -> None:
+        """Wait until a query of the job has committed everything that stands in the topic.
+
+        Args:
+            broker: Where the job reads.
+            query: Which query.
+            watch: Called all the while: what starts a driver again that a fault has ended.
+        """
         ends = {number: end for number, (_, end) in broker.log_range(self.topic).items()}
 
         def read() -> bool:
+            watch()
             with contextlib.suppress(FileNotFoundError):  # a log file that was just purged
                 found = committed_offsets(self.checkpoint(query=query))
                 return found is not None and found[1].get(self.topic) == ends
