@@ -100,7 +100,7 @@ def roll_back(upgrade: UpgradeContext) -> Mapping[str, Any]:
             client.wait_running(old, timeout_s=upgrade.settings.takeover_timeout_s)
             return {"generation": old, "how": "it was never stopped", "untouched": True}
         if winner != new:
-            client.wait_running(winner, timeout_s=upgrade.settings.first_commit_timeout_s)
+            client.wait_running(winner, timeout_s=upgrade.settings.takeover_timeout_s)
             return {"generation": winner, "how": "in its own checkpoint: the new version never took over"}
         # It was faster: one that somebody has started again since the one above was killed.
         ended = isinstance(client.end_driver(winner), Gone)
@@ -117,7 +117,7 @@ def _may_run(client: JobClient, own: Generation | None) -> bool:
 
 
 def _running(upgrade: UpgradeContext, handle: RunHandle, how: str) -> Mapping[str, Any]:
-    upgrade.client.wait_running(handle.generation, timeout_s=upgrade.settings.first_commit_timeout_s)
+    upgrade.client.wait_running(handle.generation, timeout_s=upgrade.settings.takeover_timeout_s)
     return {"generation": handle.generation, "how": how}
 
 

@@ -131,6 +131,16 @@ def test_version_that_fails_before_it_commits_goes_back_by_itself(
         an_upgrade(world).run()  # a retry goes back to nothing, it only says so
 
 
+def test_old_version_may_take_longer_to_come_back_than_the_new_one_to_commit(world: World, mood: type[Mood]):
+    world.moods["v2.py"] = mood(hangs_in_batch=True)
+    world.start()
+    world.moods["v1.py"] = mood(slow_start_s=1.5)
+    with pytest.raises(UpgradeRolledBackError, match="The old version runs again"):
+        an_upgrade_with_news(world, standby="none", first_commit_timeout_s=0.5).run()
+    world.logs.produce(5)
+    world.judge()
+
+
 def test_error_of_a_first_batch_that_fails_between_two_looks_is_told(world: World, mood: type[Mood]):
     driver = world.moods["v1.py"] = mood()
     client = world.start()
