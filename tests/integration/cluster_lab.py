@@ -170,14 +170,30 @@ class Cluster:
         """Kill the master, the ResourceManager or the API server, and start it again."""
         if self.kubernetes is not None:
             self.kubernetes.restart_api()
-        managers = (
+        for manager in self._managers():
+            manager.kill()
+            manager.start()
+
+    def freeze_manager(self) -> None:
+        """Let the master, the ResourceManager or the API server answer nobody, until ``thaw_manager``."""
+        if self.kubernetes is not None:
+            self.kubernetes.freeze("kube-apiserver")
+        for manager in self._managers():
+            manager.freeze()
+
+    def thaw_manager(self) -> None:
+        """Let it answer again."""
+        if self.kubernetes is not None:
+            self.kubernetes.thaw("kube-apiserver")
+        for manager in self._managers():
+            manager.thaw()
+
+    def _managers(self) -> list[Service]:
+        every = (
             self.standalone and self.standalone.master_service,
             self.yarn and self.yarn.resource_manager,
         )
-        for manager in managers:
-            if manager is not None:
-                manager.kill()
-                manager.start()
+        return [one for one in every if one is not None]
 
 
 @dataclass
@@ -282,3 +298,11 @@ class ClusterLab(Lab):
         files = [*self.folder.glob("logs/*.log"), *self.cluster.folder.glob("**/stderr")]
         logs = "\n".join(f"{path}\n{path.read_text()[-4000:]}" for path in files)
         return f"{logs}\n{self.cluster.kubernetes.told()}" if self.cluster.kubernetes else logs
+
+
+def lives(pid: int) -> bool:
+    """Return whether a process of this machine runs: it is there, and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
