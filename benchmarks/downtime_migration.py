@@ -30,7 +30,9 @@ def run(*, quick: bool) -> Report:
         folder = Path(name)
         with two_brokers(folder / "kafka") as brokers:
             old, new = (broker.bootstrap for broker in brokers)
-            settings = MirrorSettings(source_bootstrap=old, target_bootstrap=new, topics="numbers.*")
+            settings = MirrorSettings(
+                source_bootstrap=old, target_bootstrap=new, topics="numbers.*", fewest_bytes=1
+            )
             with Mirror(folder / "mirror", settings):
                 for size, rounds in {"1 MiB": 1}.items() if quick else ROUNDS.items():
                     found[size] = []

@@ -41,6 +41,7 @@ def set_stage() -> Iterator[Stage]:
         target_bootstrap=new.bootstrap,
         topics=TOPIC,
         max_poll_records=5000,
+        fewest_bytes=1,
     )
     mirror = Mirror(folder / "mirror", settings)
     with contextlib.ExitStack() as ends:

@@ -45,6 +45,9 @@ class MirrorSettings:
 
     max_poll_records: int = 500
     """Exactly once, each poll is a transaction, and its marker takes an offset on the target."""
+    fewest_bytes: int = 1_000_000
+    """What a poll waits for, half a second at most. At once (1, as by default) each handful of records is a
+    transaction, and the two brokers and the mirror of a story cost half as much as all its drivers."""
     more: Mapping[str, str] = field(default_factory=dict)
     """Anything else of MirrorMaker's configuration, e.g. transforms."""
 
@@ -58,6 +61,10 @@ class MirrorSettings:
             f"{source}->{target}.enabled": "true",
             f"{target}->{source}.enabled": "false",
             f"{source}->{target}.topics": self.topics.replace("\\", "\\\\"),
+            f"{source}.consumer.fetch.min.bytes": str(self.fewest_bytes),
+            # Else it also runs the other direction for its heartbeats, and for a moment that one's mirror as
+            # it was last configured: it would copy on what was copied back.
+            f"{target}->{source}.emit.heartbeats.enabled": "false",
             "replication.policy.class": _POLICIES[self.policy],
             "replication.factor": "1",
             "refresh.topics.interval.seconds": "2",
