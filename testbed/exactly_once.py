@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from testbed import paths
 from testbed.ledger import read_ledger
 from testbed.outputs import OutputJudgement, Written, judge_outputs, read_committed
+from testbed.scenario import TRIGGER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,6 +53,7 @@ class ExactlyOnceJob:
             "receipts": receipts,
             "totals": totals,
             "shards": str(shards),
+            "trigger": TRIGGER,
         }
         flat = tuple(part for name, value in args.items() for part in (f"--{name}", value))
         # The sink of this checkout, also where Spark's environment has another one installed.

@@ -57,7 +57,7 @@ CUSTOMERS = 200
 BUCKET = "savepoints"
 """Made by whoever starts the S3 server."""
 ORDERS_JOB = paths.ROOT / "examples" / "orders_job.py"
-TRIGGER = "1 second"
+TRIGGER = "2 seconds"
 """Between batches. The smallest one costs a driver 0.4 s of CPU, of two cores on which four stories run."""
 
 
