@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -21,7 +20,6 @@ from tests import hearts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 # Before any test imports airflow or starts a JVM: nothing may appear in the home folder.
 _LANE = os.environ.get("PYTEST_XDIST_WORKER", "")  # tests run side by side share no folder
@@ -53,9 +51,10 @@ class KafkaPair(NamedTuple):
     new: Broker
 
 
-@contextmanager
-def a_kafka_pair(folder: Path) -> Iterator[KafkaPair]:
-    """Start two brokers, and kill them in the end: nobody needs their logs any more."""
+@pytest.fixture(scope="session")
+def kafka_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaPair]:
+    """Two brokers for the whole session: use topics of your own, and leave both running."""
+    folder = tmp_path_factory.mktemp("kafka")
     pair = KafkaPair(Broker("old", folder / "old"), Broker("new", folder / "new"))
     try:
         for broker in pair:  # side by side
@@ -65,22 +64,7 @@ def a_kafka_pair(folder: Path) -> Iterator[KafkaPair]:
         yield pair
     finally:
         for broker in pair:
-            broker.kill()
-
-
-def mirror_of(pair: KafkaPair, folder: Path) -> Mirror:
-    """Return MirrorMaker 2 from old to new for topics that start with ``orders`` or ``mirrored``."""
-    settings = MirrorSettings(
-        source_bootstrap=pair.old.bootstrap, target_bootstrap=pair.new.bootstrap, topics="(orders|mirrored).*"
-    )
-    return Mirror(folder, settings)
-
-
-@pytest.fixture(scope="session")
-def kafka_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaPair]:
-    """Two brokers for the whole session: use topics of your own, and leave both running."""
-    with a_kafka_pair(tmp_path_factory.mktemp("kafka")) as pair:
-        yield pair
+            broker.kill()  # nobody needs their logs any more
 
 
 @pytest.fixture(scope="session")
@@ -97,8 +81,13 @@ def new_broker(kafka_pair: KafkaPair) -> Broker:
 
 @pytest.fixture(scope="session")
 def mirror(kafka_pair: KafkaPair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirror]:
-    """The mirror of the pair; its topics start with ``orders`` or ``mirrored``."""
-    with mirror_of(kafka_pair, tmp_path_factory.mktemp("mirror")) as mirror:
+    """MirrorMaker 2 from old to new for topics that start with ``orders`` or ``mirrored``."""
+    settings = MirrorSettings(
+        source_bootstrap=kafka_pair.old.bootstrap,
+        target_bootstrap=kafka_pair.new.bootstrap,
+        topics="(orders|mirrored).*",
+    )
+    with Mirror(tmp_path_factory.mktemp("mirror"), settings) as mirror:
         yield mirror
 
 

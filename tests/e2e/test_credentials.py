@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.migration.producers import Position, ProducerSwitch
     from testbed.judge import StateReader
+    from testbed.mirror import Mirror
     from tests.conftest import KafkaPair
 
 LIFE_S = float(os.environ.get("TOKEN_LIFE_S", "5"))
@@ -46,7 +47,7 @@ def service(tmp_path: Path) -> Iterator[TokenService]:
 
 @pytest.fixture
 def orders(
-    tmp_path: Path, kafka_pair: KafkaPair, mirror: None, service: TokenService
+    tmp_path: Path, kafka_pair: KafkaPair, mirror: Mirror, service: TokenService
 ) -> Iterator[OrdersScenario]:
     del mirror  # it runs
     (tmp_path / "token").write_text("who-i-am")

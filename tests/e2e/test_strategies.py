@@ -187,7 +187,7 @@ def read_copies(broker: Broker, topic: str) -> dict[int, list[Copied]]:
 
 @pytest.fixture(scope="module")
 def stop(
-    kafka_pair: KafkaPair, mirror: None, reader: StateReader, tmp_path_factory: pytest.TempPathFactory
+    kafka_pair: KafkaPair, mirror: Mirror, reader: StateReader, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Stop]:
     folder = tmp_path_factory.mktemp("strategies")
     second = MirrorProcess(
