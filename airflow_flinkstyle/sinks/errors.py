@@ -114,17 +114,6 @@ class TransactionLeftOpenError(FlinkstyleError):
         )
 
     @classmethod
-    def of_unknown(cls, lineage: str, why: str) -> TransactionLeftOpenError:
-        """Say why what is left open cannot be mended."""
-        return cls(
-            f"What brokers have left open of lineage {lineage} was expected to be found in one topic, but "
-            f"{why}.",
-            state_after="The batch is not complete. A part of it may be readable, another part be open.",
-            remedy="End the transactions (kafka-transactions.sh find-hanging, then abort) and start the job "
-            "with rewind='fork' or 're-emit': what is readable of this batch appears twice.",
-        )
-
-    @classmethod
     def of_others(cls, topic: str) -> TransactionLeftOpenError:
         """Say that another producer's transaction hides what is in the output."""
         return cls(
@@ -133,6 +122,23 @@ class TransactionLeftOpenError(FlinkstyleError):
             state_after="The batch is not complete, and is run again.",
             remedy="Find the other producer that writes to the topic (flinkstyle transactions names it), and "
             "let it commit or end it.",
+        )
+
+
+class OutputUnknownError(FlinkstyleError):
+    """Brokers have left a transaction open, and nobody can tell what readers get of its batch."""
+
+    code = "OUTPUT_UNKNOWN"
+
+    @classmethod
+    def of(cls, lineage: str, why: str) -> OutputUnknownError:
+        """Say why what is left open cannot be mended."""
+        return cls(
+            f"What brokers have left open of lineage {lineage} was expected to be found in one topic, but "
+            f"{why}.",
+            state_after="The batch is not complete. A part of it may be readable, another part be open.",
+            remedy="End the transactions (kafka-transactions.sh find-hanging, then abort) and start the job "
+            "with rewind='fork' or 're-emit': what is readable of this batch appears twice.",
         )
 
 

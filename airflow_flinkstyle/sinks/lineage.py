@@ -83,7 +83,7 @@ def open_lineage(
         ControlTopicError: If the markers of a lineage that should have some are gone.
         LineageError: If another query writes under the lineage, or the batch does not follow.
         ShardCountError: If the number of shards was changed while a batch is half written.
-        TransactionLeftOpenError: If brokers have left open what cannot be mended.
+        OutputUnknownError: If brokers have left open what cannot be mended.
     """
     cluster_id = _require_timeout(settings)
     behind = partial(begins_behind, resume, cluster_id, batch_id)
