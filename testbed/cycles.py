@@ -211,12 +211,14 @@ class Moves:
         return replace(spec, overrides=self._orders.on_new if on_new else ())
 
     def _mirror(self, rules: MirrorSettings, here: KafkaCluster, there: KafkaCluster) -> Mirror:
+        back = f"{rules.target_alias}->{rules.source_alias}"
         settings = MirrorProcess(
             source_bootstrap=here.bootstrap_servers,
             target_bootstrap=there.bootstrap_servers,
             source_alias=rules.source_alias,
             target_alias=rules.target_alias,
             topics=self._orders.topic,
+            more={f"{back}.emit.heartbeats.enabled": "false"},  # else it runs that way, too
         )
         return Mirror(self._orders.folder / rules.source_alias, settings)
 

@@ -62,9 +62,6 @@ class MirrorSettings:
             f"{target}->{source}.enabled": "false",
             f"{source}->{target}.topics": self.topics.replace("\\", "\\\\"),
             f"{source}.consumer.fetch.min.bytes": str(self.fewest_bytes),
-            # Else it also runs the other direction for its heartbeats, and for a moment that one's mirror as
-            # it was last configured: it would copy on what was copied back.
-            f"{target}->{source}.emit.heartbeats.enabled": "false",
             "replication.policy.class": _POLICIES[self.policy],
             "replication.factor": "1",
             "refresh.topics.interval.seconds": "2",

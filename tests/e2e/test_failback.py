@@ -46,6 +46,9 @@ def a_mirror(folder: Path, source: Broker, target: Broker, source_alias: str, ta
         source_alias=source_alias,
         target_alias=target_alias,
         topics="failback-.*",
+        # Else it also runs the other direction for its heartbeats, and for a moment that one's mirror as
+        # it was last configured: it would copy on what was copied back.
+        more={f"{target_alias}->{source_alias}.emit.heartbeats.enabled": "false"},
     )
     return Mirror(folder, settings)
 
