@@ -61,7 +61,7 @@ class MirrorSettings:
             f"{source}->{target}.enabled": "true",
             f"{target}->{source}.enabled": "false",
             f"{source}->{target}.topics": self.topics.replace("\\", "\\\\"),
-            f"{source}.consumer.fetch.min.bytes": str(self.fewest_bytes),
+            f"{source}->{target}.consumer.fetch.min.bytes": str(self.fewest_bytes),
             "replication.policy.class": _POLICIES[self.policy],
             "replication.factor": "1",
             "refresh.topics.interval.seconds": "2",

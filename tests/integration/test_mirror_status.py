@@ -67,7 +67,9 @@ def bed(kafka_pair: Any, mirror: Mirror, tmp_path_factory: pytest.TempPathFactor
     folder = tmp_path_factory.mktemp("clusters")
     clusters, files = {}, {}
     for side, broker in (("source", kafka_pair.old), ("target", kafka_pair.new)):
-        clusters[side] = KafkaCluster(name=side, config={"bootstrap.servers": broker.bootstrap})
+        clusters[side] = KafkaCluster(
+            name=side, config={"bootstrap.servers": broker.bootstrap}, patience_s=PATIENCE_S
+        )
         files[side] = folder / f"{side}.properties"
         files[side].write_text(f"# {side}\nbootstrap.servers={broker.bootstrap}\n")
     kafka_pair.old.create_topic(TOPIC, partitions=1)
