@@ -47,7 +47,7 @@ class MirrorSettings:
     """Exactly once, each poll is a transaction, and its marker takes an offset on the target."""
     fewest_bytes: int = 1_000_000
     """What a poll waits for, half a second at most. At once (1, as by default) each handful of records is a
-    transaction, and the two brokers and the mirror of a story cost half as much as all its drivers."""
+    transaction, and the two brokers and the mirror of a story cost nearly as much as its drivers."""
     more: Mapping[str, str] = field(default_factory=dict)
     """Anything else of MirrorMaker's configuration, e.g. transforms."""
 
