@@ -197,12 +197,9 @@ class Moves:
 
         The last fault may strike after the last step, so the driver is watched until everything is read.
         """
-        self._orders.end_producer()
-        for query in QUERIES:
-            self._orders.wait_all_read(
-                self.reads, query=query, watch=lambda: self._tries(self._orders.client.ensure_running)
-            )
-        return self._job.judge(reader, self.reads)
+        return self._job.judge(
+            reader, self.reads, watch=lambda: self._tries(self._orders.client.ensure_running)
+        )
 
     def _spec(self, *, on_new: bool) -> JobSpec:
         """Return the job as it is to run from now on, reading one of the clusters."""

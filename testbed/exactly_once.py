@@ -11,7 +11,7 @@ from testbed.outputs import OutputJudgement, Written, judge_outputs, read_commit
 from testbed.scenario import TRIGGER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from airflow_flinkstyle.jobs.spec import JobSpec
     from testbed.judge import Judgement, StateReader
@@ -65,10 +65,18 @@ class ExactlyOnceJob:
         for broker in (self.orders.old, self.orders.new):
             yield from read_committed(broker, topic)
 
-    def judge(self, reader: StateReader, broker: Reached) -> tuple[Judgement, OutputJudgement]:
-        """End the producer, let both queries read everything, and judge state and output."""
-        judgement = self.orders.judge(reader, broker)
-        self.orders.wait_all_read(broker, query="receipts")
+    def judge(
+        self, reader: StateReader, broker: Reached, *, watch: Callable[[], object] = lambda: None
+    ) -> tuple[Judgement, OutputJudgement]:
+        """End the producer, let both queries read everything, and judge state and output.
+
+        Args:
+            reader: Of the state.
+            broker: Where the job reads.
+            watch: Called until everything is read: what starts a driver again that a fault has ended.
+        """
+        judgement = self.orders.judge(reader, broker, watch=watch)
+        self.orders.wait_all_read(broker, query="receipts", watch=watch)
         receipts, totals = map(self._written, self.topics)
         state = reader.read(self.orders.checkpoint())
         return judgement, judge_outputs(

@@ -429,10 +429,12 @@ class OrdersScenario:
 
         wait_until(f"everything up to {ends} read from {broker.name}", read)
 
-    def judge(self, reader: StateReader, broker: Reached) -> Judgement:
-        """End the producer, let the job read everything, and judge its state."""
+    def judge(
+        self, reader: StateReader, broker: Reached, *, watch: Callable[[], object] = lambda: None
+    ) -> Judgement:
+        """End the producer, let the job read everything, and judge its state; ``watch`` as above."""
         self.end_producer()
-        self.wait_all_read(broker)
+        self.wait_all_read(broker, watch=watch)
         ledgers = [path for path in (self.ledger, self._late_ledger) if path.exists()]
         return judge(chain.from_iterable(map(read_ledger, ledgers)), reader.read(self.checkpoint()))
 

@@ -22,9 +22,10 @@ from airflow_flinkstyle.jobs.packing import pack_agent
 from airflow_flinkstyle.jobs.running.client import Stopped
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
 from airflow_flinkstyle.jobs.status import Dead, Failed, Running
+from airflow_flinkstyle.protocol.process import process_started
 from testbed.waiting import wait_until
 from tests.clusters.conftest import SECRET_NAME
-from tests.integration.cluster_lab import ON_CLUSTERS, ON_KUBERNETES, PLACES, lives
+from tests.integration.cluster_lab import ON_CLUSTERS, ON_KUBERNETES, PLACES
 from tests.integration.detached_lab import COUNTS, TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -156,7 +157,9 @@ def test_driver_that_is_frozen_is_replaced_by_one_and_does_nothing_when_it_wakes
         for pid in frozen:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
-    wait_until("the one that was frozen ends", lambda: not any(map(lives, frozen)), timeout_s=TIMEOUT_S)
+    wait_until(
+        "the one that was frozen ends", lambda: not any(map(process_started, frozen)), timeout_s=TIMEOUT_S
+    )
     assert isinstance(lab.client.status(), Running)
 
 
@@ -174,7 +177,7 @@ def test_stop_takes_a_savepoint_and_leaves_no_process(cluster: Cluster, lab: Clu
     driver = lab.jvm()
     stopped = lab.client.stop("stop", savepoint=True, timeout_s=TIMEOUT_S)
     assert isinstance(stopped, Stopped)
-    wait_until("the driver has ended", lambda: not lives(driver), timeout_s=TIMEOUT_S)
+    wait_until("the driver has ended", lambda: process_started(driver) is None, timeout_s=TIMEOUT_S)
     lab.judge()
 
 

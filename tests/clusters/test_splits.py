@@ -9,13 +9,15 @@ import pytest
 
 from airflow_flinkstyle.jobs.status import Closed, Dead, Running
 from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.process import process_started
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
 from testbed.drivers import s3_env, s3_settings
 from testbed.faulty_link import Break, FaultyLink
 from testbed.s3 import VersityGw
+from testbed.scenario import BUCKET
 from testbed.waiting import wait_until
-from tests.integration.cluster_lab import ClusterLab, lives
+from tests.integration.cluster_lab import ClusterLab
 from tests.integration.detached_lab import TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from tests.integration.cluster_lab import Cluster
 
 pytestmark = pytest.mark.integration
-BUCKET = "savepoints"
 BATCHES_BESIDE = 90
 """While the manager answers nobody: at one a second, longer than a cluster waits for a node or a driver."""
 BATCHES_AFTER = 30
@@ -74,7 +75,7 @@ def test_driver_that_is_split_from_its_store_ends_and_another_one_loses_nothing(
         lab.until_committed_beyond(1)
         split = lab.jvm()
         way.break_at(Break(fault="stall", direction="sent", after_bytes=0))
-        wait_until("the driver has ended, which nobody asked it to", lambda: not lives(split))
+        wait_until("the driver has ended, which nobody asked it to", lambda: process_started(split) is None)
         written = lab.out.read_text()
         wait_until("it counts as dead", lambda: isinstance(client.status(), Dead), timeout_s=TIMEOUT_S)
         lab.let_drivers_start_elsewhere()

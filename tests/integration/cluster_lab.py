@@ -298,11 +298,3 @@ class ClusterLab(Lab):
         files = [*self.folder.glob("logs/*.log"), *self.cluster.folder.glob("**/stderr")]
         logs = "\n".join(f"{path}\n{path.read_text()[-4000:]}" for path in files)
         return f"{logs}\n{self.cluster.kubernetes.told()}" if self.cluster.kubernetes else logs
-
-
-def lives(pid: int) -> bool:
-    """Return whether a process of this machine runs: it is there, and no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
