@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 class WatchStreamingJobOperator(StreamingJobOperator):
     """Look after a job once; run it on a schedule, shorter than the outage you can bear.
 
-    A driver that died without a word is started again, from its own checkpoint. One that said why it failed
-    fails the task with that error, also once a rotation has saved what it left; so does a newest savepoint
-    that is too old. The task is skipped for a job that was stopped, or never started: it is meant to be down.
+    A driver that died without a word, or was told to end by its cluster or a person (SIGTERM), is started
+    again, from its own checkpoint. One that said why it failed fails the task with that error, also once a
+    rotation has saved what it left; so does a newest savepoint that is too old. The task is skipped for a job
+    that was stopped, or never started: it is meant to be down.
     Returns generation, batches and the newest savepoint.
 
     :param fresh: How old the newest savepoint may be, in seconds or like ``36h``; None for any age.

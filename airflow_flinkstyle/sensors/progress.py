@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 class StreamingJobProgressSensor(StreamingJobSensor):
     """Succeeds once every query has committed ``batches`` more; returns query name -> newest batch.
 
-    A detached driver that died without a word is started again on the way, from its own checkpoint. One
-    that said why it failed fails the task with that error. Spark commits nothing while there is nothing
-    to read: then the sensor times out.
+    A driver that died without a word, or was told to end by its cluster or a person (SIGTERM), is started
+    again on the way, from its own checkpoint. One that said why it failed fails the task with that error.
+    Spark commits nothing while there is nothing to read: then the sensor times out.
 
     :param batches: How many batches more than when the sensor began.
     :param stop_on_kill: Stop the job, at a batch boundary, when a person kills or clears the task.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.jobs.running.client import Stopped
-from airflow_flinkstyle.jobs.status import Closed, Dead, Running
+from airflow_flinkstyle.jobs.status import Dead, Running
 from testbed.waiting import wait_until
 from tests.integration.cluster_lab import ON_CLUSTERS, ON_KUBERNETES
 from tests.integration.detached_lab import COUNTS, TIMEOUT_S
@@ -89,7 +89,7 @@ def test_driver_that_needs_more_memory_than_its_limit_is_told_so(cluster: Cluste
 
 
 @on_kubernetes
-def test_driver_that_is_evicted_ends_its_batch_and_closes_the_job(cluster: Cluster, lab: ClusterLab):
+def test_driver_that_is_evicted_ends_its_batch_and_is_started_again(cluster: Cluster, lab: ClusterLab):
     assert cluster.kubernetes is not None
     slot = lab.client.board.submit(lab.newest_generation())
     assert slot is not None
@@ -97,7 +97,7 @@ def test_driver_that_is_evicted_ends_its_batch_and_closes_the_job(cluster: Clust
     asked = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
     path = f"/api/v1/namespaces/default/pods/{pod}/eviction"
     cluster.kubernetes.kubectl("create", "--raw", path, "-f", "-", text=json.dumps(asked))
-    assert isinstance(lab.client.settled_status(), Closed)
+    lab.until_told_to_end_and_again()
     lab.judge()
 
 

@@ -11,7 +11,7 @@ import pytest
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.deployments.base import STUCK_S
 from airflow_flinkstyle.jobs.errors import DriverFailedError, StepTimeoutError
-from airflow_flinkstyle.jobs.status import STUCK_LOOK_S, Closed, Dead
+from airflow_flinkstyle.jobs.status import STUCK_LOOK_S, Dead
 from testbed.waiting import wait_until
 from tests.integration.cluster_lab import ON_KUBERNETES
 from tests.integration.detached_lab import TIMEOUT_S
@@ -111,7 +111,7 @@ def _living_pods(kubernetes: Kubernetes) -> list[str]:
     return [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] in ("Pending", "Running")]
 
 
-def test_pod_that_is_deleted_ends_its_batch_and_closes_the_job(cluster: Cluster, lab: ClusterLab):
+def test_pod_that_is_deleted_ends_its_batch_and_the_job_is_started_again(cluster: Cluster, lab: ClusterLab):
     assert cluster.kubernetes is not None
     client = lab.client
     handle = client.start(lab.spec(), lab.target(), claim_key="deleted")
@@ -120,5 +120,5 @@ def test_pod_that_is_deleted_ends_its_batch_and_closes_the_job(cluster: Cluster,
     slot = client.board.submit(handle.generation)
     assert slot is not None
     cluster.kubernetes.kubectl("delete", "pod", slot.value.native_id["pod"])  # with its grace period
-    assert isinstance(client.settled_status(), Closed)
+    lab.until_told_to_end_and_again()
     lab.judge()

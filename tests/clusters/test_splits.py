@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.status import Closed, Dead, Running
+from airflow_flinkstyle.jobs.status import Dead, Running
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.process import process_started
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
@@ -106,10 +106,7 @@ def test_manager_that_answers_nobody_for_a_while_leaves_one_driver_which_loses_n
         cluster.thaw_manager()
 
     def runs_on() -> bool:
-        status = client.settled_status()
-        if isinstance(status, Closed):  # told to end by a master that had given its node up, it has drained
-            client.start(lab.spec(), lab.target(), claim_key="again")
-        status = client.ensure_running()
+        status = client.ensure_running(client.settled_status())
         return isinstance(status, Running) and status.heartbeat.batches().get("counts", -1) > beyond
 
     wait_until("the job commits batches again", runs_on, timeout_s=2 * TIMEOUT_S)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
-from airflow_flinkstyle.jobs.status import Running
+from airflow_flinkstyle.jobs.status import Failed, Running
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
@@ -17,6 +17,7 @@ from testbed import paths
 from testbed.drivers import spark_conf
 from testbed.keys import SIGNER
 from testbed.spark import spark_paths
+from testbed.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,6 +96,17 @@ class Lab:
                 return found
             assert time.monotonic() < deadline, self.logs()
             time.sleep(0.2)
+
+    def until_told_to_end_and_again(self) -> None:
+        """Wait until the driver has drained, as SIGTERM makes it; start it again, as a sensor does."""
+        wait_until("it does not run", lambda: not isinstance(self.client.settled_status(), Running))
+        told = self.client.status()
+        assert isinstance(told, Failed), told
+        assert (told.code, told.run.may_be_retried) == ("DRIVER_TOLD_TO_END", True), told
+        batch = told.run.heartbeat.batches()["counts"]
+        self.client.ensure_running(told)
+        self.client.wait_running(told.run.generation, timeout_s=TIMEOUT_S)
+        self.until_committed_beyond(batch + 1)
 
     def logs(self) -> str:
         return "\n".join(path.read_text()[-4000:] for path in (self.folder / "logs").glob("*.log"))

@@ -43,7 +43,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
             lab.client.end_driver(generation)
 
 
-def test_job_is_started_saved_stopped_resumed_and_relaunched_after_kill_9(lab: Lab):
+def test_job_is_started_saved_stopped_resumed_and_relaunched_after_kill_9_and_sigterm(lab: Lab):
     client, log = lab.client, lab.folder / "logs" / "counts-000001.log"
     log.parent.mkdir()
     with log.open("wb") as earlier:
@@ -77,6 +77,8 @@ def test_job_is_started_saved_stopped_resumed_and_relaunched_after_kill_9(lab: L
     second = client.start(lab.spec(), lab.target(), claim_key="run-3/start", origin=origin)
     client.wait_running(second.generation, timeout_s=TIMEOUT_S)
     lab.until_committed_beyond(stopped.batches["counts"])
+    os.kill(int(second.native_id["pid"]), signal.SIGTERM)
+    lab.until_told_to_end_and_again()
     client.stop("run-3/stop", savepoint=False, timeout_s=TIMEOUT_S)
     lab.judge()
 

@@ -6,7 +6,12 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.agent.errors import NoQueryError, ScriptFailedError, SupersededError
+from airflow_flinkstyle.agent.errors import (
+    NoQueryError,
+    ScriptFailedError,
+    SupersededError,
+    ToldToEndError,
+)
 from airflow_flinkstyle.agent.jvm.process import EXIT_DONE, EXIT_FAILED
 from airflow_flinkstyle.agent.queries.stopping import commit_planned, stop_at_boundary
 from airflow_flinkstyle.agent.run.reasons import Drilled, Failure, ScriptEnded, Signalled, StopAsked
@@ -96,6 +101,10 @@ class RunEnd:
                 detail = f"{failure.code}: {failure.text}"
                 self._write(lambda: driver.inbox.end(stop.request, "failed", detail))
             return self._fail(failure)
+        if isinstance(why, Signalled):
+            # Nobody who may stop the job has: closed, it would be down until a person looks.
+            self._fail(Failure.of(ToldToEndError.drained()))
+            return EXIT_DONE  # a cluster that starts what failed again would do so beside the callers
         driver.commits.finish()
         self._write(lambda: self._close(stop))
         if stop is not None:
