@@ -159,10 +159,12 @@ class Moves:
         to = orders.old if self._on_new else orders.new
         here, there = _cluster(self.reads), _cluster(to)
         rules = MirrorSettings(source_alias=f"{name}from", target_alias=f"{name}to")
-        set_mirror_start(there, rules, self._begins)
+        self._tries(lambda: set_mirror_start(there, rules, self._begins))
         with self._mirror(rules, here, there) as mirror:
             to.wait_for_topic(orders.topic, timeout_s=_TIMEOUT_S)
-            copied = wait_copied(here, there, rules, [orders.topic], timeout_s=_TIMEOUT_S)
+            copied = self._tries(
+                lambda: wait_copied(here, there, rules, [orders.topic], timeout_s=_TIMEOUT_S)
+            )
             if not isinstance(copied, CaughtUp):
                 raise TimeoutError(copied.describe())
             report = self._cut_over(name, replace(orders.kafka_side(), old=here, new=there, mirror=rules))

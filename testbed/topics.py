@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -66,11 +67,14 @@ class Reached:
 
     def wait_for_topic(self, topic: str, *, timeout_s: float = 60) -> int:
         """Wait until the topic can be read, e.g. because it was mirrored; return its partition count."""
+        from confluent_kafka import KafkaException
+
         deadline_s = time.monotonic() + timeout_s
         while time.monotonic() < deadline_s:
-            found = self.admin().list_topics(timeout=_CALL_TIMEOUT_S).topics.get(topic)
-            if found is not None and found.partitions and self._leads(topic, len(found.partitions)):
-                return len(found.partitions)
+            with suppress(KafkaException):  # a broker that was killed meanwhile comes back
+                found = self.admin().list_topics(timeout=_CALL_TIMEOUT_S).topics.get(topic)
+                if found is not None and found.partitions and self._leads(topic, len(found.partitions)):
+                    return len(found.partitions)
             time.sleep(0.2)
         raise TimeoutError(f"Topic {topic} was expected on broker {self.name} within {timeout_s} s.")
 
