@@ -13,6 +13,8 @@ Program = Literal["spark", "kafka", "mirror"]
 PROGRAMS: tuple[Program, ...] = ("spark", "kafka", "mirror")
 QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """The first tier of the JIT only: start-up is most of what a short-lived JVM does."""
+FORKS = "-Djdk.lang.Process.launchMechanism=VFORK"
+"""Hadoop runs ``chmod`` for each file it makes, and Java's usual way to start a process costs two."""
 
 
 def archive(program: Program, minor: str = "") -> Path:
@@ -35,4 +37,4 @@ def from_archive(program: Program, minor: str = "") -> tuple[str, ...]:
 def spark_options(minor: str = paths.SPARK) -> str:
     """Return the options of a driver's or an executor's JVM, of the usual Spark or of another."""
     # An archive serves the Java that made it.
-    return " ".join((*QUICK, *(() if paths.DRIVER_JAVA else from_archive("spark", minor))))
+    return " ".join((*QUICK, FORKS, *(() if paths.DRIVER_JAVA else from_archive("spark", minor))))

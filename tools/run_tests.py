@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 
 TIERS = {"unit": ("unit", "model", "golden"), "integration": ("integration", "slices"), "e2e": ("e2e",)}
 """Tier -> its folders below ``tests/``."""
-LANES = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
-"""Three processes for two cores: tests wait for brokers and JVMs half of the time. A file stays in one."""
-STORY_LANES = ("-n", "4", "--dist", "worksteal")
-"""Stories are long, wait for brokers and leases, and share nothing: who is done first takes over others'."""
+LANES, WAITING_LANES = "3", {"integration (airflow)": "4"}
+"""Processes for two cores: tests wait for brokers and JVMs, which cost as long as a test lasts."""
+FILE_IN_ONE = ("--dist", "loadfile", "--no-loadscope-reorder")
+"""What a module has started serves all its tests."""
+STEALING = ("--dist", "worksteal")
+"""Stories are long and share nothing: who is done first takes over others'."""
 SLOWEST = ("--durations=12", "--durations-min=15")
 """Tests that make the run long are named at the end of their tier."""
 _SYSTEMD_TESTS = "tests/integration/test_detached_systemd.py"
@@ -191,7 +193,7 @@ def _is_spark_only(text: str) -> bool:
 def run_pytest(tier: str, venv: Path, files: list[Path], markers: str) -> Outcome:
     """Run one pytest under a guard that ends whatever it leaves, and read its report."""
     name = f"{tier} ({venv.name.removeprefix('venv-')})"
-    lanes = STORY_LANES if tier == "e2e" else LANES
+    lanes = ("-n", WAITING_LANES.get(name, LANES), *(STEALING if tier == "e2e" else FILE_IN_ONE))
     say(f"--- {name}: {len(files)} files")
     scratch = HOME / "tmp" / f"{tier}-{venv.name}-{os.getpid()}"
     shutil.rmtree(scratch, ignore_errors=True)

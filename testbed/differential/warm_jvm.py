@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.protocol.process import process_started
 from testbed import paths
-from testbed.jvm import QUICK
+from testbed.jvm import FORKS, QUICK
 from testbed.spark import spark_paths
 
 if TYPE_CHECKING:
@@ -31,10 +31,8 @@ if TYPE_CHECKING:
 
 ARCHIVE = paths.HOME / "cache" / "differential-classes.jsa"
 """Of classes; ``archive`` makes it. The test bed's own one serves another class path."""
-_FORK = "-Djdk.lang.Process.launchMechanism=VFORK"
-"""Hadoop runs ``chmod`` for each file it makes, and the usual way to start a process costs two."""
 _OPTIONS = " ".join(
-    (*QUICK, _FORK, f"-XX:SharedArchiveFile={ARCHIVE}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
+    (*QUICK, FORKS, f"-XX:SharedArchiveFile={ARCHIVE}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 )
 _SUBREAPER = 36
 _START_S = 120.0
@@ -194,6 +192,8 @@ class WarmJvm:
         self.cpu_at_end_s = self.cpu_s()
         self._process.kill()
         self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
         shutil.rmtree(self._sockets, ignore_errors=True)
         for pid in self._drivers:
             while self.driver_lives(pid):

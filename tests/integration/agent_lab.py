@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from airflow_flinkstyle.protocol.records import Command, Current, End, Heartbeat
+    from tests.integration.warm_lab import WarmDriver, WarmJvms
 
 T = TypeVar("T")
 LAUNCHER = Path(agent.__file__).parent / "launcher.py"
@@ -70,6 +71,10 @@ class Driver:
     def text(self) -> str:
         return self.log.read_text(errors="replace")
 
+    @property
+    def has_ended(self) -> bool:
+        return self.process.poll() is not None
+
     def python_pid(self) -> int:
         """Return the agent: the child that runs the launcher. Hadoop has the JVM start others, like chmod."""
         for task in Path(f"/proc/{self.process.pid}/task").glob("*/children"):
@@ -103,14 +108,17 @@ class Lab:
         lease_s: float = 6.0,
         root: Path | None = None,
         patience_s: float = 300.0,
+        warm: WarmJvms | None = None,
     ) -> None:
+        """Describe it; with ``warm`` its drivers run in JVMs that ran others, else each is a spark-submit."""
         self.folder, self.job, self.lease_s, self.patience_s = folder, job, lease_s, patience_s
         folder.mkdir(parents=True, exist_ok=True)
         self.root = root or folder / "root"
         store = open_store(str(self.root))
         self.board, self.repository = JobBoard(store, job), SavepointRepository(store, job)
         self.out = folder / "out.jsonl"
-        self.drivers: list[Driver] = []
+        self.drivers: list[Driver | WarmDriver] = []
+        self._warm = warm
         self.conf: dict[str, str] = {}
         self.spark = paths.SPARK
         """Minor version of the Spark that the next driver runs on."""
@@ -142,7 +150,7 @@ class Lab:
         }  # fmt: skip
         self.board.create_takeover_order(Generation(generation), TakeoverOrder(**{**values, **changes}))
 
-    def launch(self, generation: int, script: Path, *args: str) -> Driver:
+    def launch(self, generation: int, script: Path, *args: str) -> Driver | WarmDriver:
         spark = spark_paths(java_options=spark_options(self.spark), minor=self.spark)
         conf = {
             **spark.conf,
@@ -154,25 +162,28 @@ class Lab:
             ),
             **self.conf,
         }
-        argv = [str(spark.spark_submit), "--master", "local[2]"]
-        for name, value in conf.items():
-            argv += ["--conf", f"{name}={value}"]
-        argv += [str(LAUNCHER), "--root", str(self.root), "--job", self.job]
         claim = self.board.claim(Generation(generation))
-        argv += ["--claim", claim.claim_id if claim else "none", "--generation", str(generation)]
-        argv += ["--", str(script), *(args or (str(self.out),))]
+        agent = [str(LAUNCHER), "--root", str(self.root), "--job", self.job]
+        agent += ["--claim", claim.claim_id if claim else "none", "--generation", str(generation)]
+        agent += ["--", str(script), *(args or (str(self.out),))]
         env = {"PATH": "/usr/bin:/bin", "HOME": str(self.folder), **spark.env}
         log = self.folder / f"driver-{len(self.drivers)}.log"
-        driver = Driver(argv, env, log, self.folder)
+        driver: Driver | WarmDriver
+        if self._warm is not None:
+            driver = self._warm.launch(agent, conf={"spark.master": "local[2]", **conf}, env=env, log=log)
+        else:
+            settings = [part for item in conf.items() for part in ("--conf", "=".join(item))]
+            argv = [str(spark.spark_submit), "--master", "local[2]", *settings, *agent]
+            driver = Driver(argv, env, log, self.folder)
         self.drivers.append(driver)
         return driver
 
-    def start(self, generation: int, script: Path, *args: str, **order: Any) -> Driver:
+    def start(self, generation: int, script: Path, *args: str, **order: Any) -> Driver | WarmDriver:
         self.claim(generation, follows=generation - 1 or None)
         self.order_takeover(generation, **order)
         return self.launch(generation, script, *args)
 
-    def launch_standby(self, generation: int, script: Path, *args: str) -> Driver:
+    def launch_standby(self, generation: int, script: Path, *args: str) -> Driver | WarmDriver:
         self.claim(generation, follows=generation - 1 or None)
         return self.launch(generation, script, *args)
 
@@ -208,12 +219,17 @@ class Lab:
         return self.until(f"generation {generation} {state}", check)
 
     def until_batch(
-        self, generation: int, query: str = "counts", *, above: int = -1, driver: Driver | None = None
+        self,
+        generation: int,
+        query: str = "counts",
+        *,
+        above: int = -1,
+        driver: Driver | WarmDriver | None = None,
     ) -> int:
         """Wait for a batch; a driver that is named must not end meanwhile."""
 
         def check() -> list[int]:
-            assert driver is None or driver.process.poll() is None, driver.text[-8000:]  # type: ignore[union-attr]
+            assert driver is None or not driver.has_ended, driver.text[-8000:]
             beat = self.heartbeat(generation)
             batch = beat.batches().get(query, -1) if beat is not None and beat.state == "running" else -1
             return [batch] if batch > above else []

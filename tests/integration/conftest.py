@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from testbed import paths
 from testbed.session import local_session
+from tests.integration.warm_lab import WarmJvms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,6 +16,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from testbed.spark import SparkPaths
+
+
+@pytest.fixture(scope="session")
+def warm_jvms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmJvms | None]:
+    """Yield JVMs for drivers of tests that are not about a driver's processes; none on other Sparks."""
+    jvms = None if paths.SPARK else WarmJvms(tmp_path_factory.mktemp("warm"))
+    yield jvms
+    if jvms is not None:
+        jvms.close()
 
 
 @pytest.fixture(scope="module")

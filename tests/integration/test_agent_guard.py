@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from testbed.kafka import Broker
     from testbed.spark import SparkPaths
     from tests.conftest import KafkaPair
+    from tests.integration.warm_lab import WarmJvms
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.kafka]
 
@@ -288,13 +289,13 @@ rows.writeStream.format("noop").queryName("orders").start().awaitTermination()
 
 
 def test_driver_is_refused_on_another_cluster_and_goes_on_with_an_override(
-    kafka_pair: KafkaPair, tmp_path: Path
+    kafka_pair: KafkaPair, tmp_path: Path, warm_jvms: WarmJvms | None
 ):
     topic = new_topic(kafka_pair.old, f"guard-{uuid.uuid4().hex[:8]}")
     new_topic(kafka_pair.new, topic)
     for broker in kafka_pair:
         produce(broker, topic, 20)
-    lab = Lab(tmp_path / "lab")
+    lab = Lab(tmp_path / "lab", warm=warm_jvms)
     try:
         script = lab.script(KAFKA_JOB)
         first = lab.start(1, script, kafka_pair.old.bootstrap, topic)

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tests.integration.warm_lab import WarmJvms
+
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    lab = Lab(tmp_path / "lab")
+def lab(tmp_path: Path, warm_jvms: WarmJvms | None) -> Iterator[Lab]:
+    lab = Lab(tmp_path / "lab", warm=warm_jvms)
     lab.conf = {"spark.jars": ""}  # they are on the class path; nothing here needs them elsewhere
     yield lab
     lab.close()

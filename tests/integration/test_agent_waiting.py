@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.integration.warm_lab import WarmJvms
+
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 SCRIPT = """
@@ -39,8 +41,8 @@ for name in names:
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    lab = Lab(tmp_path / "lab")
+def lab(tmp_path: Path, warm_jvms: WarmJvms | None) -> Iterator[Lab]:
+    lab = Lab(tmp_path / "lab", warm=warm_jvms)
     lab.conf = {"spark.jars": ""}  # they are on the class path; nothing here needs them elsewhere
     yield lab
     lab.close()

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.records import Request
     from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
     from testbed.kafka import Broker
+    from tests.integration.warm_lab import WarmJvms
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.kafka]
 
@@ -208,8 +209,8 @@ def counts_in(lab: AlignedLab, manifest: Manifest) -> set[int]:
     return counts
 
 
-def test_job_is_cut_hot_at_one_offset_and_drained(topic: Topic, tmp_path: Path):
-    lab = AlignedLab(tmp_path / "lab")
+def test_job_is_cut_hot_at_one_offset_and_drained(topic: Topic, tmp_path: Path, warm_jvms: WarmJvms | None):
+    lab = AlignedLab(tmp_path / "lab", warm=warm_jvms)
     try:
         driver = lab.begin(topic)
         with lab.slow_is_blocked():
@@ -248,9 +249,9 @@ def test_job_is_cut_hot_at_one_offset_and_drained(topic: Topic, tmp_path: Path):
         lab.close()
 
 
-def test_job_goes_on_uncut_when_it_is_not_cut(topic: Topic, tmp_path: Path):
+def test_job_goes_on_uncut_when_it_is_not_cut(topic: Topic, tmp_path: Path, warm_jvms: WarmJvms | None):
     """A barrier behind, a cancel while held, a caller that never answers; then a query's own end."""
-    lab = AlignedLab(tmp_path / "lab")
+    lab = AlignedLab(tmp_path / "lab", warm=warm_jvms)
     cuts = CutBoard(lab.board.store)
     try:
         driver = lab.begin(topic)
@@ -308,8 +309,10 @@ def test_job_goes_on_uncut_when_it_is_not_cut(topic: Topic, tmp_path: Path):
         lab.close()
 
 
-def test_barrier_of_a_killed_driver_is_run_by_the_next_one(topic: Topic, tmp_path: Path):
-    lab = AlignedLab(tmp_path / "lab")
+def test_barrier_of_a_killed_driver_is_run_by_the_next_one(
+    topic: Topic, tmp_path: Path, warm_jvms: WarmJvms | None
+):
+    lab = AlignedLab(tmp_path / "lab", warm=warm_jvms)
     try:
         driver = lab.begin(topic)
         with lab.slow_is_blocked():
@@ -342,9 +345,10 @@ def test_barrier_of_a_killed_driver_is_run_by_the_next_one(topic: Topic, tmp_pat
         lab.close()
 
 
-def test_two_jobs_are_cut_together_or_both_go_on(topic: Topic, tmp_path: Path):
+def test_two_jobs_are_cut_together_or_both_go_on(topic: Topic, tmp_path: Path, warm_jvms: WarmJvms | None):
     labs = [
-        AlignedLab(tmp_path / job, job=job, root=tmp_path / "root") for job in ("first-job", "second-job")
+        AlignedLab(tmp_path / job, job=job, root=tmp_path / "root", warm=warm_jvms)
+        for job in ("first-job", "second-job")
     ]
     clients = [
         JobClient(board=lab.board, repository=lab.repository, deployment=DetachedDeployment()) for lab in labs

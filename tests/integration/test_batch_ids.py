@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.running.start_plan import Origin
     from tests.integration.agent_lab import Driver
+    from tests.integration.warm_lab import WarmJvms
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -67,12 +68,9 @@ class Recipe:
 
     QUERIES = ("append", "merge")
 
-    def __init__(self, folder: Path) -> None:
-        self.lab, self.files, self.out = (
-            Lab(folder / "lab", lease_s=15, patience_s=300),
-            NumberedFiles(folder),
-            folder / "tables",
-        )
+    def __init__(self, folder: Path, warm_jvms: WarmJvms | None) -> None:
+        self.lab = Lab(folder / "lab", lease_s=15, patience_s=300, warm=warm_jvms)
+        self.files, self.out = NumberedFiles(folder), folder / "tables"
         self.lab.conf = delta_settings()
         self.script = self.lab.script(RECIPE)
 
@@ -89,8 +87,8 @@ class Recipe:
 
 
 @pytest.fixture
-def recipe(tmp_path: Path) -> Iterator[Recipe]:
-    recipe = Recipe(tmp_path)
+def recipe(tmp_path: Path, warm_jvms: WarmJvms | None) -> Iterator[Recipe]:
+    recipe = Recipe(tmp_path, warm_jvms)
     yield recipe
     recipe.lab.close()
 
@@ -124,8 +122,8 @@ def test_fork_gives_deltas_recipe_numbers_that_no_batch_had(recipe: Recipe):
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    lab = Lab(tmp_path / "lab", lease_s=15, patience_s=300)
+def lab(tmp_path: Path, warm_jvms: WarmJvms | None) -> Iterator[Lab]:
+    lab = Lab(tmp_path / "lab", lease_s=15, patience_s=300, warm=warm_jvms)
     yield lab
     lab.close()
 

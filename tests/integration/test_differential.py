@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from testbed.differential.archive import make_archive
 from testbed.differential.case import Case
 from testbed.differential.report import line
 from testbed.differential.run import Task, run_all
@@ -19,7 +18,6 @@ SEEDS = range(1, 8)
 
 
 def test_seven_small_scripts_do_under_the_agent_what_they_do_plainly(tmp_path: Path):
-    make_archive()
     tasks = [Task(label=f"small-{seed}", case=Case.small(seed)) for seed in SEEDS]
     results = list(run_all(tasks, tmp_path, lanes=2))
     wrong = [

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.query_records import GroupStatus
     from testbed.faulty_link import LinkFault
     from testbed.spark import SparkPaths
+    from tests.integration.warm_lab import WarmJvms
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.kafka]
 
@@ -93,8 +94,11 @@ def breaking(link: FaultyLink, fault: LinkFault) -> Iterator[None]:
 # --- a whole driver ------------------------------------------------------------------------------
 
 
-def test_group_follows_the_job_and_wrong_offsets_in_it_change_nothing(tmp_path: Path, old_broker: Broker):
-    lab, topic, cluster = Lab(tmp_path / "lab"), new_topic(old_broker), cluster_of(old_broker)
+def test_group_follows_the_job_and_wrong_offsets_in_it_change_nothing(
+    tmp_path: Path, old_broker: Broker, warm_jvms: WarmJvms | None
+):
+    lab = Lab(tmp_path / "lab", warm=warm_jvms)
+    topic, cluster = new_topic(old_broker), cluster_of(old_broker)
     group = f"watched-{topic}"
     script, args = lab.script(JOB), (str(lab.out), old_broker.bootstrap, topic, group)
     lab.conf[ON] = "true"

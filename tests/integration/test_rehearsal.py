@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.integration.agent_lab import Driver
+    from tests.integration.warm_lab import WarmJvms
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -37,9 +38,9 @@ NEVER_ENDS = BREAKS_IN_BATCH.replace(
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def lab(tmp_path_factory: pytest.TempPathFactory, warm_jvms: WarmJvms | None) -> Iterator[Lab]:
     """One job that runs all the time, with a hot savepoint ``sp-1`` of it."""
-    lab = Lab(tmp_path_factory.mktemp("rehearsal") / "lab")
+    lab = Lab(tmp_path_factory.mktemp("rehearsal") / "lab", warm=warm_jvms)
     lab.start(1, lab.script(COUNT_JOB))
     lab.until_batch(1, above=1)
     assert lab.end_of(1, lab.ask(1, "savepoint")).outcome == "done"

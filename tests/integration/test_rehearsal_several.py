@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.integration.agent_lab import Driver
+    from tests.integration.warm_lab import WarmJvms
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -102,9 +103,9 @@ parser.parse_args()
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def lab(tmp_path_factory: pytest.TempPathFactory, warm_jvms: WarmJvms | None) -> Iterator[Lab]:
     """One job of two queries that runs all the time, with a hot savepoint ``sp-1`` of both."""
-    lab = Lab(tmp_path_factory.mktemp("several") / "lab")
+    lab = Lab(tmp_path_factory.mktemp("several") / "lab", warm=warm_jvms)
     (lab.folder / "in").mkdir()
     (lab.folder / "in" / "one.json").write_text('{"value": 1}')
     lab.start(1, lab.script(BEFORE))

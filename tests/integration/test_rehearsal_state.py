@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow_flinkstyle.protocol.rehearsal_records import Compared
+    from tests.integration.warm_lab import WarmJvms
 
 VERSION = tuple(int(part) for part in (paths.SPARK or "4.2").split("."))
 pytestmark = [
@@ -53,8 +54,8 @@ BEFORE = JOB.format(fields="n int, top int", value="lambda n: (n, n)")
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    lab = Lab(tmp_path_factory.mktemp("evolving") / "lab")
+def lab(tmp_path_factory: pytest.TempPathFactory, warm_jvms: WarmJvms | None) -> Iterator[Lab]:
+    lab = Lab(tmp_path_factory.mktemp("evolving") / "lab", warm=warm_jvms)
     lab.start(1, lab.script(BEFORE))
     lab.until_batch(1, above=1)
     assert lab.end_of(1, lab.ask(1, "savepoint")).outcome == "done"

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
     from testbed.spark import SparkPaths
+    from tests.integration.warm_lab import WarmJvms
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -200,8 +201,8 @@ def test_delta_silently_loses_batches_of_a_query_id_it_knows_and_none_of_a_fork(
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    lab = Lab(tmp_path / "lab")
+def lab(tmp_path: Path, warm_jvms: WarmJvms | None) -> Iterator[Lab]:
+    lab = Lab(tmp_path / "lab", warm=warm_jvms)
     yield lab
     lab.close()
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.running.start_plan import Origin
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from tests.integration.agent_lab import Driver
+    from tests.integration.warm_lab import WarmJvms
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.delta]
 
@@ -59,8 +60,9 @@ while True:  # Delta ends a query at each change of the schema, to be started ag
 class Tables:
     """A job that counts and copies the rows of a Delta table, and the table."""
 
-    def __init__(self, folder: Path) -> None:
-        self.lab, self.out = Lab(folder / "lab", lease_s=15, patience_s=300), folder / "out"
+    def __init__(self, folder: Path, warm_jvms: WarmJvms | None) -> None:
+        self.lab = Lab(folder / "lab", lease_s=15, patience_s=300, warm=warm_jvms)
+        self.out = folder / "out"
         self.lab.conf = {
             **delta_settings(),
             "spark.databricks.delta.streaming.allowSourceColumnRename": "always",
@@ -106,8 +108,8 @@ class Tables:
 
 
 @pytest.fixture
-def tables(tmp_path: Path) -> Iterator[Tables]:
-    tables = Tables(tmp_path)
+def tables(tmp_path: Path, warm_jvms: WarmJvms | None) -> Iterator[Tables]:
+    tables = Tables(tmp_path, warm_jvms)
     yield tables
     tables.lab.close()
 
