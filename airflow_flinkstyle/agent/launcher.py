@@ -155,7 +155,7 @@ def _run_script(script: str, args: Sequence[str]) -> None:
 
 
 def _brought(script: str) -> Path:
-    """Return where a script stands: at its path, or where Spark has put what it fetched for this driver."""
+    """Return where a script is: at its path, or where Spark has put what it fetched for this driver."""
     places = [Path(entry) / script for entry in sys.path] if "/" not in script else []
     return next((place for place in [Path(script), *places] if place.is_file()), Path(script))
 

@@ -123,7 +123,7 @@ class _Reader:
         return self._content[self._at - size : self._at].decode()
 
     def text(self) -> str:
-        """Return a text of any length: it stands in pieces."""
+        """Return a text of any length: it is stored in pieces."""
         return "".join(self.name() for _ in range(self.number("i")))
 
 
@@ -167,7 +167,7 @@ def _scala(kind: str) -> str:
 
 
 def _split(text: str) -> Iterator[str]:
-    """Yield what stands between the commas that are in no bracket."""
+    """Yield what is between the commas that are in no bracket."""
     depth, begin = 0, 0
     for at, sign in enumerate(text):
         depth += (sign == "(") - (sign == ")")

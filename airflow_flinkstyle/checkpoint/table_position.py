@@ -1,4 +1,4 @@
-"""Where a query stands in a table with versions: Delta Lake, Iceberg. Pure.
+"""Where a query is in a table with versions: Delta Lake, Iceberg. Pure.
 
 A source says so in its line of the offset log, a sink in the table's own history, where both formats note
 which batch of which query a version is of.
@@ -43,7 +43,7 @@ class TablePosition:
 
 
 def source_position(raw: str) -> TablePosition | None:
-    """Return where a source stands, from its line in an offset log; None for sources that are no tables."""
+    """Return where a source is, from its line in an offset log; None for sources that are no tables."""
     fields = _object(raw)
     match fields:
         case {"reservoirId": str(table_id), "reservoirVersion": int(version), **more} if table_id:

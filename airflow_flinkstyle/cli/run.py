@@ -47,7 +47,7 @@ Python = Annotated[
     str | None,
     typer.Option(
         envvar="PYSPARK_PYTHON",
-        help="Interpreter with PySpark; spark-submit stands beside it.",
+        help="Interpreter with PySpark; spark-submit is beside it.",
         show_default="last start's",
     ),
 ]

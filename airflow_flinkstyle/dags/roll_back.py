@@ -15,7 +15,7 @@ from airflow.sdk import Param
 from airflow_flinkstyle.dags.fields import connection_fields, job_fields, skip_known_fields, trial_fields
 from airflow_flinkstyle.dags.form import Form, Job
 from airflow_flinkstyle.operators.choice import CHOOSE, ChooseSavepointOperator
-from airflow_flinkstyle.operators.roll_back import RollBackStreamingJobOperator, ShowWaysBackOperator
+from airflow_flinkstyle.operators.roll_back import RollBackStreamingJobOperator, ShowRollbackTargetsOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
@@ -32,12 +32,12 @@ def roll_back_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -
     """
     form = Form({**_fields(), **skip_known_fields(), **trial_fields(), **connection_fields()}, job, given)
     with form.dag("roll_back", dag_id, __doc__, max_active_runs=1) as dag:
-        ways = ShowWaysBackOperator(task_id="ways_back", **form.job)
+        targets = ShowRollbackTargetsOperator(task_id="rollback_targets", **form.job)
         savepoint = ChooseSavepointOperator(
             task_id="savepoint",
             subject=f"To which savepoint is job {form['job']} to be brought back?",
             savepoint_id=form["savepoint_id"],
-            body="{{ ti.xcom_pull(task_ids='ways_back') }}",
+            body="{{ ti.xcom_pull(task_ids='rollback_targets') }}",
             **form.job,
         )
         back = RollBackStreamingJobOperator(
@@ -49,7 +49,7 @@ def roll_back_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -
             **form.answers("rewind", "skip_known_batches", "standby"),
             **form.answers("rehearse_batches", "rehearse_records", "first_commit_timeout_s"),
         )
-        ways >> savepoint >> back
+        targets >> savepoint >> back
     return dag
 
 

@@ -34,7 +34,7 @@ class Defaults:
     """Whose keys a driver gets; None: those of ``aws_conn_id``."""
     kafka_connections: tuple[str, ...] | None
     """The only Kafka connections that jobs may use, whoever names one; None: each that is named by who
-    starts something, or stands in a record that was signed."""
+    starts something, or is in a record that was signed."""
     previous_passwords: tuple[str, ...] = field(repr=False)
     """Signing keys before the password; still accepted."""
     checkpoint_root: str

@@ -45,7 +45,7 @@ class Measured:
 
     @property
     def flat_name(self) -> str:
-        """The name for a StatsD that knows no tags: whose it is stands in it."""
+        """The name for a StatsD that knows no tags: it says whose it is."""
         owners = [part.replace(".", "__") for part in (self.job, self.query) if part]
         return ".".join((PREFIX, self.name, *owners))
 
@@ -98,7 +98,7 @@ def _of_pace(pace: Pace, now_ms: int) -> dict[str, float | None]:
 
 
 def _rates(pace: Pace, status: JobStatus) -> dict[str, float | None]:
-    """Return the rates; of a query that goes on without a new batch, or whose job does not run, they are 0.
+    """Return the rates; of a query that has no new batch, or whose job does not run, they are 0.
 
     By the driver's own clock.
     """

@@ -205,7 +205,7 @@ def program_of(
 
 def submit_argv(program: Program, target: SubmitTarget, *, name: str) -> tuple[str, ...]:
     """Return the spark-submit command line that runs a program."""
-    # A worker of a standalone cluster runs this command as it stands: there it is in client mode.
+    # A worker of a standalone cluster runs this command as it is: there it is in client mode.
     mode = "cluster" if target.is_on_yarn or target.is_on_kubernetes else "client"
     argv = [target.spark_submit, "--master", target.master, "--deploy-mode", mode, "--name", name]
     for setting, value in sorted(program.conf.items()):

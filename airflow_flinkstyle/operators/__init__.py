@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.operators.roll_back import (
         RollBackStreamingJobOperator as RollBackStreamingJobOperator,
     )
-    from airflow_flinkstyle.operators.roll_back import ShowWaysBackOperator as ShowWaysBackOperator
+    from airflow_flinkstyle.operators.roll_back import (
+        ShowRollbackTargetsOperator as ShowRollbackTargetsOperator,
+    )
     from airflow_flinkstyle.operators.savepoint import TakeSavepointOperator as TakeSavepointOperator
     from airflow_flinkstyle.operators.sources import ChangeSourcesOperator as ChangeSourcesOperator
     from airflow_flinkstyle.operators.start import StartStreamingJobOperator as StartStreamingJobOperator
@@ -60,7 +62,7 @@ _HOME = {
     "RewriteSavepointOffsetsOperator": "rewrite",
     "RollBackStreamingJobOperator": "roll_back",
     "SettleMigrationOperator": "migrate",
-    "ShowWaysBackOperator": "roll_back",
+    "ShowRollbackTargetsOperator": "roll_back",
     "StartStreamingJobOperator": "start",
     "StopStreamingJobOperator": "stop",
     "TakeSavepointOperator": "savepoint",

@@ -57,7 +57,7 @@ class StreamingJobOperator(BaseOperator):
         next_kwargs: dict[str, Any] | None,
         context: Context,
     ) -> Any:  # noqa: ANN401 - as its base
-        """Go on behind the triggerer; say what it means if that has waited too long."""
+        """Continue behind the triggerer; say what it means if that has waited too long."""
         from airflow_flinkstyle.hooks.airflow_versions import TaskDeferralTimeout
         from airflow_flinkstyle.jobs.errors import StepTimeoutError
 

@@ -46,7 +46,7 @@ class MeasureJobsOperator(BaseOperator):
         self.for_s = for_s
 
     def execute(self, context: Context) -> None:
-        """Go on in the triggerer."""
+        """Continue in the triggerer."""
         from airflow_flinkstyle.triggers.metrics import MetricsTrigger
 
         self.defer(

@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class ShowWaysBackOperator(StreamingJobOperator):
+class ShowRollbackTargetsOperator(StreamingJobOperator):
     """Show where a job can be brought back to; returns a markdown table of versions and savepoints."""
 
     def execute(self, context: Context) -> str:
         """Look; nothing is changed."""
-        from airflow_flinkstyle.jobs.upgrade.ways import as_markdown, ways_back
+        from airflow_flinkstyle.jobs.upgrade.rollback_targets import as_markdown, rollback_targets
 
         with airflow_errors():
-            shown = as_markdown(ways_back(self.hook.client(self.job)))
+            shown = as_markdown(rollback_targets(self.hook.client(self.job)))
         context["ti"].xcom_push(key="markdown", value=shown)
         self.log.info("Job %s can be brought back to:\n%s", self.job, shown)
         return shown
@@ -83,7 +83,7 @@ class RollBackStreamingJobOperator(StreamingJobOperator):
         from airflow_flinkstyle.jobs.answers.values import text_or_none
         from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
         from airflow_flinkstyle.jobs.journal import CutoverJournal
-        from airflow_flinkstyle.jobs.upgrade.roll_back import roll_back_to
+        from airflow_flinkstyle.jobs.upgrade.on_demand import roll_back_to
         from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES
 
         with airflow_errors():

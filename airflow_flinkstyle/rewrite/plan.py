@@ -57,7 +57,7 @@ class OffsetRewritePlan:
     source_cluster_id: str | None = None
     """The cluster that the old positions belong to; None if nobody looked at it."""
     tables: Mapping[str, TablePosition] = field(default_factory=dict)
-    """``query/source`` -> where a source stands that is a table with versions: it stays there."""
+    """``query/source`` -> where a source is that is a table with versions: it stays there."""
 
     @property
     def target_cluster_id(self) -> str:

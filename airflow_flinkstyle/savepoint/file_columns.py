@@ -28,7 +28,7 @@ _HEX = re.compile("(?:[0-9a-f]{64})*")
 @complete
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileColumns:
-    """``files`` of a query: what stands at place N of a column belongs to file N, counted from 0."""
+    """``files`` of a query: what is at place N of a column belongs to file N, counted from 0."""
 
     path: Any
     """Names. One that ends in ``/`` is no file but the folder of those behind it; ``/`` is the topmost."""
@@ -46,7 +46,7 @@ def to_columns(files: Sequence[FileEntry]) -> dict[str, Any]:
     """Return the JSON of a query's files; nothing of it is checked."""
     digests = [entry.digest or "" for entry in files]
     own = [digest.removeprefix(_SHA256) if digest.startswith(_SHA256) else "" for digest in digests]
-    if not _HEX.fullmatch("".join(own)):  # one is none, and stands apart as what it is
+    if not _HEX.fullmatch("".join(own)):  # one is none, and is kept apart as what it is
         own = [digits if digits and _HEX.fullmatch(digits) else "" for digits in own]
     return {
         "path": _by_folder(files),

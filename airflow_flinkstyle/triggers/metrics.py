@@ -27,7 +27,7 @@ class MetricsTrigger(BaseTrigger):
         jobs: Their names; None for all below the root.
         every_s: From round to round.
         for_s: How long; then a task begins the next one, so that its log does not grow for ever.
-        until_s: The same as epoch seconds, which a triggerer that is started again goes on with; None: from
+        until_s: The same as epoch seconds, which a triggerer that is started again continues with; None: from
             now.
     """
 

@@ -2,8 +2,8 @@
 
 Delta reads such a log twice: when the script loads the table, and when the query starts, then below the
 query's checkpoint only. When the table is loaded the query has no name yet. So each load reads a copy of the
-log that the query is to go on with, in a folder of this driver, and each start is told the real place. What
-was loaded and what was restored must be the same.
+log that the query is to continue with, in a folder of this driver, and each start is told the real place.
+What was loaded and what was restored must be the same.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class SchemaLogs:
                 move_schema_location(query.writer._df, source, kept)  # noqa: SLF001
 
     def require_same(self, query: JobQuery) -> None:
-        """Check that the script has read its tables by the logs that the query goes on with.
+        """Check that the script has read its tables by the logs that the query continues with.
 
         Raises:
             SchemaLogError: If it has read them by older ones, or by none.

@@ -1,6 +1,6 @@
 """What a new version changes of what is in the savepoint, as a table for people; what cannot be is refused.
 
-Spark's own checks of the state, the guard of sources and ``compat`` refuse as well; here stands why, beside
+Spark's own checks of the state, the guard of sources and ``compat`` refuse as well; here is why, beside
 what did not change. What only drivers tell (Python, output modes) comes from the last run's heartbeat.
 """
 

@@ -1,7 +1,7 @@
 """Starts of a driver that rehearses: each query is tried at once, and started once the job is this driver's.
 
-So the script goes on behind its first start, and every query that it starts is rehearsed. It holds stand-ins
-meanwhile, and waits where it needs a query that runs.
+So the script continues behind its first start, and every query that it starts is rehearsed. It holds
+stand-ins meanwhile, and waits where it needs a query that runs.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Postponed:
             try:
                 start = self._tried(query, self._rehearsal)
             except BaseException:
-                if not self._starts:  # a script that goes on all the same has nothing to wait for
+                if not self._starts:  # a script that continues all the same has nothing to wait for
                     self._takes_more = self._rehearsal = None
                 raise
             self._starts.append(start)

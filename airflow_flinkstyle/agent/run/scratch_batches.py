@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _LOOK_MS = 50
 _QUIET_S = 10.0
-"""How long the sources may have nothing to read before the rehearsal goes on without."""
+"""How long the sources may have nothing to read before the rehearsal continues without."""
 _STOP_S = 5.0
 
 

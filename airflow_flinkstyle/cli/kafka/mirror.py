@@ -46,7 +46,7 @@ def status(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show per partition what MirrorMaker has mirrored, and per group where it would go on.
+    """Show per partition what MirrorMaker has mirrored, and per group where it would continue.
 
     Ends with 3 if a partition is behind or missing on the target.
     """

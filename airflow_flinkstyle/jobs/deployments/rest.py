@@ -110,7 +110,7 @@ def both_ends(stdout: str, stderr: str, lines: int) -> str:
     return "\n".join(line for name, part in parts if part for line in (f"--- {name}:", *part)).strip()
 
 
-class Remembered:
+class StateCache:
     """What a cluster said of its drivers, for a moment."""
 
     def __init__(self) -> None:

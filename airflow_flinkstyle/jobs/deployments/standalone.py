@@ -16,7 +16,7 @@ from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPages, DriverS
 from airflow_flinkstyle.jobs.deployments.rest import (
     NoAnswerError,
     NotDeliveredError,
-    Remembered,
+    StateCache,
     ask,
     both_ends,
     read,
@@ -56,7 +56,7 @@ class StandaloneDeployment:
         """
         self._target = target
         self._hosts = [address.rsplit(":", 1)[0] for address in _addresses(target.master)]
-        self._remembered = Remembered()
+        self._states = StateCache()
 
     def require_able(self) -> None:
         """Refuse an agent that no worker of the cluster could find.
@@ -64,7 +64,7 @@ class StandaloneDeployment:
         Drivers may be started from anywhere: they end with nothing of this host.
 
         Raises:
-            BadInputError: If the agent comes by a zip, and nobody says where it stands.
+            BadInputError: If the agent comes by a zip, and nobody says where it is.
         """
         if self._target.agent == PY_FILES and not self._target.agent_path:
             raise BadInputError(
@@ -120,7 +120,7 @@ class StandaloneDeployment:
         driver = native_id.get("driver", "")
         if not driver:
             return Unknown("nobody recorded the id that the master gave it")
-        return self._remembered.state(driver, lambda: _judge(*self._status(driver)))
+        return self._states.state(driver, lambda: _judge(*self._status(driver)))
 
     def end(self, native_id: Mapping[str, str]) -> DriverState:
         """Let the worker kill the driver, and wait until it has; only a driver that a caller submitted."""
@@ -134,7 +134,7 @@ class StandaloneDeployment:
                 ask(f"{url}/v1/submissions/kill/{quote(driver, safe='')}", method="POST", body={})
             except (NotDeliveredError, NoAnswerError) as error:
                 log.info("The driver is not killed there: %s", error)
-        return self._remembered.until_ended(driver, lambda: self.state(native_id))
+        return self._states.until_ended(driver, lambda: self.state(native_id))
 
     def log_tail(self, native_id: Mapping[str, str], *, lines: int = 30) -> str:
         """Return the end of what the driver wrote, from the worker's page; where that is, if it is silent."""

@@ -20,7 +20,7 @@ from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPages, DriverS
 from airflow_flinkstyle.jobs.deployments.rest import (
     NoAnswerError,
     NotDeliveredError,
-    Remembered,
+    StateCache,
     ask,
     both_ends,
     read,
@@ -67,7 +67,7 @@ class YarnDeployment:
                 it they stand in the ``yarn-site.xml`` of ``HADOOP_CONF_DIR``.
         """
         self._target = target
-        self._remembered = Remembered()
+        self._states = StateCache()
 
     def require_able(self) -> None:
         """Start drivers from anywhere: they end with nothing of this host."""
@@ -126,9 +126,7 @@ class YarnDeployment:
     def state(self, native_id: Mapping[str, str]) -> DriverState:
         """Return what the ResourceManager says of the application."""
         name = native_id.get("application") or native_id.get("tag", "")
-        return (
-            self._remembered.state(name, lambda: self._look(native_id)) if name else Unknown("it has no id")
-        )
+        return self._states.state(name, lambda: self._look(native_id)) if name else Unknown("it has no id")
 
     def end(self, native_id: Mapping[str, str]) -> DriverState:
         """Kill the application; only one that a caller submitted. What was killed may run on for seconds."""
@@ -156,7 +154,7 @@ class YarnDeployment:
             else:
                 log.info("Asked YARN to kill %s: %s", application, said)
         killed = {**native_id, "application": application}
-        return self._remembered.until_ended(application, lambda: self.state(killed))
+        return self._states.until_ended(application, lambda: self.state(killed))
 
     def log_tail(self, native_id: Mapping[str, str], *, lines: int = 30) -> str:
         """Return the end of what the driver wrote, from its node; where that is, if the node is silent."""
@@ -200,7 +198,7 @@ class YarnDeployment:
         )
 
     def _command(self, submission: Submission, tag: str, folder: Path) -> list[str]:
-        """Return the command line; what is secret stands in a file that only this user can read."""
+        """Return the command line; what is secret is in a file that only this user can read."""
         settings = {
             **{f"{_DRIVER_ENV}{name}": value for name, value in submission.env.items()},
             YARN_ATTEMPTS: "1",

@@ -1,6 +1,6 @@
 """The rollback to where the job ran before the window, and the last task of a migration.
 
-Producers are released only once it is known who runs (``cutover.back``), to the winner's side.
+Producers are released only once it is known who runs (``cutover.race``), to the winner's side.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.jobs.cutover import back
+from airflow_flinkstyle.jobs.cutover import race
 from airflow_flinkstyle.jobs.errors import ProducersNotHeldError
 from airflow_flinkstyle.jobs.migration import completion, fence_phase
 from airflow_flinkstyle.jobs.status import Starting, describe_status
@@ -47,7 +47,7 @@ def roll_back(context: MigrationContext) -> Mapping[str, Any]:
         return phase.record.result
     if context.journal.read("standby") is None:
         return context.journal.close(phase, {"winner": None, "position": "untouched"})
-    winner, new = back.winner(context)
+    winner, new = race.winner(context)
     position: Literal["release_new", "release_old"] = "release_new" if winner == new else "release_old"
     context.journal.check()
     if context.journal.read("hold") is not None:

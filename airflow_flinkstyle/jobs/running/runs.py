@@ -235,9 +235,7 @@ class JobRuns(JobStarts):
         left = f"Its checkpoint {run.claim.checkpoint_location} is as it left it. End of its log:\n"
         left += f"{self.log_tail(run)}\n"
         if run.incarnation is not None and not run.is_over and not run.was_given_up:
-            remedy = (
-                "Try again: the same start goes on where it was. If it is lost again, look for what ends it."
-            )
+            remedy = "Try again: the same start continues. If it is lost again, look for what ends it."
             return DriverLostError(problem, left, remedy)
         remedy = "Correct the cause, then start the job again from its checkpoint or a savepoint."
         return DriverFailedError(problem, left, remedy)

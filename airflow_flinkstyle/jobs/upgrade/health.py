@@ -1,4 +1,4 @@
-"""Whether a new version that has committed its first batch goes on well: a value with reasons.
+"""Whether a new version that has committed its first batch does well: a value with reasons.
 
 Judged by what its driver tells in its heartbeats, and by its checkpoints as far as they are seen from here.
 """

@@ -25,7 +25,7 @@ from airflow_flinkstyle.jobs.errors import (
 from airflow_flinkstyle.jobs.running.compat import require_fitting
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint, plan_savepoint, require_allowed
 from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Starting
-from airflow_flinkstyle.jobs.upgrade import first_batch, repartition, way_back
+from airflow_flinkstyle.jobs.upgrade import first_batch, repartition, rollback
 from airflow_flinkstyle.jobs.upgrade.context import UpgradeContext
 from airflow_flinkstyle.jobs.upgrade.health import observe, summary
 from airflow_flinkstyle.jobs.upgrade.keeping_up import UNWATCHED
@@ -126,12 +126,12 @@ class Upgrade(UpgradeContext):
     def _go_back(self) -> Mapping[str, Any]:
         """Let the old version run again: where the new one is, if that was observed and has not ended."""
         begun, ended = self.journal.part("back").has_begun, (Failed, Closed)
-        if not begun and (another := way_back.another(self)) is not None:
+        if not begun and (another := rollback.another(self)) is not None:
             return another
         if self.journal.result("observe") is None:
-            return way_back.gone_on(self) or way_back.roll_back(self)
+            return rollback.committed_after_all(self) or rollback.roll_back(self)
         if not begun and isinstance(self.client.settled_status(), ended):
-            return way_back.roll_back(self)
+            return rollback.roll_back(self)
         return self._back_from_where_it_is()
 
     def _back_from_where_it_is(self) -> Mapping[str, Any]:
@@ -161,7 +161,7 @@ class Upgrade(UpgradeContext):
             current = self.client.board.current()
             runs = current.value.generation if current is not None else self.new
             if runs == self.new and self.if_committed != "continue":
-                return way_back.roll_back(self)
+                return rollback.roll_back(self)
             return {"generation": runs, "how": f"{error.problem} {error.state_after}", "stays": True}
         how = f"from savepoint {report.savepoint_id}, where the new one stopped"
         return {"generation": report.generation, "how": how}
@@ -169,7 +169,7 @@ class Upgrade(UpgradeContext):
     # --- what is looked at before anything is started or stopped ------------------------------
 
     def _require_possible(self) -> None:
-        way_back.require_possible(self.client, self.if_committed, skip_known=self.skip_known_batches)
+        rollback.require_possible(self.client, self.if_committed, skip_known=self.skip_known_batches)
         if self.back_to is not None:
             require_allowed(self.client, self.back_to)
         require_fitting(self.client, self.spec, self.target)

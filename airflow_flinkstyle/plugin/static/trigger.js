@@ -54,7 +54,7 @@ async function triggered(dag, runId, conf, { conn, job, savepoint }) {
   }
 }
 
-// What the DAG puts into a section of its own stands behind one click, unless something is needed or filled in there.
+// What the DAG puts into a section of its own is behind one click, unless something is needed or filled in there.
 function Fields({ params, conf, setConf, known }) {
   const sections = new Map();
   for (const [name, param] of Object.entries(params)) {

@@ -2,8 +2,8 @@
 
 The slot is never deleted, only replaced if unchanged, so that nobody who wakes late can give away what
 another holds. A list of the condemned is written before the first delete, and removed by its writer after
-the last one. Where the writer was given up it stays: nobody knows whether that process will wake and go on,
-so no new savepoint may rely on a key that is in one.
+the last one. Where the writer was given up it stays: nobody knows whether that process will wake, so no
+new savepoint may rely on a key that is in one.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.repository.job_folder import JobFolder
 
 _TOMBSTONE = b'{"tombstone": '
-"""How the tombstone of an id begins; it stands where its manifest would."""
+"""How the tombstone of an id begins; it is where its manifest would be."""
 _LARGE_BYTES = 64 << 10
 """Manifests above it are stored compressed; a person can read the others as they are."""
 _MOST_BYTES = 1 << 28
@@ -25,7 +25,7 @@ _GZIP, _GZIP_LEVEL, _GZIP_WINDOW = b"\x1f\x8b", 2, 31
 
 
 def manifest_key(job: str, savepoint_id: str) -> str:
-    """Return where the manifest of a savepoint stands."""
+    """Return where the manifest of a savepoint is."""
     return f"{job}/savepoints/{savepoint_id}.json"
 
 
@@ -43,7 +43,7 @@ def find_manifest(repository: JobFolder, savepoint_id: str) -> tuple[Manifest, s
 
 
 def parse_manifest(repository: JobFolder, savepoint_id: str, data: bytes) -> Manifest | None:
-    """Return the manifest that stands in the store under an id, or None where a tombstone stands.
+    """Return the manifest in the store under an id, or None where a tombstone is.
 
     Raises:
         ManifestFormatError: If it is malformed, or belongs to another job or id; the object is named.
@@ -59,7 +59,7 @@ def parse_manifest(repository: JobFolder, savepoint_id: str, data: bytes) -> Man
 
 
 def manifest_bytes(repository: JobFolder, manifest: Manifest) -> bytes:
-    """Return what stands in the store for a manifest; equal manifests give equal bytes.
+    """Return what is in the store for a manifest; equal manifests give equal bytes.
 
     Raises:
         ManifestFormatError: If it could not be read back; the object that was to be is named.
@@ -94,7 +94,7 @@ def require_own(manifest: Manifest, job: str, savepoint_id: str) -> None:
 
 
 def tombstone_of(why: str) -> bytes:
-    """Return what stands under an id that no savepoint may get any more."""
+    """Return what is under an id that no savepoint may get any more."""
     return json.dumps({"tombstone": why}).encode()
 
 

@@ -24,7 +24,7 @@ from airflow_flinkstyle.jobs.deployments.kubernetes.driver import (
 from airflow_flinkstyle.jobs.deployments.kubernetes.environment import SECRETS, let_own, put_secret
 from airflow_flinkstyle.jobs.deployments.kubernetes.pods import CONTAINER, state_of, words_of
 from airflow_flinkstyle.jobs.deployments.kubernetes.submitting import SparkSubmit
-from airflow_flinkstyle.jobs.deployments.rest import NoAnswerError, NotDeliveredError, Remembered
+from airflow_flinkstyle.jobs.deployments.rest import NoAnswerError, NotDeliveredError, StateCache
 from airflow_flinkstyle.jobs.deployments.room import of_quotas
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.target import PY_FILES
@@ -54,7 +54,7 @@ class KubernetesDeployment:
             SparkApplications(target, self._api) if target.spark_operator else SparkSubmit(target, self._api)
         )
         self.name = self._maker.name
-        self._remembered = Remembered()
+        self._states = StateCache()
 
     def require_able(self) -> None:
         """Refuse what the API server, or no node, could take; drivers end with nothing of this host.
@@ -125,7 +125,7 @@ class KubernetesDeployment:
     def state(self, native_id: Mapping[str, str]) -> DriverState:
         """Return what the API server says of the pod."""
         pod = native_id.get("pod", "")
-        return self._remembered.state(pod, lambda: self._look(pod)) if pod else Unknown("it has no pod")
+        return self._states.state(pod, lambda: self._look(pod)) if pod else Unknown("it has no pod")
 
     def end(self, native_id: Mapping[str, str]) -> DriverState:
         """Delete the pod, and wait until it has ended; only one that a caller submitted."""
@@ -137,7 +137,7 @@ class KubernetesDeployment:
         self._delete("pods", f"{pod}?gracePeriodSeconds={_END_GRACE_S}")
         self._maker.withdraw(pod)
         self._delete(SECRETS, pod)  # nothing owns it where it was not known whether there would be a pod
-        return self._remembered.until_ended(pod, lambda: self.state(native_id))
+        return self._states.until_ended(pod, lambda: self.state(native_id))
 
     def log_tail(self, native_id: Mapping[str, str], *, lines: int = 30) -> str:
         """Return why the pod does not run, or how it ended, and the end of its log."""

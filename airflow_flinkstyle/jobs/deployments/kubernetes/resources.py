@@ -1,6 +1,6 @@
 """The ``SparkApplication`` resources of the two Spark operators: what they are told, what they say. Pure.
 
-Both make the driver's pod with Spark's own code from Spark's own settings. So nearly all stands in
+Both make the driver's pod with Spark's own code from Spark's own settings. So nearly all is in
 ``sparkConf``, as on a command line, and a pod is the same whoever made it.
 """
 

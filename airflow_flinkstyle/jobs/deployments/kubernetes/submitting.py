@@ -106,7 +106,7 @@ class SparkSubmit:
 
 
 def _command(submission: Submission, pod: str) -> list[str]:
-    """Return the command line, on which nothing is secret; of a setting that stands twice the last counts."""
+    """Return the command line, on which nothing is secret; of a setting given twice the last counts."""
     conf = {**settings(submission, pod), _WAIT_FOR_END: "false"}
     options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
     program_at = len(submission.argv) - len(submission.program.arguments) - 1

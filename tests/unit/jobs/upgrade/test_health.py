@@ -19,9 +19,9 @@ from airflow_flinkstyle.jobs.journal import CutoverJournal, has_ended, read_phas
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.jobs.upgrade.health import how_ended
 from airflow_flinkstyle.jobs.upgrade.keeping_up import Bounds
-from airflow_flinkstyle.jobs.upgrade.roll_back import roll_back_to
+from airflow_flinkstyle.jobs.upgrade.on_demand import roll_back_to
+from airflow_flinkstyle.jobs.upgrade.rollback_targets import as_markdown, rollback_targets
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
-from airflow_flinkstyle.jobs.upgrade.ways import as_markdown, ways_back
 from testbed.keys import SIGNER
 from tests.unit.jobs.cutovers import QUICK
 from tests.unit.jobs.upgrade.paces import a_beat, a_pace
@@ -184,7 +184,7 @@ def test_job_goes_back_to_the_version_before_from_where_it_is(world: World):
     with pytest.raises(JobNotRunningError, match="another version before"):
         go_back(world, "b0", None, "continue")
     an_upgrade(world).run()
-    shown = as_markdown(ways_back(world.client()))
+    shown = as_markdown(rollback_targets(world.client()))
     assert "| where the job is | generation 1: v1.py | now | nothing |" in shown
     with pytest.raises(BadInputError, match="with a savepoint only"):
         go_back(world, "b1", None, "fork")
@@ -200,7 +200,7 @@ def test_job_goes_back_to_a_savepoint_with_the_version_that_took_it(world: World
     savepoint_id = an_upgrade(world).run().savepoint_id
     world.logs.produce(5)
     world.until(lambda: len(world.logs.counted) == 20)
-    shown = as_markdown(ways_back(world.client()))
+    shown = as_markdown(rollback_targets(world.client()))
     assert f"| {savepoint_id} | generation 1: v1.py |" in shown
     with pytest.raises(BadInputError, match="rewind='continue'"):
         go_back(world, "b1", savepoint_id, "continue")

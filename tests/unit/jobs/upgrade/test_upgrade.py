@@ -17,7 +17,7 @@ from airflow_flinkstyle.jobs.migration.preflight import spark_finding
 from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.running.compat import spark_findings
 from airflow_flinkstyle.jobs.status import Closed, Failed, Running
-from airflow_flinkstyle.jobs.upgrade import way_back
+from airflow_flinkstyle.jobs.upgrade import rollback
 from airflow_flinkstyle.jobs.upgrade.first_batch import await_first
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError, SparkIncompatibleError
@@ -309,11 +309,11 @@ def test_driver_that_a_sensor_starts_again_while_the_old_version_comes_back_is_e
     world.end = end  # type: ignore[method-assign]
     retry = an_upgrade(world)
     retry.journal.begin(lambda: 0)
-    assert "from sp-" in way_back.roll_back(retry)["how"]
+    assert "from sp-" in rollback.roll_back(retry)["how"]
     assert world.alive() == [world.client().status().run.generation]
     started_again = max(pid for pid, driver in world.drivers.items() if driver.generation == 2)
     assert started_again in ended, "it may be in a batch"
-    assert way_back.roll_back(retry)["how"] == "by an earlier attempt"
+    assert rollback.roll_back(retry)["how"] == "by an earlier attempt"
 
 
 @pytest.mark.parametrize("sink", ["foreachBatch", "parquet"])

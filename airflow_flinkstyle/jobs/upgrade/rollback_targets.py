@@ -39,7 +39,7 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WayBack:
+class RollbackTarget:
     """One place to go back to."""
 
     version: Version
@@ -94,35 +94,37 @@ def require_savepoint(client: JobClient, savepoint_id: str) -> Generation:
     return Generation(taken_from)
 
 
-def ways_back(client: JobClient) -> list[WayBack]:
+def rollback_targets(client: JobClient) -> list[RollbackTarget]:
     """Return where the job can be brought back to, the nearest first."""
     found = {version.generation: version for version in _versions(client)}
     last = client.board.current_heartbeat()
     now = last.batches() if last is not None else {}
-    ways = []
+    targets = []
     with suppress(JobNotRunningError):  # it has run one version only
         before = previous(client)
-        ways.append(WayBack(version=before, savepoint_id=None, taken_at_ms=None, batches={}, behind={}))
+        targets.append(
+            RollbackTarget(version=before, savepoint_id=None, taken_at_ms=None, batches={}, behind={})
+        )
     for one in list_savepoints(client.repository)[:_MOST]:
         taken_from = one.taken_from_generation
         version = found.get(Generation(taken_from)) if taken_from is not None else None
         if version is not None:
             behind = {name: max(0, now.get(name, batch) - batch) for name, batch in one.batches.items()}
-            way = WayBack(
+            target = RollbackTarget(
                 version=version,
                 savepoint_id=one.savepoint_id,
                 taken_at_ms=one.taken_at_ms,
                 batches=one.batches,
                 behind=behind,
             )
-            ways.append(way)
-    return ways
+            targets.append(target)
+    return targets
 
 
-def as_markdown(ways: Sequence[WayBack]) -> str:
+def as_markdown(targets: Sequence[RollbackTarget]) -> str:
     """Render the table."""
     heads = ("savepoint", "version", "taken", "committed since")
-    return "\n".join([row(heads), "|---" * len(heads) + "|", *(row(way.cells()) for way in ways)])
+    return "\n".join([row(heads), "|---" * len(heads) + "|", *(row(target.cells()) for target in targets)])
 
 
 def _versions(client: JobClient) -> Iterator[Version]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
-from airflow_flinkstyle.jobs.upgrade import ways
+from airflow_flinkstyle.jobs.upgrade import rollback_targets
 from airflow_flinkstyle.jobs.upgrade.upgrade import Upgrade
 from airflow_flinkstyle.types import Generation
 
@@ -52,7 +52,7 @@ def roll_back_to(
         raise BadInputError(
             f"A rewind was expected with a savepoint only, found rewind={rewind!r} without one.",
             state_after="Nothing was stopped.",
-            remedy="Name a savepoint, or leave rewind out to go on where the job is.",
+            remedy="Name a savepoint, or leave rewind out to continue where the job is.",
         )
     noted = journal.approve({"generation": _whose(client, savepoint_id)}) if not journal.approved() else {}
     chosen = Generation((journal.approved() or noted)["generation"])  # a retry finds another version running
@@ -76,5 +76,5 @@ def roll_back_to(
 
 def _whose(client: JobClient, savepoint_id: str | None) -> Generation:
     if savepoint_id is None:
-        return ways.previous(client).generation
-    return ways.require_savepoint(client, savepoint_id)
+        return rollback_targets.previous(client).generation
+    return rollback_targets.require_savepoint(client, savepoint_id)

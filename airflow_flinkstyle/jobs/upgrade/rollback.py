@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.jobs.cutover import back
+from airflow_flinkstyle.jobs.cutover import race
 from airflow_flinkstyle.jobs.deployments.base import Gone
 from airflow_flinkstyle.jobs.errors import UpgradeChoiceError
 from airflow_flinkstyle.jobs.running import stopped
@@ -62,7 +62,7 @@ def another(upgrade: UpgradeContext) -> Mapping[str, Any] | None:
     return {"generation": generation, "how": f"started by {key}", "another": True}
 
 
-def gone_on(upgrade: UpgradeContext) -> Mapping[str, Any] | None:
+def committed_after_all(upgrade: UpgradeContext) -> Mapping[str, Any] | None:
     """Return the new version if it has committed after all, as before a retry, and only a choice leads back.
 
     Returns:
@@ -95,7 +95,7 @@ def roll_back(upgrade: UpgradeContext) -> Mapping[str, Any]:
     ended = new is None or (told and isinstance(client.end_driver(new), Gone))
     current = client.board.current()
     if current is not None and current.value.generation == old:
-        winner, new = back.winner(upgrade)
+        winner, new = race.winner(upgrade)
         if winner == old:
             client.wait_running(old, timeout_s=upgrade.settings.takeover_timeout_s)
             return {"generation": old, "how": "it was never stopped", "untouched": True}

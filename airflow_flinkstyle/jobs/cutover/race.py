@@ -1,4 +1,4 @@
-"""The way back of a cutover, before the new driver has taken over: who runs the job then.
+"""Who runs the job if a cutover goes back before the new driver has taken over.
 
 The rollback's driver and the new one both follow the old generation, after it has closed. The first to take
 ``current.json`` over runs, the other exits.
