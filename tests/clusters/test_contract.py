@@ -144,6 +144,14 @@ def test_driver_that_was_killed_is_found_dead_and_started_again_once(cluster: Cl
 
 
 @everywhere
+def test_driver_that_is_told_to_end_commits_its_batch_and_is_started_again(cluster: Cluster, lab: ClusterLab):
+    lab.until_committed_beyond(0)
+    os.kill(lab.jvm(), signal.SIGTERM)
+    lab.until_told_to_end_and_again()
+    lab.judge()
+
+
+@everywhere
 def test_driver_that_is_frozen_is_replaced_by_one_and_does_nothing_when_it_wakes(
     cluster: Cluster, lab: ClusterLab
 ):
