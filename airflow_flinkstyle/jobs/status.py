@@ -78,6 +78,11 @@ class Run:
         return self.heartbeat is not None and self.heartbeat.state == "failed" and self.heartbeat.transient
 
     @property
+    def was_told_to_end(self) -> bool:
+        """Whether nothing has failed: it drained because its cluster or a person told it to end."""
+        return self.heartbeat is not None and self.heartbeat.told_to_end
+
+    @property
     def retry(self) -> int:
         """How many times in a row its driver was started again after such a failure."""
         return self.submit.retry if self.submit is not None else 0
@@ -229,6 +234,9 @@ def describe_status(status: JobStatus) -> str:
             return f"generation {run.generation} ({run.claim.claim_key}) is {heartbeat.state}{ended}"
         case Closed(run, heartbeat):
             return f"generation {run.generation} has closed at {batch_words(heartbeat.batches())}"
+        case Failed(run) if run.was_told_to_end and run.heartbeat is not None:
+            at = batch_words(run.heartbeat.batches())
+            return f"generation {run.generation} was told to end at {at}, and is to be started again"
         case Failed(run, code, text):
             transient = f" (it may pass by itself; retries so far: {run.retry})" if run.may_be_retried else ""
             return f"generation {run.generation} has failed with {code}{transient}: {text}"

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from airflow_flinkstyle.protocol.errors import ToldToEndError
 from airflow_flinkstyle.protocol.query_records import QueryStatus, SourceIdentity
 from airflow_flinkstyle.protocol.record import Record, SignedRecord
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
@@ -212,7 +213,7 @@ class Heartbeat(Record):
     application_id: str
     queries: Mapping[Name, QueryStatus]
     request_id: Name | None = None
-    """``closed`` only: the stop request that ended the run; None if the script or a signal did."""
+    """``closed`` only: the stop request that ended the run; None if the script or an early signal did."""
     savepoint_id: Name | None = None
     """``closed`` only: the savepoint the stop ended with."""
     error: tuple[str, str] | None = None
@@ -227,6 +228,11 @@ class Heartbeat(Record):
     """Address of Spark's own UI, for people: ``uiWebUrl``, at most 200 characters; None without one."""
     precopied: Name | None = None
     """The newest savepoint named to it as a pre-copy that it is done with, copied or not."""
+
+    @property
+    def told_to_end(self) -> bool:
+        """Whether the run drained because its cluster, its service or a person told it to end (SIGTERM)."""
+        return self.state == "failed" and self.error is not None and self.error[0] == ToldToEndError.code
 
     def batches(self) -> dict[str, int]:
         """Return query name -> newest committed batch, leaving out queries without one."""

@@ -10,12 +10,12 @@ from airflow_flinkstyle.agent.errors import (
     NoQueryError,
     ScriptFailedError,
     SupersededError,
-    ToldToEndError,
 )
 from airflow_flinkstyle.agent.jvm.process import EXIT_DONE, EXIT_FAILED
 from airflow_flinkstyle.agent.queries.stopping import commit_planned, stop_at_boundary
 from airflow_flinkstyle.agent.run.reasons import Drilled, Failure, ScriptEnded, Signalled, StopAsked
 from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.protocol.errors import ToldToEndError
 from airflow_flinkstyle.python_versions import assert_never
 from airflow_flinkstyle.storage.errors import StoreError
 

@@ -70,7 +70,7 @@ class JobRuns(JobStarts):
                 raise self.driver_failed(end_stuck(self, run))
             case Dead(run) if run.claim.launch:
                 log.warning("The driver of generation %d is gone, starting it again", run.generation)
-            case Failed(run) if relaunch_failed and run.claim.launch:
+            case Failed(run) if run.claim.launch and (relaunch_failed or run.was_told_to_end):
                 log.warning("Starting generation %d again after %s", run.generation, status.code)
             case Failed(run) if run.claim.launch and run.may_be_retried:
                 retry = self._await_retry(run)
@@ -88,8 +88,9 @@ class JobRuns(JobStarts):
 
     @staticmethod
     def is_to_be_retried(run: Run) -> bool:
-        """Whether a driver failed of a cause that may pass, and has not been started again often enough."""
-        return bool(run.claim.launch) and run.may_be_retried and run.next_retry <= MOST_RETRIES
+        """Whether a driver failed of a cause that may pass, and was not started again often enough for it."""
+        tried = not run.was_told_to_end and run.next_retry > MOST_RETRIES
+        return bool(run.claim.launch) and run.may_be_retried and not tried
 
     def _await_retry(self, run: Run) -> int:
         """Wait before a driver is started again that failed of a cause that may pass; longer each time.

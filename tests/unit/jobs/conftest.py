@@ -38,8 +38,14 @@ from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.verdict import Exact, Refused
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.errors import ToldToEndError
 from airflow_flinkstyle.protocol.query_records import QueryStatus, Reading, SourceIdentity
-from airflow_flinkstyle.protocol.records import End, Heartbeat, IncarnationRecord, KafkaOverride
+from airflow_flinkstyle.protocol.records import (
+    End,
+    Heartbeat,
+    IncarnationRecord,
+    KafkaOverride,
+)
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearsal, RehearsedQuery
 from airflow_flinkstyle.protocol.signatures import ORDER_KEYS_VARIABLE
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
@@ -200,6 +206,8 @@ class Mood:
     """How many drivers in a row cannot reach their brokers."""
     loses_reach: bool = False
     """Takes the job over, then cannot reach them."""
+    told_to_end: bool = False
+    """Takes the job over, then gets SIGTERM."""
     slow_takes_s: float = 0.0
     slow_start_s: float = 0.0
     tells_no_sinks: bool = False
@@ -313,8 +321,6 @@ class Driver(threading.Thread):
         self.pause()
         takeover.take_current(self.board, self.driver_run, seen)
         self.beat("running")
-        if self.mood.loses_reach:
-            raise ConnectionError("no broker answered any more")
         self.loop()
 
     def drill(self) -> None:
@@ -350,6 +356,11 @@ class Driver(threading.Thread):
         return offset_log.parse(text).kafka_offsets("0")[TOPIC, 0]
 
     def loop(self) -> None:
+        if self.mood.told_to_end:
+            self.beat("failed", error=(ToldToEndError.code, "SIGTERM"), transient=True)
+            raise _Leave
+        if self.mood.loses_reach:
+            raise ConnectionError("no broker answered any more")
         if self.checkpoint.head("metadata") is None:
             self.checkpoint.write("metadata", json.dumps({"id": str(uuid.uuid4())}).encode())
         for _ in itertools.count():
