@@ -217,7 +217,7 @@ class StreamingJobHook(BaseHook):
         from airflow_flinkstyle.jobs.status import Running, Starting, describe_status
 
         client = self.client(job)
-        status = client.ensure_running(client.settled_status())
+        status = client.look_after()
         if isinstance(status, (Running, Starting)):
             return status
         raise JobNotRunningError(

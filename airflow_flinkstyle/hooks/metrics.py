@@ -64,7 +64,8 @@ def measure(
     """
     from airflow_flinkstyle.jobs.status import Closed, NeverStarted, Running
 
-    stopped = isinstance(status, (Closed, NeverStarted)) and not failed
+    told = isinstance(status, Closed) and status.run.was_told_to_end
+    stopped = isinstance(status, (Closed, NeverStarted)) and not failed and not told
     yield Measured(name="up", value=float(isinstance(status, Running)), job=job)
     yield Measured(name="stopped", value=float(stopped), job=job)
     if newest is not None:

@@ -79,7 +79,7 @@ class Run:
 
     @property
     def was_told_to_end(self) -> bool:
-        """Whether nothing has failed: it drained because its cluster or a person told it to end."""
+        """Whether its cluster or a person told it to end, and no request: it is meant to be up."""
         return self.heartbeat is not None and self.heartbeat.told_to_end
 
     @property
@@ -233,10 +233,8 @@ def describe_status(status: JobStatus) -> str:
             ended = f", but an error has ended {failed}: see the driver's log" if failed else ""
             return f"generation {run.generation} ({run.claim.claim_key}) is {heartbeat.state}{ended}"
         case Closed(run, heartbeat):
-            return f"generation {run.generation} has closed at {batch_words(heartbeat.batches())}"
-        case Failed(run) if run.was_told_to_end and run.heartbeat is not None:
-            at = batch_words(run.heartbeat.batches())
-            return f"generation {run.generation} was told to end at {at}, and is to be started again"
+            how = "was told to end (SIGTERM), and is to be started again; it" if run.was_told_to_end else ""
+            return f"generation {run.generation} {how}has closed at {batch_words(heartbeat.batches())}"
         case Failed(run, code, text):
             transient = f" (it may pass by itself; retries so far: {run.retry})" if run.may_be_retried else ""
             return f"generation {run.generation} has failed with {code}{transient}: {text}"

@@ -45,7 +45,8 @@ class WatchStreamingJobOperator(StreamingJobOperator):
             found = client.status()
             if (failed := failed_before(client, found)) is not None:
                 raise client.driver_failed(failed)
-            if isinstance(found, (Closed, NeverStarted)):
+            told = isinstance(found, Closed) and found.run.was_told_to_end
+            if isinstance(found, (Closed, NeverStarted)) and not told:
                 raise AirflowSkipException(f"Job {self.job} is not watched: {describe_status(found)}.")
             status = self.hook.look_after(self.job)
             newest = self.hook.newest_savepoint(self.job)

@@ -217,7 +217,8 @@ class Heartbeat(Record):
     savepoint_id: Name | None = None
     """``closed`` only: the savepoint the stop ended with."""
     error: tuple[str, str] | None = None
-    """``failed`` only: error code and text."""
+    """Error code and text: of ``failed``; of ``closed``, why the stop has no savepoint, or that no request
+    did it (``told_to_end``)."""
     transient: bool = False
     """``failed`` only: the cause may pass by itself, so the run may be started again as it is."""
     python_version: str = ""
@@ -232,7 +233,8 @@ class Heartbeat(Record):
     @property
     def told_to_end(self) -> bool:
         """Whether the run drained because its cluster, its service or a person told it to end (SIGTERM)."""
-        return self.state == "failed" and self.error is not None and self.error[0] == ToldToEndError.code
+        code = self.error[0] if self.error is not None else ""
+        return (self.state, self.request_id, code) == ("closed", None, ToldToEndError.code)
 
     def batches(self) -> dict[str, int]:
         """Return query name -> newest committed batch, leaving out queries without one."""

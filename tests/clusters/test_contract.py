@@ -144,14 +144,6 @@ def test_driver_that_was_killed_is_found_dead_and_started_again_once(cluster: Cl
 
 
 @everywhere
-def test_driver_that_is_told_to_end_commits_its_batch_and_is_started_again(cluster: Cluster, lab: ClusterLab):
-    lab.until_committed_beyond(0)
-    os.kill(lab.jvm(), signal.SIGTERM)
-    lab.until_told_to_end_and_again()
-    lab.judge()
-
-
-@everywhere
 def test_driver_that_is_frozen_is_replaced_by_one_and_does_nothing_when_it_wakes(
     cluster: Cluster, lab: ClusterLab
 ):
@@ -198,6 +190,17 @@ def test_job_is_resumed_from_its_savepoint_and_counts_each_row_once(cluster: Clu
     client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
     lab.until_committed_beyond(lab.until_committed_beyond(0) + 1)
     assert isinstance(client.stop("stop-2", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
+    lab.judge()
+
+
+@everywhere
+def test_driver_that_is_told_to_end_commits_its_batch_and_is_started_again(cluster: Cluster, lab: ClusterLab):
+    handle = lab.client.start(lab.spec(), lab.target(), claim_key="told")
+    lab.client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+    lab.until_committed_beyond(lab.until_committed_beyond(0) + 1)
+    os.kill(lab.jvm(), signal.SIGTERM)
+    lab.until_told_to_end_and_again()
+    assert isinstance(lab.client.stop("stop-told", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
     lab.judge()
 
 

@@ -103,7 +103,8 @@ def test_driver_that_is_evicted_ends_its_batch_and_is_started_again(cluster: Clu
 
 def _with_ui(lab: ClusterLab) -> SubmitTarget:
     target = lab.target()
-    return replace(target, conf={**target.conf, "spark.ui.enabled": "true", "spark.ui.port": "0"})
+    port = {} if lab.cluster.kubernetes is not None else {"spark.ui.port": "0"}  # a pod names its ports
+    return replace(target, conf={**target.conf, "spark.ui.enabled": "true", **port})
 
 
 def _ends_or_runs_on(lab: ClusterLab, batch: int) -> None:
@@ -123,7 +124,7 @@ def _runs_again(lab: ClusterLab, batch: int) -> None:
     client = lab.client
 
     def looked_after() -> bool:
-        status = client.ensure_running(client.settled_status())
+        status = client.look_after()
         return isinstance(status, Running) and status.heartbeat.batches().get("counts", -1) > batch + 2
 
     wait_until("the job commits batches again", looked_after, timeout_s=_LIMIT_S)

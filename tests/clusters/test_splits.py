@@ -106,7 +106,7 @@ def test_manager_that_answers_nobody_for_a_while_leaves_one_driver_which_loses_n
         cluster.thaw_manager()
 
     def runs_on() -> bool:
-        status = client.ensure_running(client.settled_status())
+        status = client.look_after()
         return isinstance(status, Running) and status.heartbeat.batches().get("counts", -1) > beyond
 
     wait_until("the job commits batches again", runs_on, timeout_s=2 * TIMEOUT_S)

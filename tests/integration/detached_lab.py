@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
-from airflow_flinkstyle.jobs.status import Failed, Running
+from airflow_flinkstyle.jobs.status import Closed, Running, Starting
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
@@ -101,12 +101,12 @@ class Lab:
         """Wait until the driver has drained, as SIGTERM makes it; start it again, as a sensor does."""
         wait_until("it does not run", lambda: not isinstance(self.client.settled_status(), Running))
         told = self.client.status()
-        assert isinstance(told, Failed), told
-        assert (told.code, told.run.may_be_retried) == ("DRIVER_TOLD_TO_END", True), told
-        batch = told.run.heartbeat.batches()["counts"]
-        self.client.ensure_running(told)
-        self.client.wait_running(told.run.generation, timeout_s=TIMEOUT_S)
-        self.until_committed_beyond(batch + 1)
+        assert isinstance(told, Closed), told
+        assert told.run.was_told_to_end, told
+        again = self.client.look_after(told)
+        assert isinstance(again, Starting), again
+        self.client.wait_running(again.run.generation, timeout_s=TIMEOUT_S)
+        self.until_committed_beyond(told.heartbeat.batches()["counts"] + 1)
 
     def logs(self) -> str:
         return "\n".join(path.read_text()[-4000:] for path in (self.folder / "logs").glob("*.log"))

@@ -181,19 +181,21 @@ def test_signals_drain_and_python_dies_with_its_jvm(lab: Lab):
     os.kill(first.python_pid(), signal.SIGTERM)
     assert first.wait() == 0
     told = lab.heartbeat(1)
-    assert (told.state, told.error[0], told.transient) == ("failed", "DRIVER_TOLD_TO_END", True)
+    assert (told.state, told.error[0], told.told_to_end) == ("closed", "DRIVER_TOLD_TO_END", True)
 
-    second = lab.launch(1, script)  # as who looks after the job does
-    lab.until_batch(1, above=told.batches()["counts"])
+    lab.claim(2, follows=1, checkpoint_location=location)  # adopts the checkpoint of a closed generation
+    lab.order_takeover(2, closed_at=told.batches())
+    second = lab.launch(2, script)
+    lab.until_batch(2, above=told.batches()["counts"])
     os.kill(second.process.pid, signal.SIGTERM)
     second.wait()
-    told = lab.heartbeat(1)
-    assert (told.incarnation, told.state, told.transient) == (2, "failed", True)
+    told = lab.heartbeat(2)
+    assert told.told_to_end
     offsets, commits = logs_of(location)
     assert max(offsets) == max(commits) == told.batches()["counts"]
 
-    third = lab.start(2, script)
-    lab.until_batch(2)
+    third = lab.start(3, script)
+    lab.until_batch(3)
     agent = third.python_pid()
     os.kill(third.process.pid, signal.SIGKILL)
     lab.until("Python has ended", lambda: process_started(agent) is None, timeout_s=2)

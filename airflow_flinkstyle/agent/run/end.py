@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
 
 from airflow_flinkstyle.agent.errors import (
     NoQueryError,
@@ -17,7 +18,7 @@ from airflow_flinkstyle.agent.run.reasons import Drilled, Failure, ScriptEnded, 
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.errors import ToldToEndError
 from airflow_flinkstyle.python_versions import assert_never
-from airflow_flinkstyle.storage.errors import StoreError
+from airflow_flinkstyle.storage.errors import ObjectChangedError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.run.reasons import Ending
     from airflow_flinkstyle.types import BatchId
 
+T = TypeVar("T")
 _RETRY_S = 0.5
 log = logging.getLogger(__name__)
 
@@ -74,6 +76,8 @@ class RunEnd:
                 # An earlier incarnation ran batches: the next one continues from them.
                 heartbeat_writer.ended = True
                 return EXIT_FAILED
+            case Signalled() if not self._driver.driver_run.claim.is_drill:
+                return self._fail(Failure.of(ToldToEndError.waiting()))
             case Signalled() | Drilled():
                 self._write(lambda: heartbeat_writer.end("closed"))
                 return EXIT_DONE
@@ -82,7 +86,10 @@ class RunEnd:
 
     def _end_running(self, why: Ending) -> int:
         driver = self._driver
+        driver.inbox.stopping.set()
         self._write(lambda: driver.heartbeat_writer.beat("draining"))
+        stop = self._write(self._stop_asked_meanwhile) if isinstance(why, Signalled) else None
+        stop = why if isinstance(why, StopAsked) else stop
         driver.inbox.cancel_take()
         failure = why if isinstance(why, Failure) else self._failed_query(why)
         with driver.start_lock:
@@ -90,30 +97,49 @@ class RunEnd:
         stop_at_boundary(driver.jvm, queries)
         if failure is not None:
             return self._fail(self._cause(failure))
-        stop = why if isinstance(why, StopAsked) else None
         try:
             batches = {query.name: query.beat.batch_id for query in waiting}
             batches |= {query.name: commit_planned(query) for query in queries}
             committed = {name: batch for name, batch in batches.items() if batch is not None}
         except FlinkstyleError as error:
             failure = Failure.of(error)
+            if isinstance(why, Signalled):  # executors and brokers may have been told to end as well
+                failure = replace(failure, transient=True)
             if stop is not None:
                 detail = f"{failure.code}: {failure.text}"
                 self._write(lambda: driver.inbox.end(stop.request, "failed", detail))
             return self._fail(failure)
-        if isinstance(why, Signalled):
-            # Nobody who may stop the job has: closed, it would be down until a person looks.
-            self._fail(Failure.of(ToldToEndError.drained()))
-            return EXIT_DONE  # a cluster that starts what failed again would do so beside the callers
         driver.commits.finish()
-        self._write(lambda: self._close(stop))
+        self._write(lambda: self._close(stop, why))
         if stop is not None:
             self._end_request(stop, batches=committed)
         return EXIT_DONE
 
-    def _close(self, stop: StopAsked | None) -> None:
+    def _stop_asked_meanwhile(self) -> StopAsked | None:
+        """Return the stop that a caller waits for, if there is one: nobody must start that job again."""
+        board, run = self._driver.board, self._driver.driver_run
+        slot = board.request(run.generation)
+        if slot is None or slot.value.incarnation != run.incarnation or "stop" not in slot.value.command:
+            return None
+        request = slot.value
+        if request.state == "closing":  # its savepoint is complete
+            return StopAsked(request)
+        has_ended = board.end(run.generation, request.request_id) is not None
+        if has_ended or request.state not in ("sent", "accepted"):
+            return None
+        final = replace(request, state="closing")
+        try:
+            board.put_request(run.generation, final, seen=slot)
+        except ObjectChangedError:
+            return None  # it was taken back
+        lacks = Failure.of(ToldToEndError.drained()) if request.command == "stop_with_savepoint" else None
+        return StopAsked(final, failed=lacks)
+
+    def _close(self, stop: StopAsked | None, why: Ending) -> None:
         if stop is None:
-            return self._driver.heartbeat_writer.end("closed")
+            told = Failure.of(ToldToEndError.drained()) if isinstance(why, Signalled) else None
+            error = (told.code, told.text) if told is not None else None
+            return self._driver.heartbeat_writer.end("closed", error=error)
         failed = stop.failed
         self._driver.heartbeat_writer.end(
             "closed",
@@ -156,7 +182,7 @@ class RunEnd:
         self._write(lambda: self._driver.heartbeat_writer.end("failed", error=error, transient=transient))
         return EXIT_FAILED
 
-    def _write(self, write: Callable[[], None]) -> None:
+    def _write(self, write: Callable[[], T]) -> T:
         """Write through a store that fails for a while; the watchdog ends that with the lease."""
         while True:
             try:

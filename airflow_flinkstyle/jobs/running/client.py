@@ -240,8 +240,8 @@ class JobClient(JobRuns):
         try:
             pending = self.request_stop(request_key, savepoint=savepoint, mode=mode, confirm=confirm)
         except JobNotRunningError:
-            # One that died without a word is started to be closed in order.
-            status = self.ensure_running(self.settled_status())
+            # One that others would start again is started to be closed in order.
+            status = self.look_after()
             if not isinstance(status, Starting):
                 raise
             self.wait_running(status.run.generation, timeout_s=timeout_s)

@@ -15,6 +15,7 @@ from airflow_flinkstyle.jobs.errors import (
     DriverFailedError,
     DriverLostError,
     JobNotRunningError,
+    JobRunningError,
     StepTimeoutError,
     StillBeatingError,
 )
@@ -70,7 +71,7 @@ class JobRuns(JobStarts):
                 raise self.driver_failed(end_stuck(self, run))
             case Dead(run) if run.claim.launch:
                 log.warning("The driver of generation %d is gone, starting it again", run.generation)
-            case Failed(run) if run.claim.launch and (relaunch_failed or run.was_told_to_end):
+            case Failed(run) if relaunch_failed and run.claim.launch:
                 log.warning("Starting generation %d again after %s", run.generation, status.code)
             case Failed(run) if run.claim.launch and run.may_be_retried:
                 retry = self._await_retry(run)
@@ -86,11 +87,29 @@ class JobRuns(JobStarts):
         self._submit(run, f"relaunch:{socket.gethostname()}", retry=retry)
         return Starting(run)
 
+    def look_after(self, status: JobStatus | None = None) -> JobStatus:
+        """Keep the job up: ``ensure_running``, and let another generation follow a run that was told to end.
+
+        Of several callers at once one starts it.
+
+        Raises:
+            DriverFailedError, SignatureError, DiesWithStarterError: As ``ensure_running``.
+        """
+        status = status or self.settled_status()
+        if not isinstance(status, Closed) or not status.run.was_told_to_end or not status.run.claim.launch:
+            return self.ensure_running(status)
+        told = status.run.generation
+        log.warning("Generation %d was told to end, starting the job again", told)
+        try:
+            follower = self.follow(told, claim_key=f"look-after/{told}").generation
+        except JobRunningError:  # another caller does
+            return self.status()
+        return Starting(self.run(follower))
+
     @staticmethod
     def is_to_be_retried(run: Run) -> bool:
-        """Whether a driver failed of a cause that may pass, and was not started again often enough for it."""
-        tried = not run.was_told_to_end and run.next_retry > MOST_RETRIES
-        return bool(run.claim.launch) and run.may_be_retried and not tried
+        """Whether a driver failed of a cause that may pass, and has not been started again often enough."""
+        return bool(run.claim.launch) and run.may_be_retried and run.next_retry <= MOST_RETRIES
 
     def _await_retry(self, run: Run) -> int:
         """Wait before a driver is started again that failed of a cause that may pass; longer each time.

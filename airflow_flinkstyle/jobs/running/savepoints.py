@@ -8,7 +8,7 @@ from airflow_flinkstyle.jobs.errors import JobNotRunningError
 from airflow_flinkstyle.jobs.requests import CutMode
 from airflow_flinkstyle.jobs.running.client import ignore
 from airflow_flinkstyle.jobs.running.stopped import take_stopped
-from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Starting, describe_status
+from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, NeverStarted, Starting, describe_status
 from airflow_flinkstyle.savepoint.capture import copier
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ def begin_savepoint(
 ) -> PendingRequest | Manifest:
     """Ask the driver for a savepoint, or take one at once if the job has ended.
 
-    A driver that died without a word, is still coming up, or is to be started again after a fault that may
-    pass, is brought up and waited for first: whoever saves in its place closes the job, which nobody would
-    start again then.
+    A driver that died without a word, was told to end, is still coming up, or is to be started again after a
+    fault that may pass, is brought up and waited for first: whoever saves in its place closes the job, which
+    nobody would start again then.
 
     Args:
         client: The job.
@@ -48,7 +48,9 @@ def begin_savepoint(
         DriverFailedError: If a driver that was started again has failed again.
     """
     mode, status = CutMode(alignment=alignment, timeout_s=timeout_s), client.settled_status()
-    comes_back = isinstance(status, Failed) and client.is_to_be_retried(status.run)
+    comes_back = (isinstance(status, Failed) and client.is_to_be_retried(status.run)) or (
+        isinstance(status, Closed) and status.run.was_told_to_end
+    )
     has_ended = isinstance(status, (Closed, Failed)) and not comes_back
     if has_ended and alignment == "aligned":
         raise JobNotRunningError(
@@ -59,9 +61,10 @@ def begin_savepoint(
         )
     if has_ended:
         return take_stopped(client, key, progress=progress)
-    if isinstance(status, (Dead, Starting, Failed)):
-        client.ensure_running(status)
-        client.wait_running(status.run.generation, timeout_s=timeout_s)
+    if isinstance(status, (Dead, Starting, Failed, Closed)):
+        status = client.look_after(status)
+        if not isinstance(status, NeverStarted):
+            client.wait_running(status.run.generation, timeout_s=timeout_s)
     return client.request_savepoint(key, mode=mode)
 
 

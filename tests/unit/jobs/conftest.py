@@ -206,8 +206,6 @@ class Mood:
     """How many drivers in a row cannot reach their brokers."""
     loses_reach: bool = False
     """Takes the job over, then cannot reach them."""
-    told_to_end: bool = False
-    """Takes the job over, then gets SIGTERM."""
     slow_takes_s: float = 0.0
     slow_start_s: float = 0.0
     tells_no_sinks: bool = False
@@ -356,9 +354,6 @@ class Driver(threading.Thread):
         return offset_log.parse(text).kafka_offsets("0")[TOPIC, 0]
 
     def loop(self) -> None:
-        if self.mood.told_to_end:
-            self.beat("failed", error=(ToldToEndError.code, "SIGTERM"), transient=True)
-            raise _Leave
         if self.mood.loses_reach:
             raise ConnectionError("no broker answered any more")
         if self.checkpoint.head("metadata") is None:
@@ -370,8 +365,9 @@ class Driver(threading.Thread):
             self.batch()
             self.beat("running")
             self.obey(standby=False)
-            if self.world.script_ends:
-                self.beat("closed")
+            if self.world.script_ends or self.world.tells_to_end:
+                told = (ToldToEndError.code, "SIGTERM") if self.world.tells_to_end else None
+                self.beat("closed", error=told)
                 raise _Leave
             self.pause()
 
@@ -584,7 +580,7 @@ class World:
         self.submissions: list[Any] = []
         self.refused: FlinkstyleError | None = None
         self.deaf = self.takes_fail = self.refuses = self.reads_slowly = self.script_ends = False
-        self.store_throttles = self.leaves_planned = False
+        self.store_throttles = self.leaves_planned = self.tells_to_end = False
 
     @property
     def board(self) -> JobBoard:

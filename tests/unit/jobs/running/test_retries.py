@@ -83,21 +83,6 @@ def test_taking_over_without_a_batch_begins_no_new_count(world: World, mood: typ
         client.ensure_running()
 
 
-def test_driver_that_was_told_to_end_is_started_again_at_once_however_often(
-    world: World, mood: type[Mood], clock: ShortClock
-):
-    world.moods["v1.py"] = mood(told_to_end=True)
-    client = world.client(clock)
-    client.start(world.spec(), world.target(), claim_key="start")
-    for _ in range(runs.MOST_RETRIES + 2):
-        world.until(lambda: isinstance(client.status(), Failed))
-        assert "was told to end" in describe_status(client.status())
-        client.ensure_running()
-    world.until(lambda: isinstance(client.status(), Failed))
-    assert client.is_to_be_retried(client.run(1))
-    assert (client.run(1).retry, clock.pauses) == (0, [])
-
-
 def test_a_committed_batch_begins_a_new_count(world: World, mood: type[Mood], clock: ShortClock):
     client = a_job_out_of_reach(world, mood, clock, 2)
     for _ in range(2):

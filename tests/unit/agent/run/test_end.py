@@ -1,0 +1,84 @@
+"""How a run ends that was told to, whoever asked for something meanwhile."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.agent.run.end import RunEnd
+from airflow_flinkstyle.agent.run.reasons import ScriptEnded, Signalled
+from tests.unit.agent.conftest import G1
+from tests.unit.agent.drivers import SmallDriver, a_request
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from airflow_flinkstyle.agent.run.reasons import Ending
+    from airflow_flinkstyle.protocol.records import Command, Heartbeat, Request
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> SmallDriver:
+    driver = SmallDriver(tmp_path)
+    driver.tell_order()
+    driver.commits = SimpleNamespace(finish=lambda: None)
+    return driver
+
+
+def ended(driver: SmallDriver, why: Ending) -> Heartbeat:
+    RunEnd(driver, driver.admission).run(why)
+    slot = driver.board.heartbeat(G1)
+    assert slot is not None
+    return slot.value
+
+
+def running(driver: SmallDriver) -> SmallDriver:
+    """Let it have the job, up to the moment before Spark's own start of the query."""
+    driver.admission.admit(driver.register("orders"))
+    return driver
+
+
+def ask(driver: SmallDriver, request: Request) -> Request:
+    driver.board.put_request(G1, request, seen=driver.board.request(G1))
+    return request
+
+
+def test_run_that_is_told_to_end_says_so(driver: SmallDriver) -> None:
+    told = ended(running(driver), Signalled())
+    assert (told.state, told.told_to_end, set(told.queries)) == ("closed", True, {"orders"})
+
+
+def test_script_that_ends_has_stopped_its_job(driver: SmallDriver) -> None:
+    assert not ended(running(driver), ScriptEnded()).told_to_end
+
+
+@pytest.mark.parametrize("command", ["stop", "stop_with_savepoint"])
+@pytest.mark.parametrize("state", ["sent", "accepted", "closing"])
+def test_stop_that_somebody_waits_for_closes_the_run_in_its_place(
+    driver: SmallDriver, command: Command, state: str
+) -> None:
+    savepoint_id = "sp-1" if command == "stop_with_savepoint" else None
+    asked = ask(running(driver), a_request(command, state=state, savepoint_id=savepoint_id))
+    beat = ended(driver, Signalled())
+    assert (beat.state, beat.request_id, beat.told_to_end) == ("closed", asked.request_id, False)
+    saved = asked.savepoint_id if state == "closing" else None
+    assert beat.savepoint_id == saved
+    assert (beat.error is not None) == (command == "stop_with_savepoint" and state != "closing")
+    end = driver.board.end(G1, asked.request_id)
+    assert end is not None
+    assert (end.outcome, end.savepoint_id) == ("done", saved)
+
+
+def test_savepoint_and_a_stop_that_was_taken_back_close_no_job(driver: SmallDriver) -> None:
+    ask(running(driver), a_request("savepoint"))
+    ask(driver, a_request("stop", request_id="r2", state="cancelled"))
+    assert ended(driver, Signalled()).told_to_end
+
+
+def test_driver_that_is_told_to_end_before_it_has_the_job_may_be_tried_again(driver: SmallDriver) -> None:
+    beat = ended(driver, Signalled())
+    assert (beat.state, beat.transient, beat.batches()) == ("failed", True, {})
+    assert beat.error is not None
+    assert beat.error[0] == "DRIVER_TOLD_TO_END"
