@@ -9,6 +9,7 @@ import urllib.request
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -49,6 +50,12 @@ def test_pages_about_a_driver_open(cluster: Cluster, lab: ClusterLab):
     told = {"cluster": pages.cluster, "log": pages.log, "spark_ui": pages.spark_ui}
     there = {"spark_ui"} if cluster.kubernetes is not None else {"cluster", "log", "spark_ui"}
     assert {name for name, url in told.items() if url} == there, told
+    if cluster.kubernetes is not None:  # the pod's name means something inside the cluster only
+        pod = lab.client.native_ids(lab.client.run(handle.generation))[0]["pod"]
+        port = urlsplit(told["spark_ui"]).port
+        path = f"/api/v1/namespaces/default/pods/{pod}:{port}/proxy/jobs/"
+        assert "Spark" in cluster.kubernetes.kubectl("get", "--raw", path)
+        return
     for url in filter(None, told.values()):
         with urllib.request.urlopen(url, timeout=60) as page:  # noqa: S310 - of this machine
             assert page.status == 200, url
