@@ -79,8 +79,8 @@ class Run:
 
     @property
     def was_told_to_end(self) -> bool:
-        """Whether its cluster or a person told it to end, and no request: it is meant to be up."""
-        return self.heartbeat is not None and self.heartbeat.told_to_end
+        """Whether its cluster or a person told it to end, and no request: the job is meant to be up."""
+        return self.heartbeat is not None and self.heartbeat.told_to_end and bool(self.claim.launch)
 
     @property
     def retry(self) -> int:
@@ -233,8 +233,8 @@ def describe_status(status: JobStatus) -> str:
             ended = f", but an error has ended {failed}: see the driver's log" if failed else ""
             return f"generation {run.generation} ({run.claim.claim_key}) is {heartbeat.state}{ended}"
         case Closed(run, heartbeat):
-            how = "was told to end (SIGTERM), and is to be started again; it" if run.was_told_to_end else ""
-            return f"generation {run.generation} {how}has closed at {batch_words(heartbeat.batches())}"
+            told = ", told to end (SIGTERM), and is to be started again" if run.was_told_to_end else ""
+            return f"generation {run.generation} has closed at {batch_words(heartbeat.batches())}{told}"
         case Failed(run, code, text):
             transient = f" (it may pass by itself; retries so far: {run.retry})" if run.may_be_retried else ""
             return f"generation {run.generation} has failed with {code}{transient}: {text}"

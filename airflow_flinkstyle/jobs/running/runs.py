@@ -96,7 +96,7 @@ class JobRuns(JobStarts):
             DriverFailedError, SignatureError, DiesWithStarterError: As ``ensure_running``.
         """
         status = status or self.settled_status()
-        if not isinstance(status, Closed) or not status.run.was_told_to_end or not status.run.claim.launch:
+        if not isinstance(status, Closed) or not status.run.was_told_to_end:
             return self.ensure_running(status)
         told = status.run.generation
         log.warning("Generation %d was told to end, starting the job again", told)

@@ -36,6 +36,16 @@ def test_driver_that_died_without_a_word_is_started_again(world: World):
     assert world.board.newest_submit(1) > before
 
 
+def test_job_whose_driver_was_told_to_end_is_started_again(world: World):
+    client = world.start()
+    world.tells_to_end = True
+    world.until(lambda: isinstance(client.status(), Closed))
+    world.tells_to_end = False
+    assert watch(world)["generation"] == 2
+    world.until(lambda: isinstance(client.status(), Running))
+    world.judge()
+
+
 def test_job_that_was_stopped_or_never_started_is_left_alone(world: World):
     with pytest.raises(AirflowSkipException, match="it was never started"):
         watch(world)

@@ -27,7 +27,7 @@ def told(world: World) -> JobClient:
 
 
 def test_who_looks_after_the_job_starts_it_again_once_and_it_loses_nothing(world: World, told: JobClient):
-    assert "was told to end" in describe_status(told.status())
+    assert "told to end (SIGTERM), and is to be started again" in describe_status(told.status())
     status = told.status()
     first, second = (world.client().look_after(status) for _ in range(2))
     assert isinstance(first, Starting)
