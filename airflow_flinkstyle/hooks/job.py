@@ -207,7 +207,7 @@ class StreamingJobHook(BaseHook):
         )
 
     def look_after(self, job: str) -> Running | Starting:
-        """Start the driver again if it died without a word, on whichever host, and return what it is doing.
+        """Start a driver again that died, or was told to end, on whichever host; return what the job does.
 
         Raises:
             DriverFailedError: If it said why it failed.
