@@ -150,7 +150,7 @@ def test_trigger_measures_all_jobs_below_the_root_again_and_again(
     stats = Stats()
     monkeypatch.setattr(metrics, "airflow_stats", lambda *, in_triggerer: stats)
     monkeypatch.setenv("AIRFLOW__METRICS__OTEL_ON", "True")
-    operator = MeasureJobsOperator(task_id="measure", every_s=0.05, for_s=0.12)
+    operator = MeasureJobsOperator(task_id="measure", every_s=0.05, for_s=1.0)
     with pytest.raises(TaskDeferred) as deferred:
         operator.execute(a_context("measure"))
     path, kwargs = deferred.value.trigger.serialize()
