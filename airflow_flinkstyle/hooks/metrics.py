@@ -62,12 +62,10 @@ def measure(
         now_ms: The time.
         failed: Whether it was closed by a caller who saved it after its driver had failed.
     """
-    from airflow_flinkstyle.jobs.status import Closed, NeverStarted, Running
+    from airflow_flinkstyle.jobs.status import NeverStarted, Running, stays_down
 
-    told = isinstance(status, Closed) and status.run.was_told_to_end
-    stopped = isinstance(status, (Closed, NeverStarted)) and not failed and not told
     yield Measured(name="up", value=float(isinstance(status, Running)), job=job)
-    yield Measured(name="stopped", value=float(stopped), job=job)
+    yield Measured(name="stopped", value=float(stays_down(status) and not failed), job=job)
     if newest is not None:
         age_s = max(0, now_ms - newest.taken_at_ms) / 1000
         yield Measured(name="savepoint_age_s", value=age_s, job=job)

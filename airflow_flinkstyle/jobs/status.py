@@ -218,6 +218,11 @@ def classify(run: Run, *, is_current: bool) -> JobStatus:
     return Dead(run)
 
 
+def stays_down(status: JobStatus) -> bool:
+    """Return whether the job is meant to be down: never started, or closed by a stop or its script."""
+    return isinstance(status, NeverStarted) or (isinstance(status, Closed) and not status.run.was_told_to_end)
+
+
 def describe_status(status: JobStatus) -> str:
     """Return the status as half a sentence for messages."""
     match status:

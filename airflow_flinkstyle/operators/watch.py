@@ -37,7 +37,7 @@ class WatchStreamingJobOperator(StreamingJobOperator):
         """Start the driver again if it died, and look at the newest savepoint."""
         from airflow_flinkstyle.jobs.errors import SavepointStaleError
         from airflow_flinkstyle.jobs.running.last_run import failed_before
-        from airflow_flinkstyle.jobs.status import Closed, NeverStarted, describe_status
+        from airflow_flinkstyle.jobs.status import describe_status, stays_down
 
         with airflow_errors():
             max_age_s = seconds_or_none("fresh", self.fresh)
@@ -45,8 +45,7 @@ class WatchStreamingJobOperator(StreamingJobOperator):
             found = client.status()
             if (failed := failed_before(client, found)) is not None:
                 raise client.driver_failed(failed)
-            told = isinstance(found, Closed) and found.run.was_told_to_end
-            if isinstance(found, (Closed, NeverStarted)) and not told:
+            if stays_down(found):
                 raise AirflowSkipException(f"Job {self.job} is not watched: {describe_status(found)}.")
             status = self.hook.look_after(self.job)
             newest = self.hook.newest_savepoint(self.job)

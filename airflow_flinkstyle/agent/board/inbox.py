@@ -108,6 +108,19 @@ class Inbox(threading.Thread):
         if slot is not None and self._is_dealt_with(slot):
             self._read = slot.version
 
+    def make_final(self, slot: Slot[Request]) -> bool:
+        """Take a stop out of the hands of those who could cancel it, by the replace they would cancel by.
+
+        Returns:
+            False if somebody was faster.
+        """
+        try:
+            self._board.put_request(self._generation, replace(slot.value, state="closing"), seen=slot)
+        except ObjectChangedError:
+            log.info("Request %s was cancelled at the last moment", slot.value.request_id)
+            return False
+        return True
+
     def cancel_take(self) -> None:
         """Cancel a running take and wait until it has ended."""
         take = self.take

@@ -7,18 +7,14 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from airflow_flinkstyle.agent.errors import (
-    NoQueryError,
-    ScriptFailedError,
-    SupersededError,
-)
+from airflow_flinkstyle.agent.errors import NoQueryError, ScriptFailedError, SupersededError
 from airflow_flinkstyle.agent.jvm.process import EXIT_DONE, EXIT_FAILED
 from airflow_flinkstyle.agent.queries.stopping import commit_planned, stop_at_boundary
 from airflow_flinkstyle.agent.run.reasons import Drilled, Failure, ScriptEnded, Signalled, StopAsked
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.errors import ToldToEndError
 from airflow_flinkstyle.python_versions import assert_never
-from airflow_flinkstyle.storage.errors import ObjectChangedError, StoreError
+from airflow_flinkstyle.storage.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,8 +84,10 @@ class RunEnd:
         driver = self._driver
         driver.inbox.stopping.set()
         self._write(lambda: driver.heartbeat_writer.beat("draining"))
-        stop = self._write(self._stop_asked_meanwhile) if isinstance(why, Signalled) else None
-        stop = why if isinstance(why, StopAsked) else stop
+        stop = why if isinstance(why, StopAsked) else None
+        told = Failure.of(ToldToEndError.drained()) if isinstance(why, Signalled) else None
+        if told is not None:
+            stop = self._write(lambda: self._stop_in_the_slot(told))
         driver.inbox.cancel_take()
         failure = why if isinstance(why, Failure) else self._failed_query(why)
         with driver.start_lock:
@@ -103,19 +101,19 @@ class RunEnd:
             committed = {name: batch for name, batch in batches.items() if batch is not None}
         except FlinkstyleError as error:
             failure = Failure.of(error)
-            if isinstance(why, Signalled):  # executors and brokers may have been told to end as well
+            if told is not None:  # executors and brokers may have been told to end as well
                 failure = replace(failure, transient=True)
             if stop is not None:
                 detail = f"{failure.code}: {failure.text}"
                 self._write(lambda: driver.inbox.end(stop.request, "failed", detail))
             return self._fail(failure)
         driver.commits.finish()
-        self._write(lambda: self._close(stop, why))
+        self._write(lambda: self._close(stop, told))
         if stop is not None:
             self._end_request(stop, batches=committed)
         return EXIT_DONE
 
-    def _stop_asked_meanwhile(self) -> StopAsked | None:
+    def _stop_in_the_slot(self, told: Failure) -> StopAsked | None:
         """Return the stop that a caller waits for, if there is one: nobody must start that job again."""
         board, run = self._driver.board, self._driver.driver_run
         slot = board.request(run.generation)
@@ -124,20 +122,13 @@ class RunEnd:
         request = slot.value
         if request.state == "closing":  # its savepoint is complete
             return StopAsked(request)
-        has_ended = board.end(run.generation, request.request_id) is not None
-        if has_ended or request.state not in ("sent", "accepted"):
+        has_ended = request.state == "cancelled" or board.end(run.generation, request.request_id) is not None
+        if has_ended or not self._driver.inbox.make_final(slot):
             return None
-        final = replace(request, state="closing")
-        try:
-            board.put_request(run.generation, final, seen=slot)
-        except ObjectChangedError:
-            return None  # it was taken back
-        lacks = Failure.of(ToldToEndError.drained()) if request.command == "stop_with_savepoint" else None
-        return StopAsked(final, failed=lacks)
+        return StopAsked(request, failed=told if request.command == "stop_with_savepoint" else None)
 
-    def _close(self, stop: StopAsked | None, why: Ending) -> None:
+    def _close(self, stop: StopAsked | None, told: Failure | None) -> None:
         if stop is None:
-            told = Failure.of(ToldToEndError.drained()) if isinstance(why, Signalled) else None
             error = (told.code, told.text) if told is not None else None
             return self._driver.heartbeat_writer.end("closed", error=error)
         failed = stop.failed

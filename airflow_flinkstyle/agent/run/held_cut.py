@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.board.agreement import Agreement
@@ -22,7 +21,7 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.errors import PartitionSetError
 from airflow_flinkstyle.protocol.cuts import furthest
 from airflow_flinkstyle.savepoint.errors import TakeCancelledError
-from airflow_flinkstyle.storage.errors import ObjectChangedError, StoreError
+from airflow_flinkstyle.storage.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -162,19 +161,15 @@ class HeldCut:
         self._take.require_wanted(f"job {self._driver.board.job}")
 
     def _make_final(self) -> None:
-        """Take the stop out of the hands of those who could cancel it, by the replace they would cancel by.
+        """Take the stop out of the hands of those who could cancel it.
 
         Raises:
             TakeCancelledError: If somebody was faster.
         """
         board, generation = self._driver.board, self._driver.driver_run.generation
         slot = patiently(lambda: board.request(generation), for_s=self._request.hold_s)
-        if slot is not None and slot.value == self._request:
-            try:
-                return board.put_request(generation, replace(self._request, state="closing"), seen=slot)
-            except ObjectChangedError:
-                log.info("Request %s was cancelled at the last moment", self._request.request_id)
-        raise TakeCancelledError.of(f"job {self._driver.board.job}")
+        if slot is None or slot.value != self._request or not self._driver.inbox.make_final(slot):
+            raise TakeCancelledError.of(f"job {self._driver.board.job}")
 
     def _give_up(self, agreement: Agreement, reason: str) -> None:
         try:

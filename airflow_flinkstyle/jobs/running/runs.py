@@ -30,6 +30,7 @@ from airflow_flinkstyle.jobs.status import (
     Starting,
     classify,
     describe_status,
+    stays_down,
 )
 from airflow_flinkstyle.protocol.records import Submit
 from airflow_flinkstyle.wording import batch_words
@@ -96,7 +97,7 @@ class JobRuns(JobStarts):
             DriverFailedError, SignatureError, DiesWithStarterError: As ``ensure_running``.
         """
         status = status or self.settled_status()
-        if not isinstance(status, Closed) or not status.run.was_told_to_end:
+        if not isinstance(status, Closed) or stays_down(status):
             return self.ensure_running(status)
         told = status.run.generation
         log.warning("Generation %d was told to end, starting the job again", told)

@@ -8,7 +8,15 @@ from airflow_flinkstyle.jobs.errors import JobNotRunningError
 from airflow_flinkstyle.jobs.requests import CutMode
 from airflow_flinkstyle.jobs.running.client import ignore
 from airflow_flinkstyle.jobs.running.stopped import take_stopped
-from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, NeverStarted, Starting, describe_status
+from airflow_flinkstyle.jobs.status import (
+    Closed,
+    Dead,
+    Failed,
+    NeverStarted,
+    Starting,
+    describe_status,
+    stays_down,
+)
 from airflow_flinkstyle.savepoint.capture import copier
 
 if TYPE_CHECKING:
@@ -48,10 +56,8 @@ def begin_savepoint(
         DriverFailedError: If a driver that was started again has failed again.
     """
     mode, status = CutMode(alignment=alignment, timeout_s=timeout_s), client.settled_status()
-    comes_back = (isinstance(status, Failed) and client.is_to_be_retried(status.run)) or (
-        isinstance(status, Closed) and status.run.was_told_to_end
-    )
-    has_ended = isinstance(status, (Closed, Failed)) and not comes_back
+    gave_up = isinstance(status, Failed) and not client.is_to_be_retried(status.run)
+    has_ended = gave_up or (isinstance(status, Closed) and stays_down(status))
     if has_ended and alignment == "aligned":
         raise JobNotRunningError(
             f"Job {client.board.job} was expected to run, so that its queries can be aligned, found that "
