@@ -68,34 +68,18 @@ class Reached:
     def wait_for_topic(self, topic: str, *, timeout_s: float = 60) -> int:
         """Wait until the topic can be read, e.g. because it was mirrored; return its partition count."""
         from confluent_kafka import KafkaException
+        from confluent_kafka.admin import OffsetSpec
 
         deadline_s = time.monotonic() + timeout_s
         while time.monotonic() < deadline_s:
-            with suppress(KafkaException):  # a broker that was killed meanwhile comes back
+            # A broker lists a new topic a moment before it leads it; one that was killed comes back.
+            with suppress(KafkaException):
                 found = self.admin().list_topics(timeout=_CALL_TIMEOUT_S).topics.get(topic)
-                if found is not None and found.partitions and self._leads(topic, len(found.partitions)):
+                if found is not None and found.partitions:
+                    self._offsets(topic, len(found.partitions), OffsetSpec.latest())
                     return len(found.partitions)
             time.sleep(0.2)
         raise TimeoutError(f"Topic {topic} was expected on broker {self.name} within {timeout_s} s.")
-
-    def _leads(self, topic: str, partitions: int) -> bool:
-        """Whether the broker serves all partitions; it lists a new topic a moment before it does."""
-        from confluent_kafka import KafkaError, KafkaException
-        from confluent_kafka.admin import OffsetSpec
-
-        not_yet = (
-            KafkaError.LEADER_NOT_AVAILABLE,
-            KafkaError.NOT_LEADER_FOR_PARTITION,
-            KafkaError.UNKNOWN_LEADER_EPOCH,
-            KafkaError.UNKNOWN_TOPIC_OR_PART,
-        )
-        try:
-            self._offsets(topic, partitions, OffsetSpec.latest())
-        except KafkaException as error:
-            if error.args[0].code() not in not_yet:
-                raise
-            return False
-        return True
 
     def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
         """Delete the records of each partition below the given offset."""

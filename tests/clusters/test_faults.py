@@ -75,7 +75,8 @@ def test_daemon_of_the_node_that_dies_leaves_one_driver_which_loses_nothing(
     wait_until("the cluster has given the node up", cluster.has_lost_its_node, timeout_s=_LIMIT_S)
     _ends_or_runs_on(lab, batch)
     daemon.start()
-    _runs_again(lab, batch)
+    lab.until_looked_after_beyond(batch + 2, timeout_s=_LIMIT_S)
+    lab.judge()
 
 
 @on_kubernetes
@@ -124,15 +125,3 @@ def _ends_or_runs_on(lab: ClusterLab, batch: int) -> None:
         ),
         timeout_s=_LIMIT_S,
     )
-
-
-def _runs_again(lab: ClusterLab, batch: int) -> None:
-    """Let the job be looked after, as a sensor does, until it has committed more batches."""
-    client = lab.client
-
-    def looked_after() -> bool:
-        status = client.look_after()
-        return isinstance(status, Running) and status.heartbeat.batches().get("counts", -1) > batch + 2
-
-    wait_until("the job commits batches again", looked_after, timeout_s=_LIMIT_S)
-    lab.judge()

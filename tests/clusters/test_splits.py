@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.status import Dead, Running
+from airflow_flinkstyle.jobs.status import Dead
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.process import process_started
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
@@ -104,10 +104,5 @@ def test_manager_that_answers_nobody_for_a_while_leaves_one_driver_which_loses_n
         beyond = lab.until_committed_beyond(beyond) + BATCHES_AFTER
     finally:
         cluster.thaw_manager()
-
-    def runs_on() -> bool:
-        status = client.look_after()
-        return isinstance(status, Running) and status.heartbeat.batches().get("counts", -1) > beyond
-
-    wait_until("the job commits batches again", runs_on, timeout_s=2 * TIMEOUT_S)
+    lab.until_looked_after_beyond(beyond, timeout_s=2 * TIMEOUT_S)
     lab.judge()

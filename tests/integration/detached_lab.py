@@ -97,6 +97,15 @@ class Lab:
             assert time.monotonic() < deadline, self.logs()
             time.sleep(0.2)
 
+    def until_looked_after_beyond(self, batch: int, *, timeout_s: float = TIMEOUT_S) -> None:
+        """Look after the job, as a sensor does, until it has committed more than a batch."""
+
+        def beyond() -> bool:
+            status = self.client.look_after()
+            return isinstance(status, Running) and status.heartbeat.batches().get("counts", -1) > batch
+
+        wait_until("the job commits batches again", beyond, timeout_s=timeout_s)
+
     def until_told_to_end_and_again(self) -> None:
         """Wait until the driver has drained, as SIGTERM makes it; start it again, as a sensor does."""
         wait_until("it does not run", lambda: not isinstance(self.client.settled_status(), Running))

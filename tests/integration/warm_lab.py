@@ -48,27 +48,30 @@ class WarmJvms:
     """As many as were needed at once."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._jvms = folder, list[WarmJvm]()
-        self._newest: dict[WarmJvm, WarmDriver] = {}
+        self._folder = folder
+        self._newest: dict[WarmJvm, WarmDriver | None] = {}
+        """JVM -> the driver that runs in it, or ran last."""
 
     def launch(
         self, argv: Sequence[str], *, conf: Mapping[str, str], env: Mapping[str, str], log: Path
     ) -> WarmDriver:
-        jvm = next(filter(self._is_free, self._jvms), None) or self._start()
+        jvm = next(filter(self._is_free, self._newest), None) or self._start()
         jvm.wait_ready()
         settings = {name: value for name, value in conf.items() if name not in _OF_THE_JVM}
         settings |= {"spark.submit.deployMode": "client", "spark.app.name": argv[0]}
         pid = jvm.run(argv, conf=settings, env=env, cwd=log.parent, log=log)
-        self._newest[jvm] = WarmDriver(jvm, pid, log)
-        return self._newest[jvm]
+        driver = self._newest[jvm] = WarmDriver(jvm, pid, log)
+        return driver
 
     def _is_free(self, jvm: WarmJvm) -> bool:
-        return jvm.is_alive and jvm in self._newest and self._newest[jvm].has_ended
+        driver = self._newest[jvm]
+        return jvm.is_alive and driver is not None and driver.has_ended
 
     def _start(self) -> WarmJvm:
-        self._jvms.append(WarmJvm(self._folder / f"jvm-{len(self._jvms)}"))
-        return self._jvms[-1]
+        jvm = WarmJvm(self._folder / f"jvm-{len(self._newest)}")
+        self._newest[jvm] = None
+        return jvm
 
     def close(self) -> None:
-        for jvm in self._jvms:
+        for jvm in self._newest:
             jvm.kill()
