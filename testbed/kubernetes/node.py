@@ -36,6 +36,8 @@ LINK = "k8s1"
 """This end of the link to the machine; ``cluster`` moves it in."""
 _LIBRARIES = PACKAGES / "usr/lib/x86_64-linux-gnu"
 _SOCKET = "/run/containerd/containerd.sock"
+_KUBELET = "/var/lib/kubelet"
+"""Of a short name: the kubelet puts sockets there, and below a test's folder their paths may be too long."""
 _SYSCTLS = (
     *("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops"),
     *("kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"),
@@ -87,6 +89,8 @@ class Node:
         layers = f"lowerdir=/var/lib,upperdir={self._folder}/var-lib,workdir={self._folder}/var-lib-work"
         _call("mount", "-t", "overlay", "-o", layers, "overlay", "/var/lib")
         _call("mount", "--bind", str(self._log), "/var/log")
+        Path(_KUBELET).mkdir(exist_ok=True)
+        _call("mount", "--bind", f"{self._folder}/kubelet", _KUBELET)
         for name in _SYSCTLS:
             file = self._folder / "sysctl" / name.replace("/", ".")
             file.write_text(Path("/proc/sys", name).read_text())
@@ -162,7 +166,7 @@ class Node:
         self._start(
             *("kubelet", "kubelet", f"--config={self._folder}/kubelet.json"),
             *(self._as(f"system:node:{NODE_NAME}"), f"--hostname-override={NODE_NAME}", f"--node-ip={NODE}"),
-            *(f"--root-dir={self._folder}/kubelet", f"--cert-dir={self._folder}/kubelet-certificate"),
+            *(f"--root-dir={_KUBELET}", f"--cert-dir={self._folder}/kubelet-certificate"),
         )
 
     def _as(self, user: str) -> str:
