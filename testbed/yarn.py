@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
-import urllib.request
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 from xml.sax.saxutils import escape
 
-from testbed import paths
+from airflow_flinkstyle.jobs.deployments.rest import NoAnswerError, NotDeliveredError, ask
+from airflow_flinkstyle.jobs.deployments.yarn.login import KerberosLogin
+from testbed import kerberos, paths
 from testbed.jvm import QUICK
 from testbed.ports import free_port
 from testbed.process import Service
+from testbed.secured_yarn import core_settings, yarn_settings
 from testbed.spark import spark_paths
 from testbed.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from testbed.kerberos import Kdc
 
 _OPEN = ("--add-opens=java.base/java.lang=ALL-UNNAMED", "--add-opens=java.base/java.util=ALL-UNNAMED")
 
@@ -29,7 +32,7 @@ class ResourceManager:
     """One ResourceManager: its addresses, and its process."""
 
     def __init__(self, rm_id: str, yarn: Yarn) -> None:
-        self.rm_id, self.conf_dir = rm_id, yarn.folder / f"conf-{rm_id}"
+        self.rm_id, self.conf_dir, self._yarn = rm_id, yarn.folder / f"conf-{rm_id}", yarn
         self.web_port = free_port()
         self.service = Service(
             f"ResourceManager {rm_id}",
@@ -42,25 +45,28 @@ class ResourceManager:
     @property
     def url(self) -> str:
         """Of its web page and REST API."""
-        return f"http://127.0.0.1:{self.web_port}"
+        return f"http://{self._yarn.host}:{self.web_port}"
 
     def state(self) -> str:
         """Return ``ACTIVE`` if it leads, ``STANDBY``, or nothing if it does not answer."""
         try:
-            with urllib.request.urlopen(f"{self.url}/ws/v1/cluster/info", timeout=10) as answer:  # noqa: S310
-                told: dict[str, str] = json.load(answer)["clusterInfo"]
-        except (OSError, ValueError):
+            told: dict[str, str] = self.ask("info")["clusterInfo"]
+        except (NoAnswerError, NotDeliveredError, KeyError):
             return ""
         return told["haState"] if told["state"] == "STARTED" else ""
 
+    def ask(self, path: str) -> dict[str, Any]:
+        """Return what it says, to an administrator."""
+        return ask(f"{self.url}/ws/v1/cluster/{path}", login=self._yarn.login)
+
     def settings(self) -> dict[str, str]:
         """Return what everybody must know of it."""
-        manager = "yarn.resourcemanager"
+        manager, host = "yarn.resourcemanager", self._yarn.host
         kinds = ("address", "scheduler.address", "resource-tracker.address", "admin.address")
         return {
-            **{f"{manager}.{kind}.{self.rm_id}": f"127.0.0.1:{free_port()}" for kind in kinds},
-            f"{manager}.hostname.{self.rm_id}": "127.0.0.1",
-            f"{manager}.webapp.address.{self.rm_id}": f"127.0.0.1:{self.web_port}",
+            **{f"{manager}.{kind}.{self.rm_id}": f"{host}:{free_port()}" for kind in kinds},
+            f"{manager}.hostname.{self.rm_id}": host,
+            f"{manager}.webapp.address.{self.rm_id}": f"{host}:{self.web_port}",
         }
 
 
@@ -76,13 +82,19 @@ class Yarn:
         heap_mb: int = 256,
         queues: Mapping[str, int] | None = None,
         managers: int = 1,
+        kdc: Kdc | None = None,
     ) -> None:
         """Describe a YARN; with queues, by their shares in percent, it has a CapacityScheduler.
+
+        With a KDC it wants Kerberos from everybody.
 
         Of two ResourceManagers one leads, as an administrator says: what ZooKeeper's election needs is not
         among Hadoop's shaded jars.
         """
-        self._queues, self._heap_mb = queues or {}, heap_mb
+        self._queues, self._heap_mb, self._kdc = queues or {}, heap_mb, kdc
+        self.host = kerberos.HOST if kdc else "127.0.0.1"
+        admin = f"yarn/{self.host}"
+        self.login = KerberosLogin(kdc.principal(admin), str(kdc.keytab(admin))) if kdc else None
         self.folder, self.conf_dir = folder, folder / "conf"
         self.managers = tuple(ResourceManager(f"rm{number}", self) for number in range(1, managers + 1))
         self._settings = self._site(memory_mb, cores)
@@ -162,10 +174,8 @@ class Yarn:
     def has_node(self) -> bool:
         """Return whether the ResourceManager that leads has a node that runs."""
         try:
-            nodes_of = f"{self.leader.url}/ws/v1/cluster/nodes"
-            with urllib.request.urlopen(nodes_of, timeout=10) as answer:  # noqa: S310
-                nodes = (json.load(answer)["nodes"] or {}).get("node", ())
-        except (OSError, StopIteration):
+            nodes = (self.leader.ask("nodes")["nodes"] or {}).get("node", ())
+        except (NoAnswerError, NotDeliveredError, StopIteration):
             return False
         return any(node["state"] == "RUNNING" for node in nodes)
 
@@ -173,7 +183,10 @@ class Yarn:
         """Return the command line of one of Hadoop's programs."""
         spark_jars = spark_paths().spark_home / "jars"
         class_path = f"{conf_dir}:{paths.class_path('hdfs', 'yarn')}:{spark_jars}/*"
-        return [paths.java(), f"-Xmx{self._heap_mb}m", *QUICK, *_OPEN, "-cp", class_path, main_class]
+        options = [f"-Xmx{self._heap_mb}m", *QUICK, *_OPEN]
+        if self._kdc is not None:
+            options.append(self._kdc.java_options)
+        return [paths.java(), *options, "-cp", class_path, main_class]
 
     def env(self) -> dict[str, str]:
         """Return the environment of a daemon."""
@@ -182,7 +195,7 @@ class Yarn:
     def _site(self, memory_mb: int, cores: int) -> Mapping[str, str]:
         manager, node = "yarn.resourcemanager", "yarn.nodemanager"
         ports = {
-            name: f"127.0.0.1:{free_port()}"
+            name: f"{self.host}:{free_port()}"
             for name in (
                 f"{node}.address",
                 f"{node}.localizer.address",
@@ -195,6 +208,7 @@ class Yarn:
         return {
             **ports,
             **self._leadership(),
+            **(yarn_settings(self._kdc) if self._kdc else {}),
             f"{manager}.bind-host": "127.0.0.1",
             f"{manager}.scheduler.class": scheduler,
             f"{manager}.recovery.enabled": "true",
@@ -204,7 +218,7 @@ class Yarn:
             f"{manager}.connect.retry-interval.ms": "500",
             "yarn.scheduler.minimum-allocation-mb": "128",
             "yarn.nm.liveness-monitor.expiry-interval-ms": "20000",
-            f"{node}.hostname": "127.0.0.1",
+            f"{node}.hostname": self.host,
             f"{node}.bind-host": "127.0.0.1",
             f"{node}.resource.memory-mb": str(memory_mb),
             f"{node}.resource.cpu-vcores": str(cores),
@@ -240,6 +254,7 @@ class Yarn:
         conf_dir.mkdir(parents=True, exist_ok=True)
         (self.folder / "staging").mkdir(exist_ok=True)
         core = {"fs.defaultFS": "file:///", "hadoop.tmp.dir": str(self.folder / "tmp")}
+        core |= core_settings(self._kdc) if self._kdc else {}
         files = {
             "yarn-site.xml": {**self._settings, **own},
             "core-site.xml": core,

@@ -14,7 +14,7 @@ import time
 import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING
 
-from tools import bare_worker
+from tools import bare_worker, kerberos
 from tools.common import LOGS, ROOT, VENV_AIRFLOW, VENV_SPARK, say
 from tools.jars import read_lock
 
@@ -29,12 +29,15 @@ PLACES = {
     "yarn-client": "the same, executors on YARN",
     "standalone": "standalone",
     "yarn": "YARN",
+    "yarn-kerberos": "YARN with Kerberos",
     "kubernetes": "Kubernetes",
     "spark-application": "Kubernetes, SparkApplication",
     "ssh": "example plugin",
 }
 """Parameter of the tests -> head of a column."""
-_WITHOUT_BUILDING = [place for place in PLACES if place not in ("kubernetes", "spark-application")]
+_BUILT = ("yarn-kerberos", "kubernetes", "spark-application")
+"""What these need is made for them only, on Debian."""
+_WITHOUT_BUILDING = [place for place in PLACES if place not in _BUILT]
 _WITH_BARE_WORKERS = {"standalone", "spark-application"}
 BEGIN, END = "<!-- contract: written by its tests -->", "<!-- contract: end -->"
 _DAYS = "run on (UTC)"
@@ -45,7 +48,9 @@ _CASE = re.compile(r"test_(\w+)\[([\w-]+)\]")
 def main() -> int:
     """Run the tests of the deployments that are asked for, and write the page."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("places", nargs="*", choices=[*PLACES, []], help="default: all but on Kubernetes")
+    parser.add_argument(
+        "places", nargs="*", choices=[*PLACES, []], help="default: all that need nothing built"
+    )
     parser.add_argument("--again", help="only tests with these words, as -k of pytest")
     parser.add_argument("--write-only", action="store_true", help="write the page from the last reports")
     asked = parser.parse_args()
@@ -62,6 +67,8 @@ def _prepare(places: Iterable[str]) -> None:
     """Make what some tests of these deployments need beside ``make setup``."""
     if _WITH_BARE_WORKERS.intersection(places):
         bare_worker.ensure()
+    if "yarn-kerberos" in places:
+        kerberos.ensure()
 
 
 def run(place: str, again: str | None = None) -> bool:

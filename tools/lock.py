@@ -43,6 +43,7 @@ def main() -> int:
         compile_requirements(own.stem, project, own, *spark_side, *same_tools)
     compile_requirements("bench", LOCKS / "bench.in", *same_tools)
     compile_requirements("docs", LOCKS / "docs.in", *same_tools)
+    compile_requirements("kerberos", LOCKS / "kerberos.in", *same_tools)
     compile_requirements("mutants", project, LOCKS / "mutants.in", "--extra", "test", *same_tools)
     for own in sorted(LOCKS.glob("airflow-*.in")):
         lock_airflow(own)

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 on_clusters = pytest.mark.parametrize("cluster", ON_CLUSTERS, indirect=True, scope="module")
 on_kubernetes = pytest.mark.parametrize("cluster", ON_KUBERNETES, indirect=True, scope="module")
-with_daemons = pytest.mark.parametrize("cluster", ["standalone", "yarn"], indirect=True, scope="module")
+with_daemons = pytest.mark.parametrize(
+    "cluster", ["standalone", "yarn", "yarn-kerberos"], indirect=True, scope="module"
+)
 EATS = COUNTS.replace(
     "query.awaitTermination()",
     """import pathlib, time

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from testbed import paths
 from testbed.jvm import spark_options
+from testbed.kerberos import USER, Kdc
 from testbed.kubernetes.cluster import Kubernetes
 from testbed.spark import SparkCluster
 from testbed.yarn import Yarn
@@ -33,6 +34,7 @@ Place = Literal[
     "yarn-client",
     "standalone",
     "yarn",
+    "yarn-kerberos",
     "kubernetes",
     "spark-application",
     "ssh",
@@ -44,13 +46,15 @@ PLACES: tuple[Place, ...] = (
     "yarn-client",
     "standalone",
     "yarn",
+    "yarn-kerberos",
     "kubernetes",
     "spark-application",
     "ssh",
 )
-ON_CLUSTERS: tuple[Place, ...] = ("standalone", "yarn", "kubernetes", "spark-application")
+ON_CLUSTERS: tuple[Place, ...] = ("standalone", "yarn", "yarn-kerberos", "kubernetes", "spark-application")
 ON_KUBERNETES: tuple[Place, ...] = ("kubernetes", "spark-application")
 """By ``spark-submit``, and by Kubeflow's operator for an account and a machine without Java."""
+_JAVA_OPTIONS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 PLUGIN = paths.ROOT / "examples" / "deployment_plugin"
 _SSH = """#!/bin/sh
 # In place of ssh: what would be done on another host is done here.
@@ -75,7 +79,10 @@ class Cluster:
             if place.startswith("standalone")
             else None
         )
-        self.yarn = Yarn(folder / "yarn", managers=leaders) if place.startswith("yarn") else None
+        self.kdc = Kdc(folder / "kdc") if place == "yarn-kerberos" else None
+        self.yarn = (
+            Yarn(folder / "yarn", managers=leaders, kdc=self.kdc) if place.startswith("yarn") else None
+        )
         self.kubernetes = Kubernetes(folder / "kubernetes") if place in ON_KUBERNETES else None
         self._plugin = InstalledPlugin(folder / "plugin") if place == "ssh" else None
 
@@ -91,11 +98,11 @@ class Cluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for one in self._parts():
+        for one in reversed(self._parts()):
             one.stop()
 
-    def _parts(self) -> list[SparkCluster | Yarn | Kubernetes | InstalledPlugin]:
-        every = (self.standalone, self.yarn, self.kubernetes, self._plugin)
+    def _parts(self) -> list[SparkCluster | Kdc | Yarn | Kubernetes | InstalledPlugin]:
+        every = (self.standalone, self.kdc, self.yarn, self.kubernetes, self._plugin)
         return [one for one in every if one is not None]
 
     def target(self, local: SubmitTarget) -> SubmitTarget:
@@ -123,7 +130,7 @@ class Cluster:
                 master="yarn",
                 deploy_mode=mode,
                 cluster_url=self.yarn.url,
-                conf={**conf, **self.yarn.conf},
+                conf={**conf, **self.yarn.conf, **(self._logged_in(conf) if self.kdc else {})},
             )
         if self.kubernetes is not None:
             by_operator = self.place == "spark-application"
@@ -142,7 +149,23 @@ class Cluster:
     @property
     def env(self) -> dict[str, str]:
         """What the caller's environment must hold."""
-        return {} if self.yarn is None else {"HADOOP_CONF_DIR": str(self.yarn.conf_dir)}
+        if self.yarn is None:
+            return {}
+        options = f"{os.environ.get('JDK_JAVA_OPTIONS', '')} {self.kdc.java_options}" if self.kdc else None
+        return {
+            "HADOOP_CONF_DIR": str(self.yarn.conf_dir),
+            **({"JDK_JAVA_OPTIONS": options} if options else {}),
+        }
+
+    def _logged_in(self, conf: Mapping[str, str]) -> dict[str, str]:
+        """Return settings by which Spark logs in as this user, and its JVMs find the realm."""
+        assert self.kdc is not None
+        options = {name: f"{conf[name]} {self.kdc.java_options}" for name in _JAVA_OPTIONS}
+        login = {
+            "spark.kerberos.principal": self.kdc.principal(USER),
+            "spark.kerberos.keytab": str(self.kdc.keytab(USER)),
+        }
+        return {**options, **login}
 
     @property
     def node_daemon(self) -> Service:

@@ -10,7 +10,7 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.deployments.base import OutOfSight
 from airflow_flinkstyle.jobs.deployments.kubernetes.deployment import KubernetesDeployment
 from airflow_flinkstyle.jobs.deployments.standalone import StandaloneDeployment
-from airflow_flinkstyle.jobs.deployments.yarn import YarnDeployment
+from airflow_flinkstyle.jobs.deployments.yarn.deployment import YarnDeployment
 from airflow_flinkstyle.jobs.errors import DeployModeError
 
 if TYPE_CHECKING:

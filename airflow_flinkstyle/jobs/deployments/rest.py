@@ -6,7 +6,7 @@ import json
 import time
 import urllib.error
 import urllib.request
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_flinkstyle.jobs.deployments.base import Alive, Unknown, Waiting
 
@@ -21,7 +21,7 @@ _KILL_TIMEOUT_S, _LOOK_S = 30.0, 0.5
 _KEPT_S = 2.0
 """How old what a cluster said of a driver may be: callers look four times a second."""
 _MOST_BYTES = 4 << 20
-_NOT_FOUND = 404
+_NOT_FOUND, _NOT_LOGGED_IN = 404, 401
 _SHOWN = 300
 
 
@@ -37,6 +37,25 @@ class NoSuchPageError(NoAnswerError):
     """The server has nothing at the address, and says so in no words of a cluster manager."""
 
 
+class _RefusedInWordsError(NoAnswerError):
+    """The server refuses, with a JSON object."""
+
+    def __init__(self, reason: str, said: str) -> None:
+        super().__init__(f"{reason}: {said[:_SHOWN]}")
+        self.said = said
+
+
+class NotLoggedInError(NoAnswerError):
+    """The server wants to know who asks, and there is nothing here to show it."""
+
+
+class Login(Protocol):
+    """Who asks a server that wants to know it (``WWW-Authenticate: Negotiate``)."""
+
+    def header(self, url: str) -> str:
+        """Return what ``Authorization`` says to it; raises ``NotLoggedInError``."""
+
+
 def ask(
     url: str,
     *,
@@ -44,8 +63,9 @@ def ask(
     body: Mapping[str, Any] | None = None,
     headers: Mapping[str, str] | None = None,
     trust: ssl.SSLContext | None = None,
+    login: Login | None = None,
 ) -> dict[str, Any]:
-    """Return what a cluster manager answers: a JSON object.
+    """Return what a cluster manager answers, refusals too: a JSON object.
 
     Args:
         url: Of what is asked for.
@@ -53,12 +73,17 @@ def ask(
         body: Sent as JSON.
         headers: More of them, such as who asks.
         trust: Whom to trust, and which certificate to show; None for what this machine trusts.
+        login: Used once the server asks for it.
 
     Raises:
         NotDeliveredError: If nobody listens there.
+        NotLoggedInError: If it wants to know who asks, and ``login`` cannot tell.
         NoAnswerError: If it did not answer, or not with a JSON object; the reason is its text.
     """
-    text = read(url, method=method, body=body, headers=headers, trust=trust)
+    try:
+        text = read(url, method=method, body=body, headers=headers, trust=trust, login=login)
+    except _RefusedInWordsError as refusal:
+        text = refusal.said
     try:
         said = json.loads(text)
     except ValueError as error:
@@ -75,6 +100,7 @@ def read(
     body: Mapping[str, Any] | None = None,
     headers: Mapping[str, str] | None = None,
     trust: ssl.SSLContext | None = None,
+    login: Login | None = None,
 ) -> str:
     """Return what a cluster manager answers, as text; takes and raises what ``ask`` does."""
     if not url.startswith(("http://", "https://")):
@@ -88,17 +114,24 @@ def read(
         with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=trust) as answer:  # noqa: S310
             return str(answer.read(_MOST_BYTES).decode(errors="replace"))
     except urllib.error.HTTPError as error:
+        if login is not None and _wants_login(error):
+            known = {**(headers or {}), "Authorization": login.header(error.url)}
+            return read(url, method=method, body=body, headers=known, trust=trust)
         said = error.read(_MOST_BYTES).decode(errors="replace")
-        if said.lstrip().startswith("{"):  # a refusal in the manager's own words
-            return said
-        kind = NoSuchPageError if error.code == _NOT_FOUND else NoAnswerError
-        raise kind(f"{url} answered {error.code} {error.reason}") from error
+        reason = f"{url} answered {error.code} {error.reason}"
+        if said.lstrip().startswith("{"):
+            raise _RefusedInWordsError(reason, said) from error
+        raise (NoSuchPageError if error.code == _NOT_FOUND else NoAnswerError)(reason) from error
     except urllib.error.URLError as error:
         if isinstance(error.reason, ConnectionRefusedError):
             raise NotDeliveredError(f"nobody listens at {url}") from error
         raise NoAnswerError(f"{url} did not answer: {error.reason}") from error
     except (OSError, ValueError) as error:
         raise NoAnswerError(f"{url} did not answer: {error}") from error
+
+
+def _wants_login(error: urllib.error.HTTPError) -> bool:
+    return error.code == _NOT_LOGGED_IN and "Negotiate" in (error.headers.get_all("WWW-Authenticate") or ())
 
 
 def both_ends(stdout: str, stderr: str, lines: int) -> str:

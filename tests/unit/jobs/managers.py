@@ -25,7 +25,9 @@ class Manager:
     url: str
     answers: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     asked: list[tuple[str, str, bytes]] = field(default_factory=list)
-
+    wants_to_know: str = ""
+    """What it names in ``WWW-Authenticate`` as long as nobody says who asks."""
+    said_who: list[str] = field(default_factory=list)
     once: dict[str, tuple[int, bytes]] = field(default_factory=dict)
 
     def says_once(self, path: str, body: object) -> None:
@@ -42,6 +44,14 @@ def a_manager() -> Iterator[Manager]:
         def _answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             manager.asked.append((self.command, self.path, body))
+            if who := self.headers.get("Authorization"):
+                manager.said_who.append(who)
+            elif manager.wants_to_know:
+                self.send_response(401)
+                self.send_header("WWW-Authenticate", manager.wants_to_know)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
             status, said = manager.once.pop(self.path, None) or manager.answers.get(
                 self.path, (404, b"no such page")
             )

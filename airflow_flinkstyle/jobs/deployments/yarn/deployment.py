@@ -7,11 +7,9 @@ was killed through the ResourceManager may live on for seconds, so that is no en
 from __future__ import annotations
 
 import logging
-import os
 import re
 import subprocess
 import tempfile
-import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
@@ -20,29 +18,25 @@ from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPages, DriverS
 from airflow_flinkstyle.jobs.deployments.rest import (
     NoAnswerError,
     NotDeliveredError,
+    NotLoggedInError,
     StateCache,
-    ask,
     both_ends,
-    read,
 )
 from airflow_flinkstyle.jobs.deployments.room import of_yarn
+from airflow_flinkstyle.jobs.deployments.yarn.managers import Managers
+from airflow_flinkstyle.jobs.deployments.yarn.submitting import command_line
 from airflow_flinkstyle.jobs.errors import DriverFailedError
-from airflow_flinkstyle.jobs.packing import pack_agent
-from airflow_flinkstyle.jobs.target import PY_FILES, YARN_ATTEMPTS
 from airflow_flinkstyle.kafka.login.driver import scrub
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from airflow_flinkstyle.jobs.placement import Room
     from airflow_flinkstyle.jobs.spec import Submission
     from airflow_flinkstyle.jobs.target import SubmitTarget
     from airflow_flinkstyle.protocol.records import IncarnationRecord
 
-TAGS: Final = "spark.yarn.tags"
 _TAG: Final = "flinkstyle-"
-_WAIT_FOR_END: Final = "spark.yarn.submit.waitAppCompletion"
-_DRIVER_ENV: Final = "spark.yarn.appMasterEnv."
 _LIVING = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 _QUEUED = "ACCEPTED"
 _APPLICATION = re.compile(r"\bapplication_\d+_\d+\b")
@@ -66,11 +60,25 @@ class YarnDeployment:
             target: ``cluster_url`` names the ResourceManagers' web addresses, separated by commas; without
                 it they stand in the ``yarn-site.xml`` of ``HADOOP_CONF_DIR``.
         """
-        self._target = target
+        self._target, self._managers = target, Managers(target)
         self._states = StateCache()
 
     def require_able(self) -> None:
-        """Start drivers from anywhere: they end with nothing of this host."""
+        """Start drivers from anywhere: they end with nothing of this host.
+
+        Raises:
+            DriverFailedError: If YARN would not tell this process what becomes of them.
+        """
+        try:
+            self._managers.ask("info")
+        except NotLoggedInError as error:
+            raise DriverFailedError(
+                f"A ResourceManager that answers was expected, found that {error}.",
+                state_after="Nothing was started or stopped.",
+                remedy="Do so, and try again.",
+            ) from error
+        except NoAnswerError as error:
+            log.info("No ResourceManager answers: %s", error)
 
     def submit(self, submission: Submission) -> Mapping[str, str]:
         """Let ``spark-submit`` hand the driver over, and return once YARN has accepted it.
@@ -82,7 +90,7 @@ class YarnDeployment:
         with tempfile.TemporaryDirectory(prefix="flinkstyle-submit-") as folder:  # of this user only
             try:
                 done = subprocess.run(  # noqa: S603 - argv is built by submit_argv, no shell
-                    self._command(submission, tag, Path(folder)),
+                    command_line(self._target, submission, tag, Path(folder)),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
@@ -144,15 +152,8 @@ class YarnDeployment:
             return state
         if not _is_driver(app):
             return Unknown("that application is no driver")
-        user = quote(self._target.proxy_user or os.environ.get("HADOOP_USER_NAME") or _user(), safe="")
-        for url in self._urls():
-            path = f"{url}/ws/v1/cluster/apps/{quote(application, safe='')}/state?user.name={user}"
-            try:
-                said = ask(path, method="PUT", body={"state": "KILLED"})
-            except (NotDeliveredError, NoAnswerError) as error:
-                log.info("The application is not killed there: %s", error)
-            else:
-                log.info("Asked YARN to kill %s: %s", application, said)
+        for said in self._managers.tell(f"apps/{quote(application, safe='')}/state", {"state": "KILLED"}):
+            log.info("Asked YARN to kill %s: %s", application, said)
         killed = {**native_id, "application": application}
         return self._states.until_ended(application, lambda: self.state(killed))
 
@@ -168,7 +169,9 @@ class YarnDeployment:
         if len(parts) > 3 and parts[2] == "containerlogs":  # /node/containerlogs/<id>/<user>
             url = f"{place.split('/node/')[0]}/ws/v1/node/containers/{parts[3]}/logs"
             try:
-                ends = [read(f"{url}/{kind}?size=-{_LOG_BYTES}") for kind in ("stdout", "stderr")]
+                ends = [
+                    self._managers.read(f"{url}/{kind}?size=-{_LOG_BYTES}") for kind in ("stdout", "stderr")
+                ]
             except (NotDeliveredError, NoAnswerError) as error:
                 said = f"(not readable from here: {error}; its page: {place})\n{said}"
             else:
@@ -179,14 +182,14 @@ class YarnDeployment:
         """Return what the queue may still take, as the ResourceManager tells."""
         queue = self._target.conf.get("spark.yarn.queue") or "default"
         try:
-            return of_yarn(self._ask("metrics"), self._ask("scheduler"), queue)
+            return of_yarn(self._managers.ask("metrics"), self._managers.ask("scheduler"), queue)
         except NoAnswerError as error:
             log.info("How much room there is cannot be read from here: %s", error)
             return None
 
     def pages(self, native_id: Mapping[str, str]) -> DriverPages:
         """Return the application's page, its log at its node, and Spark's pages as YARN passes them on."""
-        url, application = next(self._urls(), None), native_id.get("application")
+        url, application = next(self._managers.urls(), None), native_id.get("application")
         if not url or not application:
             return DriverPages()
         try:
@@ -196,26 +199,6 @@ class YarnDeployment:
         return DriverPages(
             cluster=f"{url}/cluster/app/{application}", log=log_page, spark_ui=f"{url}/proxy/{application}/"
         )
-
-    def _command(self, submission: Submission, tag: str, folder: Path) -> list[str]:
-        """Return the command line; what is secret is in a file that only this user can read."""
-        settings = {
-            **{f"{_DRIVER_ENV}{name}": value for name, value in submission.env.items()},
-            YARN_ATTEMPTS: "1",
-            _WAIT_FOR_END: "false",
-            TAGS: ",".join(filter(None, (submission.program.conf.get(TAGS, ""), tag))),
-        }
-        file = folder / "driver.properties"
-        file.touch(mode=0o600)
-        file.write_text(_defaults(submission) + "".join(_property(*item) for item in settings.items()))
-        program, *rest = submission.argv
-        rest = _without_conf(_without_conf(rest, TAGS), _WAIT_FOR_END)
-        command = [program, "--properties-file", str(file)]
-        if self._target.proxy_user:
-            command += ["--proxy-user", self._target.proxy_user]
-        if self._target.agent == PY_FILES and self._target.agent_path is None:
-            rest = _with_py_file(rest, str(pack_agent(folder).archive))
-        return command + rest
 
     def _look(self, native_id: Mapping[str, str]) -> DriverState:
         try:
@@ -237,29 +220,15 @@ class YarnDeployment:
         application = native_id.get("application")
         if not application:
             return self._tagged(native_id.get("tag", ""))
-        said = self._ask(f"apps/{quote(application, safe='')}")
+        said = self._managers.ask(f"apps/{quote(application, safe='')}")
         app = said.get("app")
         return app if isinstance(app, dict) else None
 
     def _tagged(self, tag: str) -> Mapping[str, Any] | None:
         """Return the newest living application with a tag."""
-        said = self._ask(f"apps?applicationTags={quote(tag, safe='')}")
+        said = self._managers.ask(f"apps?applicationTags={quote(tag, safe='')}")
         apps = [app for app in (said.get("apps") or {}).get("app", ()) if app.get("state") in _LIVING]
         return max(apps, key=lambda app: app.get("startedTime", 0), default=None)
-
-    def _ask(self, path: str) -> Mapping[str, Any]:
-        reasons = []
-        for url in self._urls():
-            try:
-                return ask(f"{url}/ws/v1/cluster/{path}")
-            except (NotDeliveredError, NoAnswerError) as error:
-                reasons.append(str(error))
-        raise NoAnswerError("; ".join(reasons) or "no address of a ResourceManager is known")
-
-    def _urls(self) -> Iterator[str]:
-        known = self._target.cluster_url
-        for url in known.split(",") if known else _urls_of_site(os.environ):
-            yield url.strip().rstrip("/")
 
 
 def _is_driver(app: Mapping[str, Any]) -> bool:
@@ -274,66 +243,10 @@ def _tag(submission: Submission) -> str:
     return f"{_TAG}{claim}".lower()
 
 
-def _defaults(submission: Submission) -> str:
-    """Return the settings that spark-submit reads where it is given no file."""
-    env = submission.submitter_env
-    home = Path(submission.argv[0]).parent.parent
-    place = Path(env.get("SPARK_CONF_DIR") or home / "conf") / "spark-defaults.conf"
-    return f"{place.read_text()}\n" if place.is_file() else ""
-
-
-def _property(name: str, value: str) -> str:
-    """Return a line of Java's properties."""
-    kept = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
-    spaces = len(kept) - len(kept.lstrip(" "))
-    encoded = "".join(sign if sign.isascii() else f"\\u{ord(sign):04x}" for sign in kept[spaces:])
-    return name + "=" + "\\ " * spaces + encoded + "\n"
-
-
-def _without_conf(options: list[str], name: str) -> list[str]:
-    """Leave a setting out of a command line: there it would win over the file."""
-    found = next((at for at, option in enumerate(options) if option.startswith(f"{name}=")), None)
-    return options if found is None else options[: found - 1] + options[found + 1 :]
-
-
-def _with_py_file(options: list[str], file: str) -> list[str]:
-    if "--py-files" in options[: options.index("--root")]:
-        at = options.index("--py-files") + 1
-        return [*options[:at], f"{file},{options[at]}", *options[at + 1 :]]
-    return ["--py-files", file, *options]
-
-
-def _urls_of_site(env: Mapping[str, str]) -> list[str]:
-    """Return the web addresses of the ResourceManagers that Hadoop's settings name."""
-    folder = env.get("YARN_CONF_DIR") or env.get("HADOOP_CONF_DIR")
-    site = Path(folder) / "yarn-site.xml" if folder else None
-    if site is None or not site.is_file():
-        return []
-    root = ET.parse(site).getroot()  # noqa: S314 - the administrator's own file
-    found = {item.findtext("name", ""): item.findtext("value", "") for item in root.iter("property")}
-    manager = "yarn.resourcemanager"
-    ids = [f".{one.strip()}" for one in found.get(f"{manager}.ha.rm-ids", "").split(",") if one.strip()]
-    urls = []
-    for part in ids or [""]:
-        host = found.get(f"{manager}.hostname{part}") or found.get(f"{manager}.hostname")
-        address = found.get(f"{manager}.webapp.address{part}") or (f"{host}:8088" if host else "")
-        urls += [f"http://{address}"] if address else []
-    return urls
-
-
 def _contents(page: str) -> str:
     """Return what a driver wrote, without what the node puts around it."""
     _, found, after = page.partition("\nLogContents:\n")
     return (after if found else page).partition("\nEnd of LogType:")[0]
-
-
-def _user() -> str:
-    import getpass
-
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())
 
 
 def _failed(found: str) -> DriverFailedError:
