@@ -32,11 +32,12 @@ PLACES = {
     "yarn-kerberos": "YARN with Kerberos",
     "kubernetes": "Kubernetes",
     "spark-application": "Kubernetes, SparkApplication",
+    "spark-application-apache": "Kubernetes, Apache's SparkApplication",
     "ssh": "example plugin",
 }
 """Parameter of the tests -> head of a column."""
-_BUILT = ("yarn-kerberos", "kubernetes", "spark-application")
-"""What these need is made for them only, on Debian."""
+_BUILT = ("yarn-kerberos", "kubernetes", "spark-application", "spark-application-apache")
+"""What these need is made for them only, on Debian; Apache's operator is given, as ``APACHE_OPERATOR``."""
 _WITHOUT_BUILDING = [place for place in PLACES if place not in _BUILT]
 _WITH_BARE_WORKERS = {"standalone", "spark-application"}
 BEGIN, END = "<!-- contract: written by its tests -->", "<!-- contract: end -->"
@@ -69,6 +70,8 @@ def _prepare(places: Iterable[str]) -> None:
         bare_worker.ensure()
     if "yarn-kerberos" in places:
         kerberos.ensure()
+    if "spark-application-apache" in places and "APACHE_OPERATOR" not in os.environ:
+        sys.exit("APACHE_OPERATOR must name a folder with the operator's classpath.txt and its crds.")
 
 
 def run(place: str, again: str | None = None) -> bool:

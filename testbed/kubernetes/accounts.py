@@ -9,7 +9,7 @@ import yaml
 from testbed import paths
 
 ROLES = paths.ROOT / "examples" / "kubernetes" / "roles.yaml"
-_RBAC = "rbac.authorization.k8s.io"
+RBAC = "rbac.authorization.k8s.io"
 _NAMESPACE = "default"
 
 
@@ -24,7 +24,7 @@ def accounts() -> list[dict[str, Any]]:
             subject["namespace"] = _NAMESPACE
     names = [one["metadata"]["name"] for one in given if one["kind"] == "Role"]
     users = [name for name in names if name.startswith("airflow")]
-    return [*given, *(binding(name, {"apiGroup": _RBAC, "kind": "User", "name": name}) for name in users)]
+    return [*given, *(binding(name, {"apiGroup": RBAC, "kind": "User", "name": name}) for name in users)]
 
 
 def role(
@@ -35,7 +35,7 @@ def role(
 ) -> dict[str, Any]:
     """Return a role: for each rule its groups, resources and verbs."""
     return {
-        "apiVersion": f"{_RBAC}/v1",
+        "apiVersion": f"{RBAC}/v1",
         "kind": kind,
         "metadata": {"name": name, **_of(kind, namespace)},
         "rules": [{"apiGroups": of, "resources": what, "verbs": verbs} for of, what, verbs in rules],
@@ -47,10 +47,10 @@ def binding(
 ) -> dict[str, Any]:
     """Return what gives a role to an account."""
     return {
-        "apiVersion": f"{_RBAC}/v1",
+        "apiVersion": f"{RBAC}/v1",
         "kind": f"{kind}Binding",
         "metadata": {"name": name, **_of(kind, namespace)},
-        "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": name},
+        "roleRef": {"apiGroup": RBAC, "kind": kind, "name": name},
         "subjects": [subject],
     }
 

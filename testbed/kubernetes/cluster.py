@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from testbed import paths
-from testbed.kubernetes import operator
+from testbed.kubernetes import apache_operator, operator
 from testbed.kubernetes.accounts import accounts
 from testbed.kubernetes.layout import API, BIN, HOST, NODE, NODE_NAME, PODS, SPARK_IMAGE, kubeconfig
 from testbed.kubernetes.node import LINK
@@ -44,6 +44,7 @@ class Kubernetes:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._apache: apache_operator.ApacheOperator | None = None
         self.service = Service(
             "Kubernetes",
             [*_UNSHARE, sys.executable, "-m", "testbed.kubernetes.node", folder],
@@ -116,6 +117,8 @@ class Kubernetes:
 
     def stop(self) -> None:
         """End everything on the node; the cgroups that it leaves are removed."""
+        if self._apache is not None:
+            self._apache.service.stop()
         self.service.kill()
         if _has_link():  # the kernel may keep the node's network for minutes, for connections that end slowly
             _call("ip", "link", "delete", _OWN_LINK)
@@ -154,6 +157,14 @@ class Kubernetes:
             )
         except subprocess.CalledProcessError as error:
             raise AssertionError(f"the operator is not ready: {self.told(operator.NAMESPACE)}") from error
+
+    def install_apache_operator(self) -> None:
+        """Start the Apache Spark project's operator beside the node, and return when it is ready."""
+        for definition in apache_operator.definitions():
+            self.kubectl("apply", "--server-side", "-f", str(definition))
+        self.apply(*apache_operator.objects())
+        self._apache = apache_operator.ApacheOperator(self.folder)
+        self._apache.start()
 
     def kill(self, program: str) -> None:
         """Kill a program of the node, which starts it again."""

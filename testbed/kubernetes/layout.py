@@ -21,6 +21,7 @@ API: Final = f"https://{NODE}:6443"
 NODE_NAME: Final = "node1"
 SPARK_IMAGE: Final = "localhost/spark:test"
 PAUSE_IMAGE: Final = "localhost/pause:test"
+APACHE_OPERATOR: Final = "apache-operator"
 USERS: Final = {
     "admin": "system:masters",
     "system:kube-scheduler": "",
@@ -29,9 +30,10 @@ USERS: Final = {
     f"system:node:{NODE_NAME}": "system:nodes",
     "airflow": "",
     "airflow-without-java": "",
+    APACHE_OPERATOR: "",
     "nobody": "",
 }
-"""User -> group. ``airflow`` and ``airflow-without-java`` may what their roles say, ``nobody`` nothing."""
+"""User -> group. Those without one may what their roles say, ``nobody`` nothing."""
 
 
 def kubeconfig(folder: Path, user: str) -> Path:

@@ -48,6 +48,7 @@ DEPLOYMENTS = {
     "standalone-client": "detached",
     "yarn-client": "detached",
     "yarn-kerberos": "yarn",
+    "spark-application-apache": "spark-application",
 }
 HOLDERS = {
     "standalone": [r"spark/recovery/driver_driver-\S+"],

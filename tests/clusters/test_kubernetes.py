@@ -39,7 +39,7 @@ def test_pod_that_a_full_quota_refuses_is_an_error_and_leaves_no_secret_without_
         with pytest.raises(DriverFailedError, match=r"quota is full: .*exceeded quota"):
             _start(lab)
         left = [secret["metadata"] for secret in cluster.kubernetes.get("secrets")["items"]]
-        owners = {one["ownerReferences"][0]["kind"] for one in left if cluster.place == "spark-application"}
+        owners = {one["ownerReferences"][0]["kind"] for one in left if cluster.operator}
         assert (left, owners) == ([], set()) or owners == {"SparkApplication"}
     finally:
         cluster.kubernetes.kubectl("delete", "quota", "full")
@@ -60,8 +60,9 @@ def test_cluster_without_the_operators_resources_is_refused_before_anything_is_c
     assert cluster.kubernetes is not None
     before = lab.client.board.generations()
     login = str(cluster.kubernetes.kubeconfig("airflow-without-java"))
-    target = replace(lab.target(), spark_operator="apache", kube_config=login)
-    with pytest.raises(BadInputError, match=r"sparkapplications\.spark\.apache\.org of version v1 .*none"):
+    absent = "kubeflow" if cluster.operator == "apache" else "apache"
+    target = replace(lab.target(), spark_operator=absent, kube_config=login)
+    with pytest.raises(BadInputError, match=r"sparkapplications\.spark\S+ of version v1\S* .*none"):
         lab.client.start(lab.spec(), target, claim_key="no-operator")
     assert lab.client.board.generations() == before
 

@@ -37,6 +37,7 @@ Place = Literal[
     "yarn-kerberos",
     "kubernetes",
     "spark-application",
+    "spark-application-apache",
     "ssh",
 ]
 """A driver of this machine: alone, with executors on either cluster; one on either cluster; by the plugin."""
@@ -49,11 +50,12 @@ PLACES: tuple[Place, ...] = (
     "yarn-kerberos",
     "kubernetes",
     "spark-application",
+    "spark-application-apache",
     "ssh",
 )
-ON_CLUSTERS: tuple[Place, ...] = ("standalone", "yarn", "yarn-kerberos", "kubernetes", "spark-application")
-ON_KUBERNETES: tuple[Place, ...] = ("kubernetes", "spark-application")
-"""By ``spark-submit``, and by Kubeflow's operator for an account and a machine without Java."""
+ON_KUBERNETES: tuple[Place, ...] = ("kubernetes", "spark-application", "spark-application-apache")
+"""By ``spark-submit``, and by Kubeflow's or Apache's operator for an account and a machine without Java."""
+ON_CLUSTERS: tuple[Place, ...] = ("standalone", "yarn", "yarn-kerberos", *ON_KUBERNETES)
 _JAVA_OPTIONS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 PLUGIN = paths.ROOT / "examples" / "deployment_plugin"
 _SSH = """#!/bin/sh
@@ -89,9 +91,12 @@ class Cluster:
     def __enter__(self) -> Self:
         for one in self._parts():
             one.start()
-        if self.kubernetes is not None and self.place == "spark-application":
+        if self.kubernetes is not None and self.operator:
             try:
-                self.kubernetes.install_operator()
+                if self.operator == "apache":
+                    self.kubernetes.install_apache_operator()
+                else:
+                    self.kubernetes.install_operator()
             except BaseException:
                 self.kubernetes.stop()
                 raise
@@ -133,18 +138,22 @@ class Cluster:
                 conf={**conf, **self.yarn.conf, **(self._logged_in(conf) if self.kdc else {})},
             )
         if self.kubernetes is not None:
-            by_operator = self.place == "spark-application"
-            user = "airflow-without-java" if by_operator else "airflow"
+            user = "airflow-without-java" if self.operator else "airflow"
             return replace(
                 local,
                 master=self.kubernetes.master,
                 deploy_mode=mode,
                 kube_config=str(self.kubernetes.kubeconfig(user)),
-                spark_operator="kubeflow" if by_operator else "",
-                spark_home="/nonexistent" if by_operator else local.spark_home,
+                spark_operator=self.operator,
+                spark_home="/nonexistent" if self.operator else local.spark_home,
                 conf={**conf, **self.kubernetes.conf},
             )
         return local
+
+    @property
+    def operator(self) -> str:
+        """The Spark operator that makes drivers' pods; empty if none does."""
+        return {"spark-application": "kubeflow", "spark-application-apache": "apache"}.get(self.place, "")
 
     @property
     def env(self) -> dict[str, str]:

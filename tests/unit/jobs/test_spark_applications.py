@@ -68,8 +68,13 @@ def kubeflow(state: str, attempts: int = 0, message: str = "") -> dict[str, Any]
 
 
 def apache(*states: str, message: str = "") -> dict[str, Any]:
-    history = {str(at): {"currentStateSummary": state, "message": message} for at, state in enumerate(states)}
-    return application(stateTransitionHistory=history)
+    """Return what Apache's operator 1.0.0 says: its own words of the first state, else why."""
+    created = "Spark application has been created on Kubernetes Cluster."
+    told = [
+        {"currentStateSummary": state, "message": message if at else created}
+        for at, state in enumerate(states)
+    ]
+    return application(stateTransitionHistory={str(at): one for at, one in enumerate(told)})
 
 
 def submitted(operator: str, api: Manager, folder: Path) -> dict[str, Any]:
@@ -158,7 +163,7 @@ def test_apaches_operator_is_told_to_run_the_launcher_once_and_to_keep_its_pod(a
         ("kubeflow", kubeflow("RUNNING", 1), Unknown),
         ("apache", application(), Waiting),
         ("apache", apache("Submitted"), Waiting),
-        ("apache", apache("Submitted", "DriverRequested"), Waiting),
+        ("apache", apache("Submitted", "DriverRequested"), Unknown),
         ("apache", apache("Submitted", "SchedulingFailure", "TerminatedWithoutReleaseResources"), Gone),
         ("apache", apache("Submitted", "DriverRequested", "DriverStarted", "Failed"), Unknown),
     ],
@@ -171,9 +176,11 @@ def test_application_without_a_pod_has_ended_only_if_there_was_never_one(
 
 
 def test_why_the_operator_made_no_pod_is_told_in_words(api: Manager, tmp_path: Path):
+    refused = apache("Submitted", "SchedulingFailure", "TerminatedWithoutReleaseResources", message=QUOTA)
     for operator, said, words in (
         ("kubeflow", kubeflow("FAILED", message=QUOTA), "FAILED: the namespace's quota is full"),
-        ("apache", apache("SchedulingFailure", message="no rights"), "no rights"),
+        ("apache", refused, f"SparkApplication {POD} is SchedulingFailure: the namespace's quota is full"),
+        ("apache", apache("Submitted"), "is Submitted: Spark application has been created"),
         ("kubeflow", application(), "not taken up by an operator"),
     ):
         api.says(f"{PATHS[operator]}/{POD}", said)
@@ -228,3 +235,19 @@ def test_driver_that_is_ended_gets_no_pod_later(api: Manager, tmp_path: Path):
     api.says_once(f"{KUBEFLOW}/{POD}", kubeflow(""))
     assert isinstance(by("kubeflow", api, tmp_path).end({"pod": POD}), Unknown)
     assert ("DELETE", f"{KUBEFLOW}/{POD}") in {(method, path) for method, path, _ in api.asked}
+
+
+def test_pod_that_its_operator_could_not_complete_is_not_waited_for_as_one_that_is_prepared(
+    api: Manager, tmp_path: Path
+):
+    api.says(f"{PODS}/{POD}", {"metadata": {"name": POD}, "status": {"phase": "Pending"}})
+    api.says(f"/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3D{POD}", {"items": []})
+    application_of_pod, deployment = f"{APACHE}/{POD}", by("apache", api, tmp_path)
+    api.says(application_of_pod, apache("Submitted"))
+    assert deployment.state({"pod": POD}) == Waiting(
+        "it is being prepared (not scheduled yet)", may_pass=True
+    )
+    api.says(application_of_pod, apache("Submitted", "SchedulingFailure", message="no rights"))
+    state = by("apache", api, tmp_path).state({"pod": POD})
+    assert state == Waiting(f"SparkApplication {POD} is SchedulingFailure: no rights")
+    assert "SchedulingFailure: no rights" in deployment.log_tail({"pod": POD})

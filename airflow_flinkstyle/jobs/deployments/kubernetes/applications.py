@@ -95,6 +95,11 @@ class SparkApplications:
             return Unknown("the API server knows no such pod, and no SparkApplication of that name")
         return self._resource.without_pod(application)
 
+    def gave_up(self, pod: str) -> str:
+        """Return what the operator says of an application whose pod it made and could not complete."""
+        application = self._api.get(self._path(pod))
+        return words_of(application) if application and self._resource.gave_up(application) else ""
+
     def words_without_pod(self, pod: str) -> str:
         """Return why the operator made no pod."""
         application = self._api.get(self._path(pod))

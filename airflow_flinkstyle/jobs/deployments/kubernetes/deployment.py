@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
-from airflow_flinkstyle.jobs.deployments.base import DriverPages, DriverState, Gone, Unknown
+from airflow_flinkstyle.jobs.deployments.base import DriverPages, DriverState, Gone, Unknown, Waiting
 from airflow_flinkstyle.jobs.deployments.kubernetes.api import KubernetesApi, RefusedError
 from airflow_flinkstyle.jobs.deployments.kubernetes.applications import SparkApplications
 from airflow_flinkstyle.jobs.deployments.kubernetes.driver import (
@@ -150,9 +150,10 @@ class KubernetesDeployment:
             if record is None:
                 return self._maker.words_without_pod(pod)
             events = self._api.ask(f"{self._api.path('events')}?{query}").get("items") or []
+            gave_up = self._maker.gave_up(pod) if isinstance(state_of(record), Waiting) else ""
         except (NotDeliveredError, NoAnswerError) as error:
             return f"(not readable from here: {error})"
-        return "\n".join(filter(None, (words_of(record, events), self._log(pod, record, lines))))
+        return "\n".join(filter(None, (gave_up, words_of(record, events), self._log(pod, record, lines))))
 
     def room(self) -> Room | None:
         """Return what the namespace's quotas leave; None if they may not be read, or limit nothing."""
@@ -187,9 +188,14 @@ class KubernetesDeployment:
     def _look(self, pod: str) -> DriverState:
         try:
             record = self._api.get(self._api.pod(pod))
-            return self._maker.without_pod(pod) if record is None else state_of(record)
+            return self._maker.without_pod(pod) if record is None else self._state_of(pod, record)
         except (NotDeliveredError, NoAnswerError) as error:
             return Unknown(str(error))
+
+    def _state_of(self, pod: str, record: Mapping[str, Any]) -> DriverState:
+        state = state_of(record)
+        waits = isinstance(state, Waiting) and state.may_pass
+        return Waiting(why) if waits and (why := self._maker.gave_up(pod)) else state
 
     def _delete(self, kind: str, name: str) -> None:
         name, _, query = name.partition("?")

@@ -32,6 +32,9 @@ class Maker(Protocol):
     def without_pod(self, pod: str) -> DriverState:
         """Return what a pod that the API server does not know means."""
 
+    def gave_up(self, pod: str) -> str:
+        """Return why a pod that waits will never begin, empty if it may; raises as ``KubernetesApi.ask``."""
+
     def words_without_pod(self, pod: str) -> str:
         """Return why there is no pod, in words."""
 

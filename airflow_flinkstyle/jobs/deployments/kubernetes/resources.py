@@ -1,7 +1,8 @@
 """The ``SparkApplication`` resources of the two Spark operators: what they are told, what they say. Pure.
 
 Both make the driver's pod with Spark's own code from Spark's own settings. So nearly all is in
-``sparkConf``, as on a command line, and a pod is the same whoever made it.
+``sparkConf``, as on a command line. Apache's adds settings where none are given
+(``spark.authenticate``, ``spark.io.encryption.enabled``, ``spark.kubernetes.executor.useDriverPodIP``).
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ class Resource(Protocol):
 
     def without_pod(self, application: Mapping[str, Any]) -> DriverState:
         """Return what the operator's words mean while the API server knows no pod of it."""
+
+    def gave_up(self, application: Mapping[str, Any]) -> bool:
+        """Return whether the operator has made a pod that will never begin, and left it."""
 
 
 class Kubeflow:
@@ -77,9 +81,13 @@ class Kubeflow:
             return Gone()
         return Unknown(f"its SparkApplication is {state} ({said}), and it has no pod")
 
+    def gave_up(self, application: Mapping[str, Any]) -> bool:
+        """Return that it has not: its ``spark-submit`` deletes a pod that it cannot complete."""
+        return False
+
 
 class Apache:
-    """``spark.apache.org/v1``, of the Apache Spark project's operator."""
+    """``spark.apache.org/v1``, of the Apache Spark project's operator since its version 0.6.0."""
 
     group, version = "spark.apache.org", "v1"
 
@@ -107,18 +115,28 @@ class Apache:
         return _resource(self, submission, name, spec)
 
     def without_pod(self, application: Mapping[str, Any]) -> DriverState:
-        """Return that it has ended only if the operator could not ask for a pod."""
-        states = _told_by_apache(application)
+        """Return that it has ended only if the operator could not ask for a pod.
+
+        It says ``DriverRequested`` after it has made the pod: one that is not there then has been removed.
+        """
+        states = _states(application)
         if not states or states == ["Submitted"]:
             return Waiting(_NOT_SEEN)
-        if states[-1] == "DriverRequested":
-            return Waiting("its operator has asked for a pod", may_pass=True)
-        if "SchedulingFailure" in states and "DriverStarted" not in states:
-            return Gone()
-        return Unknown(f"its SparkApplication is {states[-1]}, and it has no pod")
+        return (
+            Gone()
+            if self.gave_up(application)
+            else Unknown(f"its SparkApplication is {states[-1]}, and it has no pod")
+        )
+
+    def gave_up(self, application: Mapping[str, Any]) -> bool:
+        """Return whether what it makes for a driver, its pod first, was refused before the driver began."""
+        states = _states(application)
+        return "SchedulingFailure" in states and "DriverStarted" not in states
 
 
 _NOT_SEEN: Final = "no operator has taken up its SparkApplication: none runs, or none watches its namespace"
+_AFTERWARDS: Final = ("TerminatedWithoutReleaseResources", "ResourceReleased")
+"""What Apache's operator says last of any application: why it came to that stands before."""
 RESOURCES: Final[dict[str, Resource]] = {"kubeflow": Kubeflow(), "apache": Apache()}
 """By the name of the operator, as a Spark connection chooses it."""
 
@@ -139,14 +157,14 @@ def _merged(own: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
 
 def words_of(application: Mapping[str, Any]) -> str:
     """Return what an operator says of an application that has no pod; empty if it says nothing."""
-    status = application.get("status") or {}
-    told = status.get("applicationState") or status.get("currentState") or {}
-    state = told.get("state") or told.get("currentStateSummary") or "not taken up by an operator"
-    history = status.get("stateTransitionHistory") or {}
-    said = [told.get("errorMessage"), *(one.get("message") for one in history.values()), told.get("message")]
-    message = next((text for text in map(str, filter(None, said)) if text.strip()), "")
-    name = application["metadata"]["name"]
-    return f"SparkApplication {name} is {state}: {refusal_words(message) or message or 'no more is said'}"
+    told = (application.get("status") or {}).get("applicationState") or {}
+    said = [(told.get("state"), told.get("errorMessage"))] if told else _told_by_apache(application)[::-1]
+    states = [str(state) for state, _ in said if state]
+    state, message = next(((state, text) for state, text in said if _tells(state, text)), ("", ""))
+    name, state = application["metadata"]["name"], state or next(iter(states), "not taken up by an operator")
+    return (
+        f"SparkApplication {name} is {state}: {refusal_words(message or '') or message or 'no more is said'}"
+    )
 
 
 def _conf(submission: Submission, name: str) -> dict[str, str]:
@@ -169,9 +187,18 @@ def _resource(kind: Resource, submission: Submission, name: str, spec: dict[str,
     }
 
 
-def _told_by_apache(application: Mapping[str, Any]) -> list[str]:
-    """Return the states that an application has been in, the newest last."""
+def _tells(state: str | None, text: str | None) -> bool:
+    return bool((text or "").strip()) and state not in _AFTERWARDS
+
+
+def _states(application: Mapping[str, Any]) -> list[str]:
+    """Return the states that an application of Apache's has been in, the newest last."""
+    return [state for state, _ in _told_by_apache(application) if state]
+
+
+def _told_by_apache(application: Mapping[str, Any]) -> list[tuple[str | None, str | None]]:
+    """Return those states, each with what is said of it."""
     status = application.get("status") or {}
     history = status.get("stateTransitionHistory") or {}
     told = [history[number] for number in sorted(history, key=int)] or [status.get("currentState") or {}]
-    return [str(one["currentStateSummary"]) for one in told if one.get("currentStateSummary")]
+    return [(one.get("currentStateSummary"), one.get("message")) for one in told]

@@ -65,6 +65,10 @@ class SparkSubmit:
         """Return that nothing is known: it may have been removed by force, while its process runs."""
         return Unknown("the API server knows no such pod")
 
+    def gave_up(self, pod: str) -> str:
+        """Say nothing: Spark deletes a pod that it cannot complete."""
+        return ""
+
     def words_without_pod(self, pod: str) -> str:
         """Return that there is none."""
         return NO_POD
