@@ -7,7 +7,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any, Self
 
 from testbed import paths
-from testbed.ports import free_port, is_listening
+from testbed.ports import LOOPBACK, free_port, is_listening
 from testbed.process import Service
 
 if TYPE_CHECKING:
@@ -33,9 +33,23 @@ class S3Server:
     Its replace-if-unchanged looks first and writes then, so races for one object need ``VersityGw``.
     """
 
-    def __init__(self, folder: Path, *, heap_mb: int = 768, authorization: str = "aws-v2-or-v4") -> None:
-        """Args: ``authorization``: ``none`` lets in everybody, for a stand-in that checks before it."""
-        self.port = free_port()
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        heap_mb: int = 768,
+        authorization: str = "aws-v2-or-v4",
+        host: str = LOOPBACK,
+    ) -> None:
+        """Describe it.
+
+        Args:
+            folder: Of its files.
+            heap_mb: Of its JVM.
+            authorization: ``none`` lets in everybody, for a stand-in that checks before it.
+            host: The address of this machine where it listens.
+        """
+        self.host, self.port = host, free_port()
         self.access_key, self.secret_key, self.region = ACCESS_KEY, SECRET_KEY, REGION
         self._folder = folder
         self._heap_mb = heap_mb
@@ -45,7 +59,7 @@ class S3Server:
             type(self).__name__,
             self._command(),
             log_file=folder / "server.log",
-            ready=lambda: is_listening(self.port),
+            ready=lambda: is_listening(self.port, self.host),
         )
 
     def __enter__(self) -> Self:
@@ -63,7 +77,7 @@ class S3Server:
     @property
     def endpoint(self) -> str:
         """URL of the server."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     def start(self) -> None:
         """Start the server and wait until it listens."""
@@ -151,7 +165,7 @@ class VersityGw(S3Server):
 
     def _command(self) -> list[str | Path]:
         return [
-            *(paths.program("versitygw"), "--port", f"127.0.0.1:{self.port}", "--quiet"),
+            *(paths.program("versitygw"), "--port", f"{self.host}:{self.port}", "--quiet"),
             *("--access", self.access_key, "--secret", self.secret_key, "--region", self.region),
             *("posix", self.data),
         ]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _OPEN = ("--add-opens=java.base/java.lang=ALL-UNNAMED", "--add-opens=java.base/java.util=ALL-UNNAMED")
 
+_FOR_DRIVERS = "yarn.resourcemanager.scheduler.address"
 _SERVERS = "org.apache.hadoop.yarn.server"
 
 
@@ -83,10 +84,11 @@ class Yarn:
         queues: Mapping[str, int] | None = None,
         managers: int = 1,
         kdc: Kdc | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         """Describe a YARN; with queues, by their shares in percent, it has a CapacityScheduler.
 
-        With a KDC it wants Kerberos from everybody.
+        With a KDC it wants Kerberos from everybody. ``settings`` are more of its own.
 
         Of two ResourceManagers one leads, as an administrator says: what ZooKeeper's election needs is not
         among Hadoop's shaded jars.
@@ -97,7 +99,7 @@ class Yarn:
         self.login = KerberosLogin(kdc.principal(admin), str(kdc.keytab(admin))) if kdc else None
         self.folder, self.conf_dir = folder, folder / "conf"
         self.managers = tuple(ResourceManager(f"rm{number}", self) for number in range(1, managers + 1))
-        self._settings = self._site(memory_mb, cores)
+        self._settings = {**self._site(memory_mb, cores), **(settings or {})}
         self.node_manager = Service(
             "NodeManager",
             self.daemon(f"{_SERVERS}.nodemanager.NodeManager", self.conf_dir),
@@ -170,6 +172,15 @@ class Yarn:
             capture_output=True,
         )
         wait_until(f"{manager.rm_id} leads", lambda: manager.state() == "ACTIVE")
+
+    @property
+    def drivers_port(self) -> int:
+        """Of the ResourceManager, where drivers report."""
+        return int(self._settings[_FOR_DRIVERS].rpartition(":")[2])
+
+    def tell_drivers(self, address: str) -> None:
+        """Let drivers that are submitted from now on report to the ResourceManager at another address."""
+        self._write_into(self.conf_dir, {_FOR_DRIVERS: address})
 
     def has_node(self) -> bool:
         """Return whether the ResourceManager that leads has a node that runs."""

@@ -16,7 +16,7 @@ from testbed import paths
 from testbed.kubernetes import apache_operator, operator
 from testbed.kubernetes.accounts import accounts
 from testbed.kubernetes.layout import API, BIN, HOST, NODE, NODE_NAME, PODS, SPARK_IMAGE, kubeconfig
-from testbed.kubernetes.node import LINK
+from testbed.kubernetes.node import LINK, of_packages
 from testbed.process import Service
 from testbed.spark import spark_paths
 from testbed.waiting import wait_until
@@ -36,6 +36,8 @@ _UNSHARE = (
     "--kill-child",
     "--mount-proc",
 )
+_CHAINS = ("FORWARD", "INPUT")
+"""What passes through the node, and what is for the node itself, as its API server is."""
 _GROUPS = ("kubepods", "k8s.io")
 
 
@@ -120,8 +122,9 @@ class Kubernetes:
         if self._apache is not None:
             self._apache.service.stop()
         self.service.kill()
-        if _has_link():  # the kernel may keep the node's network for minutes, for connections that end slowly
-            _call("ip", "link", "delete", _OWN_LINK)
+        # The kernel may keep the node's network for minutes, for connections that end slowly, or drop it now.
+        _call("ip", "link", "delete", _OWN_LINK, check=False)
+        wait_until("the link to the node is gone", lambda: not _has_link(), timeout_s=30)
         for group in _GROUPS:
             for place in Path("/sys/fs/cgroup").glob(f"*/{group}"):
                 wait_until("the node's processes have ended", partial(_removed, place), timeout_s=30)
@@ -181,6 +184,19 @@ class Kubernetes:
         for pid in self.processes(program):
             os.kill(pid, signal.SIGCONT)
 
+    @contextlib.contextmanager
+    def without_way(self, pod: str, port: int) -> Iterator[None]:
+        """Let nothing pass from a pod to a port of any host, as a network that splits."""
+        address = self.get("pod", pod)["status"]["podIP"]
+        rule = ("-s", address, "-p", "tcp", "--dport", str(port), "-j", "DROP")
+        for chain in _CHAINS:
+            self._iptables("-I", chain, *rule)
+        try:
+            yield
+        finally:
+            for chain in _CHAINS:
+                self._iptables("-D", chain, *rule)
+
     def restart_api(self) -> None:
         """Kill the API server, and return when it answers again."""
         before = set(self.processes("kube-apiserver"))
@@ -207,6 +223,12 @@ class Kubernetes:
         _call("ip", "addr", "add", f"{HOST}/30", "dev", _OWN_LINK)
         _call("ip", "link", "set", _OWN_LINK, "up")
         _call("ip", "route", "add", PODS, "via", NODE)
+
+    def _iptables(self, *arguments: str) -> None:
+        """Change what passes on the node, or from its pods to elsewhere."""
+        network = f"--net=/proc/{next(self._children())}/ns/net"
+        command = ("nsenter", network, str(BIN / "iptables"), "-w", *arguments)
+        subprocess.run(command, check=True, env={**os.environ, **of_packages()})  # noqa: S603
 
     def _children(self) -> Iterator[int]:
         file = Path(f"/proc/{self.service.pid}/task/{self.service.pid}/children")
@@ -239,5 +261,5 @@ def _has_link() -> bool:
     return Path("/sys/class/net", _OWN_LINK).exists()
 
 
-def _call(*command: str) -> None:
-    subprocess.run(command, check=True)  # noqa: S603 - the node's own set-up
+def _call(*command: str, check: bool = True) -> None:
+    subprocess.run(command, check=check)  # noqa: S603 - the node's own set-up

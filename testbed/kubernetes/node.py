@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.kubernetes.layout import (
+    API_PORT,
     BIN,
     HOST,
     IMAGES,
@@ -57,8 +58,7 @@ class Node:
         self._env = {
             "HOME": str(folder),
             "PATH": f"{BIN}:{PACKAGES}/usr/bin:{PACKAGES}/usr/sbin:{PACKAGES}/sbin:{_OF_MACHINE}",
-            "XTABLES_LIBDIR": str(_LIBRARIES / "xtables"),
-            "LD_LIBRARY_PATH": str(_LIBRARIES),
+            **of_packages(),
             "GOMAXPROCS": "2",
         }
 
@@ -136,7 +136,7 @@ class Node:
         )
         self._start(
             *("kube-apiserver", "kube-apiserver", f"--etcd-servers={store}", "--bind-address=0.0.0.0"),
-            *(f"--advertise-address={NODE}", "--secure-port=6443", f"--token-auth-file={tokens}"),
+            *(f"--advertise-address={NODE}", f"--secure-port={API_PORT}", f"--token-auth-file={tokens}"),
             *(f"--cert-dir={certificate(self._folder).parent}", "--authorization-mode=Node,RBAC"),
             *(
                 "--service-account-issuer=https://kubernetes.default.svc",
@@ -204,6 +204,11 @@ class Node:
             if time.monotonic() > deadline:
                 sys.exit(f"{what} was expected to answer within 120 s; its log is in {self._log}")
             time.sleep(0.1)
+
+
+def of_packages() -> dict[str, str]:
+    """Return where Debian's programs, which are not installed, find their own libraries."""
+    return {"XTABLES_LIBDIR": str(_LIBRARIES / "xtables"), "LD_LIBRARY_PATH": str(_LIBRARIES)}
 
 
 def _succeeds(*command: str) -> bool:

@@ -20,9 +20,12 @@ import pytest
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.running.client import Stopped
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
+from testbed import paths
+from testbed.drivers import s3_env
 from testbed.keys import SIGNER
 from testbed.kubernetes.layout import HOST
 from testbed.ports import LOOPBACK
+from testbed.s3 import VersityGw
 from testbed.waiting import wait_until
 from tests.integration.cluster_lab import ON_CLUSTERS, PLACES
 from tests.integration.detached_lab import COUNTS, TIMEOUT_S
@@ -86,6 +89,34 @@ def test_script_is_fetched_from_its_address(cluster: Cluster, lab: ClusterLab):
         lab.client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
         lab.until_committed_beyond(lab.until_committed_beyond(0) + 1)
     assert isinstance(lab.client.stop("after-address", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
+    lab.judge()
+
+
+@on_clusters
+def test_script_on_s3_is_fetched_as_the_drivers_environment_says(
+    cluster: Cluster, lab: ClusterLab, tmp_path: Path
+):
+    with VersityGw(tmp_path, host=LOOPBACK if cluster.kubernetes is None else HOST) as server:
+        server.create_bucket("jobs")
+        server.client().put_object(Bucket="jobs", Key="counts.py", Body=COUNTS.encode())
+        keys, own = s3_env(server), lab.client
+        secrets = {**own.secret_env, **keys}
+        # On YARN the worker's own spark-submit fetches it: nodes know no S3.
+        worker = {**keys, "SPARK_DIST_CLASSPATH": paths.class_path("s3a")} if cluster.yarn else {}
+        lab.client = replace(own, base_env={**own.base_env, **worker}, secret_env=secrets)
+        conf = {
+            "spark.hadoop.fs.s3a.endpoint": server.endpoint,
+            "spark.hadoop.fs.s3a.endpoint.region": server.region,
+            "spark.hadoop.fs.s3a.path.style.access": "true",
+            **({"spark.yarn.dist.forceDownloadSchemes": "s3a"} if cluster.yarn else {}),
+        }
+        target = replace(lab.target(), conf={**lab.target().conf, **conf}, secret_env=secrets)
+        spec = replace(lab.spec(), script="s3a://jobs/counts.py")
+        handle = lab.client.start(spec, target, claim_key="s3a")
+        lab.client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+        lab.until_committed_beyond(lab.until_committed_beyond(0) + 1)
+        assert isinstance(lab.client.stop("after-s3a", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
+    lab.client = own
     lab.judge()
 
 

@@ -1,4 +1,4 @@
-"""A network that splits: the driver from its store, and a cluster's manager from everybody."""
+"""A network that splits: the driver from its store or its cluster, and a cluster's manager from everybody."""
 
 from __future__ import annotations
 
@@ -7,24 +7,27 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.status import Dead
+from airflow_flinkstyle.jobs.running.client import Stopped
+from airflow_flinkstyle.jobs.status import Dead, Running
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.process import process_started
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
 from testbed.drivers import s3_env, s3_settings
 from testbed.faulty_link import Break, FaultyLink
+from testbed.kubernetes.layout import API_PORT, HOST
 from testbed.s3 import VersityGw
 from testbed.scenario import BUCKET
 from testbed.waiting import wait_until
-from tests.integration.cluster_lab import ClusterLab
+from tests.integration.cluster_lab import ON_KUBERNETES, Cluster, ClusterLab
 from tests.integration.detached_lab import TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.integration.cluster_lab import Cluster
+    from airflow_flinkstyle.jobs.target import SubmitTarget
+    from tests.integration.cluster_lab import Place
 
 pytestmark = pytest.mark.integration
 BATCHES_BESIDE = 90
@@ -34,16 +37,17 @@ BATCHES_AFTER = 30
 on_this_machines_network = pytest.mark.parametrize(
     "cluster", ["detached", "standalone", "yarn"], indirect=True, scope="module"
 )
+on_kubernetes = pytest.mark.parametrize("cluster", ON_KUBERNETES, indirect=True, scope="module")
 with_a_manager = pytest.mark.parametrize(
     "cluster", ["standalone", "yarn", "kubernetes"], indirect=True, scope="module"
 )
 
 
 class SplitLab(ClusterLab):
-    """One job whose drivers reach the store over a link that can break; the callers reach it anyhow."""
+    """One job whose drivers reach the store by a way that can break; the callers reach it anyhow."""
 
-    def __init__(self, folder: Path, cluster: Cluster, server: VersityGw, link: FaultyLink) -> None:
-        super().__init__(folder, cluster, secret_env=s3_env(server, way=link.endpoint))
+    def __init__(self, folder: Path, cluster: Cluster, server: VersityGw, way: str) -> None:
+        super().__init__(folder, cluster, secret_env=s3_env(server, way=way))
         self._server = server
         store = open_store(f"s3://{BUCKET}", s3_settings(server))
         self.client = replace(
@@ -67,7 +71,7 @@ def test_driver_that_is_split_from_its_store_ends_and_another_one_loses_nothing(
     cluster: Cluster, link: tuple[VersityGw, FaultyLink]
 ):
     server, way = link
-    lab = SplitLab(cluster.folder / "split", cluster, server, way)
+    lab = SplitLab(cluster.folder / "split", cluster, server, way.endpoint)
     try:
         client = lab.client
         handle = client.start(lab.spec(), lab.target(), claim_key="split")
@@ -106,3 +110,93 @@ def test_manager_that_answers_nobody_for_a_while_leaves_one_driver_which_loses_n
         cluster.thaw_manager()
     lab.until_looked_after_beyond(beyond, timeout_s=2 * TIMEOUT_S)
     lab.judge()
+
+
+@on_kubernetes
+def test_pod_that_is_split_from_its_store_ends_and_another_one_loses_nothing(
+    cluster: Cluster, tmp_path: Path
+):
+    assert cluster.kubernetes is not None
+    with VersityGw(tmp_path, host=HOST) as server:
+        server.create_bucket(BUCKET)
+        lab = SplitLab(cluster.folder / "split", cluster, server, server.endpoint)
+        client = lab.client
+        handle = client.start(lab.spec(), lab.target(), claim_key="split")
+        client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+        lab.until_committed_beyond(1)
+        split = lab.jvm()
+        with cluster.kubernetes.without_way(_pod(lab), server.port):
+            wait_until(
+                "the driver has ended, which nobody asked it to", lambda: process_started(split) is None
+            )
+            written = lab.out.read_text()
+            wait_until("it counts as dead", lambda: isinstance(client.status(), Dead), timeout_s=TIMEOUT_S)
+            client.ensure_running()  # its pod has another address
+            client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+        lab.until_committed_beyond(lab.until_committed_beyond(0) + 2)
+        assert lab.out.read_text().startswith(written)
+        assert client.board.newest_submit(handle.generation) == 2
+        assert isinstance(client.stop("stop-split", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
+        lab.judge()
+
+
+@on_kubernetes
+def test_pod_that_is_split_from_the_api_server_alone_runs_on_and_stops_when_asked(
+    cluster: Cluster, lab: ClusterLab
+):
+    assert cluster.kubernetes is not None
+    lab.client.start(lab.spec(), lab.target(), claim_key="split-from-api")
+    lab.client.wait_running(lab.newest_generation(), timeout_s=TIMEOUT_S)
+    driver, batch = lab.jvm(), lab.until_committed_beyond(1)
+    with cluster.kubernetes.without_way(_pod(lab), API_PORT):
+        lab.until_committed_beyond(batch + BATCHES_BESIDE)
+        assert lab.jvm() == driver
+        assert isinstance(lab.client.stop("stop-split", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
+        wait_until("its process has ended", lambda: process_started(driver) is None, timeout_s=TIMEOUT_S)
+    lab.judge()
+
+
+@pytest.mark.parametrize("place", ["standalone", "yarn"])
+def test_driver_that_is_split_from_its_cluster_alone_is_followed_by_one_that_loses_nothing(
+    place: Place, tmp_path: Path
+):
+    given_up = {"yarn.am.liveness-monitor.expiry-interval-ms": "20000"}
+    with Cluster(place, tmp_path, yarn=given_up) as cluster, FaultyLink(_drivers_port(cluster)) as link:
+        lab = ClusterLab(tmp_path / "job", cluster)
+        handle = lab.client.start(lab.spec(), _by_way_of(link, cluster, lab.target()), claim_key="split")
+        lab.client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+        beyond = lab.until_committed_beyond(1) + BATCHES_BESIDE
+        link.break_at(Break(fault="stall", direction="sent", after_bytes=0))
+        wait_until(
+            "the driver has run on without its cluster, or was ended by it",
+            lambda: lab.has_committed_beyond(beyond) or not isinstance(lab.client.settled_status(), Running),
+            timeout_s=TIMEOUT_S,
+        )
+        link.mend()
+        if place == "standalone":  # its master takes the executors away, and Spark's driver waits for ever
+            lab.client.end_driver(handle.generation)
+        lab.until_looked_after_beyond(beyond + BATCHES_AFTER, timeout_s=2 * TIMEOUT_S)
+        assert isinstance(lab.client.stop("stop-split", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
+        lab.judge()
+
+
+def _pod(lab: ClusterLab) -> str:
+    slot = lab.client.board.submit(lab.newest_generation())
+    assert slot is not None
+    return slot.value.native_id["pod"]
+
+
+def _drivers_port(cluster: Cluster) -> int:
+    """Return where drivers report to the cluster's manager."""
+    if cluster.yarn is not None:
+        return cluster.yarn.drivers_port
+    assert cluster.standalone is not None
+    return cluster.standalone.masters[0].port
+
+
+def _by_way_of(link: FaultyLink, cluster: Cluster, target: SubmitTarget) -> SubmitTarget:
+    """Return a target whose drivers reach their cluster's manager over a link."""
+    if cluster.yarn is None:
+        return replace(target, master=f"spark://{link.address}")
+    cluster.yarn.tell_drivers(link.address)
+    return target

@@ -68,7 +68,9 @@ exec sh -s
 class Cluster:
     """What holds drivers; nothing is started for drivers of this machine."""
 
-    def __init__(self, place: Place, folder: Path, *, leaders: int = 1) -> None:
+    def __init__(
+        self, place: Place, folder: Path, *, leaders: int = 1, yarn: Mapping[str, str] | None = None
+    ) -> None:
         self.place, self.folder = place, folder
         self.standalone = (
             SparkCluster(
@@ -83,7 +85,9 @@ class Cluster:
         )
         self.kdc = Kdc(folder / "kdc") if place == "yarn-kerberos" else None
         self.yarn = (
-            Yarn(folder / "yarn", managers=leaders, kdc=self.kdc) if place.startswith("yarn") else None
+            Yarn(folder / "yarn", managers=leaders, kdc=self.kdc, settings=yarn)
+            if place.startswith("yarn")
+            else None
         )
         self.kubernetes = Kubernetes(folder / "kubernetes") if place in ON_KUBERNETES else None
         self._plugin = InstalledPlugin(folder / "plugin") if place == "ssh" else None

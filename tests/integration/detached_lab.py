@@ -97,6 +97,10 @@ class Lab:
             assert time.monotonic() < deadline, self.logs()
             time.sleep(0.2)
 
+    def has_committed_beyond(self, batch: int) -> bool:
+        status = self.client.status()
+        return isinstance(status, Running) and status.heartbeat.batches().get("counts", -1) > batch
+
     def until_looked_after_beyond(self, batch: int, *, timeout_s: float = TIMEOUT_S) -> None:
         """Look after the job, as a sensor does, until it has committed more than a batch."""
 
