@@ -116,7 +116,9 @@ def read(
     except urllib.error.HTTPError as error:
         if login is not None and _wants_login(error):
             known = {**(headers or {}), "Authorization": login.header(error.url)}
-            return read(url, method=method, body=body, headers=known, trust=trust)
+            return read(
+                error.url, method=method, body=body, headers=known, trust=trust
+            )  # it may have led there
         said = error.read(_MOST_BYTES).decode(errors="replace")
         reason = f"{url} answered {error.code} {error.reason}"
         if said.lstrip().startswith("{"):
