@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from testbed import paths
 from testbed.jvm import QUICK
+from testbed.nodes import Node
 from testbed.ports import LOOPBACK, free_port
 from testbed.process import Service
 from testbed.zookeeper import ZooKeeper
@@ -131,7 +132,7 @@ class SparkCluster:
         masters: int = 1,
     ) -> None:
         """Describe a cluster; two masters keep what they know in a ZooKeeper, one in a folder."""
-        self._worker_count = workers
+        self._worker_count, self._folder = workers, folder
         self._keeper = ZooKeeper(folder / "zookeeper", spark_paths().spark_home) if masters > 1 else None
         recovery = (
             ("-Dspark.deploy.recoveryMode=ZOOKEEPER", f"-Dspark.deploy.zookeeper.url={self._keeper.address}")
@@ -189,6 +190,14 @@ class SparkCluster:
     def master_service(self) -> Service:
         """The process of the first master."""
         return self.masters[0].service
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The workers, each with what it has started."""
+        return tuple(
+            Node(service, self._folder / f"worker-{number}")
+            for number, service in enumerate(self.worker_services, 1)
+        )
 
     def start(self) -> None:
         """Start masters and workers and wait until all workers are registered."""

@@ -11,6 +11,7 @@ from airflow_flinkstyle.jobs.deployments.rest import NoAnswerError, NotDelivered
 from airflow_flinkstyle.jobs.deployments.yarn.login import KerberosLogin
 from testbed import kerberos, paths
 from testbed.jvm import QUICK
+from testbed.nodes import Node
 from testbed.ports import free_port
 from testbed.process import Service
 from testbed.secured_yarn import core_settings, yarn_settings
@@ -71,8 +72,36 @@ class ResourceManager:
         }
 
 
+class NodeManager:
+    """One NodeManager: its addresses and folders, and its process."""
+
+    def __init__(self, number: int, yarn: Yarn) -> None:
+        self.conf_dir, self._host = yarn.folder / f"conf-nm{number}", yarn.host
+        own = "" if number == 1 else f"-{number}"
+        self.folder, self._logs = yarn.folder / f"local{own}", yarn.folder / f"containers{own}"
+        self.service = Service(
+            f"NodeManager {number}",
+            yarn.daemon(f"{_SERVERS}.nodemanager.NodeManager", self.conf_dir),
+            log_file=yarn.folder / f"nodemanager{own}.log",
+            ready=lambda: yarn.has_nodes(number),
+            env=yarn.env(),
+        )
+
+    def settings(self) -> dict[str, str]:
+        """Return its own."""
+        node = "yarn.nodemanager"
+        return {
+            **{
+                f"{node}.{kind}": f"{self._host}:{free_port()}"
+                for kind in ("address", "localizer.address", "webapp.address")
+            },
+            f"{node}.local-dirs": str(self.folder),
+            f"{node}.log-dirs": str(self._logs),
+        }
+
+
 class Yarn:
-    """ResourceManagers that recover, one NodeManager; files stand on this machine's disk."""
+    """ResourceManagers that recover, and NodeManagers; files stand on this machine's disk."""
 
     def __init__(
         self,
@@ -84,6 +113,7 @@ class Yarn:
         queues: Mapping[str, int] | None = None,
         managers: int = 1,
         kdc: Kdc | None = None,
+        nodes: int = 1,
         settings: Mapping[str, str] | None = None,
     ) -> None:
         """Describe a YARN; with queues, by their shares in percent, it has a CapacityScheduler.
@@ -100,13 +130,7 @@ class Yarn:
         self.folder, self.conf_dir = folder, folder / "conf"
         self.managers = tuple(ResourceManager(f"rm{number}", self) for number in range(1, managers + 1))
         self._settings = {**self._site(memory_mb, cores), **(settings or {})}
-        self.node_manager = Service(
-            "NodeManager",
-            self.daemon(f"{_SERVERS}.nodemanager.NodeManager", self.conf_dir),
-            log_file=folder / "nodemanager.log",
-            ready=self.has_node,
-            env=self.env(),
-        )
+        self._node_managers = tuple(NodeManager(number, self) for number in range(1, nodes + 1))
 
     def __enter__(self) -> Self:
         self.start()
@@ -131,6 +155,11 @@ class Yarn:
         return self.managers[0].service
 
     @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The NodeManagers, each with what it has started."""
+        return tuple(Node(one.service, one.folder) for one in self._node_managers)
+
+    @property
     def conf(self) -> dict[str, str]:
         """Spark settings with which an application needs no HDFS and no copy of Spark's jars."""
         return {
@@ -144,21 +173,23 @@ class Yarn:
         }
 
     def start(self) -> None:
-        """Start all daemons and wait until the node is registered."""
+        """Start all daemons and wait until the nodes are registered."""
         self._write_conf()
         try:
             for manager in self.managers:
                 manager.service.start()
             if len(self.managers) > 1:
                 self.let_lead(self.managers[0])
-            self.node_manager.start()
+            for node in self._node_managers:
+                node.service.start()
         except BaseException:
             self.stop()
             raise
 
     def stop(self) -> None:
-        """Stop the node with its containers, then the ResourceManagers."""
-        self.node_manager.stop()
+        """Stop the nodes with their containers, then the ResourceManagers."""
+        for node in self._node_managers:
+            node.service.stop()
         for manager in self.managers:
             manager.service.stop()
 
@@ -182,13 +213,13 @@ class Yarn:
         """Let drivers that are submitted from now on report to the ResourceManager at another address."""
         self._write_into(self.conf_dir, {_FOR_DRIVERS: address})
 
-    def has_node(self) -> bool:
-        """Return whether the ResourceManager that leads has a node that runs."""
+    def has_nodes(self, count: int = 1) -> bool:
+        """Return whether the ResourceManager that leads has so many nodes that run."""
         try:
             nodes = (self.leader.ask("nodes")["nodes"] or {}).get("node", ())
         except (NoAnswerError, NotDeliveredError, StopIteration):
             return False
-        return any(node["state"] == "RUNNING" for node in nodes)
+        return sum(node["state"] == "RUNNING" for node in nodes) >= count
 
     def daemon(self, main_class: str, conf_dir: Path) -> list[str | Path]:
         """Return the command line of one of Hadoop's programs."""
@@ -205,19 +236,10 @@ class Yarn:
 
     def _site(self, memory_mb: int, cores: int) -> Mapping[str, str]:
         manager, node = "yarn.resourcemanager", "yarn.nodemanager"
-        ports = {
-            name: f"{self.host}:{free_port()}"
-            for name in (
-                f"{node}.address",
-                f"{node}.localizer.address",
-                f"{node}.webapp.address",
-            )
-        }
         kind = "capacity.CapacityScheduler" if self._queues else "fifo.FifoScheduler"
         scheduler = f"org.apache.hadoop.yarn.server.resourcemanager.scheduler.{kind}"
         store = "org.apache.hadoop.yarn.server.resourcemanager.recovery.FileSystemRMStateStore"
         return {
-            **ports,
             **self._leadership(),
             **(yarn_settings(self._kdc) if self._kdc else {}),
             f"{manager}.bind-host": "127.0.0.1",
@@ -235,8 +257,6 @@ class Yarn:
             f"{node}.resource.cpu-vcores": str(cores),
             f"{node}.pmem-check-enabled": "false",
             f"{node}.vmem-check-enabled": "false",
-            f"{node}.local-dirs": f"{self.folder}/local",
-            f"{node}.log-dirs": f"{self.folder}/containers",
             f"{node}.delete.debug-delay-sec": "3600",
             f"{node}.disk-health-checker.max-disk-utilization-per-disk-percentage": "99",
         }
@@ -260,6 +280,8 @@ class Yarn:
         for manager in self.managers:
             own = {"yarn.resourcemanager.ha.id": manager.rm_id} if len(self.managers) > 1 else {}
             self._write_into(manager.conf_dir, own)
+        for node in self._node_managers:
+            self._write_into(node.conf_dir, node.settings())
 
     def _write_into(self, conf_dir: Path, own: Mapping[str, str]) -> None:
         conf_dir.mkdir(parents=True, exist_ok=True)

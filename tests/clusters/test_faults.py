@@ -84,7 +84,7 @@ def test_daemon_of_the_node_that_dies_leaves_one_driver_which_loses_nothing(
     cluster: Cluster, lab: ClusterLab
 ):
     batch = lab.until_committed_beyond(0)
-    daemon = cluster.node_daemon
+    daemon = cluster.nodes[0].daemon
     os.kill(daemon.pid, signal.SIGKILL)  # the process alone: what it has started is on its own
     wait_until("the daemon is gone", lambda: not daemon.is_running, timeout_s=60)
     daemon.kill()

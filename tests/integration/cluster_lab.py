@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.spec import SubmitTarget
     from airflow_flinkstyle.protocol.records import IncarnationRecord
     from airflow_flinkstyle.types import Generation
+    from testbed.nodes import Node
     from testbed.process import Service
 
 Place = Literal[
@@ -69,13 +70,19 @@ class Cluster:
     """What holds drivers; nothing is started for drivers of this machine."""
 
     def __init__(
-        self, place: Place, folder: Path, *, leaders: int = 1, yarn: Mapping[str, str] | None = None
+        self,
+        place: Place,
+        folder: Path,
+        *,
+        leaders: int = 1,
+        nodes: int = 1,
+        yarn: Mapping[str, str] | None = None,
     ) -> None:
         self.place, self.folder = place, folder
         self.standalone = (
             SparkCluster(
                 folder / "spark",
-                workers=1,
+                workers=nodes,
                 cores_per_worker=4,
                 memory_per_worker_mb=4096,
                 masters=leaders,
@@ -85,7 +92,7 @@ class Cluster:
         )
         self.kdc = Kdc(folder / "kdc") if place == "yarn-kerberos" else None
         self.yarn = (
-            Yarn(folder / "yarn", managers=leaders, kdc=self.kdc, settings=yarn)
+            Yarn(folder / "yarn", managers=leaders, nodes=nodes, kdc=self.kdc, settings=yarn)
             if place.startswith("yarn")
             else None
         )
@@ -181,19 +188,19 @@ class Cluster:
         return {**options, **login}
 
     @property
-    def node_daemon(self) -> Service:
-        """The daemon that starts drivers on the one node: a worker, or a NodeManager."""
+    def nodes(self) -> tuple[Node, ...]:
+        """Those that start drivers: workers, or NodeManagers."""
         if self.standalone is not None:
-            return self.standalone.worker_services[0]
+            return self.standalone.nodes
         assert self.yarn is not None
-        return self.yarn.node_manager
+        return self.yarn.nodes
 
     def has_lost_its_node(self) -> bool:
         """Return whether the cluster has given up its one node."""
         if self.standalone is not None:
             return self.standalone.alive_workers() == 0
         assert self.yarn is not None
-        return not self.yarn.has_node()
+        return not self.yarn.has_nodes()
 
     def told(self) -> str:
         """Return what the cluster says of its drivers, for a test that fails."""
