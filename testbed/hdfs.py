@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+import getpass
+import json
+import urllib.request
+from typing import TYPE_CHECKING, Any, Self
 
 from testbed import paths
-from testbed.ports import free_port
+from testbed.ports import LOOPBACK, free_port
 from testbed.process import Service
 from testbed.spark import spark_paths
 
@@ -20,7 +23,7 @@ class Hdfs:
     """The file system: its address, for as long as it runs; a new start begins empty."""
 
     def __init__(self, folder: Path, *, heap_mb: int = 256) -> None:
-        self.port = free_port()
+        self.port, self._web_port = free_port(), free_port()
         details = folder / "details.json"
         class_path = f"{paths.class_path('hdfs')}:{spark_paths().spark_home / 'jars'}/*"
         self.service = Service(
@@ -28,7 +31,7 @@ class Hdfs:
             [
                 *(paths.java(), f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
                 *("-cp", class_path, "org.apache.hadoop.test.MiniDFSClusterManager", "-format"),
-                *("-nnport", str(self.port), "-httpport", str(free_port()), "-datanodes", "1"),
+                *("-nnport", str(self.port), "-httpport", str(self._web_port), "-datanodes", "1"),
                 *("-D", f"hdfs.minidfs.basedir={folder / 'data'}", "-writeDetails", details),
             ],
             log_file=folder / "hdfs.log",
@@ -47,3 +50,17 @@ class Hdfs:
     def uri(self) -> str:
         """The root, ``hdfs://host:port``."""
         return f"hdfs://127.0.0.1:{self.port}"
+
+    def put(self, file: Path, place: str) -> str:
+        """Copy a file there, and return its address."""
+        create = f"http://{LOOPBACK}:{self._web_port}/webhdfs/v1{place}?op=CREATE&noredirect=true"
+        user = f"&user.name={getpass.getuser()}"
+        with _put(create + user) as answer:
+            where: str = json.load(answer)["Location"]
+        with _put(where, file.read_bytes()):
+            return f"{self.uri}{place}"
+
+
+def _put(url: str, data: bytes | None = None) -> Any:  # noqa: ANN401 - as urllib has it
+    request = urllib.request.Request(url, data, method="PUT")  # noqa: S310 - of this machine
+    return urllib.request.urlopen(request)  # noqa: S310

@@ -112,6 +112,11 @@ class Kdc:
         return cache
 
     @property
+    def env(self) -> dict[str, str]:
+        """With it another process finds both, too."""
+        return {"KRB5_CONFIG": str(self.conf), "PYTHONPATH": str(_PYTHON)}
+
+    @property
     def java_options(self) -> str:
         """How a JVM finds the realm: it reads no ``KRB5_CONFIG``."""
         return f"-Djava.security.krb5.conf={self.conf}"

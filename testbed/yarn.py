@@ -7,7 +7,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any, Self
 from xml.sax.saxutils import escape
 
-from airflow_flinkstyle.jobs.deployments.rest import NoAnswerError, NotDeliveredError, ask
+from airflow_flinkstyle.jobs.deployments.rest import NoAnswerError, NotDeliveredError, as_object, read
 from airflow_flinkstyle.jobs.deployments.yarn.login import KerberosLogin
 from testbed import kerberos, paths
 from testbed.jvm import QUICK
@@ -59,7 +59,8 @@ class ResourceManager:
 
     def ask(self, path: str) -> dict[str, Any]:
         """Return what it says, to an administrator."""
-        return ask(f"{self.url}/ws/v1/cluster/{path}", login=self._yarn.login)
+        address = f"{self.url}/ws/v1/cluster/{path}"
+        return as_object(address, read(address, login=self._yarn.login))
 
     def settings(self) -> dict[str, str]:
         """Return what everybody must know of it."""
@@ -216,10 +217,10 @@ class Yarn:
     def has_nodes(self, count: int = 1) -> bool:
         """Return whether the ResourceManager that leads has so many nodes that run."""
         try:
-            nodes = (self.leader.ask("nodes")["nodes"] or {}).get("node", ())
+            nodes: list[dict[str, Any]] = (self.leader.ask("nodes")["nodes"] or {}).get("node", [])
         except (NoAnswerError, NotDeliveredError, StopIteration):
             return False
-        return sum(node["state"] == "RUNNING" for node in nodes) >= count
+        return sum(1 for node in nodes if node["state"] == "RUNNING") >= count
 
     def daemon(self, main_class: str, conf_dir: Path) -> list[str | Path]:
         """Return the command line of one of Hadoop's programs."""

@@ -93,6 +93,13 @@ class NoRoomError(JobError):
     retryable = True
 
 
+class ClusterLoginError(JobError):
+    """A cluster wants to know who asks, and this host has nothing to show, or nothing that it knows."""
+
+    code = "CLUSTER_LOGIN"
+    retryable = True  # a ticket is renewed, and a server of tickets comes back
+
+
 class SigningKeyError(JobError):
     """What starts a process would have to be signed or verified, and there is no key for it."""
 

@@ -44,12 +44,6 @@ SHOWS_AGENT = COUNTS.replace(
     "import json, sys", "import airflow_flinkstyle, json, sys\nopen(sys.argv[1] + '.agent', 'w')"
     ".write(airflow_flinkstyle.__file__)"
 )  # fmt: skip
-DEPLOYMENTS = {
-    "standalone-client": "detached",
-    "yarn-client": "detached",
-    "yarn-kerberos": "yarn",
-    "spark-application-apache": "spark-application",
-}
 HOLDERS = {
     "standalone": [r"spark/recovery/driver_driver-\S+"],
     **dict.fromkeys(
@@ -80,7 +74,7 @@ def test_driver_is_started_and_reports(cluster: Cluster, lab: ClusterLab):
     handle = client.start(lab.spec(), lab.target(), claim_key="start")
     client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
     lab.until_committed_beyond(1)
-    assert handle.deployment == DEPLOYMENTS.get(cluster.place, cluster.place)
+    assert handle.deployment == cluster.deployment
     assert client.status().heartbeat.state == "running"
 
 

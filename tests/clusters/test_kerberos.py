@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.jobs.deployments.yarn.managers import KEYTAB, PRINCIPAL
-from airflow_flinkstyle.jobs.errors import DriverFailedError
+from airflow_flinkstyle.jobs.errors import ClusterLoginError
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.protocol.process import process_started
 from testbed.kerberos import GATEWAY, USER
@@ -63,8 +63,6 @@ def test_worker_without_a_ticket_is_refused_before_anything_is_claimed(
     target = by_ticket(lab.target())
     if ticket != "none":
         target = replace(target, conf={**lab.target().conf, PRINCIPAL: "nobody@TEST"})
-    with pytest.raises(
-        DriverFailedError, match=r"asks for Kerberos, and there is no ticket: .*airflow kerberos"
-    ):
+    with pytest.raises(ClusterLoginError, match=r"no ticket for it could be got: .*airflow kerberos"):
         lab.client.start(lab.spec(), target, claim_key="without")
     assert lab.client.board.generations() == []

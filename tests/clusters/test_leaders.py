@@ -37,7 +37,7 @@ def let_the_other_lead(cluster: Cluster) -> None:
         cluster.yarn.let_lead(next(one for one in cluster.yarn.managers if one is not gone))
 
 
-@pytest.mark.parametrize("place", ["standalone", "yarn"])
+@pytest.mark.parametrize("place", ["standalone", "yarn", "yarn-kerberos"])
 def test_leader_of_the_cluster_that_dies_is_followed_by_another_and_the_job_runs_on(
     place: Place, tmp_path: Path
 ):

@@ -101,6 +101,6 @@ def test_migration_by_the_dag_with_the_driver_on_a_cluster_loses_no_order_and_co
         new = job.running().run
         assert new.generation > old
         assert new.submit is not None
-        assert new.submit.deployment == place
+        assert new.submit.deployment == cluster.deployment
         judgement = job.judge(reader, job.new)
         assert judgement.right, judgement

@@ -162,6 +162,13 @@ class Cluster:
         return local
 
     @property
+    def deployment(self) -> str:
+        """The name under which a job's records have it."""
+        if self.place.endswith("-client"):
+            return "detached"
+        return "yarn" if self.yarn else "spark-application" if self.operator else self.place
+
+    @property
     def operator(self) -> str:
         """The Spark operator that makes drivers' pods; empty if none does."""
         return {"spark-application": "kubeflow", "spark-application-apache": "apache"}.get(self.place, "")
@@ -174,7 +181,7 @@ class Cluster:
         options = f"{os.environ.get('JDK_JAVA_OPTIONS', '')} {self.kdc.java_options}" if self.kdc else None
         return {
             "HADOOP_CONF_DIR": str(self.yarn.conf_dir),
-            **({"JDK_JAVA_OPTIONS": options} if options else {}),
+            **({"JDK_JAVA_OPTIONS": options, **self.kdc.env} if self.kdc and options else {}),
         }
 
     def _logged_in(self, conf: Mapping[str, str]) -> dict[str, str]:

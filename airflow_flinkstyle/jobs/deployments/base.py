@@ -95,6 +95,7 @@ class Deployment(Protocol):
 
         Raises:
             DiesWithStarterError: If they would end with the task or the worker that starts them.
+            BadInputError, ClusterLoginError: If the cluster would not take them from here.
         """
 
     def submit(self, submission: Submission) -> Mapping[str, str]:

@@ -6,7 +6,9 @@ import json
 import time
 import urllib.error
 import urllib.request
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
 
 from airflow_flinkstyle.jobs.deployments.base import Alive, Unknown, Waiting
 
@@ -21,7 +23,8 @@ _KILL_TIMEOUT_S, _LOOK_S = 30.0, 0.5
 _KEPT_S = 2.0
 """How old what a cluster said of a driver may be: callers look four times a second."""
 _MOST_BYTES = 4 << 20
-_NOT_FOUND, _NOT_LOGGED_IN = 404, 401
+_NOT_LOGGED_IN = 401
+_REASONS = {status.value: status.phrase for status in HTTPStatus}
 _SHOWN = 300
 
 
@@ -33,27 +36,30 @@ class NoAnswerError(Exception):
     """The question may have arrived, and there is no answer that can be used."""
 
 
-class NoSuchPageError(NoAnswerError):
-    """The server has nothing at the address, and says so in no words of a cluster manager."""
+class HttpRefusedError(NoAnswerError):
+    """The server refuses.
 
+    Attributes:
+        code: Of HTTP.
+        said: Its words, as it has sent them.
+        url: Of the server, which may be another one than was asked: it may have led there.
+        wants_login: Whether it wants to know who asks (``WWW-Authenticate: Negotiate``).
+    """
 
-class _RefusedInWordsError(NoAnswerError):
-    """The server refuses, with a JSON object."""
-
-    def __init__(self, reason: str, said: str) -> None:
-        super().__init__(f"{reason}: {said[:_SHOWN]}")
-        self.said = said
-
-
-class NotLoggedInError(NoAnswerError):
-    """The server wants to know who asks, and there is nothing here to show it."""
+    def __init__(self, url: str, code: int, said: str, *, wants_login: bool = False) -> None:
+        in_words = f": {said[:_SHOWN]}" if _is_object(said) else ""
+        super().__init__(f"{url} answered {code} {_REASONS.get(code, '')}{in_words}".rstrip())
+        self.url, self.code, self.said, self.wants_login = url, code, said, wants_login
 
 
 class Login(Protocol):
-    """Who asks a server that wants to know it (``WWW-Authenticate: Negotiate``)."""
+    """Who asks a server that wants to know it."""
+
+    def address(self, url: str) -> str:
+        """Return the address at which to ask, which may say for whom one acts."""
 
     def header(self, url: str) -> str:
-        """Return what ``Authorization`` says to it; raises ``NotLoggedInError``."""
+        """Return what ``Authorization`` says to the server; raises ``NoAnswerError``."""
 
 
 def ask(
@@ -63,7 +69,6 @@ def ask(
     body: Mapping[str, Any] | None = None,
     headers: Mapping[str, str] | None = None,
     trust: ssl.SSLContext | None = None,
-    login: Login | None = None,
 ) -> dict[str, Any]:
     """Return what a cluster manager answers, refusals too: a JSON object.
 
@@ -73,17 +78,22 @@ def ask(
         body: Sent as JSON.
         headers: More of them, such as who asks.
         trust: Whom to trust, and which certificate to show; None for what this machine trusts.
-        login: Used once the server asks for it.
 
     Raises:
         NotDeliveredError: If nobody listens there.
-        NotLoggedInError: If it wants to know who asks, and ``login`` cannot tell.
         NoAnswerError: If it did not answer, or not with a JSON object; the reason is its text.
     """
     try:
-        text = read(url, method=method, body=body, headers=headers, trust=trust, login=login)
-    except _RefusedInWordsError as refusal:
+        text = read(url, method=method, body=body, headers=headers, trust=trust)
+    except HttpRefusedError as refusal:
+        if not _is_object(refusal.said):
+            raise
         text = refusal.said
+    return as_object(url, text)
+
+
+def as_object(url: str, text: str) -> dict[str, Any]:
+    """Return the JSON object that was answered; raises ``NoAnswerError``."""
     try:
         said = json.loads(text)
     except ValueError as error:
@@ -102,28 +112,46 @@ def read(
     trust: ssl.SSLContext | None = None,
     login: Login | None = None,
 ) -> str:
-    """Return what a cluster manager answers, as text; takes and raises what ``ask`` does."""
+    """Return what a cluster manager answers, as text.
+
+    Takes and raises what ``ask`` does, and ``HttpRefusedError`` for every refusal. ``login`` tells who asks,
+    once a server wants to know; one may lead to another, which gets a header of its own.
+    """
+    told, known = dict(headers or {}), ""
+    while True:
+        try:
+            return _read(url, method, body, told, trust)
+        except HttpRefusedError as refusal:
+            host = urlsplit(refusal.url).netloc
+            if login is None or not refusal.wants_login or host == known:
+                raise
+            url, known = login.address(refusal.url), host
+            told["Authorization"] = login.header(url)
+
+
+def _read(
+    url: str,
+    method: str,
+    body: Mapping[str, Any] | None,
+    headers: Mapping[str, str],
+    trust: ssl.SSLContext | None,
+) -> str:
     if not url.startswith(("http://", "https://")):
         raise NotDeliveredError(f"{url} is no address of a cluster manager")
     data = None if body is None else json.dumps(body).encode()
     usual = {"Content-Type": "application/json;charset=UTF-8", "Accept": "application/json, text/plain"}
-    request = urllib.request.Request(  # noqa: S310 - checked above
-        url, data=data, method=method, headers={**usual, **(headers or {})}
-    )
+    request = urllib.request.Request(url, data=data, method=method, headers=usual)  # noqa: S310 - checked above
+    for name, value in headers.items():
+        request.add_unredirected_header(name, value)  # who asks is for this server only
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=trust) as answer:  # noqa: S310
             return str(answer.read(_MOST_BYTES).decode(errors="replace"))
     except urllib.error.HTTPError as error:
-        if login is not None and _wants_login(error):
-            known = {**(headers or {}), "Authorization": login.header(error.url)}
-            return read(
-                error.url, method=method, body=body, headers=known, trust=trust
-            )  # it may have led there
         said = error.read(_MOST_BYTES).decode(errors="replace")
-        reason = f"{url} answered {error.code} {error.reason}"
-        if said.lstrip().startswith("{"):
-            raise _RefusedInWordsError(reason, said) from error
-        raise (NoSuchPageError if error.code == _NOT_FOUND else NoAnswerError)(reason) from error
+        wanted = ",".join(error.headers.get_all("WWW-Authenticate") or ()).lower()
+        raise HttpRefusedError(
+            error.url, error.code, said, wants_login=error.code == _NOT_LOGGED_IN and "negotiate" in wanted
+        ) from error
     except urllib.error.URLError as error:
         if isinstance(error.reason, ConnectionRefusedError):
             raise NotDeliveredError(f"nobody listens at {url}") from error
@@ -132,8 +160,8 @@ def read(
         raise NoAnswerError(f"{url} did not answer: {error}") from error
 
 
-def _wants_login(error: urllib.error.HTTPError) -> bool:
-    return error.code == _NOT_LOGGED_IN and "Negotiate" in (error.headers.get_all("WWW-Authenticate") or ())
+def _is_object(said: str) -> bool:
+    return said.lstrip().startswith("{")
 
 
 def both_ends(stdout: str, stderr: str, lines: int) -> str:

@@ -28,6 +28,8 @@ class Manager:
     wants_to_know: str = ""
     """What it names in ``WWW-Authenticate`` as long as nobody says who asks."""
     said_who: list[str] = field(default_factory=list)
+    leads_to: str = ""
+    """Where it sends those whom it has let in."""
     once: dict[str, tuple[int, bytes]] = field(default_factory=dict)
 
     def says_once(self, path: str, body: object) -> None:
@@ -49,6 +51,12 @@ def a_manager() -> Iterator[Manager]:
             elif manager.wants_to_know:
                 self.send_response(401)
                 self.send_header("WWW-Authenticate", manager.wants_to_know)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            if manager.leads_to:
+                self.send_response(307)
+                self.send_header("Location", f"{manager.leads_to}{self.path}")
                 self.send_header("Content-Length", "0")
                 self.end_headers()
                 return

@@ -36,6 +36,9 @@ APACHE = "/apis/spark.apache.org/v1/namespaces/default/sparkapplications"
 PATHS = {"kubeflow": KUBEFLOW, "apache": APACHE}
 QUOTA = 'Message: pods "x" is forbidden: exceeded quota: full. Received status: Status(code=403)'
 
+POLICY = "Failure executing: POST at: https://k/apis/networking.k8s.io/v1/namespaces/default/networkpolicies."
+ENDED = "TerminatedWithoutReleaseResources"
+
 
 @pytest.fixture
 def api() -> Iterator[Manager]:
@@ -164,7 +167,8 @@ def test_apaches_operator_is_told_to_run_the_launcher_once_and_to_keep_its_pod(a
         ("apache", application(), Waiting),
         ("apache", apache("Submitted"), Waiting),
         ("apache", apache("Submitted", "DriverRequested"), Unknown),
-        ("apache", apache("Submitted", "SchedulingFailure", "TerminatedWithoutReleaseResources"), Gone),
+        ("apache", apache("Submitted", "SchedulingFailure", ENDED, message=QUOTA), Gone),
+        ("apache", apache("Submitted", "SchedulingFailure", ENDED, message=POLICY), Unknown),
         ("apache", apache("Submitted", "DriverRequested", "DriverStarted", "Failed"), Unknown),
     ],
 )
@@ -176,7 +180,7 @@ def test_application_without_a_pod_has_ended_only_if_there_was_never_one(
 
 
 def test_why_the_operator_made_no_pod_is_told_in_words(api: Manager, tmp_path: Path):
-    refused = apache("Submitted", "SchedulingFailure", "TerminatedWithoutReleaseResources", message=QUOTA)
+    refused = apache("Submitted", "SchedulingFailure", ENDED, message=QUOTA)
     for operator, said, words in (
         ("kubeflow", kubeflow("FAILED", message=QUOTA), "FAILED: the namespace's quota is full"),
         ("apache", refused, f"SparkApplication {POD} is SchedulingFailure: the namespace's quota is full"),

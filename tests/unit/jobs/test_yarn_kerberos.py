@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.deployments.base import Alive, Unknown
 from airflow_flinkstyle.jobs.deployments.yarn.deployment import YarnDeployment
 from airflow_flinkstyle.jobs.deployments.yarn.settings import manager_urls
-from airflow_flinkstyle.jobs.errors import DriverFailedError
+from airflow_flinkstyle.jobs.errors import ClusterLoginError
 from tests.unit.jobs.managers import Manager, a_manager
 from tests.unit.jobs.specs import a_target
 
@@ -19,9 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.jobs.target import SubmitTarget
 
 APP = "application_1_0001"
+TAG = "flinkstyle-claim-1"
 PATH = f"/ws/v1/cluster/apps/{APP}"
 
 
@@ -29,7 +33,7 @@ PATH = f"/ws/v1/cluster/apps/{APP}"
 def manager() -> Iterator[Manager]:
     with a_manager() as manager:
         manager.wants_to_know = "Negotiate"
-        manager.says(PATH, {"app": {"id": APP, "state": "RUNNING", "applicationTags": "flinkstyle-claim-1"}})
+        manager.says(PATH, {"app": {"id": APP, "state": "RUNNING", "applicationTags": TAG}})
         yield manager
 
 
@@ -61,25 +65,46 @@ class Gss(ModuleType):
         return SimpleNamespace(step=lambda: f"{creds} to {name}".encode())
 
 
-def settings(folder: Path, name: str, **rows: str) -> dict[str, str]:
-    """Write a file of Hadoop's settings, dots as underlines; return the environment that names its folder."""
-    lines = (
-        f"<property><name>{key.replace('_', '.')}</name><value>{value}</value></property>"
-        for key, value in rows.items()
-    )
-    (folder / name).write_text(f"<configuration>{''.join(lines)}</configuration>")
-    return {"HADOOP_CONF_DIR": str(folder)}
+def said(user: str, host: str = "127.0.0.1") -> str:
+    """Return what a manager on a host is told of who asks."""
+    return f"Negotiate {base64.b64encode(f'{user} to service HTTP@{host}'.encode()).decode()}"
 
 
-def test_manager_that_asks_is_told_who_asks_by_the_keytab(manager: Manager, monkeypatch: pytest.MonkeyPatch):
-    gss = Gss()
+def test_manager_that_wants_to_know_is_told_who_asks_by_the_keytab(
+    manager: Manager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    gss, keytab = Gss(), tmp_path / "etl.keytab"
+    keytab.touch()
     monkeypatch.setitem(sys.modules, "gssapi", gss)
-    conf = {"spark.kerberos.principal": "etl@REALM", "spark.kerberos.keytab": "/etl.keytab"}
+    conf = {"spark.kerberos.principal": "etl@REALM", "spark.kerberos.keytab": str(keytab)}
     assert isinstance(YarnDeployment(on_yarn(manager.url, conf=conf)).state({"application": APP}), Alive)
-    assert manager.said_who == [
-        "Negotiate cHJpbmNpcGFsIGV0bEBSRUFMTSwgaW5pdGlhdGUgdG8gc2VydmljZSBIVFRQQDEyNy4wLjAuMQ=="
-    ], "principal etl@REALM, initiate to service HTTP@127.0.0.1"
-    assert [store["client_keytab"] for store in gss.stores] == ["/etl.keytab"]
+    assert manager.said_who == [said("principal etl@REALM, initiate")]
+    assert [store["client_keytab"] for store in gss.stores] == [str(keytab)]
+
+
+def test_what_is_put_arrives_once_it_is_known_who_asks(manager: Manager, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "gssapi", Gss())
+    path = f"{PATH}/state?user.name=etl&doAs=etl"
+    manager.says(f"{PATH}?doAs=etl", {"app": {"id": APP, "state": "RUNNING", "applicationTags": TAG}})
+    manager.says(path, {"state": "KILLED"})
+    deployment = YarnDeployment(on_yarn(manager.url, proxy_user="etl"))
+    monkeypatch.setattr("airflow_flinkstyle.jobs.deployments.rest._KILL_TIMEOUT_S", 0.0)
+    deployment.end({"application": APP})
+    assert [(method, body) for method, asked, body in manager.asked if asked == path] == [
+        ("PUT", b'{"state": "KILLED"}')
+    ]
+
+
+def test_who_asks_is_told_to_each_manager_by_a_ticket_of_its_own(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, "gssapi", Gss())
+    with a_manager() as standby:
+        standby.wants_to_know = "Negotiate"
+        standby.leads_to = manager.url.replace("127.0.0.1", "localhost")
+        state = YarnDeployment(on_yarn(standby.url)).state({"application": APP})
+    assert isinstance(state, Alive)
+    assert (standby.said_who, manager.said_who) == ([said("None")], [said("None", "localhost")])
 
 
 def test_manager_that_asks_otherwise_is_told_nothing(manager: Manager, monkeypatch: pytest.MonkeyPatch):
@@ -89,36 +114,49 @@ def test_manager_that_asks_otherwise_is_told_nothing(manager: Manager, monkeypat
     assert manager.said_who == []
 
 
-def test_who_acts_for_another_user_says_so_where_kerberos_tells_who_asks(
-    manager: Manager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_manager_that_refuses_is_no_manager_that_knows_nothing(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setitem(sys.modules, "gssapi", Gss())
-    for name, value in settings(tmp_path, "core-site.xml", hadoop_security_authentication="kerberos").items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("YARN_CONF_DIR", raising=False)
-    manager.says(f"{PATH}?doAs=etl", {"app": {"id": APP, "state": "RUNNING"}})
-    deployment = YarnDeployment(on_yarn(manager.url, proxy_user="etl"))
-    assert isinstance(deployment.state({"application": APP}), Alive)
-    assert {path for _, path, _ in manager.asked} == {f"{PATH}?doAs=etl"}
+    refusal = {"RemoteException": {"exception": "AuthorizationException", "message": "may not act for etl"}}
+    with a_manager() as other:
+        for path in (PATH, "/ws/v1/cluster/info"):
+            other.says(f"{path}?doAs=etl", refusal, status=403)
+        manager.says(f"{PATH}?doAs=etl", {"app": {"id": APP, "state": "RUNNING"}})
+        manager.says("/ws/v1/cluster/info?doAs=etl", {"clusterInfo": {}})
+        other.wants_to_know = "Negotiate"
+        both = YarnDeployment(on_yarn(f"{other.url},{manager.url}", proxy_user="etl"))
+        assert isinstance(both.state({"application": APP}), Alive)
+        both.require_able()
+        with pytest.raises(ClusterLoginError, match="may not act for etl"):
+            YarnDeployment(on_yarn(other.url, proxy_user="etl")).require_able()
 
 
 @pytest.mark.parametrize(
-    ("gss", "words"),
+    ("gss", "kind", "words"),
     [
-        (None, r"needs the package gssapi here .+: install airflow-flinkstyle\[kerberos\]"),
-        (Gss(has_ticket=False), r"there is no ticket: No credentials cache found; run `airflow kerberos`"),
+        (
+            None,
+            BadInputError,
+            r"the package gssapi is missing here .+ Install airflow-flinkstyle\[kerberos\]",
+        ),
+        (Gss(has_ticket=False), ClusterLoginError, r"could be got: No credentials .+ Run `airflow kerberos`"),
     ],
 )
 def test_caller_whom_no_manager_lets_in_starts_nothing(
-    manager: Manager, gss: Gss | None, words: str, monkeypatch: pytest.MonkeyPatch
+    manager: Manager,
+    gss: Gss | None,
+    kind: type[FlinkstyleError],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setitem(sys.modules, "gssapi", gss)
     deployment = YarnDeployment(on_yarn(manager.url))
-    with pytest.raises(DriverFailedError, match=words):
+    with pytest.raises(kind, match=words):
         deployment.require_able()
     state = deployment.state({"application": APP})
     assert isinstance(state, Unknown)
-    assert "asks for Kerberos" in state.reason
+    assert "wants Kerberos" in state.reason
 
 
 def test_manager_that_does_not_answer_refuses_nothing(manager: Manager):
@@ -144,4 +182,9 @@ def test_manager_that_does_not_answer_refuses_nothing(manager: Manager):
     ],
 )
 def test_managers_are_asked_where_hadoops_settings_say(tmp_path: Path, rows: dict[str, str], urls: list[str]):
-    assert manager_urls(settings(tmp_path, "yarn-site.xml", **rows)) == urls
+    lines = (
+        f"<property><name>{key.replace('_', '.')}</name><value>{value}</value></property>"
+        for key, value in rows.items()
+    )
+    (tmp_path / "yarn-site.xml").write_text(f"<configuration>{''.join(lines)}</configuration>")
+    assert manager_urls({"HADOOP_CONF_DIR": str(tmp_path)}) == urls

@@ -20,8 +20,8 @@ from urllib.parse import quote
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.deployments.rest import (
+    HttpRefusedError,
     NoAnswerError,
-    NoSuchPageError,
     NotDeliveredError,
     ask,
     read,
@@ -114,8 +114,10 @@ class KubernetesApi:
             said = ask(
                 f"{self.url}{path}", method=method, body=body, headers=login.headers, trust=login.trust
             )
-        except NoSuchPageError as error:  # of a kind of objects that the server does not have
-            raise RefusedError(str(error), _NOT_FOUND) from error
+        except HttpRefusedError as error:
+            if error.code == _NOT_FOUND:  # of a kind of objects that the server does not have
+                raise RefusedError(str(error), _NOT_FOUND) from error
+            raise
         if said.get("kind") == "Status" and said.get("status") == "Failure":
             raise RefusedError(str(said.get("message") or said.get("reason")), int(said.get("code") or 0))
         return said

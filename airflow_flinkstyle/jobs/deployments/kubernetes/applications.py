@@ -97,7 +97,11 @@ class SparkApplications:
 
     def gave_up(self, pod: str) -> str:
         """Return what the operator says of an application whose pod it made and could not complete."""
-        application = self._api.get(self._path(pod))
+        try:
+            application = self._api.get(self._path(pod))
+        except (NotDeliveredError, NoAnswerError) as error:
+            log.info("What the operator says of %s cannot be read: %s", pod, error)
+            return ""
         return words_of(application) if application and self._resource.gave_up(application) else ""
 
     def words_without_pod(self, pod: str) -> str:

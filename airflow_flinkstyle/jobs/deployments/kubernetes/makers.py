@@ -33,7 +33,7 @@ class Maker(Protocol):
         """Return what a pod that the API server does not know means."""
 
     def gave_up(self, pod: str) -> str:
-        """Return why a pod that waits will never begin, empty if it may; raises as ``KubernetesApi.ask``."""
+        """Return why a pod that waits will never begin; empty if it may, or nobody can tell."""
 
     def words_without_pod(self, pod: str) -> str:
         """Return why there is no pod, in words."""

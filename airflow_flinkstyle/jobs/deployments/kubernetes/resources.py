@@ -7,6 +7,7 @@ Both make the driver's pod with Spark's own code from Spark's own settings. So n
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from airflow_flinkstyle.jobs.deployments.base import DriverState, Gone, Unknown, Waiting
@@ -115,18 +116,19 @@ class Apache:
         return _resource(self, submission, name, spec)
 
     def without_pod(self, application: Mapping[str, Any]) -> DriverState:
-        """Return that it has ended only if the operator could not ask for a pod.
+        """Return that it has ended only if the pod itself was refused.
 
-        It says ``DriverRequested`` after it has made the pod: one that is not there then has been removed.
+        What else it makes for a driver it makes afterwards, and says ``DriverRequested`` at last: a pod that
+        is not there then has been removed.
         """
         states = _states(application)
         if not states or states == ["Submitted"]:
             return Waiting(_NOT_SEEN)
-        return (
-            Gone()
-            if self.gave_up(application)
-            else Unknown(f"its SparkApplication is {states[-1]}, and it has no pod")
-        )
+        if self.gave_up(application) and any(
+            _NO_POD.search(said or "") for _, said in _told_by_apache(application)
+        ):
+            return Gone()
+        return Unknown(f"its SparkApplication is {states[-1]}, and it has no pod")
 
     def gave_up(self, application: Mapping[str, Any]) -> bool:
         """Return whether what it makes for a driver, its pod first, was refused before the driver began."""
@@ -135,6 +137,8 @@ class Apache:
 
 
 _NOT_SEEN: Final = "no operator has taken up its SparkApplication: none runs, or none watches its namespace"
+_NO_POD: Final = re.compile(r"POST at: \S+/pods\. |pods \"[^\"]+\" is forbidden")
+"""How an API server refuses a pod, in the words of Apache's operator."""
 _AFTERWARDS: Final = ("TerminatedWithoutReleaseResources", "ResourceReleased")
 """What Apache's operator says last of any application: why it came to that stands before."""
 RESOURCES: Final[dict[str, Resource]] = {"kubeflow": Kubeflow(), "apache": Apache()}
@@ -156,7 +160,7 @@ def _merged(own: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def words_of(application: Mapping[str, Any]) -> str:
-    """Return what an operator says of an application that has no pod; empty if it says nothing."""
+    """Return what an operator says of an application, and its reason for it if it gives one."""
     told = (application.get("status") or {}).get("applicationState") or {}
     said = [(told.get("state"), told.get("errorMessage"))] if told else _told_by_apache(application)[::-1]
     states = [str(state) for state, _ in said if state]

@@ -18,7 +18,6 @@ from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPages, DriverS
 from airflow_flinkstyle.jobs.deployments.rest import (
     NoAnswerError,
     NotDeliveredError,
-    NotLoggedInError,
     StateCache,
     both_ends,
 )
@@ -67,18 +66,9 @@ class YarnDeployment:
         """Start drivers from anywhere: they end with nothing of this host.
 
         Raises:
-            DriverFailedError: If YARN would not tell this process what becomes of them.
+            BadInputError, ClusterLoginError: If YARN would not tell this process what becomes of them.
         """
-        try:
-            self._managers.ask("info")
-        except NotLoggedInError as error:
-            raise DriverFailedError(
-                f"A ResourceManager that answers was expected, found that {error}.",
-                state_after="Nothing was started or stopped.",
-                remedy="Do so, and try again.",
-            ) from error
-        except NoAnswerError as error:
-            log.info("No ResourceManager answers: %s", error)
+        self._managers.require_let_in()
 
     def submit(self, submission: Submission) -> Mapping[str, str]:
         """Let ``spark-submit`` hand the driver over, and return once YARN has accepted it.

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
-from airflow_flinkstyle.jobs.deployments.rest import NotLoggedInError
+from airflow_flinkstyle.jobs.deployments.rest import NoAnswerError
 
 _SPNEGO: Final = "1.3.6.1.5.5.2"
-_INSTALL: Final = "install airflow-flinkstyle[kerberos] where Airflow's workers and triggerers run"
-_TICKET: Final = (
-    "run `airflow kerberos` beside the workers, or name principal and keytab in the Spark connection "
-    "(principal, and spark.kerberos.keytab in conf)"
-)
+
+
+class NoTicketError(NoAnswerError):
+    """A server wants to know who asks, and no ticket could be got for it."""
+
+
+class NoGssapiError(NoAnswerError):
+    """A server wants to know who asks, and nothing here can use a ticket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,25 +31,34 @@ class KerberosLogin:
     principal: str | None = None
     keytab: str | None = None
     """None: the ticket that is found by ``KRB5CCNAME``, as ``airflow kerberos`` renews it."""
+    acts_for: str | None = None
+    """The user in whose name one asks, if it is another."""
+
+    def address(self, url: str) -> str:
+        """Return the address at which to ask in that user's name."""
+        if not self.acts_for:
+            return url
+        return f"{url}{'&' if '?' in url else '?'}doAs={quote(self.acts_for, safe='')}"
 
     def header(self, url: str) -> str:
         """Return what ``Authorization`` says to the server of an address.
 
         Raises:
-            NotLoggedInError: If there is no ticket for it, or nothing here that can use one.
+            NoTicketError: If there is no ticket for it.
+            NoGssapiError: If the package that uses tickets is not installed.
         """
         host = urlsplit(url).hostname or ""
         try:
             import gssapi
         except ImportError as error:
-            raise NotLoggedInError(
-                f"{url} asks for Kerberos, which needs the package gssapi here ({error}): {_INSTALL}"
+            raise NoGssapiError(
+                f"{url} wants Kerberos, and the package gssapi is missing here ({error})"
             ) from error
         try:
             token = self._token(gssapi, host)
-        except gssapi.exceptions.GSSError as error:
-            raise NotLoggedInError(
-                f"{url} asks for Kerberos, and there is no ticket: {error}; {_TICKET}"
+        except (gssapi.exceptions.GSSError, OSError) as error:
+            raise NoTicketError(
+                f"{url} wants Kerberos, and no ticket for it could be got: {error}"
             ) from error
         return f"Negotiate {base64.b64encode(token).decode()}"
 
@@ -61,5 +74,9 @@ class KerberosLogin:
         if not self.keytab:
             return None
         own = gssapi.Name(self.principal, gssapi.NameType.kerberos_principal) if self.principal else None
-        store = {"client_keytab": self.keytab, "ccache": f"MEMORY:flinkstyle-{self.principal}"}
+        written = Path(self.keytab).stat().st_mtime_ns  # a new key gets new tickets
+        store = {
+            "client_keytab": self.keytab,
+            "ccache": f"MEMORY:flinkstyle-{self.principal}-{self.keytab}-{written}",
+        }
         return gssapi.Credentials(name=own, usage="initiate", store=store)

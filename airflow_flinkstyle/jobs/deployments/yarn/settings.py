@@ -1,4 +1,4 @@
-"""What Hadoop's own files say of a YARN: where its ResourceManagers are, and whether it wants Kerberos."""
+"""What Hadoop's own files say of a YARN: where its ResourceManagers are."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def manager_urls(env: Mapping[str, str]) -> list[str]:
     Args:
         env: Names the folder of Hadoop's settings.
     """
-    found = _site(env, "yarn-site.xml")
+    found = _site(env)
     scheme, kind, port = ("http", "webapp", 8088)
     if found.get("yarn.http.policy") == "HTTPS_ONLY":
         scheme, kind, port = ("https", "webapp.https", 8090)
@@ -31,14 +31,9 @@ def manager_urls(env: Mapping[str, str]) -> list[str]:
     return urls
 
 
-def wants_kerberos(env: Mapping[str, str]) -> bool:
-    """Return whether ``core-site.xml`` says that this Hadoop asks for Kerberos."""
-    return _site(env, "core-site.xml").get("hadoop.security.authentication") == "kerberos"
-
-
-def _site(env: Mapping[str, str], name: str) -> dict[str, str]:
+def _site(env: Mapping[str, str]) -> dict[str, str]:
     folder = env.get("YARN_CONF_DIR") or env.get("HADOOP_CONF_DIR")
-    site = Path(folder) / name if folder else None
+    site = Path(folder) / "yarn-site.xml" if folder else None
     if site is None or not site.is_file():
         return {}
     root = ET.parse(site).getroot()  # noqa: S314 - the administrator's own file

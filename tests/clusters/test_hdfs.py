@@ -1,0 +1,52 @@
+"""A job whose script and checkpoint are on HDFS, as on most clusters of YARN."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.jobs.running.client import Stopped
+from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
+from airflow_flinkstyle.jobs.status import Dead
+from testbed.hdfs import CLIENT_CONF, Hdfs
+from testbed.waiting import wait_until
+from tests.integration.cluster_lab import Cluster, ClusterLab, Place
+from tests.integration.detached_lab import COUNTS, TIMEOUT_S
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.parametrize("place", ["standalone", "yarn"])
+def test_job_whose_script_and_checkpoint_are_on_hdfs_is_killed_saved_and_resumed(
+    place: Place, tmp_path: Path
+):
+    with Cluster(place, tmp_path) as cluster, Hdfs(tmp_path / "hdfs") as hdfs:
+        lab = ClusterLab(tmp_path / "job", cluster)
+        client = lab.client
+        spec = lab.spec(COUNTS)
+        address = hdfs.put(lab.folder / "counts.py", "/counts.py")
+        spec = replace(spec, script=address, checkpoint_root=f"{hdfs.uri}/checkpoints")
+        target = replace(lab.target(), conf={**lab.target().conf, **CLIENT_CONF})
+        handle = client.start(spec, target, claim_key="hdfs")
+        client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+        assert handle.checkpoint_location.startswith(hdfs.uri)
+        lab.until_committed_beyond(1)
+
+        lab.kill_9()
+        wait_until("it is dead", lambda: isinstance(client.status(), Dead), timeout_s=TIMEOUT_S)
+        client.ensure_running()
+        client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+        lab.until_committed_beyond(lab.until_committed_beyond(0) + 1)
+        assert isinstance(client.stop("stop", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
+
+        origin = FromSavepoint(savepoint_id=client.repository.ids()[-1])
+        resumed = client.start(spec, target, claim_key="resume", origin=origin)
+        client.wait_running(resumed.generation, timeout_s=TIMEOUT_S)
+        lab.until_committed_beyond(lab.until_committed_beyond(0) + 1)
+        assert isinstance(client.stop("stop-2", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
+        lab.judge()
