@@ -117,15 +117,16 @@ def read(
     Takes and raises what ``ask`` does, and ``HttpRefusedError`` for every refusal. ``login`` tells who asks,
     once a server wants to know; one may lead to another, which gets a header of its own.
     """
-    told, known = dict(headers or {}), ""
+    told, known = dict(headers or {}), set[str]()
     while True:
         try:
             return _read(url, method, body, told, trust)
         except HttpRefusedError as refusal:
             host = urlsplit(refusal.url).netloc
-            if login is None or not refusal.wants_login or host == known:
+            if login is None or not refusal.wants_login or host in known:
                 raise
-            url, known = login.address(refusal.url), host
+            known.add(host)
+            url = login.address(refusal.url)
             told["Authorization"] = login.header(url)
 
 

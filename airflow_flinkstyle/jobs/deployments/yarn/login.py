@@ -36,7 +36,7 @@ class KerberosLogin:
 
     def address(self, url: str) -> str:
         """Return the address at which to ask in that user's name."""
-        if not self.acts_for:
+        if not self.acts_for or "doAs=" in urlsplit(url).query:
             return url
         return f"{url}{'&' if '?' in url else '?'}doAs={quote(self.acts_for, safe='')}"
 
