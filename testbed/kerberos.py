@@ -107,7 +107,7 @@ class Kdc:
 
     def ticket(self, user: str) -> Path:
         """Return a file with a new ticket of a user, as ``airflow kerberos`` keeps one."""
-        cache = self.folder / f"{user}.cache"
+        cache = self.folder / f"{user.partition('/')[0]}.cache"
         self._run("usr/bin/kinit", "-c", str(cache), "-k", "-t", str(self.keytab(user)), user)
         return cache
 

@@ -199,11 +199,15 @@ class Yarn:
         command = self.daemon("org.apache.hadoop.yarn.client.cli.RMAdminCLI", self.conf_dir)
         subprocess.run(  # noqa: S603 - Hadoop's own command
             [*command, "-transitionToActive", "--forceactive", manager.rm_id],
-            env=self.env(),
+            env={**self.env(), **self._ticket()},
             check=True,
             capture_output=True,
         )
         wait_until(f"{manager.rm_id} leads", lambda: manager.state() == "ACTIVE")
+
+    def _ticket(self) -> dict[str, str]:
+        """Return what an administrator's command shows of who asks."""
+        return {"KRB5CCNAME": str(self._kdc.ticket(f"yarn/{self.host}"))} if self._kdc else {}
 
     @property
     def drivers_port(self) -> int:

@@ -42,6 +42,10 @@ on_clusters = pytest.mark.parametrize("cluster", ON_CLUSTERS, indirect=True, sco
 with_executors = pytest.mark.parametrize(
     "cluster", [place for place in PLACES if place not in ("detached", "ssh")], indirect=True, scope="module"
 )
+with_keys_on_executors = pytest.mark.parametrize(
+    "cluster", [place for place in ON_CLUSTERS if place != "standalone"], indirect=True, scope="module"
+)
+"""Executors fetch a script too: on a standalone cluster with what their own machine may."""
 _EXECUTORS = (
     b"CoarseGrainedExecutorBackend",
     b"YarnCoarseGrainedExecutorBackend",
@@ -92,7 +96,7 @@ def test_script_is_fetched_from_its_address(cluster: Cluster, lab: ClusterLab):
     lab.judge()
 
 
-@on_clusters
+@with_keys_on_executors
 def test_script_on_s3_is_fetched_as_the_drivers_environment_says(
     cluster: Cluster, lab: ClusterLab, tmp_path: Path
 ):

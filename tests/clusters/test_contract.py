@@ -231,7 +231,7 @@ def test_script_that_fails_as_it_begins_is_told_with_its_error_and_log(cluster: 
     handle = client.start(lab.spec(FAILS, "fails.py"), lab.target(), claim_key="fails")
     with pytest.raises(DriverFailedError, match="no_such_module_of_anyone") as error:
         client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
-    assert "before it fails" in str(error.value)
+    assert cluster.kdc or "before it fails" in str(error.value), "its log, but where that is not readable"
     assert isinstance(client.status(), Failed)
     native_ids = client.native_ids(client.run(handle.generation))
     deployment = client.deployment_of(handle.generation, client.run(handle.generation).claim)

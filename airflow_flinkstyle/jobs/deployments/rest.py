@@ -47,7 +47,7 @@ class HttpRefusedError(NoAnswerError):
     """
 
     def __init__(self, url: str, code: int, said: str, *, wants_login: bool = False) -> None:
-        in_words = f": {said[:_SHOWN]}" if _is_object(said) else ""
+        in_words = f": {' '.join(said.split())[:_SHOWN]}" if _is_object(said) else ""
         super().__init__(f"{url} answered {code} {_REASONS.get(code, '')}{in_words}".rstrip())
         self.url, self.code, self.said, self.wants_login = url, code, said, wants_login
 
