@@ -105,8 +105,8 @@ def test_script_on_s3_is_fetched_as_the_drivers_environment_says(
         server.client().put_object(Bucket="jobs", Key="counts.py", Body=COUNTS.encode())
         keys, own = s3_env(server), lab.client
         secrets = {**own.secret_env, **keys}
-        # On YARN the worker's own spark-submit fetches it: nodes know no S3.
-        worker = {**keys, "SPARK_DIST_CLASSPATH": paths.class_path("s3a")} if cluster.yarn else {}
+        # The worker's own spark-submit looks at it; on YARN it fetches it too, as nodes know no S3.
+        worker = {} if cluster.operator else {**keys, "SPARK_DIST_CLASSPATH": paths.class_path("s3a")}
         lab.client = replace(own, base_env={**own.base_env, **worker}, secret_env=secrets)
         conf = {
             "spark.hadoop.fs.s3a.endpoint": server.endpoint,
