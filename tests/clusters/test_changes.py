@@ -42,10 +42,14 @@ on_clusters = pytest.mark.parametrize("cluster", ON_CLUSTERS, indirect=True, sco
 with_executors = pytest.mark.parametrize(
     "cluster", [place for place in PLACES if place not in ("detached", "ssh")], indirect=True, scope="module"
 )
-with_keys_on_executors = pytest.mark.parametrize(
-    "cluster", [place for place in ON_CLUSTERS if place != "standalone"], indirect=True, scope="module"
+who_has_keys = pytest.mark.parametrize(
+    "cluster",
+    [place for place in ON_CLUSTERS if place not in ("standalone", "spark-application")],
+    indirect=True,
+    scope="module",
 )
-"""Executors fetch a script too: on a standalone cluster with what their own machine may."""
+"""Who touches a script on S3 with the driver's keys or the worker's; else the executors of a standalone cluster
+do with what their own machine may, and Kubeflow's operator with what its pod may."""
 _EXECUTORS = (
     b"CoarseGrainedExecutorBackend",
     b"YarnCoarseGrainedExecutorBackend",
@@ -96,7 +100,7 @@ def test_script_is_fetched_from_its_address(cluster: Cluster, lab: ClusterLab):
     lab.judge()
 
 
-@with_keys_on_executors
+@who_has_keys
 def test_script_on_s3_is_fetched_as_the_drivers_environment_says(
     cluster: Cluster, lab: ClusterLab, tmp_path: Path
 ):
