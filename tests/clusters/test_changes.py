@@ -48,8 +48,8 @@ who_has_keys = pytest.mark.parametrize(
     indirect=True,
     scope="module",
 )
-"""Who touches a script on S3 with the driver's keys or the worker's; else the executors of a standalone cluster
-do with what their own machine may, and Kubeflow's operator with what its pod may."""
+"""Who touches a script on S3 with the driver's keys or the worker's. Else the executors of a standalone
+cluster do with what their own machine may, and Kubeflow's operator with what its pod may."""
 _EXECUTORS = (
     b"CoarseGrainedExecutorBackend",
     b"YarnCoarseGrainedExecutorBackend",
