@@ -54,10 +54,12 @@ class Managers:
             BadInputError: If this host cannot use tickets.
             ClusterLoginError: If there is no ticket, or they do not know whose it is.
         """
-        for answer in (answers := list(self._answers("info"))):
+        errors = []
+        for answer in self._answers("info"):
             if not isinstance(answer, Exception):
                 return
-        for error in answers:
+            errors.append(answer)
+        for error in errors:
             if isinstance(error, NoGssapiError):
                 raise BadInputError(
                     f"ResourceManagers that tell what becomes of a driver were expected, found that {error}.",
@@ -71,7 +73,7 @@ class Managers:
                     remedy="Run `airflow kerberos` beside the workers and triggerers, or name principal and "
                     "spark.kerberos.keytab in the Spark connection; a proxy user needs hadoop.proxyuser.*.",
                 )
-        log.info("No ResourceManager answers: %s", "; ".join(map(str, answers)))
+        log.info("No ResourceManager answers: %s", "; ".join(map(str, errors)))
 
     def ask(self, path: str) -> Mapping[str, Any]:
         """Return what the first one says that answers.
