@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import getpass
 import os
-import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Final, Self
 
 from testbed import paths
-from testbed.ports import free_port
+from testbed.ports import free_port, is_listening
 from testbed.process import Service
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ class Kdc:
             "KDC",
             [_PACKAGES / "usr/sbin/krb5kdc", "-r", REALM, "-n"],
             log_file=folder / "kdc.log",
-            ready=self._listens,
+            ready=lambda: is_listening(self._port),
             env=self._env(),
         )
 
@@ -113,17 +112,14 @@ class Kdc:
 
     @property
     def env(self) -> dict[str, str]:
-        """With it another process finds both, too."""
-        return {"KRB5_CONFIG": str(self.conf), "PYTHONPATH": str(_PYTHON)}
+        """With it another process finds both, too, and so do the JVMs that it starts."""
+        options = f"{os.environ.get('JDK_JAVA_OPTIONS', '')} {self.java_options}"
+        return {"KRB5_CONFIG": str(self.conf), "PYTHONPATH": str(_PYTHON), "JDK_JAVA_OPTIONS": options}
 
     @property
     def java_options(self) -> str:
         """How a JVM finds the realm: it reads no ``KRB5_CONFIG``."""
         return f"-Djava.security.krb5.conf={self.conf}"
-
-    def _listens(self) -> bool:
-        with socket.socket() as asks:
-            return asks.connect_ex(("127.0.0.1", self._port)) == 0
 
     def _env(self) -> dict[str, str]:
         library = next(_PACKAGES.glob("usr/lib/*/libgssapi_krb5.so")).parent

@@ -10,6 +10,7 @@ import shutil
 import sys
 
 from tools.common import HOME, LOCKS, VENV_AIRFLOW, VENV_UV, Stamp, fail, remove, run, say
+from tools.debian import unpack
 
 FOLDER = HOME / "kerberos"
 UNPACKED = FOLDER / "packages"
@@ -42,12 +43,7 @@ def ensure() -> None:
         )
     say("set-up: Kerberos, from Debian's packages ...")
     remove(FOLDER)
-    archives = FOLDER / "archives"
-    archives.mkdir(parents=True)
-    run("kerberos", ["sh", "-c", f"cd '{archives}' && apt-get download {' '.join(DEBIAN)}"])
-    for archive in sorted(archives.glob("*.deb")):
-        run("kerberos", ["dpkg", "-x", archive, UNPACKED])
-    remove(archives)
+    unpack("kerberos", DEBIAN, UNPACKED)
     headers = f"-I{UNPACKED}/usr/include -I{UNPACKED}/usr/include/mit-krb5"
     library = next(UNPACKED.glob("usr/lib/*/libgssapi_krb5.so"))
     built = (
@@ -55,16 +51,10 @@ def ensure() -> None:
         f"GSSAPI_COMPILER_ARGS=-DHAS_GSSAPI_EXT_H {headers}",
         f"GSSAPI_LINKER_ARGS=-L{library.parent} -lgssapi_krb5",
     )
-    install = [
-        VENV_UV / "bin" / "uv",
-        "pip",
-        "install",
-        "--quiet",
-        "--python",
-        VENV_AIRFLOW / "bin" / "python",
-    ]
+    uv, python = VENV_UV / "bin" / "uv", VENV_AIRFLOW / "bin" / "python"
+    install = (uv, "pip", "install", "--quiet", "--python", python, "--target", PYTHON)
     pinned = ("--require-hashes", "-r", LOCK, "--build-constraints", LOCK)
-    run("kerberos", ["env", *built, *install, "--target", PYTHON, *pinned])
+    run("kerberos", ["env", *built, *install, *pinned])
     stamp.set()
 
 

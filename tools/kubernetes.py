@@ -18,7 +18,8 @@ import tarfile
 import time
 from typing import TYPE_CHECKING
 
-from tools.common import HOME, ROOT, Stamp, fail, remove, run, say
+from tools.common import HOME, ROOT, Stamp, fail, remove, say
+from tools.debian import unpack
 from tools.go import Go
 from tools.spark_operator import build_operator
 
@@ -73,7 +74,9 @@ def _build_node() -> None:
     started_s = time.monotonic()
     say(f"set-up: Kubernetes {VERSION}, built with Go (12 minutes of one core, once) ...")
     _build_programs()
-    _unpack_packages()
+    unpack("kubernetes", DEBIAN, PACKAGES)
+    for name in _IPTABLES:
+        _link(BIN / name, PACKAGES / "usr/sbin/xtables-legacy-multi")
     _make_images()
     stamp.set()
     say(f"set-up: Kubernetes done in {time.monotonic() - started_s:.0f} s")
@@ -101,18 +104,6 @@ def _build_programs() -> None:
     go.run("build", "-trimpath", "-o", BIN / "pause", ".", folder=pause)
     remove(_SCRATCH)
     stamp.set()
-
-
-def _unpack_packages() -> None:
-    remove(PACKAGES)
-    with_archives = PACKAGES / "archives"
-    with_archives.mkdir(parents=True)
-    run("kubernetes", ["sh", "-c", f"cd '{with_archives}' && apt-get download {' '.join(DEBIAN)}"])
-    for archive in sorted(with_archives.glob("*.deb")):
-        run("kubernetes", ["dpkg", "-x", archive, PACKAGES])
-    remove(with_archives)
-    for name in _IPTABLES:
-        _link(BIN / name, PACKAGES / "usr/sbin/xtables-legacy-multi")
 
 
 def _make_images() -> None:

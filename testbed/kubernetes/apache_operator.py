@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from testbed import paths
+from testbed.jvm import QUICK
 from testbed.kubernetes.accounts import RBAC, binding, role
 from testbed.kubernetes.layout import APACHE_OPERATOR, kubeconfig
 from testbed.ports import free_port
@@ -60,7 +61,7 @@ class ApacheOperator:
         self.service = Service(
             "Apache's Spark operator",
             [
-                *(paths.java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+                *(paths.java(), "-Xmx256m", *QUICK),
                 *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPEN),
                 *(f"-D{_SETTING}.{name}={self._folder / file}" for name, file in files.items()),
                 *("-cp", (given() / "classpath.txt").read_text().strip(), _MAIN),

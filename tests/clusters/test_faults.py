@@ -19,7 +19,7 @@ from airflow_flinkstyle.jobs.status import Dead, Running
 from airflow_flinkstyle.protocol.process import process_started
 from testbed.waiting import wait_until
 from tests.integration.cluster_lab import ON_CLUSTERS, ON_KUBERNETES
-from tests.integration.detached_lab import COUNTS, TIMEOUT_S
+from tests.integration.detached_lab import COUNTS, TIMEOUT_S, committed
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.spec import SubmitTarget
@@ -117,9 +117,7 @@ def test_driver_that_needs_more_memory_than_its_limit_is_told_so(cluster: Cluste
 @on_kubernetes
 def test_driver_that_is_evicted_ends_its_batch_and_is_started_again(cluster: Cluster, lab: ClusterLab):
     assert cluster.kubernetes is not None
-    slot = lab.client.board.submit(lab.newest_generation())
-    assert slot is not None
-    pod = slot.value.native_id["pod"]
+    pod = lab.pod()
     asked = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
     path = f"/api/v1/namespaces/default/pods/{pod}/eviction"
     cluster.kubernetes.kubectl("create", "--raw", path, "-f", "-", text=json.dumps(asked))
@@ -156,9 +154,6 @@ def _ends_or_runs_on(lab: ClusterLab, batch: int) -> None:
     """Wait for what the cluster makes of a driver of a lost node."""
     wait_until(
         "the driver has ended, or runs on",
-        lambda: (
-            not isinstance(status := lab.client.status(), Running)
-            or status.heartbeat.batches().get("counts", -1) > batch + 20
-        ),
+        lambda: not isinstance(status := lab.client.status(), Running) or committed(status) > batch + 20,
         timeout_s=_LIMIT_S,
     )

@@ -118,8 +118,6 @@ def test_pod_that_is_deleted_ends_its_batch_and_the_job_is_started_again(cluster
     handle = client.start(lab.spec(), lab.target(), claim_key="deleted")
     client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
     lab.until_committed_beyond(1)
-    slot = client.board.submit(handle.generation)
-    assert slot is not None
-    cluster.kubernetes.kubectl("delete", "pod", slot.value.native_id["pod"])  # with its grace period
+    cluster.kubernetes.kubectl("delete", "pod", lab.pod())  # with its grace period
     lab.until_told_to_end_and_again()
     lab.judge()

@@ -125,7 +125,7 @@ def test_pod_that_is_split_from_its_store_ends_and_another_one_loses_nothing(
         client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
         lab.until_committed_beyond(1)
         split = lab.jvm()
-        with cluster.kubernetes.without_way(_pod(lab), server.port):
+        with cluster.kubernetes.without_way(lab.pod(), server.port):
             wait_until(
                 "the driver has ended, which nobody asked it to", lambda: process_started(split) is None
             )
@@ -148,7 +148,7 @@ def test_pod_that_is_split_from_the_api_server_alone_runs_on_and_stops_when_aske
     lab.client.start(lab.spec(), lab.target(), claim_key="split-from-api")
     lab.client.wait_running(lab.newest_generation(), timeout_s=TIMEOUT_S)
     driver, batch = lab.jvm(), lab.until_committed_beyond(1)
-    with cluster.kubernetes.without_way(_pod(lab), API_PORT):
+    with cluster.kubernetes.without_way(lab.pod(), API_PORT):
         lab.until_committed_beyond(batch + BATCHES_BESIDE)
         assert lab.jvm() == driver
         assert isinstance(lab.client.stop("stop-split", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
@@ -178,12 +178,6 @@ def test_driver_that_is_split_from_its_cluster_alone_is_followed_by_one_that_los
         lab.until_looked_after_beyond(beyond + BATCHES_AFTER, timeout_s=2 * TIMEOUT_S)
         assert isinstance(lab.client.stop("stop-split", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
         lab.judge()
-
-
-def _pod(lab: ClusterLab) -> str:
-    slot = lab.client.board.submit(lab.newest_generation())
-    assert slot is not None
-    return slot.value.native_id["pod"]
 
 
 def _drivers_port(cluster: Cluster) -> int:

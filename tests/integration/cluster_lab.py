@@ -178,11 +178,7 @@ class Cluster:
         """What the caller's environment must hold."""
         if self.yarn is None:
             return {}
-        options = f"{os.environ.get('JDK_JAVA_OPTIONS', '')} {self.kdc.java_options}" if self.kdc else None
-        return {
-            "HADOOP_CONF_DIR": str(self.yarn.conf_dir),
-            **({"JDK_JAVA_OPTIONS": options, **self.kdc.env} if self.kdc and options else {}),
-        }
+        return {"HADOOP_CONF_DIR": str(self.yarn.conf_dir), **(self.kdc.env if self.kdc else {})}
 
     def _logged_in(self, conf: Mapping[str, str]) -> dict[str, str]:
         """Return settings by which Spark logs in as this user, and its JVMs find the realm."""
@@ -325,6 +321,12 @@ class ClusterLab(Lab):
                 if own and claim in status.with_name("cmdline").read_bytes():
                     return int(status.parent.name)
         raise ProcessLookupError(f"no process of claim {claim.decode()} has number {pid} in its pod")
+
+    def pod(self) -> str:
+        """Return the name of the newest driver's pod, as its caller knows it."""
+        slot = self.client.board.submit(self.newest_generation())
+        assert slot is not None
+        return slot.value.native_id["pod"]
 
     def newest_generation(self) -> Generation:
         """Return the generation that was claimed last."""

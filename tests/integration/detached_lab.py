@@ -22,6 +22,7 @@ from testbed.waiting import wait_until
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from airflow_flinkstyle.jobs.status import JobStatus
 
 COUNTS = """
 import json, sys
@@ -49,6 +50,11 @@ rows = files.json(str(Path(out).with_name("in"))).withColumnRenamed("id", "value
 """The same of numbered files."""
 
 TIMEOUT_S = 300
+
+
+def committed(status: JobStatus) -> int:
+    """Return the newest batch that the driver says it has committed; -1 if none runs or none is."""
+    return status.heartbeat.batches().get("counts", -1) if isinstance(status, Running) else -1
 
 
 class Lab:
@@ -90,25 +96,23 @@ class Lab:
     def until_committed_beyond(self, batch: int) -> int:
         deadline = time.monotonic() + TIMEOUT_S
         while True:
-            status = self.client.status()
-            found = status.heartbeat.batches().get("counts", -1) if isinstance(status, Running) else -1
+            found = committed(self.client.status())
             if found > batch:
                 return found
             assert time.monotonic() < deadline, self.logs()
             time.sleep(0.2)
 
     def has_committed_beyond(self, batch: int) -> bool:
-        status = self.client.status()
-        return isinstance(status, Running) and status.heartbeat.batches().get("counts", -1) > batch
+        return committed(self.client.status()) > batch
 
     def until_looked_after_beyond(self, batch: int, *, timeout_s: float = TIMEOUT_S) -> None:
         """Look after the job, as a sensor does, until it has committed more than a batch."""
 
-        def beyond() -> bool:
-            status = self.client.look_after()
-            return isinstance(status, Running) and status.heartbeat.batches().get("counts", -1) > batch
-
-        wait_until("the job commits batches again", beyond, timeout_s=timeout_s)
+        wait_until(
+            "the job commits batches again",
+            lambda: committed(self.client.look_after()) > batch,
+            timeout_s=timeout_s,
+        )
 
     def until_told_to_end_and_again(self) -> None:
         """Wait until the driver has drained, as SIGTERM makes it; start it again, as a sensor does."""

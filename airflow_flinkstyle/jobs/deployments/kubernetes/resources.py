@@ -163,12 +163,10 @@ def words_of(application: Mapping[str, Any]) -> str:
     """Return what an operator says of an application, and its reason for it if it gives one."""
     told = (application.get("status") or {}).get("applicationState") or {}
     said = [(told.get("state"), told.get("errorMessage"))] if told else _told_by_apache(application)[::-1]
-    states = [str(state) for state, _ in said if state]
-    state, message = next(((state, text) for state, text in said if _tells(state, text)), ("", ""))
-    name, state = application["metadata"]["name"], state or next(iter(states), "not taken up by an operator")
-    return (
-        f"SparkApplication {name} is {state}: {refusal_words(message or '') or message or 'no more is said'}"
-    )
+    state, message = next((one for one in said if _tells(*one)), (said[0][0], ""))
+    reason = refusal_words(message or "") or message or "no more is said"
+    name = application["metadata"]["name"]
+    return f"SparkApplication {name} is {state or 'not taken up by an operator'}: {reason}"
 
 
 def _conf(submission: Submission, name: str) -> dict[str, str]:
