@@ -109,13 +109,14 @@ class KafkaCluster:
 def admin_client(cluster: KafkaCluster) -> Iterator[AdminClient]:
     """Yield an ``AdminClient``; client errors inside the block become this package's errors.
 
-    The client must stay referenced while its futures run, which the block makes sure of.
+    The client ends with the block, whatever is still asked. Left to the garbage collector, which may run in
+    the client's own thread, it would end the whole process (librdkafka: "rd_kafka_destroy() called from
+    librdkafka owned thread").
     """
     from confluent_kafka.admin import AdminClient
 
     seen: list[KafkaError] = []
-    with translated_errors(cluster, seen):
-        client = AdminClient(_client_config(cluster, seen))
+    with translated_errors(cluster, seen), AdminClient(_client_config(cluster, seen)) as client:
         try:
             yield client
         finally:

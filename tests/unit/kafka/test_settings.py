@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
@@ -42,3 +45,33 @@ def test_no_answer_is_worth_a_retry_and_a_wrong_request_is_not() -> None:
     refused = told(KafkaError.INVALID_REQUEST)
     assert isinstance(refused, KafkaRequestError)
     assert not refused.retryable
+
+
+def test_a_question_without_answer_leaves_no_client_to_the_garbage_collector() -> None:
+    """The collector may run anywhere, also in the client's own thread, which would end the process."""
+    program = """
+import gc, threading, time
+from concurrent.futures import Future
+from airflow_flinkstyle.kafka.cluster import describe
+from airflow_flinkstyle.kafka.errors import ClusterUnreachableError
+from airflow_flinkstyle.kafka.settings import KafkaCluster
+
+set_exception, answered = Future.set_exception, threading.Event()
+
+def collect_first(future, error):
+    if threading.current_thread() is not threading.main_thread():
+        gc.collect()
+        answered.set()
+    set_exception(future, error)
+
+gc.disable()
+Future.set_exception = collect_first
+nobody = KafkaCluster(name="gone", config={"bootstrap.servers": "127.0.0.1:9"}, request_timeout_s=0.3)
+try:
+    describe(nobody, ["orders"])
+except ClusterUnreachableError as error:
+    error.seen_by = error  # a cycle: only the collector frees the frames that asked
+print(answered.wait(20))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
