@@ -27,6 +27,7 @@ from airflow_flinkstyle.agent.queries.registry import Queries
 from airflow_flinkstyle.agent.queries.schema_logs import SchemaLogs
 from airflow_flinkstyle.agent.run.admission import Admission
 from airflow_flinkstyle.agent.run.end import RunEnd
+from airflow_flinkstyle.agent.run.executor_watch import ExecutorWatch
 from airflow_flinkstyle.agent.run.postponed import Postponed
 from airflow_flinkstyle.agent.run.reasons import Ending, Failure, ScriptEnded, Signalled
 from airflow_flinkstyle.agent.run.rehearsal import RehearsalRun
@@ -91,6 +92,7 @@ class Runtime:
         self.ending, self.ended = threading.Event(), threading.Event()
         self.exit_code = EXIT_DONE
         self.gate, self.start_lock = threading.Lock(), threading.Lock()
+        self._executors = ExecutorWatch(self.begin_end, self.ended)
         self._hook: JvmShutdownHook | None = None
         self._history_keeper = HistoryKeeper(board, self._paces)
 
@@ -212,6 +214,7 @@ class Runtime:
             )
             self._hook = JvmShutdownHook(context._gateway, lambda: self.finish(Signalled()))  # noqa: SLF001
             self.commits.begin(self.jvm, CommitSetting.of(spark))
+            self._executors.begin(spark)
 
     def describe(self, source: Source) -> ClusterView:
         """Look at the Kafka cluster of a source, as Spark reaches it."""

@@ -163,7 +163,9 @@ def test_driver_that_is_split_from_its_cluster_alone_is_followed_by_one_that_los
     given_up = {"yarn.am.liveness-monitor.expiry-interval-ms": "20000"}
     with Cluster(place, tmp_path, yarn=given_up) as cluster, FaultyLink(_drivers_port(cluster)) as link:
         lab = ClusterLab(tmp_path / "job", cluster)
-        handle = lab.client.start(lab.spec(), _by_way_of(link, cluster, lab.target()), claim_key="split")
+        target = lab.target()
+        target = replace(target, conf={**target.conf, "spark.flinkstyle.executorTimeout": "20s"})
+        handle = lab.client.start(lab.spec(), _by_way_of(link, cluster, target), claim_key="split")
         lab.client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
         beyond = lab.until_committed_beyond(1) + BATCHES_BESIDE
         link.break_at(Break(fault="stall", direction="sent", after_bytes=0))
@@ -172,9 +174,7 @@ def test_driver_that_is_split_from_its_cluster_alone_is_followed_by_one_that_los
             lambda: lab.has_committed_beyond(beyond) or not isinstance(lab.client.settled_status(), Running),
             timeout_s=TIMEOUT_S,
         )
-        link.mend()
-        if place == "standalone":  # its master takes the executors away, and Spark's driver waits for ever
-            lab.client.end_driver(handle.generation)
+        link.mend()  # a standalone master now takes the executors away for good
         lab.until_looked_after_beyond(beyond + BATCHES_AFTER, timeout_s=2 * TIMEOUT_S)
         assert isinstance(lab.client.stop("stop-split", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
         lab.judge()

@@ -340,6 +340,13 @@ rate = spark.readStream.format("rate").load()
 rate.writeStream.format("noop").queryName("q").trigger(continuous="1 second").start().awaitTermination()
 """
 
+NO_TIME = """
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.getOrCreate()
+spark.conf.set("spark.flinkstyle.executorTimeout", "soon")
+spark.readStream.format("rate").load().writeStream.format("noop").start().awaitTermination()
+"""
+
 
 @pytest.mark.parametrize(
     ("script", "code", "words"),
@@ -348,8 +355,9 @@ rate.writeStream.format("noop").queryName("q").trigger(continuous="1 second").st
         (TWO_UNNAMED, "QUERY_NAME", "a second one while the first runs"),
         (CONTINUOUS, "UNSUPPORTED_MODE", "continuous processing"),
         ("print('nothing to stream')", "NO_QUERY", "without one"),
+        (NO_TIME, "BAD_INPUT", "executorTimeout was expected to be a time, found 'soon'"),
     ],
-    ids=["unnamed-among-several", "two-unnamed", "continuous", "no-query"],
+    ids=["unnamed-among-several", "two-unnamed", "continuous", "no-query", "no-time"],
 )
 def test_script_the_agent_cannot_run_is_refused_by_name(lab: Lab, script: str, code: str, words: str):
     driver = lab.start(1, lab.script(script))

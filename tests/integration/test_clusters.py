@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from airflow_flinkstyle.jobs.errors import JobRunningError
 from airflow_flinkstyle.jobs.running.client import Stopped
-from airflow_flinkstyle.jobs.status import Dead
+from airflow_flinkstyle.jobs.status import Dead, Failed
 from testbed.waiting import wait_until
 from tests.integration.cluster_lab import Cluster, ClusterLab, Place
 from tests.integration.detached_lab import TIMEOUT_S
@@ -44,4 +45,25 @@ def test_driver_on_a_cluster_is_started_once_saved_killed_relaunched_and_stopped
         lab.until_committed_beyond(batch + 1)
         stopped = client.stop("stop", savepoint=True, timeout_s=TIMEOUT_S)
         assert isinstance(stopped, Stopped)
+        lab.judge()
+
+
+def test_driver_whose_executors_are_gone_for_good_fails_and_the_next_one_goes_on(tmp_path: Path):
+    with Cluster("standalone-client", tmp_path) as cluster:
+        lab = ClusterLab(tmp_path / "job", cluster)
+        client, target = lab.client, lab.target()
+        target = replace(target, conf={**target.conf, "spark.flinkstyle.executorTimeout": "5s"})
+        handle = client.start(lab.spec(), target, claim_key="start")
+        client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+        batch = lab.until_committed_beyond(1)
+
+        [node] = cluster.nodes
+        node.lose()
+        wait_until("the run has failed", lambda: isinstance(client.status(), Failed), timeout_s=TIMEOUT_S)
+        failed = client.status()
+        assert isinstance(failed, Failed)
+        assert (failed.code, failed.run.may_be_retried) == ("NO_EXECUTORS", True), failed.text
+        node.daemon.start()
+        lab.until_looked_after_beyond(batch + 2)
+        assert isinstance(client.stop("stop", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
         lab.judge()
