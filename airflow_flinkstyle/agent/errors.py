@@ -177,25 +177,6 @@ class ScriptFailedError(FlinkstyleError):
     code = "SCRIPT_FAILED"
 
 
-class NoExecutorsError(FlinkstyleError):
-    """Spark's jobs had no executor for too long; Spark itself would wait for ever."""
-
-    code = "NO_EXECUTORS"
-    retryable = True
-
-    @classmethod
-    def after(cls, waited_s: float, setting: str) -> NoExecutorsError:
-        """Say how long nobody worked."""
-        return cls(
-            f"The cluster was expected to run the job's batch, found that the driver has had no executor for "
-            f"{waited_s:.0f} s.",
-            state_after="The batch was given up; the next driver runs it again.",
-            remedy="Look at the cluster's page: lost nodes, a full queue or quota, an application that it "
-            "has given up while it could not reach the driver. A sensor or WatchStreamingJobOperator starts "
-            f"the job again; {setting} sets how long to wait.",
-        )
-
-
 class NoQueryError(FlinkstyleError):
     """The script ended and never started a streaming query."""
 

@@ -18,6 +18,7 @@ from airflow_flinkstyle.agent.declared import declaration
 from airflow_flinkstyle.agent.errors import SupersededError
 from airflow_flinkstyle.agent.guards import sinks
 from airflow_flinkstyle.agent.guards.checks import require_replayable
+from airflow_flinkstyle.agent.jvm.executors import ExecutorWatch, timeout_s
 from airflow_flinkstyle.agent.jvm.kafka import describe_source
 from airflow_flinkstyle.agent.jvm.process import EXIT_DONE, end_later
 from airflow_flinkstyle.agent.jvm.signals import JvmShutdownHook
@@ -27,7 +28,6 @@ from airflow_flinkstyle.agent.queries.registry import Queries
 from airflow_flinkstyle.agent.queries.schema_logs import SchemaLogs
 from airflow_flinkstyle.agent.run.admission import Admission
 from airflow_flinkstyle.agent.run.end import RunEnd
-from airflow_flinkstyle.agent.run.executor_watch import ExecutorWatch
 from airflow_flinkstyle.agent.run.postponed import Postponed
 from airflow_flinkstyle.agent.run.reasons import Ending, Failure, ScriptEnded, Signalled
 from airflow_flinkstyle.agent.run.rehearsal import RehearsalRun
@@ -92,7 +92,6 @@ class Runtime:
         self.ending, self.ended = threading.Event(), threading.Event()
         self.exit_code = EXIT_DONE
         self.gate, self.start_lock = threading.Lock(), threading.Lock()
-        self._executors = ExecutorWatch(self.begin_end, self.ended)
         self._hook: JvmShutdownHook | None = None
         self._history_keeper = HistoryKeeper(board, self._paces)
 
@@ -101,6 +100,7 @@ class Runtime:
         run = self.driver_run
         patiently(self.heartbeat_writer.beat, for_s=run.claim.lease_s, clock=run.clock)
         Watchdog(self.heartbeat_writer, self.process).start()
+        ExecutorWatch(self.process).start()
         HeartbeatThread(self.heartbeat_writer, self.process, news=self.queries.news).start()
         self._history_keeper.start()
         resume.listen(self._note_sink)
@@ -214,7 +214,7 @@ class Runtime:
             )
             self._hook = JvmShutdownHook(context._gateway, lambda: self.finish(Signalled()))  # noqa: SLF001
             self.commits.begin(self.jvm, CommitSetting.of(spark))
-            self._executors.begin(spark)
+            timeout_s(context)  # of what watches already: one that is no time is refused here
 
     def describe(self, source: Source) -> ClusterView:
         """Look at the Kafka cluster of a source, as Spark reaches it."""

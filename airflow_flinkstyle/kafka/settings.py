@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -115,6 +116,12 @@ def admin_client(cluster: KafkaCluster) -> Iterator[AdminClient]:
     """
     from confluent_kafka.admin import AdminClient
 
+    if not hasattr(AdminClient, "__exit__"):
+        raise BadInputError(
+            f"confluent-kafka 2.13 or newer was expected in {sys.executable}, found an older one.",
+            state_after=NOTHING_CHANGED,
+            remedy="Install a newer one there, and on a cluster's nodes if the job has a transactional sink.",
+        )
     seen: list[KafkaError] = []
     with translated_errors(cluster, seen), AdminClient(_client_config(cluster, seen)) as client:
         try:

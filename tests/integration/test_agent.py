@@ -342,8 +342,7 @@ rate.writeStream.format("noop").queryName("q").trigger(continuous="1 second").st
 
 NO_TIME = """
 from pyspark.sql import SparkSession
-spark = SparkSession.builder.getOrCreate()
-spark.conf.set("spark.flinkstyle.executorTimeout", "soon")
+spark = SparkSession.builder.config("spark.flinkstyle.executorTimeout", "soon").getOrCreate()
 spark.readStream.format("rate").load().writeStream.format("noop").start().awaitTermination()
 """
 

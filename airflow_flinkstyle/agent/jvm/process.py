@@ -1,7 +1,8 @@
 """The driver's two processes, Python and its JVM: who they are, and how they end at once.
 
 Exit codes: 0 the run closed, or was never this process's to run; 1 it failed, the heartbeat says why;
-2 bad arguments; 75 the lease could not be confirmed; 76 the JVM died before its Python.
+2 bad arguments; 75 the lease could not be confirmed; 76 the JVM died before its Python; 77 Spark's jobs had
+no executor for too long.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ EXIT_DONE = 0
 EXIT_FAILED = 1
 EXIT_LEASE_LOST = 75
 EXIT_JVM_GONE = 76
+EXIT_NO_EXECUTORS = 77
 
 HALT_PATIENCE_S = 1.0
 """How long a JVM may take to end itself before it is killed."""

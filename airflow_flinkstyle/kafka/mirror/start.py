@@ -90,18 +90,16 @@ def _write(target: KafkaCluster, mirror: MirrorSettings, first: Offsets) -> None
 
     taken: set[TopicPartition] = set()
     seen: list[KafkaError] = []
-    with translated_errors(target, seen):
-        producer = Producer(
-            {
-                **target.config,
-                "log_level": 2,
-                "acks": "all",
-                "enable.idempotence": True,
-                "partitioner": "murmur2_random",  # as Connect's producer: a key keeps its partition
-                "message.timeout.ms": int(target.request_timeout_s * 1000),
-                "error_cb": seen.append,
-            }
-        )
+    settings = {
+        **target.config,
+        "log_level": 2,
+        "acks": "all",
+        "enable.idempotence": True,
+        "partitioner": "murmur2_random",  # as Connect's producer: a key keeps its partition
+        "message.timeout.ms": int(target.request_timeout_s * 1000),
+        "error_cb": seen.append,
+    }
+    with translated_errors(target, seen), Producer(settings) as producer:  # its end waits for all records
         for partition, offset in first.items():
             key, value = position_record(mirror, partition, offset)
 
@@ -113,7 +111,6 @@ def _write(target: KafkaCluster, mirror: MirrorSettings, first: Offsets) -> None
 
             producer.produce(mirror.positions_topic, key=key, value=value, on_delivery=done)
             producer.poll(0)
-        producer.flush(target.request_timeout_s)
     lost = first.keys() - taken
     if lost:
         raise MirrorStartError(

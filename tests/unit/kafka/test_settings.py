@@ -5,12 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import confluent_kafka.admin
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.kafka.errors import ClusterUnreachableError, KafkaRequestError
-from airflow_flinkstyle.kafka.settings import KafkaCluster, translated_errors
+from airflow_flinkstyle.kafka.settings import KafkaCluster, admin_client, translated_errors
 
 CLUSTER = KafkaCluster(name="orders", config={"bootstrap.servers": "broker:9092"})
 
@@ -45,6 +46,12 @@ def test_no_answer_is_worth_a_retry_and_a_wrong_request_is_not() -> None:
     refused = told(KafkaError.INVALID_REQUEST)
     assert isinstance(refused, KafkaRequestError)
     assert not refused.retryable
+
+
+def test_a_client_that_cannot_be_ended_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confluent_kafka.admin, "AdminClient", type("Older", (), {}))
+    with pytest.raises(BadInputError, match=r"confluent-kafka 2\.13 or newer"), admin_client(CLUSTER):
+        pass
 
 
 def test_a_question_without_answer_leaves_no_client_to_the_garbage_collector() -> None:
