@@ -109,6 +109,7 @@ def test_manager_that_answers_nobody_for_a_while_leaves_one_driver_which_loses_n
     finally:
         cluster.thaw_manager()
     lab.until_looked_after_beyond(beyond, timeout_s=2 * TIMEOUT_S)
+    assert isinstance(client.stop("stop-manager", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
     lab.judge()
 
 
@@ -142,9 +143,10 @@ def test_pod_that_is_split_from_its_store_ends_and_another_one_loses_nothing(
 
 @on_kubernetes
 def test_pod_that_is_split_from_the_api_server_alone_runs_on_and_stops_when_asked(
-    cluster: Cluster, lab: ClusterLab
+    cluster: Cluster,
 ):
     assert cluster.kubernetes is not None
+    lab = ClusterLab(cluster.folder / "split-from-api", cluster)
     lab.client.start(lab.spec(), lab.target(), claim_key="split-from-api")
     lab.client.wait_running(lab.newest_generation(), timeout_s=TIMEOUT_S)
     driver, batch = lab.jvm(), lab.until_committed_beyond(1)
