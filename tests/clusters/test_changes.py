@@ -118,7 +118,7 @@ def test_script_on_s3_is_fetched_as_the_drivers_environment_says(
             "spark.hadoop.fs.s3a.path.style.access": "true",
             **({"spark.yarn.dist.forceDownloadSchemes": "s3a"} if cluster.yarn else {}),
         }
-        target = replace(lab.target(), conf={**lab.target().conf, **conf}, secret_env=secrets)
+        target = replace(lab.target(conf=conf), secret_env=secrets)
         spec = replace(lab.spec(), script="s3a://jobs/counts.py")
         handle = lab.client.start(spec, target, claim_key="s3a")
         lab.client.wait_running(handle.generation, timeout_s=TIMEOUT_S)

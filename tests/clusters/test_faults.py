@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -130,8 +129,7 @@ def test_driver_that_the_node_evicts_for_the_disk_it_uses_is_told_so(cluster: Cl
     assert isinstance(lab.client.stop("before-disk", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
     volume = "spark.kubernetes.driver.volumes.emptyDir.scratch"
     limited = {f"{volume}.mount.path": _SCRATCH, f"{volume}.options.sizeLimit": "16Mi"}
-    target = replace(lab.target(), conf={**lab.target().conf, **limited})
-    handle = lab.client.start(lab.spec(FILLS, "fills.py"), target, claim_key="fills")
+    handle = lab.client.start(lab.spec(FILLS, "fills.py"), lab.target(conf=limited), claim_key="fills")
     lab.client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
     batch = lab.until_committed_beyond(lab.until_committed_beyond(0) + 1)
     run, driver = lab.client.run(handle.generation), lab.jvm()
@@ -145,9 +143,8 @@ def test_driver_that_the_node_evicts_for_the_disk_it_uses_is_told_so(cluster: Cl
 
 
 def _with_ui(lab: ClusterLab) -> SubmitTarget:
-    target = lab.target()
     port = {} if lab.cluster.kubernetes is not None else {"spark.ui.port": "0"}  # a pod names its ports
-    return replace(target, conf={**target.conf, "spark.ui.enabled": "true", **port})
+    return lab.target(conf={"spark.ui.enabled": "true", **port})
 
 
 def _ends_or_runs_on(lab: ClusterLab, batch: int) -> None:

@@ -31,7 +31,7 @@ def test_job_whose_script_and_checkpoint_are_on_hdfs_is_killed_saved_and_resumed
         spec = lab.spec(COUNTS)
         address = hdfs.put(lab.folder / "counts.py", "/counts.py")
         spec = replace(spec, script=address, checkpoint_root=f"{hdfs.uri}/checkpoints")
-        target = replace(lab.target(), conf={**lab.target().conf, **CLIENT_CONF})
+        target = lab.target(conf=CLIENT_CONF)
         handle = client.start(spec, target, claim_key="hdfs")
         client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
         assert handle.checkpoint_location.startswith(hdfs.uri)

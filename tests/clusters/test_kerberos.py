@@ -62,7 +62,7 @@ def test_worker_without_a_ticket_is_refused_before_anything_is_claimed(
     lab = ClusterLab(cluster.folder / f"without-{ticket[:4]}", cluster)
     target = by_ticket(lab.target())
     if ticket != "none":
-        target = replace(target, conf={**lab.target().conf, PRINCIPAL: "nobody@TEST"})
+        target = replace(target, conf=lab.target(conf={PRINCIPAL: "nobody@TEST"}).conf)
     with pytest.raises(ClusterLoginError, match=r"no ticket for it could be got: .*airflow kerberos"):
         lab.client.start(lab.spec(), target, claim_key="without")
     assert lab.client.board.generations() == []

@@ -78,10 +78,9 @@ def test_pod_that_no_node_can_take_is_told_so_and_then_ended(cluster: Cluster, l
 
 def _never_runs(cluster: Cluster, lab: ClusterLab, conf: dict[str, str], words: str) -> None:
     """Start a driver that cannot begin, and let the time pass that it is waited for."""
-    client, target, kubernetes = lab.client, lab.target(), cluster.kubernetes
+    client, kubernetes = lab.client, cluster.kubernetes
     assert kubernetes is not None
-    target = replace(target, conf={**target.conf, **conf})
-    handle = client.start(lab.spec(), target, claim_key=f"never-{words[:5]}")
+    handle = client.start(lab.spec(), lab.target(conf=conf), claim_key=f"never-{words[:5]}")
     run = client.run(handle.generation)
     wait_until("the cluster says why", lambda: re.search(words, client.log_tail(run)), timeout_s=TIMEOUT_S)
     with pytest.raises(StepTimeoutError, match=words):

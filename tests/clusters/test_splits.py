@@ -165,8 +165,7 @@ def test_driver_that_is_split_from_its_cluster_alone_is_followed_by_one_that_los
     given_up = {"yarn.am.liveness-monitor.expiry-interval-ms": "20000"}
     with Cluster(place, tmp_path, yarn=given_up) as cluster, FaultyLink(_drivers_port(cluster)) as link:
         lab = ClusterLab(tmp_path / "job", cluster)
-        target = lab.target()
-        target = replace(target, conf={**target.conf, "spark.flinkstyle.executorTimeout": "20s"})
+        target = lab.target(conf={"spark.flinkstyle.executorTimeout": "20s"})
         handle = lab.client.start(lab.spec(), _by_way_of(link, cluster, target), claim_key="split")
         lab.client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
         beyond = lab.until_committed_beyond(1) + BATCHES_BESIDE

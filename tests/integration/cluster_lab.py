@@ -291,8 +291,10 @@ class ClusterLab(Lab):
             self.client, base_env={**os.environ, **cluster.env}, secret_env=self._secret_env
         )
 
-    def target(self) -> SubmitTarget:
-        return replace(self.cluster.target(super().target()), secret_env=self._secret_env)
+    def target(self, *, conf: Mapping[str, str] | None = None) -> SubmitTarget:
+        """Return where a driver starts on the cluster, with settings of Spark's beside the cluster's."""
+        target = self.cluster.target(super().target())
+        return replace(target, conf={**target.conf, **(conf or {})}, secret_env=self._secret_env)
 
     def end(self) -> None:
         """Kill whatever of the job still runs."""

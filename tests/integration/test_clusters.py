@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -51,8 +50,7 @@ def test_driver_on_a_cluster_is_started_once_saved_killed_relaunched_and_stopped
 def test_driver_whose_executors_are_gone_for_good_ends_and_the_next_one_goes_on(tmp_path: Path):
     with Cluster("standalone-client", tmp_path) as cluster:
         lab = ClusterLab(tmp_path / "job", cluster)
-        client, target = lab.client, lab.target()
-        target = replace(target, conf={**target.conf, "spark.flinkstyle.executorTimeout": "5s"})
+        client, target = lab.client, lab.target(conf={"spark.flinkstyle.executorTimeout": "5s"})
         handle = client.start(lab.spec(), target, claim_key="start")
         client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
         batch = lab.until_committed_beyond(1)

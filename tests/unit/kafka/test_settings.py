@@ -57,7 +57,7 @@ def test_a_client_that_cannot_be_ended_is_refused(monkeypatch: pytest.MonkeyPatc
 def test_a_question_without_answer_leaves_no_client_to_the_garbage_collector() -> None:
     """The collector may run anywhere, also in the client's own thread, which would end the process."""
     program = """
-import gc, threading, time
+import gc, threading
 from concurrent.futures import Future
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import ClusterUnreachableError
