@@ -18,14 +18,18 @@ setup: ## Make both virtual environments and fetch the jars (seconds when nothin
 	@$(PYTHON) -m tools.setup
 
 lint: setup ## Check style, types and layers
-	@$(AIRFLOW_BIN)/python -m tools.run_tests lint
+	@$(AIRFLOW_BIN)/python -m tools.run_tests test lint
 
-test: setup ## Run all tests on the real components
+test: setup ## Check style and run the tests that a change waits for, on the real components
 	@$(PYTHON) -m tools.system
-	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.run_tests
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.run_tests test
+
+nightly: setup ## Run the other tests: long, many cases of one kind, much chaos
+	@$(PYTHON) -m tools.system
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.run_tests nightly
 
 test-unit: setup ## Run the tests that need no JVM
-	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.run_tests unit
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.run_tests test unit
 
 test-versions: setup ## Run the Spark side's tests on Spark 3.5 to 4.3, into docs/compatibility.md (SPARK=3.5 for one; AREA=sink for some)
 	@$(GUARDED) $(PYTHON) -m tools.test_versions $(SPARK) $(AREA:%=--area %)

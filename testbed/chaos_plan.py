@@ -92,6 +92,12 @@ def whole(kills: int, only: Sequence[str] = ()) -> list[StagePlan]:
     ]
 
 
+def brief() -> list[StagePlan]:
+    """Return one stage with each kind of kill that needs no cluster."""
+    mix = {WORKER: 3, WORKER_ZOMBIE: 1, DRIVER_ZOMBIE: 1, BROKER: 1}
+    return [StagePlan(plan="stateful", on_cluster=False, kills=6, mix=mix)]
+
+
 def short() -> list[StagePlan]:
     """Return two stages with 20 kills that take little time."""
     local = {WORKER: 8, WORKER_ZOMBIE: 1, DRIVER_ZOMBIE: 1, BROKER: 1}

@@ -1,6 +1,8 @@
-"""`make test`: lint, then every tier of tests in the right environment, summed up in one last line.
+"""`make test` and `make nightly`: tiers of tests in the right environment, summed up in one last line.
 
-Nothing can pass by not running: a tier without tests, a skip and a crash of pytest are failures.
+A test is in one of the two commands, or in one that its marker names: `make nightly` runs what is marked
+``nightly`` and nothing else. Nothing can pass by not running: a tier without tests, a skip and a crash of
+pytest are failures.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import time
 import xml.etree.ElementTree as ET
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 from tools import setup
 from tools.common import HOME, LOGS, ROOT, SLICED_SPARKS, VENV_AIRFLOW, VENV_SPARK, say
@@ -23,8 +25,12 @@ from tools.common import HOME, LOGS, ROOT, SLICED_SPARKS, VENV_AIRFLOW, VENV_SPA
 if TYPE_CHECKING:
     from pathlib import Path
 
+Command = Literal["test", "nightly"]
+"""What a contributor waits for, and the rest."""
 TIERS = {"unit": ("unit", "model", "golden"), "integration": ("integration", "slices"), "e2e": ("e2e",)}
 """Tier -> its folders below ``tests/``."""
+ELSEWHERE = ("bench", "versions")
+"""Markers of tests that have commands of their own."""
 LANES, WAITING_LANES = "3", {"integration (airflow)": "4"}
 """Processes for two cores: tests wait for brokers and JVMs, which cost as long as a test lasts."""
 FILE_IN_ONE = ("--dist", "loadfile", "--no-loadscope-reorder")
@@ -73,6 +79,8 @@ ALLOWED_SKIPS = (
     )
 )
 """Tests (``file::name`` as in the summary) that may be skipped, each with a reason beside it."""
+_NO_TESTS = 5
+"""Pytest's exit code if it collected none."""
 CODE = ("airflow_flinkstyle", "testbed", "tools", "demo", "benchmarks", "examples", "dags")
 TESTS = ROOT / "tests"
 LONG_FILES = (
@@ -114,36 +122,58 @@ class Outcome:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    """What one pytest runs."""
+
+    tier: str
+    venv: Path
+    """Of Airflow or of Spark."""
+    files: list[Path]
+    markers: str
+    """Pytest's expression that selects tests in them."""
+    may_be_empty: bool = False
+    """Of a file that names ``nightly`` all such tests may be for the other environment."""
+
+    @property
+    def name(self) -> str:
+        """Names it in reports."""
+        return f"{self.tier} ({self.venv.name.removeprefix('venv-')})"
+
+
 def main() -> int:
     """Run what was asked for and print the sum."""
     parser = argparse.ArgumentParser()
+    parser.add_argument("command", choices=get_args(Command))
     parser.add_argument("parts", nargs="*", choices=["lint", *TIERS, []], help="default: all")
-    wanted = parser.parse_args().parts or ["lint", *TIERS]
+    asked = parser.parse_args()
+    command: Command = asked.command
+    wanted = asked.parts or list(TIERS)
     outcomes: list[Outcome] = []
-    with ThreadPoolExecutor(1) as beside:
-        # Mostly the network is waited for: lint and the unit tests run meanwhile.
-        sparks = beside.submit(setup.ensure, SLICED_SPARKS) if "integration" in wanted else None
-        if "lint" in wanted:
-            outcomes += lint()
-        for tier in TIERS:
-            if tier == "integration" and sparks:
-                sparks.result()
-            if tier in wanted:
-                outcomes += run_tier(tier)
+    if command == "nightly" and "integration" in wanted:
+        setup.ensure(SLICED_SPARKS)
+    if not asked.parts or "lint" in wanted:
+        outcomes += lint(command, whole="lint" in wanted)
+    for tier in TIERS:
+        if tier in wanted:
+            outcomes += run_tier(tier, command)
     return report(outcomes)
 
 
-def lint() -> list[Outcome]:
-    """Run ruff, mypy and the layer contracts."""
+def lint(command: Command, *, whole: bool) -> list[Outcome]:
+    """Run ruff, mypy and the layer contracts; mypy for the drivers' oldest Python is the night's part."""
     tools = VENV_AIRFLOW / "bin"
     code = [name for name in CODE if (ROOT / name).is_dir()]
-    commands: dict[str, list[str | Path]] = {
+    of_test: dict[str, list[str | Path]] = {
         "ruff check": [tools / "ruff", "check", "--quiet", "."],
         "ruff format": [tools / "ruff", "format", "--check", "--quiet", "."],
         "mypy": [tools / "mypy", *code],
-        "mypy, as 3.10": [tools / "mypy", "--python-version", "3.10", "airflow_flinkstyle"],
         "layers": [tools / "lint-imports", "--no-cache"],
     }
+    of_nightly: dict[str, list[str | Path]] = {
+        "mypy, as 3.10": [tools / "mypy", "--python-version", "3.10", "airflow_flinkstyle"],
+    }
+    commands = of_test | of_nightly if whole else of_test if command == "test" else of_nightly
     with ThreadPoolExecutor() as pool:  # side by side: mypy needs about as long as the others together
         return list(pool.map(_lint_with, commands, commands.values()))
 
@@ -160,22 +190,38 @@ def _lint_with(name: str, command: list[str | Path]) -> Outcome:
     return Outcome(name=name, passed=int(not failed), failed=failed, seconds=seconds)
 
 
-def run_tier(tier: str) -> list[Outcome]:
-    """Run a tier's tests, those marked ``spark`` in Spark's environment and the rest in Airflow's."""
+def run_tier(tier: str, command: Command) -> list[Outcome]:
+    """Run a tier for a command: tests marked ``spark`` in Spark's environment, the rest in Airflow's."""
+    outcomes = [run_pytest(one) for one in selection(tier, command)]
+    if not outcomes and command == "test":
+        outcomes.append(Outcome(name=tier, passed=0, failed=(f"{tier}: no test file",), seconds=0))
+    return outcomes
+
+
+def selection(tier: str, command: Command) -> list[Invocation]:
+    """Return which files one command gives to pytest for a tier, by environment, and by which markers."""
     files = sorted(
         (file for folder in TIERS[tier] for file in (TESTS / folder).rglob("test_*.py")), key=_place
     )
+    if command == "nightly":
+        files = [file for file in files if "nightly" in file.read_text()]
     with_spark = [file for file in files if _SPARK_MARK.search(file.read_text())]
     only_spark = {file for file in with_spark if _is_spark_only(file.read_text())}
     others = [file for file in files if file not in only_spark]
-    outcomes = []
-    if others:
-        outcomes.append(run_pytest(tier, VENV_AIRFLOW, others, "not spark and not bench and not versions"))
-    if with_spark:
-        outcomes.append(run_pytest(tier, VENV_SPARK, with_spark, "spark and not bench"))
-    if not outcomes:
-        outcomes.append(Outcome(name=tier, passed=0, failed=(f"{tier}: no test file",), seconds=0))
-    return outcomes
+    which = " and ".join(
+        ["nightly" if command == "nightly" else "not nightly", *(f"not {one}" for one in ELSEWHERE)]
+    )
+    return [
+        Invocation(
+            tier=tier,
+            venv=venv,
+            files=chosen,
+            markers=f"{side} and {which}",
+            may_be_empty=command == "nightly",
+        )
+        for venv, chosen, side in ((VENV_AIRFLOW, others, "not spark"), (VENV_SPARK, with_spark, "spark"))
+        if chosen
+    ]
 
 
 def _place(file: Path) -> tuple[int, Path]:
@@ -190,9 +236,9 @@ def _is_spark_only(text: str) -> bool:
     return marks is not None and "mark.spark" in marks[1]
 
 
-def run_pytest(tier: str, venv: Path, files: list[Path], markers: str) -> Outcome:
+def run_pytest(what: Invocation) -> Outcome:
     """Run one pytest under a guard that ends whatever it leaves, and read its report."""
-    name = f"{tier} ({venv.name.removeprefix('venv-')})"
+    name, tier, venv, files = what.name, what.tier, what.venv, what.files
     lanes = ("-n", WAITING_LANES.get(name, LANES), *(STEALING if tier == "e2e" else FILE_IN_ONE))
     say(f"--- {name}: {len(files)} files")
     scratch = HOME / "tmp" / f"{tier}-{venv.name}-{os.getpid()}"
@@ -203,16 +249,16 @@ def run_pytest(tier: str, venv: Path, files: list[Path], markers: str) -> Outcom
     junit.unlink(missing_ok=True)
     command = [
         *(sys.executable, ROOT / "testbed" / "guard.py", "--"),
-        *(venv / "bin" / "python", "-m", "pytest", "-q", "-m", markers, *lanes, *SLOWEST),
+        *(venv / "bin" / "python", "-m", "pytest", "-q", "-m", what.markers, *lanes, *SLOWEST),
         *(f"--basetemp={scratch}", f"--junitxml={junit}", "-o", "junit_family=xunit1"),
         *(str(file.relative_to(ROOT)) for file in files),
     ]
     started_s = time.monotonic()
     code = subprocess.run([str(part) for part in command], cwd=ROOT).returncode  # noqa: S603
     passed, failed = read_report(junit)
-    if code != 0 and not failed:
-        failed = (f"{name}: pytest ended with exit code {code}" + (", no test ran" if code == 5 else ""),)
-    if passed == 0 and not failed:
+    if code != 0 and not failed and not (code == _NO_TESTS and what.may_be_empty):
+        failed = (f"{name}: pytest ended with exit code {code}",)
+    if passed == 0 and not failed and not what.may_be_empty:
         failed = (f"{name}: no test ran",)
     if not failed:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -244,9 +290,10 @@ def report(outcomes: list[Outcome]) -> int:
     for outcome in outcomes:
         for name in outcome.failed:
             say(f"FAILED {name}")
+    passed = sum(outcome.passed for outcome in outcomes)
     failed = sum(len(outcome.failed) for outcome in outcomes)
-    say(f"{sum(outcome.passed for outcome in outcomes)} passed, {failed} failed")
-    return 1 if failed else 0
+    say(f"{passed} passed, {failed} failed")
+    return 1 if failed or not passed else 0
 
 
 if __name__ == "__main__":

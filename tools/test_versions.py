@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from tools import class_archive, compatibility, jars, setup
 from tools.common import HOME, JAVA_HOME_FILE, LOGS, ROOT, SPARKS, TABLES, VENV_SPARK, venv_of_spark
-from tools.run_tests import Outcome, report, run_pytest
+from tools.run_tests import Invocation, Outcome, report, run_pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -75,7 +75,8 @@ def _of(areas: list[str], files: Iterable[str]) -> list[str]:
 
 def run(tier: str, venv: Path, files: Iterable[str], markers: str = "spark") -> Outcome:
     """Run these files in an environment; what a version does not have is no failure."""
-    outcome = run_pytest(tier, venv, [ROOT / file for file in files], markers)
+    chosen = [ROOT / file for file in files]
+    outcome = run_pytest(Invocation(tier=tier, venv=venv, files=chosen, markers=markers))
     failed = tuple(name for name in outcome.failed if not compatibility.is_empty(name))
     return Outcome(name=outcome.name, passed=outcome.passed, failed=failed, seconds=outcome.seconds)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from testbed.chaos import chaos
-from testbed.chaos_plan import short
+from testbed.chaos_plan import StagePlan, brief, short
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.e2e, pytest.mark.kafka]
 
 
-def test_twenty_kills_and_zombies_lose_nothing_and_double_nothing(tmp_path: Path):
+@pytest.mark.parametrize(
+    "stages",
+    [pytest.param(brief(), id="six"), pytest.param(short(), id="twenty", marks=pytest.mark.nightly)],
+)
+def test_kills_and_zombies_lose_nothing_and_double_nothing(stages: list[StagePlan], tmp_path: Path):
     seed = random.SystemRandom().randrange(1_000_000)
-    report = chaos(tmp_path, short(), seed=seed)
-    assert not report.broken_promises(20), f"seed {seed}\n{report.as_markdown()}"
+    report = chaos(tmp_path, stages, seed=seed)
+    kills = sum(stage.kills for stage in stages)
+    assert not report.broken_promises(kills), f"seed {seed}\n{report.as_markdown()}"

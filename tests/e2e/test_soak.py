@@ -12,7 +12,7 @@ from testbed.soak import stop_and_move_under_faults
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.nightly]
 
 MINUTES = 5.0
 

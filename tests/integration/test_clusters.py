@@ -12,6 +12,7 @@ from airflow_flinkstyle.jobs.status import Dead
 from testbed.waiting import wait_until
 from tests.integration.cluster_lab import Cluster, ClusterLab, Place
 from tests.integration.detached_lab import TIMEOUT_S
+from tests.nightly import nightly_but
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.parametrize("place", ["standalone", "yarn"])
+@pytest.mark.parametrize("place", nightly_but("standalone".__eq__, ["standalone", "yarn"]))
 def test_driver_on_a_cluster_is_started_once_saved_killed_relaunched_and_stopped(
     place: Place, tmp_path: Path
 ):
@@ -47,6 +48,7 @@ def test_driver_on_a_cluster_is_started_once_saved_killed_relaunched_and_stopped
         lab.judge()
 
 
+@pytest.mark.nightly
 def test_driver_whose_executors_are_gone_for_good_ends_and_the_next_one_goes_on(tmp_path: Path):
     with Cluster("standalone-client", tmp_path) as cluster:
         lab = ClusterLab(tmp_path / "job", cluster)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = [pytest.mark.integration, pytest.mark.airflow]
+pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.airflow]
 ROOT = "s3://savepoints/jobs"
 LIVES = 6
 FOR_EVER_S = 1e12

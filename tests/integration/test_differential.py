@@ -14,11 +14,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.kafka]
-SEEDS = range(1, 8)
 
 
-def test_seven_small_scripts_do_under_the_agent_what_they_do_plainly(tmp_path: Path):
-    tasks = [Task(label=f"small-{seed}", case=Case.small(seed)) for seed in SEEDS]
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        pytest.param(range(1, 4), id="three"),
+        pytest.param(range(4, 8), id="four more", marks=pytest.mark.nightly),
+    ],
+)
+def test_small_scripts_do_under_the_agent_what_they_do_plainly(seeds: range, tmp_path: Path):
+    tasks = [Task(label=f"small-{seed}", case=Case.small(seed)) for seed in seeds]
     results = list(run_all(tasks, tmp_path, lanes=2))
     wrong = [
         f"{line(result)}\n{result.case.to_json()}" for result in results if result.verdict.kind == "failed"

@@ -73,6 +73,7 @@ def url(airflow: Airflow, admin: Caller) -> str:
     return airflow.base_url
 
 
+@pytest.mark.nightly
 def test_viewer_sees_jobs_and_savepoints_and_can_trigger_nothing(url: str, browser: Browser):
     page = open_page(browser, url, "viewer")
     page.wait_for_selector("text=refunds")
@@ -108,6 +109,7 @@ def test_viewer_sees_jobs_and_savepoints_and_can_trigger_nothing(url: str, brows
     assert "82,000" in page.inner_text(".flinkstyle")
 
 
+@pytest.mark.nightly
 def test_job_leads_to_the_runs_the_graph_and_what_was_asked(url: str, browser: Browser):
     page = open_page(browser, url, "viewer")
     open_job(page, url, "orders")
@@ -124,6 +126,7 @@ def test_job_leads_to_the_runs_the_graph_and_what_was_asked(url: str, browser: B
     assert "disk full" in page.inner_text(".flinkstyle")
 
 
+@pytest.mark.nightly
 def test_dry_run_says_what_a_start_would_meet(url: str, browser: Browser):
     page = open_page(browser, url, "viewer")
     page.goto(url + SAVEPOINT + "/sp-1")
@@ -163,6 +166,7 @@ def test_admin_triggers_a_dag_with_the_fields_filled_in(url: str, admin: Caller,
     assert f"{run['dag_run_id']} by admin" in page.inner_text("dialog .fault")
 
 
+@pytest.mark.nightly
 def test_quotes_keep_the_words_of_an_argument_together(url: str, admin: Caller, browser: Browser):
     page = open_page(browser, url, "admin")
     page.goto(url + SAVEPOINT)
@@ -179,6 +183,7 @@ def test_quotes_keep_the_words_of_an_argument_together(url: str, admin: Caller, 
     assert run["conf"]["args"] == ["--title", "two words", "--to=a b", "--n", "3"]
 
 
+@pytest.mark.nightly
 def test_savepoint_is_pinned_with_a_reason_and_let_go(url: str, browser: Browser):
     page = open_page(browser, url, "admin")
     page.goto(url + SAVEPOINT + "/sp-2")
@@ -191,6 +196,7 @@ def test_savepoint_is_pinned_with_a_reason_and_let_go(url: str, browser: Browser
     assert page.evaluate("globalThis.hacked") is None
 
 
+@pytest.mark.nightly
 def test_savepoint_that_goes_while_the_form_is_open_is_a_sentence_and_nothing_is_triggered(
     url: str, airflow: Airflow, admin: Caller, browser: Browser
 ):
@@ -214,6 +220,7 @@ def test_savepoint_that_goes_while_the_form_is_open_is_a_sentence_and_nothing_is
         manifest.with_suffix(".gone").rename(manifest)
 
 
+@pytest.mark.nightly
 def test_markup_from_the_store_is_text_and_errors_are_sentences(url: str, browser: Browser):
     page = open_page(browser, url, "admin", dark=True)
     page.wait_for_selector("text=No job can be shown. Add the connection")
@@ -239,6 +246,7 @@ def test_markup_from_the_store_is_text_and_errors_are_sentences(url: str, browse
     assert page.locator(".flinkstyle img, .flinkstyle script").count() == 0
 
 
+@pytest.mark.nightly
 def test_who_has_no_right_finds_no_page_and_no_job(url: str, browser: Browser):
     page = log_in(browser, url, "nobody")
     page.wait_for_url(lambda address: "/auth/" not in address)
@@ -249,6 +257,7 @@ def test_who_has_no_right_finds_no_page_and_no_job(url: str, browser: Browser):
     assert "orders" not in page.inner_text("body")
 
 
+@pytest.mark.nightly
 def test_narrow_window_scrolls_tables_and_not_the_page(url: str, browser: Browser):
     page = open_page(browser, url, "viewer")
     page.wait_for_selector("text=refunds")
@@ -261,6 +270,7 @@ def test_narrow_window_scrolls_tables_and_not_the_page(url: str, browser: Browse
         assert content <= window, address
 
 
+@pytest.mark.nightly
 def test_keyboard_alone_opens_a_job_fills_in_a_form_and_leaves_it(url: str, browser: Browser):
     page = open_page(browser, url, "admin")
     page.wait_for_selector("a:text-is('refunds')")
@@ -292,6 +302,7 @@ def tab_to(page: object, selector: str, *, most: int = 120) -> None:
     raise AssertionError(f"not reached by {most} tabs: {selector}")
 
 
+@pytest.mark.nightly
 @with_axe
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_axe_finds_nothing_serious(url: str, browser: Browser, dark: bool):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from tests.integration.agent_lab import Driver
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.spark]
 JOB = Path(__file__).with_name("slice_job.py")
 KEYS, ROWS = 3, 10
 

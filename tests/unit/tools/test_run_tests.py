@@ -34,11 +34,27 @@ def test_last_line_sums_up_and_any_failure_fails_the_run(capsys: pytest.CaptureF
     assert report(outcomes) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "5 passed, 1 failed"
     assert report(outcomes[:1]) == 0
+    assert report([]) == 1
+
+
+def test_nightly_takes_the_files_that_name_its_marker_and_leaves_the_others_to_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(run_tests, "TESTS", tmp_path)
+    (tmp_path / "e2e").mkdir()
+    for name, text in (("test_a.py", "@pytest.mark.nightly\n"), ("test_b.py", "def test_b(): ...\n")):
+        (tmp_path / "e2e" / name).write_text(text)
+    [night] = run_tests.selection("e2e", "nightly")
+    assert [file.name for file in night.files] == ["test_a.py"]
+    assert night.markers == "not spark and nightly and not bench and not versions"
+    [day] = run_tests.selection("e2e", "test")
+    assert [file.name for file in day.files] == ["test_a.py", "test_b.py"]
+    assert day.markers == "not spark and not nightly and not bench and not versions"
 
 
 def test_tier_without_tests_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(run_tests, "TESTS", tmp_path)
-    assert run_tests.run_tier("unit")[0].failed == ("unit: no test file",)
+    assert run_tests.run_tier("unit", "test")[0].failed == ("unit: no test file",)
 
 
 def test_long_files_exist_and_come_first():
