@@ -135,6 +135,7 @@ def current(scenario: OrdersScenario) -> Generation:
     return slot.value.generation
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("victim", "point"), OF_MIGRATIONS, ids=[" ".join(kill) for kill in OF_MIGRATIONS])
 def test_a_migration_goes_through_or_back_whichever_driver_is_killed(
     scenario: OrdersScenario, reader: StateReader, victim: Victim, point: str

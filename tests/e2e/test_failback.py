@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from testbed.kafka import Broker
     from tests.conftest import KafkaPair
 
-pytestmark = [pytest.mark.e2e, pytest.mark.airflow]
+pytestmark = [pytest.mark.nightly, pytest.mark.e2e, pytest.mark.airflow]
 
 TOPIC = "failback-orders"  # not one of those that the session's mirror copies
 GONE = {0: 100, 1: 40}

@@ -9,6 +9,7 @@ import pytest
 
 from testbed import hot
 from testbed.hot_job import KINDS
+from tests.nightly import nightly_but
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.e2e
 
-SAVEPOINTS = 8
 RATE_PER_S = 400.0
 
 
@@ -29,13 +29,14 @@ def starter(tmp_path: Path) -> Iterator[Answering]:
         yield starter
 
 
+@pytest.mark.parametrize("savepoints", nightly_but((3).__eq__, [3, 8]))
 def test_hot_savepoints_of_all_state_stores_are_true_at_their_own_offsets_and_start(
-    kafka_pair: KafkaPair, starter: Answering, tmp_path: Path
+    kafka_pair: KafkaPair, starter: Answering, tmp_path: Path, savepoints: int
 ):
     seed = random.SystemRandom().randrange(1_000_000)
     print("seed", seed)  # noqa: T201  (shown when the test fails)
     job = hot.HotJob(tmp_path / "job", kafka_pair.old, "hot-savepoints")
     with job.orders:
-        tally = hot.soak(job, starter, seed=seed, savepoints=SAVEPOINTS, rate_per_s=RATE_PER_S)
+        tally = hot.soak(job, starter, seed=seed, savepoints=savepoints, rate_per_s=RATE_PER_S)
     assert tally.bad == []
-    assert tally.counts == {(name, "right"): SAVEPOINTS for name in KINDS}
+    assert tally.counts == {(name, "right"): savepoints for name in KINDS}

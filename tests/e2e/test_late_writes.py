@@ -64,6 +64,7 @@ def waking(kafka: LiveKafka, wake: Callable[[], Any]) -> LiveKafka:
     return Woken(**{name: getattr(kafka, name) for name in LiveKafka.__slots__})
 
 
+@pytest.mark.nightly
 def test_late_writes_send_the_migration_back_and_without_them_the_next_one_moves(
     scenario: OrdersScenario, reader: StateReader
 ):
@@ -92,6 +93,7 @@ def test_late_writes_send_the_migration_back_and_without_them_the_next_one_moves
     assert judgement.right, judgement
 
 
+@pytest.mark.nightly
 def test_fence_by_acl_makes_the_late_write_fail_and_shuts_out_neither_job_nor_mirror_nor_target(
     fenceable: OrdersScenario, reader: StateReader
 ):

@@ -52,6 +52,7 @@ def test_migration_moves_the_job_and_a_relaunched_old_driver_exits_before_spark_
     assert output.right, output
 
 
+@pytest.mark.nightly
 def test_a_window_in_which_nothing_is_left_to_read(scenario: OrdersScenario, reader: StateReader):
     """It was rehearsed on the new cluster."""
     scenario.start_producer(most_on_old=2000, rate_per_s=1000)
@@ -67,6 +68,7 @@ def test_a_window_in_which_nothing_is_left_to_read(scenario: OrdersScenario, rea
     assert judgement.right, judgement
 
 
+@pytest.mark.nightly
 def test_a_window_without_any_producer_ends_without_a_commit(scenario: OrdersScenario, reader: StateReader):
     scenario.start_producer(rate_per_s=1000)
     scenario.start()
@@ -101,6 +103,7 @@ def test_a_refused_translation_leaves_the_job_on_old_with_its_producers_released
     assert judgement.right, judgement
 
 
+@pytest.mark.nightly
 def test_producers_that_ignore_the_switch_are_named_and_the_job_stays_on_old(
     scenario: OrdersScenario, reader: StateReader
 ):

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from testbed.ledger import Order
     from tests.conftest import KafkaPair
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.nightly]
 
 TOPIC, GROUP = "orders-ways", "auditors"
 RENAMED = f"main.{TOPIC}"

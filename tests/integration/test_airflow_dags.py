@@ -69,6 +69,7 @@ def test_started_job_outlives_its_task_and_a_dag_takes_its_savepoint(lab: Lab):
     assert isinstance(lab.client.status(), Running)
 
 
+@pytest.mark.nightly
 def test_rotation_takes_verifies_and_prunes_every_job_whatever_becomes_of_the_others(lab: Lab):
     (older,) = manifests_of(lab.client.repository)
     (lab.folder / "jobs.yaml").write_text(
@@ -146,6 +147,7 @@ def taken(live: Airflow) -> tuple[str, str]:
     return run_id, live.api.xcom("take_savepoint", run_id, "take_savepoint")
 
 
+@pytest.mark.nightly
 def test_dag_scheduled_on_the_asset_of_a_job_runs_on_each_new_savepoint(
     lab: Lab, live: Airflow, taken: tuple[str, str]
 ):

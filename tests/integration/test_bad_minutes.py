@@ -13,7 +13,7 @@ from tests.bad_minutes.report import PHASES, total
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 
 
 def test_job_outlives_bad_minutes_of_s3_and_nothing_is_lost_half_or_stuck(tmp_path: Path):

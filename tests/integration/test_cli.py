@@ -110,6 +110,7 @@ def test_a_job_is_saved_while_it_runs_stopped_and_saved_again(lab: Lab):
     assert max(logs_of(target)[0]) == max(logs_of(target)[1]) == hot["batches"]["counts"]
 
 
+@pytest.mark.nightly
 def test_a_savepoint_moves_into_a_bucket_and_is_restored_from_there(s3_server: S3Server, tmp_path: Path):
     golden = Path(__file__).parents[1] / "golden" / "4.2.0" / "rocksdb"
     here = SavepointRepository(LocalStore(tmp_path / "root"), "orders")

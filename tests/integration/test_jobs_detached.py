@@ -83,6 +83,7 @@ def test_job_is_started_saved_stopped_resumed_and_relaunched_after_kill_9_and_si
     lab.judge()
 
 
+@pytest.mark.nightly
 def test_job_of_a_lost_host_is_started_again_once_though_two_others_try(lab: Lab):
     client = lab.client
     handle = client.start(lab.spec(), lab.target(), claim_key="start")
@@ -185,6 +186,7 @@ def test_script_that_raises_at_import_is_reported_with_its_traceback(lab: Lab):
     assert client.board.current() is None
 
 
+@pytest.mark.nightly
 def test_killed_job_is_upgraded_from_its_checkpoint_behind_a_fence(lab: Lab):
     client = lab.client
     handle = client.start(lab.spec(), lab.target(), claim_key="start")
