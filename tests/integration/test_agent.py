@@ -202,6 +202,7 @@ def test_signals_drain_and_python_dies_with_its_jvm(lab: Lab):
     assert_exact(lab)
 
 
+@pytest.mark.nightly
 def test_driver_refuses_a_predecessor_that_closed_elsewhere_and_stops_while_it_waits(lab: Lab):
     script = lab.script(COUNT_JOB)
     first = lab.start(1, script)

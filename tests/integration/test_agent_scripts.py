@@ -68,6 +68,7 @@ def test_files_are_read_on_from_a_savepoint_each_once(lab: Lab):
     assert numbers(lab) == [1, 2]
 
 
+@pytest.mark.nightly
 def test_script_that_leaves_python_at_once_when_all_is_done_has_closed(lab: Lab):
     put(lab.folder / "in", 1)
     driver = lab.start(1, lab.script(FILES_JOB + LEAVES), str(lab.out), str(lab.folder / "in"))
@@ -76,6 +77,7 @@ def test_script_that_leaves_python_at_once_when_all_is_done_has_closed(lab: Lab)
     assert numbers(lab) == [1]
 
 
+@pytest.mark.nightly
 def test_script_that_leaves_python_while_a_query_runs_ends_without_a_word(lab: Lab):
     put(lab.folder / "in", 1)
     script = FILES_JOB + "q = writer.start()\nwhile q.lastProgress is None: pass\nos._exit(0)\n"
@@ -84,6 +86,7 @@ def test_script_that_leaves_python_while_a_query_runs_ends_without_a_word(lab: L
     assert lab.heartbeat(1).state == "running"  # so that it is relaunched: its files go on coming
 
 
+@pytest.mark.nightly
 def test_package_is_run_as_python_runs_it(lab: Lab):
     package = lab.folder / "shop"
     package.mkdir()

@@ -120,6 +120,7 @@ def test_query_that_is_not_started_yet_is_in_every_savepoint_and_in_the_last_wor
     assert saved(lab, stop.savepoint_id) == {"a": 1, "c": 0}
 
 
+@pytest.mark.nightly
 def test_stop_that_comes_in_the_first_batch_waits_for_its_commit(lab: Lab):
     held = "import time" + SCRIPT.replace(
         "        rows = [",

@@ -97,6 +97,7 @@ def rows(first: int, last: int, version: str) -> Counter[tuple[int, str]]:
     return Counter((number, version) for number in range(first, last))
 
 
+@pytest.mark.nightly
 @pytest.mark.delta
 def test_fork_gives_deltas_recipe_numbers_that_no_batch_had(recipe: Recipe):
     lab, files = recipe.lab, recipe.files

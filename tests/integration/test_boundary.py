@@ -32,8 +32,11 @@ def spark(spark_paths: SparkPaths) -> Iterator[SparkSession]:
 
 @pytest.mark.parametrize(
     "trigger",
-    [{}, {"processingTime": "300 milliseconds"}, {"availableNow": True}],
-    ids=["default", "interval", "available-now"],
+    [
+        pytest.param({}, id="default"),
+        pytest.param({"processingTime": "300 milliseconds"}, id="interval", marks=pytest.mark.nightly),
+        pytest.param({"availableNow": True}, id="available-now", marks=pytest.mark.nightly),
+    ],
 )
 def test_no_batch_is_begun_twice_whenever_a_stop_comes(
     spark: SparkSession, tmp_path: Path, trigger: dict[str, Any]

@@ -59,6 +59,7 @@ def failed_of(spark: Any, name: str) -> Failure:  # noqa: ANN401
     return Failure.of(StreamingQueryException(origin=jvm.java.lang.RuntimeException(inner)))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "transient"),
     [

@@ -116,6 +116,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     lab.close()
 
 
+@pytest.mark.nightly
 def test_hot_savepoint_from_hdfs_is_restored_to_hdfs_by_a_standby(lab: Lab, hdfs: Hdfs):
     script = lab.script(COUNT_JOB)
     lab.claim(1, checkpoint_location=f"{hdfs.uri}/job/1")
@@ -143,6 +144,7 @@ def test_hot_savepoint_from_hdfs_is_restored_to_hdfs_by_a_standby(lab: Lab, hdfs
     assert rows[-1]["n"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("path", ["s3://warehouse/table", "no-such-scheme://table", "catalog:table"])
 def test_sink_whose_place_only_its_own_client_opens_keeps_no_log_of_files(spark: SparkSession, path: str):
     assert newest_batch(spark, Sink(name="iceberg", path=path)) is None

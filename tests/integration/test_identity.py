@@ -196,23 +196,27 @@ def test_source_taken_anew_on_another_cluster_leaves_state_and_the_other_source(
     assert counted == placed.before | all_of(placed.b) | placed.c.rows(4, READ + UNREAD)
 
 
+@pytest.mark.nightly
 def test_added_source_begins_at_its_position_and_those_behind_it_go_on(placed: Query):
     change = AddSource(query="rows", source="0", position=placed.c.at(3))
     counted = placed.changed("added", {"0": placed.c, "1": placed.a, "2": placed.b}, change)
     assert counted == all_of(placed.a) | all_of(placed.b) | placed.c.rows(6, READ + UNREAD)
 
 
+@pytest.mark.nightly
 def test_removed_source_stays_in_state_and_the_other_goes_on(placed: Query):
     counted = placed.changed("removed", {"0": placed.b}, RemoveSource(query="rows", source="0"))
     assert counted == placed.before | all_of(placed.b)
 
 
+@pytest.mark.nightly
 def test_reordered_sources_each_go_on_where_they_were(placed: Query):
     change = ReorderSources(query="rows", order=("1", "0"))
     counted = placed.changed("reordered", {"0": placed.b, "1": placed.a}, change)
     assert counted == all_of(placed.a) | all_of(placed.b)
 
 
+@pytest.mark.nightly
 def test_named_sources_are_taken_anew_added_and_removed_at_once(named: Query):
     """As ``ChangeSourcesOperator`` is told: one position is from a table, one counts from where it was."""
     on_c = {"kafka_conn_id": "new", "topics": [named.c.topic]}

@@ -247,6 +247,7 @@ def orders(
         yield orders
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("patient")
 def test_newer_batch_supersedes_the_one_that_waits_for_a_slow_broker(
     orders: Orders, link: FaultyLink, caplog: pytest.LogCaptureFixture
@@ -261,6 +262,7 @@ def test_newer_batch_supersedes_the_one_that_waits_for_a_slow_broker(
     assert "Those of batch 2 are left out, since those of batch 3 are there" in caplog.text
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("impatient")
 def test_job_runs_on_and_stops_while_commits_find_no_broker_and_later_ones_succeed(
     orders: Orders, link: FaultyLink, caplog: pytest.LogCaptureFixture
@@ -281,6 +283,7 @@ def test_job_runs_on_and_stops_while_commits_find_no_broker_and_later_ones_succe
     assert "The offsets of the last batch were not committed within 1 s (group watched on" in caplog.text
 
 
+@pytest.mark.nightly
 def test_group_with_members_is_left_to_them_and_named(
     orders: Orders, broker: Broker, caplog: pytest.LogCaptureFixture
 ):
@@ -298,6 +301,7 @@ def test_group_with_members_is_left_to_them_and_named(
     orders.until_committed(2)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("curious")
 def test_lag_grows_without_a_batch(orders: Orders, broker: Broker):
     produce(broker, orders.topic, range(7))

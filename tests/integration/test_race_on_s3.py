@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from testbed.s3 import VersityGw
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 
 RACERS, ROUNDS = 4, 25
 

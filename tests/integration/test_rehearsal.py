@@ -99,6 +99,7 @@ def test_version_that_is_broken_fails_while_the_job_runs_on(lab: Lab, generation
     require_uninterrupted(lab, before)
 
 
+@pytest.mark.nightly
 def test_rehearsal_that_never_ends_is_given_up_in_time(lab: Lab):
     before = lab.until_batch(1)
     driver = rehearse(lab, 6, NEVER_ENDS, timeout_s=5)
@@ -124,6 +125,7 @@ def test_drill_restores_and_runs_a_copy_and_its_driver_ends_without_holding_the_
     require_uninterrupted(lab, before)
 
 
+@pytest.mark.nightly
 def test_killed_rehearsal_leaves_nothing_behind_the_next_one_which_then_takes_over(lab: Lab):
     killed = rehearse(lab, 7, NEVER_ENDS)
     lab.until("the copy runs a batch", lambda: list(scratch(lab, 7).glob("counts/offsets/[0-9]*")))

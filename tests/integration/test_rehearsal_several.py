@@ -135,6 +135,7 @@ def require_each_counted(lab: Lab) -> None:
         assert [row for row in rows if row["n"] is not None and row["n"] != row["top"] + 1] == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("generation", "text", "says"),
     [
@@ -160,6 +161,7 @@ def test_what_does_not_fit_the_savepoints_queries_fails_while_the_job_runs_on(
     require_each_counted(lab)
 
 
+@pytest.mark.nightly
 def test_query_that_is_started_on_a_condition_is_said_not_to_be_rehearsed(lab: Lab):
     driver = rehearse(lab, 4, ON_CONDITION)
     lab.until_state(4, "standby")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.spec import JobSpec
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 
 
 @pytest.fixture

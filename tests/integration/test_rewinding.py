@@ -122,6 +122,7 @@ class Query:
         restore_query(replace(manifest, queries=(query,)), query, self.repository, target)
 
 
+@pytest.mark.nightly
 def test_file_sink_silently_loses_files_whose_batch_ids_it_knows(spark: SparkSession, tmp_path: Path):
     query = Query(spark, tmp_path, stateful=False)
     query.files.feed(3)
@@ -171,6 +172,7 @@ def test_renumbered_state_goes_on_behind_the_sinks_newest_batch(
     assert max(counts.values()) == 2
 
 
+@pytest.mark.nightly
 def test_table_is_known_by_its_provider_and_place(spark: SparkSession, tmp_path: Path):
     spark.sql(f"CREATE TABLE copied (id BIGINT) USING json LOCATION '{tmp_path}/copied'")
     seen = StreamOptions()
@@ -181,6 +183,7 @@ def test_table_is_known_by_its_provider_and_place(spark: SparkSession, tmp_path:
     assert sink_of(spark, seen) == Sink(name="parquet")
 
 
+@pytest.mark.nightly
 @pytest.mark.delta
 def test_delta_silently_loses_batches_of_a_query_id_it_knows_and_none_of_a_fork(
     spark_paths: SparkPaths, tmp_path: Path

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from testbed.s3 import S3Server, VersityGw
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 
 PART = 5 << 20
 """The smallest part that S3 takes."""

@@ -191,6 +191,7 @@ def test_task_of_a_frozen_run_writes_nothing_when_it_wakes_after_the_sink_came_b
     assert len(lab.records()) == 2 + 2
 
 
+@pytest.mark.nightly
 def test_sink_does_not_come_back_to_where_a_frozen_run_wrote_while_it_was_away(lab: Lab):
     old = settings_of(lab, 2, "old")
     complete(old, open_lineage(old, query_id="q", batch_id=0), 0)
@@ -200,6 +201,7 @@ def test_sink_does_not_come_back_to_where_a_frozen_run_wrote_while_it_was_away(l
         open_lineage(settings_of(lab, 2, "new"), query_id="q", batch_id=6, resume=back)
 
 
+@pytest.mark.nightly
 def test_query_that_is_refused_under_a_lineage_hurts_nobody_who_writes_it(lab: Lab):
     rightful = settings_of(lab, 2, "run")
     opened = open_lineage(rightful, query_id="q", batch_id=0)
@@ -210,6 +212,7 @@ def test_query_that_is_refused_under_a_lineage_hurts_nobody_who_writes_it(lab: L
     assert len(lab.records()) == 2 + 2
 
 
+@pytest.mark.nightly
 def test_lineages_with_one_control_topic_are_refused(lab: Lab):
     first = settings_of(lab, 2, "run")
     complete(first, open_lineage(first, query_id="q", batch_id=0), 0)
@@ -228,6 +231,7 @@ def test_lineage_that_is_begun_by_hand_goes_on_behind_its_batch(lab: Lab):
     assert lab.counts() == once(3)
 
 
+@pytest.mark.nightly
 def test_one_sink_may_serve_two_queries(lab: Lab):
     sink = lab.sink(lineage=None)
     lab.run(sink.foreach_batch, batches=1)
@@ -236,6 +240,7 @@ def test_one_sink_may_serve_two_queries(lab: Lab):
     assert lab.counts() == once(2) + once(1)
 
 
+@pytest.mark.nightly
 def test_task_of_a_frozen_run_with_another_number_of_shards_writes_nothing_when_it_wakes(lab: Lab):
     old, new, back = settings_of(lab, 3, "old"), settings_of(lab, 2, "new"), settings_of(lab, 3, "back")
     complete(old, open_lineage(old, query_id="q", batch_id=0), 0)
@@ -287,6 +292,7 @@ def test_task_whose_rows_break_off_answers_nothing(two_tasks: SparkSession, tmp_
     assert spread(100_000).answers(work) == [100_000]
 
 
+@pytest.mark.nightly
 def test_task_that_is_killed_while_it_reads_does_not_take_its_rows_for_whole(
     two_tasks: SparkSession, tmp_path: Path
 ):
@@ -356,6 +362,7 @@ def test_older_state_of_the_same_lineage_is_refused_not_skipped(lab: Lab):
         lab.run(lab.sink(lineage="another").foreach_batch, batches=1)
 
 
+@pytest.mark.nightly
 def test_lineage_belongs_to_one_query(lab: Lab):
     lab.run(lab.sink().foreach_batch, batches=1)
     with refused(LineageError, "expected to be written by query"):
@@ -521,6 +528,7 @@ def test_consumed_offsets_are_committed_with_the_completion_and_only_there(lab: 
     assert lab.counts() == once(2)
 
 
+@pytest.mark.nightly
 def test_group_with_members_is_not_committed_for(lab: Lab, old_broker: Broker):
     from confluent_kafka import Consumer
 
@@ -540,6 +548,7 @@ def test_group_with_members_is_not_committed_for(lab: Lab, old_broker: Broker):
     assert lab.counts() == once(1)
 
 
+@pytest.mark.nightly
 def test_offsets_cannot_be_committed_across_clusters(lab: Lab, old_broker: Broker, new_broker: Broker):
     new_broker.create_topic(f"{lab.topic}-in", partitions=1)
     fill(new_broker, f"{lab.topic}-in", range(0, 2, 2))

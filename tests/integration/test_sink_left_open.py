@@ -193,6 +193,7 @@ def test_commit_that_a_broker_forgets_is_found_and_only_what_nobody_reads_is_wri
     assert open_next(settings, "the batch after it", batch_id=1)[1].there is None
 
 
+@pytest.mark.nightly
 def test_abort_that_a_broker_forgets_brings_no_record_of_the_attempt_back(pair: Pair):
     settings = pair.a_sink("forgotten-abort")
     attempt(settings, "abort", lambda: pair.lose_second("forgotten-abort")).abort()
@@ -222,6 +223,7 @@ def test_batch_of_a_lineage_in_an_old_topic_is_not_taken_for_what_was_there_befo
     wait_until("every record twice", lambda: values(settings) == sorted([*VALUES, *VALUES]))
 
 
+@pytest.mark.nightly
 def test_completion_that_a_broker_forgets_is_written_again(pair: Pair):
     settings = pair.a_sink("forgotten-end")
     again, opened = open_next(settings, "next")

@@ -69,6 +69,7 @@ def test_chosen_rewind_writes_again_what_came_after_the_savepoint(lab: Lab, mode
     assert state.markers == {0: 2, 1: 2}
 
 
+@pytest.mark.nightly
 def test_lineage_that_was_begun_before_a_kill_is_not_begun_twice(lab: Lab):
     rewound(lab, to=1, run=3)
     start_from(lab, 1, mode="fork")
@@ -79,6 +80,7 @@ def test_lineage_that_was_begun_before_a_kill_is_not_begun_twice(lab: Lab):
     assert lab.counts() == once(3) + (once(3) - once(2))
 
 
+@pytest.mark.nightly
 def test_continue_goes_on_with_a_lineage_that_a_fork_began(lab: Lab):
     rewound(lab, to=0, run=2)
     start_from(lab, 0, mode="fork")

@@ -154,6 +154,7 @@ def test_task_ends_for_good_if_one_of_its_shards_does_whatever_befalls_the_other
         write(lab.settings(on_phase=die), 0, [0, 1], iter([]))
 
 
+@pytest.mark.nightly
 def test_batch_larger_than_the_clients_queue_is_written_whole_and_in_order(lab: Lab) -> None:
     values = [b"%04d" % number for number in range(3000)]
     settings = lab.settings({"queue.buffering.max.messages": "50"})
@@ -164,6 +165,7 @@ def test_batch_larger_than_the_clients_queue_is_written_whole_and_in_order(lab: 
     assert marker.records == 3000
 
 
+@pytest.mark.nightly
 def test_record_as_large_as_may_be_is_written_however_many_shards_share_the_queue(lab: Lab) -> None:
     large = b"x" * 990_000
     write(lab.settings(), 0, [0, 1, 2, 3, 4], iter([rows(large, b"small", shards=[0, 4])]))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.integration.agent_lab import Driver
     from tests.integration.warm_lab import WarmJvms
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.delta]
+pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.spark, pytest.mark.delta]
 
 ROWS = 10
 JOB = """

@@ -25,7 +25,7 @@ from tests.workers.worker import JOB
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 
 ROOT = Path(__file__).parents[2]
 _OWN_NAMESPACES = ["unshare", "--uts", "--pid", "--fork", "--mount-proc", "--kill-child"]
