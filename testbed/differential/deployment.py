@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone
 from airflow_flinkstyle.jobs.target import launcher_path
@@ -16,6 +16,14 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.spec import Submission
     from airflow_flinkstyle.protocol.records import IncarnationRecord
+
+
+class Jvms(Protocol):
+    """Where drivers find a JVM."""
+
+    @property
+    def jvm(self) -> WarmJvm:
+        """One for the next driver, once what runs in it has left."""
 
 
 class Lane:
@@ -61,16 +69,16 @@ class Lane:
 
 @dataclass(slots=True, kw_only=True)
 class WarmDeployment:
-    """Runs submissions in a lane's JVM."""
+    """Runs submissions in warm JVMs."""
 
-    lane: Lane
+    jvms: Jvms
     name: str = "warm"
     _where: dict[int, WarmJvm] = field(default_factory=dict)
     _newest: dict[tuple[str, ...], dict[str, str]] = field(default_factory=dict)
     """Native id of the newest driver of each generation, by what its command line is known by."""
 
     def require_able(self) -> None:
-        """Start drivers anywhere: they live in the lane's JVM."""
+        """Start drivers anywhere: they live in JVMs that run already."""
 
     def submit(self, submission: Submission) -> Mapping[str, str]:
         """Start the driver: settings go where spark-submit puts them, arguments are the launcher's."""
@@ -83,7 +91,7 @@ class WarmDeployment:
         conf["spark.submit.deployMode"] = "client"
         log = Path(submission.log_path)
         log.parent.mkdir(parents=True, exist_ok=True)
-        jvm = self.lane.jvm
+        jvm = self.jvms.jvm
         argv = submission.argv[begin:]
         pid = jvm.run(argv, conf=conf, env=submission.env, cwd=Path(submission.cwd or "/"), log=log)
         self._where[pid] = jvm
@@ -106,9 +114,8 @@ class WarmDeployment:
 
     def end(self, native_id: Mapping[str, str]) -> DriverState:
         """Kill Python and its JVM, as a lost machine does."""
-        pid = int(native_id["pid"])
-        if pid in self._where:
-            self._where[pid].kill()
+        if self.state(native_id) == Alive():
+            self._where[int(native_id["pid"])].kill()
         return Gone()
 
     def log_tail(self, native_id: Mapping[str, str], *, lines: int = 30) -> str:

@@ -95,7 +95,7 @@ class Trial:
         agent = self._stage("agent")
         caller = Caller(
             agent,
-            self.own_deployment or WarmDeployment(lane=self.lane),
+            self.own_deployment or WarmDeployment(jvms=self.lane),
             expect_kill=self.lane.expect_kill if self.own_deployment is None else lambda: None,
             conf=self.own_conf,
             is_right=lambda history: plain_failure is None and not self._wrong(agent, history),

@@ -16,6 +16,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -43,14 +44,14 @@ _LOOK_S = 0.02
 class WarmJvm:
     """One JVM and the process that forks its drivers."""
 
-    def __init__(self, folder: Path, *, java_options: str = "") -> None:
-        """Launch it; ``wait_ready`` returns once it can run drivers."""
+    def __init__(self, folder: Path, *, java_options: str = _OPTIONS, class_path: str = "") -> None:
+        """Launch it, with Delta's and the connectors' jars by default; ``wait_ready`` lets it run drivers."""
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self._sockets = tempfile.mkdtemp(prefix="lane-")  # a socket's path must be short
         self._info = folder / "gateway"
         spark = spark_paths()
-        jars = paths.class_path("delta") + ":" + spark.conf["spark.driver.extraClassPath"]
+        jars = class_path or paths.class_path("delta") + ":" + spark.conf["spark.driver.extraClassPath"]
         env = {
             "PATH": "/usr/bin:/bin",
             "HOME": str(folder),
@@ -61,7 +62,7 @@ class WarmJvm:
             "SPARK_CONNECT_MODE": "0",
         }
         argv = [str(spark.spark_submit), "--driver-memory", "700m", "--driver-class-path", jars]
-        argv += ["--driver-java-options", java_options or _OPTIONS, "pyspark-shell"]
+        argv += ["--driver-java-options", java_options, "pyspark-shell"]
         with (folder / "jvm.log").open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603  # our own command
                 argv,
@@ -90,10 +91,17 @@ class WarmJvm:
         """Whether the JVM runs."""
         return self._process.poll() is None
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it can run a driver: none of its own lives."""
+        return self.is_alive and not any(map(self.driver_lives, self._drivers))
+
     def wait_ready(self) -> None:
         """Connect to the JVM and start its zygote, once."""
         if self._gateway is not None:
             return
+        # Spark brings it, as for its own scripts: Airflow's environment has none.
+        sys.path.extend(str(bundled) for bundled in spark_paths().spark_home.glob("python/lib/py4j-*.zip"))
         from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 
         self._until(self._info.exists, "its gateway")
@@ -183,12 +191,16 @@ class WarmJvm:
         self._process.stdin.close()
         self._process.wait(_START_S)
 
-    def kill(self) -> None:
-        """End the JVM and its drivers at once."""
+    def end_drivers(self) -> None:
+        """End the Python of its drivers at once; the next driver finds the JVM without their queries."""
         for pid in self._drivers:
             if self.driver_lives(pid):
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(os.getpgid(pid), signal.SIGKILL)
+
+    def kill(self) -> None:
+        """End the JVM and its drivers at once."""
+        self.end_drivers()
         self.cpu_at_end_s = self.cpu_s()
         self._process.kill()
         self._process.wait()

@@ -96,6 +96,9 @@ class Driver:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait(20)
 
+    def close(self) -> None:
+        self.kill()
+
 
 class Lab:
     """One job in a folder of its own, and its callers."""
@@ -189,7 +192,7 @@ class Lab:
 
     def close(self) -> None:
         for driver in self.drivers:
-            driver.kill()
+            driver.close()
 
     # --- what callers see ---
 

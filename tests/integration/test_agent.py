@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_flinkstyle.agent.board.inbox import POLL_S
 from airflow_flinkstyle.agent.jvm.process import EXIT_DONE, EXIT_LEASE_LOST
 from airflow_flinkstyle.protocol.process import process_started
 from airflow_flinkstyle.protocol.records import Request
@@ -21,11 +22,21 @@ from tests.integration.agent_lab import COUNT_JOB, Lab, logs_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.integration.warm_lab import WarmJvms
+
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
+def lab(tmp_path: Path, warm_jvms: WarmJvms | None) -> Iterator[Lab]:
+    lab = Lab(tmp_path / "lab", warm=warm_jvms)
+    yield lab
+    lab.close()
+
+
+@pytest.fixture
+def submitted(tmp_path: Path) -> Iterator[Lab]:
+    """The same where each driver is a spark-submit: what is shown is how its processes end."""
     lab = Lab(tmp_path / "lab")
     yield lab
     lab.close()
@@ -65,7 +76,8 @@ def test_job_is_saved_stopped_over_a_running_take_and_resumed_by_a_standby(lab: 
     slow = lab.ask(1, "savepoint")
     lab.until("the take was accepted", lambda: lab.board.request(Generation(1)).value.state == "accepted")
     stop = lab.ask(1, "stop_with_savepoint")
-    lab.until("the stop was sent", lambda: lab.board.request(Generation(1)).value == stop)
+    time.sleep(2 * POLL_S)  # it has been looked at: the take is cancelled once it goes on
+    assert lab.board.request(Generation(1)).value == stop
     os.close(os.open(pipe, os.O_WRONLY))
     pipe.unlink()
     assert lab.end_of(1, slow).outcome == "cancelled"
@@ -132,74 +144,76 @@ def test_stop_whose_savepoint_fails_lets_the_queries_resume_or_closes_the_job_as
     assert len({row["batch"] for row in lab.rows()}) == len(lab.rows())
 
 
-def test_relaunched_driver_goes_on_and_a_frozen_one_ends_when_it_wakes(lab: Lab):
-    script = lab.script(COUNT_JOB)
-    killed = lab.start(1, script)
-    lab.until_batch(1)
+def test_relaunched_driver_goes_on_and_a_frozen_one_ends_when_it_wakes(submitted: Lab):
+    script = submitted.script(COUNT_JOB)
+    killed = submitted.start(1, script)
+    submitted.until_batch(1)
     killed.kill()
-    request = lab.ask(1, "savepoint", incarnation=1)
-    checkpoint = str(lab.folder / "checkpoints-1")
+    request = submitted.ask(1, "savepoint", incarnation=1)
+    checkpoint = str(submitted.folder / "checkpoints-1")
     before = max(logs_of(checkpoint)[1])
 
-    relaunched = lab.launch(1, script)
-    assert lab.end_of(1, request).outcome == "lost"
-    lab.until_state(1, "running", incarnation=2)
-    lab.until_batch(1, above=before)
-    assert lab.current().incarnation == 2
-    hot = lab.end_of(1, lab.ask(1, "savepoint", incarnation=2))
+    relaunched = submitted.launch(1, script)
+    assert submitted.end_of(1, request).outcome == "lost"
+    submitted.until_state(1, "running", incarnation=2)
+    submitted.until_batch(1, above=before)
+    assert submitted.current().incarnation == 2
+    hot = submitted.end_of(1, submitted.ask(1, "savepoint", incarnation=2))
 
     agent = relaunched.python_pid()
     os.killpg(relaunched.process.pid, signal.SIGSTOP)
     frozen_at_s = time.monotonic()
-    successor = lab.start(2, script, savepoint_id=hot.savepoint_id)
-    lab.until_state(2, "running")
-    assert time.monotonic() - frozen_at_s > lab.lease_s
+    successor = submitted.start(2, script, savepoint_id=hot.savepoint_id)
+    submitted.until_state(2, "running")
+    assert time.monotonic() - frozen_at_s > submitted.lease_s
     os.killpg(relaunched.process.pid, signal.SIGCONT)
     # Its watchdog finds the lease lost, or its heartbeat finds the successor: whichever wakes first. A JVM
     # that is still slow from having been frozen does not answer in time, and is killed.
     assert relaunched.wait() in (EXIT_LEASE_LOST, EXIT_DONE, -signal.SIGKILL)
     assert "Ending the driver at once, exit code" in relaunched.text
-    lab.until("Python, which kills its JVM first, has ended", lambda: process_started(agent) is None)
-    lab.until_batch(2, above=hot.batches["counts"])
+    submitted.until("Python, which kills its JVM first, has ended", lambda: process_started(agent) is None)
+    submitted.until_batch(2, above=hot.batches["counts"])
 
-    again = lab.launch(1, script)
+    again = submitted.launch(1, script)
     assert again.wait() == 0
     assert "current.json names generation 2" in again.text
     assert "SparkContext" not in again.text
-    assert lab.current().generation == 2
-    assert lab.end_of(2, lab.ask(2, "stop")).outcome == "done"
+    assert submitted.current().generation == 2
+    assert submitted.end_of(2, submitted.ask(2, "stop")).outcome == "done"
     assert successor.wait() == 0
-    assert_exact(lab)
+    assert_exact(submitted)
 
 
-def test_signals_drain_and_python_dies_with_its_jvm(lab: Lab):
-    script = lab.script(COUNT_JOB)
-    location = lab.claim(1)
-    lab.order_takeover(1)
-    first = lab.launch(1, script)
-    lab.until_batch(1)
+def test_signals_drain_and_python_dies_with_its_jvm(submitted: Lab):
+    script = submitted.script(COUNT_JOB)
+    location = submitted.claim(1)
+    submitted.order_takeover(1)
+    first = submitted.launch(1, script)
+    submitted.until_batch(1)
     os.kill(first.python_pid(), signal.SIGTERM)
     assert first.wait() == 0
-    told = lab.heartbeat(1)
+    told = submitted.heartbeat(1)
     assert (told.state, told.error[0], told.told_to_end) == ("closed", "DRIVER_TOLD_TO_END", True)
 
-    lab.claim(2, follows=1, checkpoint_location=location)  # adopts the checkpoint of a closed generation
-    lab.order_takeover(2, closed_at=told.batches())
-    second = lab.launch(2, script)
-    lab.until_batch(2, above=told.batches()["counts"])
+    submitted.claim(
+        2, follows=1, checkpoint_location=location
+    )  # adopts the checkpoint of a closed generation
+    submitted.order_takeover(2, closed_at=told.batches())
+    second = submitted.launch(2, script)
+    submitted.until_batch(2, above=told.batches()["counts"])
     os.kill(second.process.pid, signal.SIGTERM)
     second.wait()
-    told = lab.heartbeat(2)
+    told = submitted.heartbeat(2)
     assert told.told_to_end
     offsets, commits = logs_of(location)
     assert max(offsets) == max(commits) == told.batches()["counts"]
 
-    third = lab.start(3, script)
-    lab.until_batch(3)
+    third = submitted.start(3, script)
+    submitted.until_batch(3)
     agent = third.python_pid()
     os.kill(third.process.pid, signal.SIGKILL)
-    lab.until("Python has ended", lambda: process_started(agent) is None, timeout_s=2)
-    assert_exact(lab)
+    submitted.until("Python has ended", lambda: process_started(agent) is None, timeout_s=2)
+    assert_exact(submitted)
 
 
 @pytest.mark.nightly

@@ -13,13 +13,23 @@ from tests.integration.agent_lab import COUNT_JOB, Lab
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.integration.warm_lab import WarmJvms
+
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 WAIT_S = 600.0
 """For a driver that starts, fails or ends on a busy machine."""
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
+def lab(tmp_path: Path, warm_jvms: WarmJvms | None) -> Iterator[Lab]:
+    lab = Lab(tmp_path / "lab", patience_s=WAIT_S, warm=warm_jvms)
+    yield lab
+    lab.close()
+
+
+@pytest.fixture
+def submitted(tmp_path: Path) -> Iterator[Lab]:
+    """The same where the driver is a spark-submit: what is shown is how its process ends."""
     lab = Lab(tmp_path / "lab", patience_s=WAIT_S)
     yield lab
     lab.close()
@@ -68,22 +78,22 @@ def test_files_are_read_on_from_a_savepoint_each_once(lab: Lab):
     assert numbers(lab) == [1, 2]
 
 
-@pytest.mark.nightly
-def test_script_that_leaves_python_at_once_when_all_is_done_has_closed(lab: Lab):
-    put(lab.folder / "in", 1)
-    driver = lab.start(1, lab.script(FILES_JOB + LEAVES), str(lab.out), str(lab.folder / "in"))
+def test_script_that_leaves_python_at_once_when_all_is_done_has_closed(submitted: Lab):
+    put(submitted.folder / "in", 1)
+    driver = submitted.start(
+        1, submitted.script(FILES_JOB + LEAVES), str(submitted.out), str(submitted.folder / "in")
+    )
     assert driver.wait(WAIT_S) == 0
-    assert lab.heartbeat(1).state == "closed"
-    assert numbers(lab) == [1]
+    assert submitted.heartbeat(1).state == "closed"
+    assert numbers(submitted) == [1]
 
 
-@pytest.mark.nightly
-def test_script_that_leaves_python_while_a_query_runs_ends_without_a_word(lab: Lab):
-    put(lab.folder / "in", 1)
+def test_script_that_leaves_python_while_a_query_runs_ends_without_a_word(submitted: Lab):
+    put(submitted.folder / "in", 1)
     script = FILES_JOB + "q = writer.start()\nwhile q.lastProgress is None: pass\nos._exit(0)\n"
-    driver = lab.start(1, lab.script(script), str(lab.out), str(lab.folder / "in"))
+    driver = submitted.start(1, submitted.script(script), str(submitted.out), str(submitted.folder / "in"))
     assert driver.wait(WAIT_S) == 0
-    assert lab.heartbeat(1).state == "running"  # so that it is relaunched: its files go on coming
+    assert submitted.heartbeat(1).state == "running"  # so that it is relaunched: its files go on coming
 
 
 @pytest.mark.nightly

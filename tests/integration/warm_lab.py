@@ -6,6 +6,8 @@ import time
 from typing import TYPE_CHECKING
 
 from testbed.differential.warm_jvm import WarmJvm, exit_code
+from testbed.jvm import spark_options
+from testbed.spark import spark_paths
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,35 +45,49 @@ class WarmDriver:
         if not self.has_ended:
             self._jvm.kill()
 
+    def close(self) -> None:
+        """End it when nobody looks any more: its JVM is the next driver's."""
+        self._jvm.end_drivers()
+
 
 class WarmJvms:
-    """As many as were needed at once."""
+    """As many as were needed at once, of each kind."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._newest: dict[WarmJvm, WarmDriver | None] = {}
-        """JVM -> the driver that runs in it, or ran last."""
+        self._kinds: dict[WarmJvm, tuple[str, str]] = {}
+        """JVM -> what it was started with: options, which name the archive of its classes, and jars."""
+
+    @property
+    def jvm(self) -> WarmJvm:
+        """One that runs no driver, with the connectors' jars; for ``WarmDeployment``."""
+        return self._idle(spark_options(), spark_paths().conf["spark.driver.extraClassPath"])
 
     def launch(
         self, argv: Sequence[str], *, conf: Mapping[str, str], env: Mapping[str, str], log: Path
     ) -> WarmDriver:
-        jvm = next(filter(self._is_free, self._newest), None) or self._start()
-        jvm.wait_ready()
+        jvm = self._idle(conf["spark.driver.extraJavaOptions"], conf["spark.driver.extraClassPath"])
         settings = {name: value for name, value in conf.items() if name not in _OF_THE_JVM}
         settings |= {"spark.submit.deployMode": "client", "spark.app.name": argv[0]}
+        # Its default is below the folder that the JVM was started in, where other drivers' tables are.
+        settings.setdefault("spark.sql.warehouse.dir", str(log.parent / "spark-warehouse"))
         pid = jvm.run(argv, conf=settings, env=env, cwd=log.parent, log=log)
-        driver = self._newest[jvm] = WarmDriver(jvm, pid, log)
-        return driver
+        return WarmDriver(jvm, pid, log)
 
-    def _is_free(self, jvm: WarmJvm) -> bool:
-        driver = self._newest[jvm]
-        return jvm.is_alive and driver is not None and driver.has_ended
+    def _idle(self, options: str, jars: str) -> WarmJvm:
+        alike = (jvm for jvm, kind in self._kinds.items() if kind == (options, jars))
+        if (found := next((jvm for jvm in alike if jvm.is_idle), None)) is None:
+            folder = self._folder / f"jvm-{len(self._kinds)}"
+            found = WarmJvm(folder, java_options=options, class_path=jars)
+            self._kinds[found] = options, jars
+        found.wait_ready()
+        return found
 
-    def _start(self) -> WarmJvm:
-        jvm = WarmJvm(self._folder / f"jvm-{len(self._newest)}")
-        self._newest[jvm] = None
-        return jvm
+    def end_drivers(self) -> None:
+        """End what runs, when nobody looks any more: the JVMs are the next drivers'."""
+        for jvm in self._kinds:
+            jvm.end_drivers()
 
     def close(self) -> None:
-        for jvm in self._newest:
+        for jvm in self._kinds:
             jvm.kill()
