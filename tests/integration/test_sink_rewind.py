@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.sink_records import SinkLineage
     from testbed.kafka import Broker
     from tests.conftest import KafkaPair
+    from tests.integration.warm_lab import WarmJvms
 
 T = TypeVar("T")
 pytestmark = [pytest.mark.integration, pytest.mark.kafka]
@@ -52,8 +53,8 @@ writer.trigger(processingTime="200 milliseconds").start().awaitTermination()
 class Outputs(Lab):
     """A job that numbers its rows, and its output on each of two clusters."""
 
-    def __init__(self, folder: Path, pair: KafkaPair) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, pair: KafkaPair, warm: WarmJvms | None) -> None:
+        super().__init__(folder, warm=warm)
         self.pair, self.topic = pair, f"rewind-{folder.parent.name.replace('_', '-')}"
         self.app, self.gate = self.script(SINK_JOB), folder / "gate"
         self.generation = 0
@@ -109,8 +110,8 @@ def values(first_batch: int, last_batch: int) -> Counter[int]:
 
 
 @pytest.fixture
-def lab(tmp_path: Path, kafka_pair: KafkaPair) -> Iterator[Outputs]:
-    lab = Outputs(tmp_path / "lab", kafka_pair)
+def lab(tmp_path: Path, kafka_pair: KafkaPair, warm_jvms: WarmJvms | None) -> Iterator[Outputs]:
+    lab = Outputs(tmp_path / "lab", kafka_pair, warm_jvms)
     yield lab
     lab.close()
 
