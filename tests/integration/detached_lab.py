@@ -14,6 +14,7 @@ from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
 from testbed import paths
+from testbed.differential.deployment import WarmDeployment
 from testbed.drivers import spark_conf
 from testbed.keys import SIGNER
 from testbed.spark import spark_paths
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_flinkstyle.jobs.status import JobStatus
+    from tests.integration.warm_lab import WarmJvms
 
 COUNTS = """
 import json, sys
@@ -60,15 +62,25 @@ def committed(status: JobStatus) -> int:
 class Lab:
     """One job in a folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.out = folder, folder / "out.jsonl"
+    def __init__(self, folder: Path, *, warm: WarmJvms | None = None) -> None:
+        """Describe it; with ``warm`` its drivers run in JVMs that ran others, else each is a spark-submit."""
+        self.folder, self.out, self._warm = folder, folder / "out.jsonl", warm
         store = open_store(str(folder / "root"))
         self.client = JobClient(
             board=JobBoard(store, "counts"),
             repository=SavepointRepository(store, "counts"),
-            deployment=DetachedDeployment(),
+            deployment=WarmDeployment(jvms=warm) if warm is not None else DetachedDeployment(),
             signer=SIGNER,
         )
+
+    def close(self) -> None:
+        """End what runs."""
+        if self._warm is not None:
+            self._warm.end_drivers()
+            return
+        for generation in self.client.board.generations():
+            if self.client.run(generation).submit is not None:
+                self.client.end_driver(generation)
 
     def spec(self, text: str = COUNTS, name: str = "counts.py") -> JobSpec:
         (self.folder / name).write_text(text)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
@@ -25,22 +24,17 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.types import Generation
     from testbed.s3 import S3Server
+    from tests.integration.warm_lab import WarmJvms
 
 pytestmark = pytest.mark.integration
 TIMEOUT_S = 300
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    lab = Lab(tmp_path)
+def lab(tmp_path: Path, warm_jvms: WarmJvms | None) -> Iterator[Lab]:
+    lab = Lab(tmp_path, warm=warm_jvms)
     yield lab
-    end_drivers(lab.client)
-
-
-def end_drivers(client: JobClient) -> None:
-    for generation in client.board.generations():
-        if client.run(generation).submit is not None:
-            client.end_driver(generation)
+    lab.close()
 
 
 def damage(lab: Lab, savepoint_id: str) -> Mapping[Path, bytes]:
@@ -121,17 +115,14 @@ def test_driver_with_wrong_s3_keys_runs_nothing_and_its_log_says_why(lab: Lab, s
     client = JobClient(
         board=JobBoard(store, "counts"),
         repository=SavepointRepository(store, "counts"),
-        deployment=DetachedDeployment(),
+        deployment=lab.client.deployment,
         signer=SIGNER,
         secret_env=wrong,
     )
     target = replace(lab.target(), secret_env=wrong)
-    try:
-        handle = client.start(lab.spec(), target, claim_key="first")
-        with pytest.raises(DriverFailedError) as failed:
-            client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
-    finally:
-        end_drivers(client)
+    handle = client.start(lab.spec(), target, claim_key="first")
+    with pytest.raises(DriverFailedError) as failed:
+        client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
     text = str(failed.value)
     assert "STORE_DENIED: The store s3://wrong-keys-of-a-driver/root" in text
     assert "Nothing was changed. Correct the access key and secret key" in text

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from testbed.s3 import S3Server
+    from tests.integration.warm_lab import WarmJvms
 
 pytestmark = pytest.mark.integration
 
@@ -32,8 +33,8 @@ SCRIPT = Path(sys.executable).with_name("flinkstyle")
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    lab = Lab(tmp_path / "lab")
+def lab(tmp_path: Path, warm_jvms: WarmJvms | None) -> Iterator[Lab]:
+    lab = Lab(tmp_path / "lab", warm=warm_jvms)
     yield lab
     lab.close()
 

@@ -24,35 +24,43 @@ from airflow_flinkstyle.jobs.status import Dead, Running
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from airflow_flinkstyle.protocol.driver_log import MOST_BYTES
 from testbed.keys import SIGNER
-from tests.integration.detached_lab import COUNTS, FROM_FILES, TIMEOUT_S, Lab
+from tests.integration.detached_lab import FROM_FILES, TIMEOUT_S, Lab
 from tests.integration.numbered_files import NumberedFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.integration.warm_lab import WarmJvms
+
 pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
+def lab(tmp_path: Path, warm_jvms: WarmJvms | None) -> Iterator[Lab]:
+    lab = Lab(tmp_path, warm=warm_jvms)
+    yield lab
+    lab.close()
+
+
+@pytest.fixture
+def detached(tmp_path: Path) -> Iterator[Lab]:
+    """The same where each driver is a process of its own, which is what is shown."""
     lab = Lab(tmp_path)
     yield lab
-    for generation in lab.client.board.generations():
-        if lab.client.run(generation).submit is not None:
-            lab.client.end_driver(generation)
+    lab.close()
 
 
-def test_job_is_started_saved_stopped_resumed_and_relaunched_after_kill_9_and_sigterm(lab: Lab):
-    client, log = lab.client, lab.folder / "logs" / "counts-000001.log"
+def test_job_is_started_saved_stopped_resumed_and_relaunched_after_kill_9_and_sigterm(detached: Lab):
+    client, log = detached.client, detached.folder / "logs" / "counts-000001.log"
     log.parent.mkdir()
     with log.open("wb") as earlier:
         earlier.truncate(MOST_BYTES + 1)
-    handle = client.start(lab.spec(), lab.target(), claim_key="run-1/start")
+    handle = client.start(detached.spec(), detached.target(), claim_key="run-1/start")
     client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
     with pytest.raises(JobRunningError, match="run-1/start"):
-        client.start(lab.spec(), lab.target(), claim_key="run-2/start")
-    batch = lab.until_committed_beyond(1)
+        client.start(detached.spec(), detached.target(), claim_key="run-2/start")
+    batch = detached.until_committed_beyond(1)
 
     _, hot = client.wait(client.request_savepoint("run-1/hot"), timeout_s=TIMEOUT_S)
     assert hot.outcome == "done", hot.detail
@@ -64,7 +72,7 @@ def test_job_is_started_saved_stopped_resumed_and_relaunched_after_kill_9_and_si
         time.sleep(0.05)
     client.ensure_running()
     client.wait_running(1, timeout_s=TIMEOUT_S)
-    batch = lab.until_committed_beyond(batch + 1)
+    batch = detached.until_committed_beyond(batch + 1)
     assert client.status().heartbeat.incarnation == 2
 
     stopped = client.stop("run-1/stop", savepoint=True, timeout_s=TIMEOUT_S)
@@ -74,21 +82,20 @@ def test_job_is_started_saved_stopped_resumed_and_relaunched_after_kill_9_and_si
         client.request_savepoint("run-1/too-late")
 
     origin = FromSavepoint(savepoint_id=stopped.savepoint_id or "")
-    second = client.start(lab.spec(), lab.target(), claim_key="run-3/start", origin=origin)
+    second = client.start(detached.spec(), detached.target(), claim_key="run-3/start", origin=origin)
     client.wait_running(second.generation, timeout_s=TIMEOUT_S)
-    lab.until_committed_beyond(stopped.batches["counts"])
+    detached.until_committed_beyond(stopped.batches["counts"])
     os.kill(int(second.native_id["pid"]), signal.SIGTERM)
-    lab.until_told_to_end_and_again()
+    detached.until_told_to_end_and_again()
     client.stop("run-3/stop", savepoint=False, timeout_s=TIMEOUT_S)
-    lab.judge()
+    detached.judge()
 
 
-@pytest.mark.nightly
-def test_job_of_a_lost_host_is_started_again_once_though_two_others_try(lab: Lab):
-    client = lab.client
-    handle = client.start(lab.spec(), lab.target(), claim_key="start")
+def test_job_of_a_lost_host_is_started_again_once_though_two_others_try(detached: Lab):
+    client = detached.client
+    handle = client.start(detached.spec(), detached.target(), claim_key="start")
     client.wait_running(1, timeout_s=TIMEOUT_S)
-    batch = lab.until_committed_beyond(0)
+    batch = detached.until_committed_beyond(0)
     others = [
         replace(client, deployment=DetachedDeployment(namespace=f"elsewhere {n}"), sightings=Sightings())
         for n in range(2)
@@ -105,7 +112,7 @@ def test_job_of_a_lost_host_is_started_again_once_though_two_others_try(lab: Lab
 
     client.wait_running(1, timeout_s=TIMEOUT_S)
     run = client.run(1)
-    surplus = lab.client.deployment.submit(client._submission(1, run.claim, 2))
+    surplus = detached.client.deployment.submit(client._submission(1, run.claim, 2))
     while client.board.incarnations(1)[-1] < 3:
         assert isinstance(client.status(), Running)
         time.sleep(0.2)
@@ -114,25 +121,24 @@ def test_job_of_a_lost_host_is_started_again_once_though_two_others_try(lab: Lab
     while not isinstance(client.deployment.state(surplus), Gone):
         assert isinstance(client.status(), Running)
         time.sleep(0.2)
-    lab.until_committed_beyond(batch + 1)
+    detached.until_committed_beyond(batch + 1)
     assert client.status().heartbeat.incarnation == 2
     client.stop("stop", savepoint=False, timeout_s=TIMEOUT_S)
-    lab.judge()
+    detached.judge()
 
 
-@pytest.mark.parametrize("script", [COUNTS, FROM_FILES], ids=["rate", "files"])
-def test_upgrade_to_a_script_that_fails_in_its_first_batch_goes_back_by_itself(lab: Lab, script: str):
+def test_upgrade_to_a_script_that_fails_in_its_first_batch_goes_back_by_itself(lab: Lab):
     """Offsets of files are numbers of what the source has logged: that goes back with the planned batch."""
     with NumberedFiles(lab.folder).fed(every_s=0.3):
-        fail_in_first_batch(lab, script)
+        fail_in_first_batch(lab)
 
 
-def fail_in_first_batch(lab: Lab, script: str) -> None:
+def fail_in_first_batch(lab: Lab) -> None:
     client = lab.client
-    handle = client.start(lab.spec(script), lab.target(), claim_key="start")
+    handle = client.start(lab.spec(FROM_FILES), lab.target(), claim_key="start")
     client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
     lab.until_committed_beyond(1)
-    broken = script.replace("    total =", "    raise ValueError('broken on purpose')\n    total =")
+    broken = FROM_FILES.replace("    total =", "    raise ValueError('broken on purpose')\n    total =")
     upgrade = Upgrade(
         client=client,
         journal=CutoverJournal(client.board.store, "counts", "up-1", UPGRADE_PHASES, signer=SIGNER),

@@ -42,9 +42,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     ):
         monkeypatch.setenv(f"AIRFLOW_CONN_{name}_DEFAULT", json.dumps(fields))
     yield lab
-    for generation in lab.client.board.generations():
-        if lab.client.run(generation).submit is not None:
-            lab.client.end_driver(generation)
+    lab.close()
 
 
 def test_driver_that_still_starts_closes_without_a_batch_and_a_clear_starts_the_job(lab: Lab):
