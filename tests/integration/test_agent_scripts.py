@@ -78,6 +78,7 @@ def test_files_are_read_on_from_a_savepoint_each_once(lab: Lab):
     assert numbers(lab) == [1, 2]
 
 
+@pytest.mark.nightly
 def test_script_that_leaves_python_at_once_when_all_is_done_has_closed(submitted: Lab):
     put(submitted.folder / "in", 1)
     driver = submitted.start(
@@ -88,6 +89,7 @@ def test_script_that_leaves_python_at_once_when_all_is_done_has_closed(submitted
     assert numbers(submitted) == [1]
 
 
+@pytest.mark.nightly
 def test_script_that_leaves_python_while_a_query_runs_ends_without_a_word(submitted: Lab):
     put(submitted.folder / "in", 1)
     script = FILES_JOB + "q = writer.start()\nwhile q.lastProgress is None: pass\nos._exit(0)\n"

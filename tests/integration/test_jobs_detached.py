@@ -91,6 +91,7 @@ def test_job_is_started_saved_stopped_resumed_and_relaunched_after_kill_9_and_si
     detached.judge()
 
 
+@pytest.mark.nightly
 def test_job_of_a_lost_host_is_started_again_once_though_two_others_try(detached: Lab):
     client = detached.client
     handle = client.start(detached.spec(), detached.target(), claim_key="start")
