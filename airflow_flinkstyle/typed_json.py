@@ -1,8 +1,8 @@
 """JSON from a store as frozen dataclasses, decoded by their annotations. Pure.
 
 The one way in which records, manifests and plans are read. Nothing is guessed: a field that the class does
-not have, one that is missing, a value of another type and one that its ``Check`` does not allow are refused,
-with their place. A text is never taken for a number, a bool never for an int.
+not have, one that is missing (also if it has a default), a value of another type and one that its ``Check``
+does not allow are refused, with their place. A text is never taken for a number, a bool never for an int.
 
 An annotation is one of: ``str``, ``int``, ``float``, ``bool``, ``Any``, a ``Literal`` of texts, a ``NewType``
 (of an int: 0 or more, as all numbers of ``types`` are), ``tuple[X, ...]``, ``tuple[X, Y]``, ``Mapping[K, V]``
@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import cache
 from math import isfinite
 from typing import (
@@ -42,15 +42,9 @@ _LEAVES: Final = frozenset({str, int, float, bool})
 
 
 def stored(cls: type[T]) -> type[T]:
-    """Mark a dataclass that is stored; its annotations are read at run time, so they are imported."""
+    """Mark a dataclass that is stored, every field of it; its annotations are imported, to be read."""
     cls.__is_stored__ = True  # type: ignore[attr-defined]
     return cls
-
-
-def complete(cls: type[T]) -> type[T]:
-    """Mark a stored dataclass of which every field must be there, those with a default too."""
-    cls.__is_complete__ = True  # type: ignore[attr-defined]
-    return stored(cls)
 
 
 def stored_as(form: Any) -> Callable[[type[T]], type[T]]:
@@ -287,28 +281,21 @@ def _key_reader(key_type: Any) -> Reader:
     return read
 
 
-def _has_no_default(item: Field[Any]) -> bool:
-    return item.default is MISSING and item.default_factory is MISSING
-
-
 def _object(cls: Any) -> Reader:
     hints = get_type_hints(cls, include_extras=True)
     readers = {item.name: _reader(hints[item.name]) for item in fields(cls)}
-    is_complete = getattr(cls, "__is_complete__", False)
-    required = {item.name for item in fields(cls) if is_complete or _has_no_default(item)}
     known = {*readers, _KIND} if hasattr(cls, _KIND) else readers.keys()
 
     def read(value: Any) -> Any:
         given = _read_object(value)
-        if not required <= given.keys():
-            raise MismatchError("", f"a field {min(required - given.keys())!r}", sorted(given))
+        if missing := readers.keys() - given.keys():
+            raise MismatchError("", f"a field {min(missing)!r}", sorted(given))
         if unknown := given.keys() - known:
             raise MismatchError("", "no further fields", sorted(unknown))
         found, name = {}, ""
         try:
             for name, read_field in readers.items():
-                if name in given:
-                    found[name] = read_field(given[name])
+                found[name] = read_field(given[name])
         except MismatchError as error:
             raise error.below(name) from None
         return cls(**found)

@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-KNOWN_FORMATS = (1, 2, 3, 4, 5)
+FORMAT = 1
 SEAL = "v2147483647\n"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 UNSAFE = re.compile(r"[\\\x00-\x1f\x7f]")
@@ -57,27 +57,25 @@ def manifests(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def read_manifest(folder: Path, savepoint_id: str) -> dict[str, Any]:
-    """Return one manifest, if it is of a known format and what its key says."""
+    """Return one manifest, if it is of the known format and what its key says."""
     manifest = manifests(folder).get(savepoint_id)
     if manifest is None:
         fail(f"no savepoint {savepoint_id}")
-    if manifest["format_version"] not in KNOWN_FORMATS:
-        fail(f"format {manifest['format_version']} is newer than this reader knows {KNOWN_FORMATS}")
-    if manifest["format_version"] > 1:
-        text = text_of(folder / "savepoints" / f"{savepoint_id}.json")
-        digits = manifest["checksum"]
-        if hashlib.sha256(text.replace(digits, "0" * 64, 1).encode()).hexdigest() != digits:
-            fail("the manifest was altered")
+    if manifest["format_version"] != FORMAT:
+        fail(f"format {manifest['format_version']} is newer than this reader knows ({FORMAT})")
+    text = text_of(folder / "savepoints" / f"{savepoint_id}.json")
+    digits = manifest["checksum"]
+    if hashlib.sha256(text.replace(digits, "0" * 64, 1).encode()).hexdigest() != digits:
+        fail("the manifest was altered")
     if (manifest["job"], manifest["savepoint_id"]) != (folder.name, savepoint_id):
         fail(f"the manifest is one of {manifest['job']}/{manifest['savepoint_id']}")
-    if manifest["format_version"] > 4:
-        for query in manifest["queries"]:
-            query["files"] = rows(query["files"])
+    for query in manifest["queries"]:
+        query["files"] = rows(query["files"])
     return manifest
 
 
 def rows(columns: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return an object for each file, as formats 1 to 4 have them."""
+    """Return an object for each file."""
     digits, sizes = io.StringIO(base64.b64decode(columns["sha256"]).hex()), iter(columns["size_bytes"])
     files: list[dict[str, Any]] = []
     in_folder = ""

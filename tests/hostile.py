@@ -15,6 +15,7 @@ from airflow_flinkstyle.protocol.records import Claim, End, Heartbeat, Progress,
 from airflow_flinkstyle.savepoint import manifest_json
 from airflow_flinkstyle.savepoint.blobs.intents import Intent
 from airflow_flinkstyle.savepoint.blobs.prune_slot import Condemned
+from tests.formats.examples import an_example
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,52 +33,29 @@ NAMES = [
 ]  # fmt: skip
 """No name: each leaves a folder, hides in one, or is read as something else by a store, a shell or Hadoop."""
 
-_REQUEST: dict[str, Any] = {
-    "version": 2, "request_id": "rq-1", "incarnation": 1, "command": "savepoint", "state": "sent",
-    "savepoint_id": "sp-1", "sent_at_ms": 1, "alignment": "aligned", "cut_id": "cut-1",
-}  # fmt: skip
-_CLAIM: dict[str, Any] = {
-    "version": 2, "claim_key": "k", "follows": None, "checkpoint_location": "s3a://bucket/c/1",
-    "prepare_savepoint_id": "sp-1", "overrides": [], "lease_s": 30.0, "launch": {}, "claimed_at_ms": 1,
-    "claim_id": "c1",
-}  # fmt: skip
-_BEAT = {"query_id": "q", "batch_id": 1, "batch_committed_at_ms": 1, "sources": {}}
-_HEARTBEAT: dict[str, Any] = {
-    "version": 2, "incarnation": 1, "state": "closed", "beat": 1, "written_at_ms": 1, "spark_version": "4",
-    "application_id": "a", "queries": {"orders": _BEAT}, "request_id": "rq-1", "savepoint_id": "sp-1",
-    "dropped": ["old"],
-}  # fmt: skip
-_GO: dict[str, Any] = {
-    "version": 2, "savepoint_id": "sp-1", "carry_planned": False, "closed_at": {"orders": 1},
-    "expected": {"orders": {}}, "counts_behind": {"orders": 1},
-}  # fmt: skip
-_END: dict[str, Any] = {
-    "version": 2, "request_id": "rq-1", "outcome": "done", "savepoint_id": "sp-1", "detail": "",
-    "ended_at_ms": 1, "batches": {"orders": 1},
-}  # fmt: skip
-_PROGRESS: dict[str, Any] = {
-    "version": 2, "request_id": "rq-1", "files_done": 1, "files_total": 1, "bytes_done": 1, "bytes_total": 1,
-    "at_ms": 1,
-}  # fmt: skip
-_CUT: dict[str, Any] = {
-    "version": 2, "cut_id": "cut-1", "verdict": "complete", "members": {"shop": "sp-1"}, "reason": "",
-    "decided_at_ms": 1,
-}  # fmt: skip
-_INTENT: dict[str, Any] = {
-    "version": 2, "kind": "take", "holder": "a task", "publishes": "sp-1", "lease_s": 30.0, "begun_at_ms": 1,
-}  # fmt: skip
-_CONDEMNED: dict[str, Any] = {"version": 2, "holder": None, "savepoints": ["sp-1"], "blobs": []}
+
+def _good(record: Record) -> dict[str, Any]:
+    fields: dict[str, Any] = json.loads(record.to_bytes())
+    return fields
+
+
+_GO: dict[str, Any] = _good(
+    an_example(
+        TakeoverOrder, signature="", carry_planned=False, rewind="continue", skip_known_batches=False,
+        claim_mode="no_claim",
+    )
+)  # fmt: skip
 
 GOOD: list[tuple[type[Record], dict[str, Any], tuple[str, ...]]] = [
-    (Request, _REQUEST, ("request_id", "savepoint_id", "cut_id")),
-    (Claim, _CLAIM, ("prepare_savepoint_id", "claim_id")),
-    (Heartbeat, _HEARTBEAT, ("queries", "request_id", "savepoint_id", "dropped")),
+    (Request, _good(an_example(Request)), ("request_id", "savepoint_id", "cut_id")),
+    (Claim, _good(an_example(Claim)), ("prepare_savepoint_id", "claim_id")),
+    (Heartbeat, _good(an_example(Heartbeat)), ("queries", "request_id", "savepoint_id", "dropped")),
     (TakeoverOrder, _GO, ("savepoint_id", "closed_at", "expected", "counts_behind")),
-    (End, _END, ("request_id", "savepoint_id", "batches")),
-    (Progress, _PROGRESS, ("request_id",)),
-    (Cut, _CUT, ("cut_id", "members")),
-    (Intent, _INTENT, ("publishes",)),
-    (Condemned, _CONDEMNED, ("savepoints",)),
+    (End, _good(an_example(End)), ("request_id", "savepoint_id", "batches")),
+    (Progress, _good(an_example(Progress)), ("request_id",)),
+    (Cut, _good(an_example(Cut)), ("cut_id", "members")),
+    (Intent, _good(an_example(Intent)), ("publishes",)),
+    (Condemned, _good(an_example(Condemned)), ("savepoints",)),
 ]
 """Each kind of record with names in it, a good one as JSON, and which fields hold the names."""
 

@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from airflow_flinkstyle.typed_json import complete
+from airflow_flinkstyle.typed_json import stored
 from airflow_flinkstyle.types import BatchId, Count, Text
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _ICEBERG_QUERY: Final = "spark.sql.streaming.queryId"
 _ICEBERG_EPOCH: Final = "spark.sql.streaming.epochId"
 
 
-@complete
+@stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePosition:
     """A version of a table: how far a source has read, or what a sink has written last."""

@@ -139,10 +139,15 @@ def require_clusters(approved: Approved, moved: Cutover) -> None:
 
 
 def begun(hook: StreamingJobHook, form: MigrationForm, migration_id: str) -> Cutover | None:
-    """Return a window that has begun, with what was approved; None if none has. Nothing can be refused."""
-    if not _journal(hook, form, migration_id).has_begun:
+    """Return a window that has begun, with what was approved; None if none has. No answer can be refused.
+
+    Raises:
+        MessageFormatError: If what was approved is gone.
+    """
+    journal = _journal(hook, form, migration_id)
+    if not journal.has_begun:
         return None
-    approved = approved_or_read(hook, form, migration_id)  # read: an older version began it
+    approved = stored(hook, form, migration_id) or Approved.from_fields({})
     return cutover(hook, approved.migration, migration_id, starts_driver=False)
 
 

@@ -54,10 +54,7 @@ def failure_of(error: FlinkstyleError) -> dict[str, object]:
 
 
 def raise_failure(failure: dict[str, object]) -> None:
-    """Log in the task what ``failure_of`` brought from the triggerer, and raise it.
-
-    A triggerer of an earlier version brings no block.
-    """
-    log.error("%s", failure.get("block", f"{failure['code']}: {failure['text']}"))
+    """Log in the task what ``failure_of`` brought from the triggerer, and raise it."""
+    log.error("%s", failure["block"])
     kind = AirflowException if failure["retryable"] else AirflowFailException
     raise kind(f"{failure['code']}: {failure['text']}")

@@ -295,14 +295,9 @@ class CutoverJournal:
         return f"{self._prefix}/{_ATTEMPT}"
 
     def _find(self, phase: str) -> tuple[str, Versioned | None]:
-        """Return a phase's key and record; other versions number them otherwise."""
+        """Return a phase's key and record."""
         key = f"{self._prefix}/{self._phases.index(phase) + 1}-{phase}.json"
-        found = self._store.get(key)
-        if found is None:
-            for info in self._store.list(f"{self._prefix}/"):
-                if _phase_of(info.key) == phase:
-                    return info.key, self._store.get(info.key)
-        return key, found
+        return key, self._store.get(key)
 
     def _mine(self) -> AttemptRecord:
         if self._attempt is None:

@@ -86,8 +86,7 @@ class Signer:
             place,
             state_after="It was not obeyed: nothing was started or ended.",
             remedy="If the key was changed, add the one before it to previous_passwords of the "
-            f"flinkstyle connection ({PREVIOUS_VARIABLE}). If an earlier version of this package wrote "
-            "it, start the job, or the migration, in a new DAG run. Else find out who wrote there.",
+            f"flinkstyle connection ({PREVIOUS_VARIABLE}). Else find out who wrote there.",
         )
 
     def sign_order(self, order: TakeoverOrder, place: str, claim_place: str, claim: Claim) -> TakeoverOrder:

@@ -21,7 +21,6 @@ from airflow_flinkstyle.jobs.target import (
     require_one_who_relaunches,
     script_argument,
     shipped,
-    without_defaults,
 )
 from airflow_flinkstyle.kafka.login.driver import named_connections
 from airflow_flinkstyle.protocol.board import check_job_name
@@ -153,7 +152,7 @@ def require_recordable(spec: JobSpec, target: SubmitTarget) -> None:
 def launch_of(spec: JobSpec, target: SubmitTarget) -> dict[str, Any]:
     """Return what a claim records, so that any caller can start one more incarnation; no secrets."""
     where = {name: value for name, value in asdict(target).items() if name != "secret_env"}
-    return {"spec": asdict(spec), "target": without_defaults(where)}
+    return {"spec": asdict(spec), "target": where}
 
 
 def from_launch(launch: Mapping[str, Any], *, secret_env: Mapping[str, str]) -> tuple[JobSpec, SubmitTarget]:

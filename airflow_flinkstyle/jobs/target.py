@@ -18,21 +18,6 @@ INSTALLED: Final = "installed"
 PY_FILES: Final = "py-files"
 SUPERVISE: Final = "spark.driver.supervise"
 YARN_ATTEMPTS: Final = "spark.yarn.maxAppAttempts"
-_UNSAID: Final[Mapping[str, object]] = {
-    "deployment": "",
-    "agent": INSTALLED,
-    "agent_path": None,
-    "cluster_url": None,
-    "web_url": None,
-    "proxy_user": None,
-    "kube_config": None,
-    "spark_operator": "",
-    "application": {},
-    "page_url": None,
-    "ui_url": None,
-    "standby_cores": None,
-    "standby_memory": None,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,11 +120,6 @@ def require_one_who_relaunches(conf: Mapping[str, str]) -> None:
                 state_after="Nothing was started.",
                 remedy=f"Take {name} out: sensors and operators start a driver again that has died.",
             )
-
-
-def without_defaults(target: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a target's fields without those that say nothing new: earlier versions read such claims."""
-    return {name: value for name, value in target.items() if name not in _UNSAID or _UNSAID[name] != value}
 
 
 def launcher_path() -> str:

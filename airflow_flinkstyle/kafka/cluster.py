@@ -13,7 +13,7 @@ from airflow_flinkstyle.kafka.errors import NOTHING_CHANGED, TopicMissingError
 from airflow_flinkstyle.kafka.patience import patient
 from airflow_flinkstyle.kafka.settings import SETTLING, admin_client
 from airflow_flinkstyle.offsets import Offsets
-from airflow_flinkstyle.typed_json import complete
+from airflow_flinkstyle.typed_json import stored
 from airflow_flinkstyle.types import NextOffset, TopicPartition
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _LEADER_WAIT_S = 5.0
 _NO_LEADER_YET = SETTLING | {"UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID"}
 
 
-@complete
+@stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRange:
     """The offsets of one partition."""
@@ -42,7 +42,7 @@ class LogRange:
     """Offset of the first open transaction, or ``end`` if none is open."""
 
 
-@complete
+@stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicView:
     """One topic."""
@@ -55,7 +55,7 @@ class TopicView:
     partitions: Mapping[int, LogRange]
 
 
-@complete
+@stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
     """A cluster's identity and the topics asked for, at one moment."""

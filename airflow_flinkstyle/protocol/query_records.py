@@ -81,8 +81,7 @@ class Pace:
     sources: tuple[SourcePace, ...]
     """In Spark's order, at most 16."""
     parts_ms: Mapping[str, Count] = field(default_factory=dict)
-    """What ``batch_ms`` consists of, by Spark's names (``durationMs``), at most 12; empty from an agent that
-    did not say."""
+    """What ``batch_ms`` consists of, by Spark's names (``durationMs``), at most 12."""
 
     @property
     def lag_records(self) -> int | None:
@@ -154,14 +153,14 @@ class QueryStatus:
     waiting: bool = False
     """The run continues it, and its script has not started it yet."""
     pace: Pace | None = None
-    """What Spark says of its newest batch; None before the first, and from an agent that did not say."""
+    """What Spark says of its newest batch; None before the first."""
     started_at_ms: int | None = None
-    """When Spark was told to start it last, epoch milliseconds; None if it was not, or nobody said."""
+    """When Spark was told to start it last, epoch milliseconds; None if it was not."""
     output_mode: str | None = None
-    """``append``, ``update`` or ``complete``; None from an agent that did not say."""
+    """``append``, ``update`` or ``complete``; None while the query waits."""
     failed: bool = False
     """An error has ended it, and its script has not ended the run for that: it may await another query."""
     reads: Mapping[str, Reading] = field(default_factory=dict)
-    """How its Kafka sources read, by source as in ``sources``; empty from an agent that did not say."""
+    """How its Kafka sources read, by source as in ``sources``."""
     writes: Writing | None = None
-    """None if its script does not tell, or the agent."""
+    """None if its script does not tell."""

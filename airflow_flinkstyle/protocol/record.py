@@ -12,8 +12,8 @@ from airflow_flinkstyle.typed_json import MismatchError, decode, encode, stored
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-PROTOCOL_VERSION = 2
-"""Counts breaking changes of the records, not of the package."""
+PROTOCOL_VERSION = 1
+"""Of the records, not of the package. It only grows together with a reader of the one before."""
 
 
 @stored

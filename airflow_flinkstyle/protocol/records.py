@@ -222,7 +222,7 @@ class Heartbeat(Record):
     transient: bool = False
     """``failed`` only: the cause may pass by itself, so the run may be started again as it is."""
     python_version: str = ""
-    """Of the driver; empty from an agent that did not say."""
+    """Of the driver."""
     dropped: tuple[Name, ...] = ()
     """Queries whose checkpoints may stand beside the others', and that the job is to have no more."""
     ui_url: str | None = None

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from airflow_flinkstyle.typed_json import Check, complete
+from airflow_flinkstyle.typed_json import Check, stored
 from airflow_flinkstyle.types import Text
 
 Shards = Annotated[int, Check("a number of shards", lambda shards: shards > 0)]
 BatchOrNone = Annotated[int, Check("a batch, or -1", lambda batch: batch >= -1)]
 
 
-@complete
+@stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkLineage:
     """One sink's lineage: a numbering of batches of which each is written once."""
@@ -31,7 +31,7 @@ class SinkLineage:
     """Shard -> the newest batch that it has written; shards that have written none are left out."""
 
 
-@complete
+@stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sinks:
     """All transactional sinks of one query; without any, its sinks are others."""

@@ -18,7 +18,7 @@ from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN
 from airflow_flinkstyle.rewrite.render import markdown_table
 from airflow_flinkstyle.rewrite.rows import PartitionMove, SourceRef, SourceStrategy
 from airflow_flinkstyle.storage.keys import Name
-from airflow_flinkstyle.typed_json import complete, encode
+from airflow_flinkstyle.typed_json import encode, stored
 from airflow_flinkstyle.types import BatchId
 from airflow_flinkstyle.wording import row
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _PREVIEW = "Preview: producers were at work. The offsets are proved again before any is used."
 
 
-@complete
+@stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRewritePlan:
     """What a rewrite would change; the dry run prints this and applies nothing."""

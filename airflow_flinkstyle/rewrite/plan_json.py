@@ -8,7 +8,7 @@ from airflow_flinkstyle.rewrite.errors import PlanFormatError
 from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
 from airflow_flinkstyle.typed_json import MismatchError, decode, encode
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 1
 
 
 def to_json(plan: OffsetRewritePlan) -> str:
@@ -20,8 +20,7 @@ def from_json(text: str) -> OffsetRewritePlan:
     """Parse a plan.
 
     Raises:
-        PlanFormatError: If it is malformed, has names that are none, or is of another format: an older plan
-            does not say its ways.
+        PlanFormatError: If it is malformed, has names that are none, or is of another format.
     """
     try:
         fields = json.loads(text)

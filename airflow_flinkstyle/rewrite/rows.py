@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from airflow_flinkstyle.kafka.verdict import Verdict, describe, offset_of
 from airflow_flinkstyle.storage.keys import Name
-from airflow_flinkstyle.typed_json import complete
+from airflow_flinkstyle.typed_json import stored
 from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class SourceRef:
         return f"{self.query}/{self.source}"
 
 
-@complete
+@stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceStrategy:
     """How one source moves, for the people who approve it."""
@@ -52,7 +52,7 @@ class SourceStrategy:
     """What is read again, left out or dropped if it is done."""
 
 
-@complete
+@stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionMove:
     """One row of the approval table."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.savepoint.manifest import Digest, FileEntry
 from airflow_flinkstyle.storage.keys import Key, first_no_key
-from airflow_flinkstyle.typed_json import MismatchError, complete, decode
+from airflow_flinkstyle.typed_json import MismatchError, decode, stored
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,7 @@ _DIGITS = 64
 _HEX = re.compile("(?:[0-9a-f]{64})*")
 
 
-@complete
+@stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileColumns:
     """``files`` of a query: what is at place N of a column belongs to file N, counted from 0."""

@@ -1,4 +1,4 @@
-"""The savepoint manifest, format version 5. Pure; ``manifest_json`` turns it into text and back."""
+"""The savepoint manifest. Pure; ``manifest_json`` turns it into text and back."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from airflow_flinkstyle.checkpoint.table_position import TablePosition
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.sink_records import Sinks
 from airflow_flinkstyle.storage.keys import Key, Name
-from airflow_flinkstyle.typed_json import Check, complete
+from airflow_flinkstyle.typed_json import Check, stored
 from airflow_flinkstyle.types import Alignment, BatchId, Count, NextOffset, Text
 
 _DIGEST = re.compile("sha256:[0-9a-f]{64}|(?!sha256:)[^:]*:.+", re.DOTALL)
 Digest = Annotated[str, Check("'sha256:' or a store's kind of checksum, and the digest", _DIGEST.fullmatch)]
 
 
-@complete
+@stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileEntry:
     """One checkpoint file inside a savepoint."""
@@ -43,7 +43,7 @@ class KafkaLog:
     """Earliest and end offset per partition when the savepoint was taken."""
 
 
-@complete
+@stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaPosition:
     """Where one Kafka source stood, and in which log."""
@@ -57,7 +57,7 @@ class KafkaPosition:
     """Earliest and end offset per partition when the savepoint was taken."""
 
 
-@complete
+@stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuerySnapshot:
     """One query of the job, cut between two batches."""
@@ -70,25 +70,19 @@ class QuerySnapshot:
     checkpoint_location: str
     """Where the checkpoint was when it was copied; for people, a restore goes elsewhere."""
     planned_offsets: str | None
-    """Raw ``offsets/K+1`` of the planned batch, if there is one; ``pending_offsets`` before format 4."""
+    """Raw ``offsets/K+1`` of the planned batch, if there is one."""
     pinned_confs: Mapping[str, str]
     """Settings in the offset log that override the session's (shuffle partitions, provider, ...)."""
     kafka: Mapping[str, KafkaPosition]
     """By source name (log v2) or position (v1)."""
     tables: Mapping[str, TablePosition] = field(default_factory=dict)
-    """How far it has read sources that are tables with versions, by source. Since format 5."""
+    """How far it has read sources that are tables with versions, by source."""
     sink: Text | None = None
-    """Spark's name of the sink (``kafka``, ``foreachBatch``, ``parquet``, ``delta``, ...); None if unknown.
-
-    Since format 2.
-    """
+    """Spark's name of the sink (``kafka``, ``foreachBatch``, ``parquet``, ...); None if unknown."""
     sinks: Sinks | None = None
-    """What its transactional sinks had written; None if nobody recorded it. Since format 3."""
+    """What its transactional sinks had written; None if nobody recorded it."""
     sink_table: TablePosition | None = None
-    """The newest version of its sink's table that is of this batch or one before; None if nobody found one.
-
-    Since format 5.
-    """
+    """The newest version of its sink's table up to this batch; None if nobody found one."""
     files: tuple[FileEntry, ...]
     """Sorted by path."""
 
@@ -97,7 +91,7 @@ class QuerySnapshot:
         return next((entry for entry in self.files if entry.path == path), None)
 
 
-@complete
+@stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """A savepoint: a cut of every query of a job, and where it came from.
@@ -105,7 +99,8 @@ class Manifest:
     The manifest is created last. A savepoint without one does not exist.
     """
 
-    format_version: ClassVar[int] = 5
+    format_version: ClassVar[int] = 1
+    """It changes only together with a reader of the one before."""
 
     savepoint_id: Name
     job: Name
@@ -120,7 +115,7 @@ class Manifest:
     evidence: Mapping[str, str]
     """What proves a rewrite, by name; empty for a savepoint as taken."""
     cut_id: Name | None = None
-    """Shared by the savepoints of several jobs that were cut together, else None. Since format 2."""
+    """Shared by the savepoints of several jobs that were cut together, else None."""
     queries: tuple[QuerySnapshot, ...]
     """Sorted by name."""
 

@@ -18,17 +18,6 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.savepoint.manifest import FileEntry, QuerySnapshot
 
-_READABLE = (1, 2, 3, 4, 5)
-_CUT_AND_SINK = _CHECKED = 2
-"""The format that brought ``cut_id``, each query's ``sink``, and the manifest's ``checksum``."""
-_SINKS = 3
-"""The format that brought each query's ``sinks`` in the place of ``sink_lineage``, which was always null."""
-_PLANNED = 4
-"""The format that calls each query's ``pending_offsets`` ``planned_offsets``."""
-_TABLES = 5
-"""The format that brought each query's ``tables`` and ``sink_table``."""
-_COLUMNS = 5
-"""The format that has each query's ``files`` as columns; before, each file is an object of its own."""
 _NO_CHECKSUM = "0" * 64
 _CHECKSUM = re.compile('"checksum": ?"([0-9a-f]{64})"')
 
@@ -74,10 +63,10 @@ def _checksum(text: str, found: str) -> str:
 
 
 def from_json(text: str) -> Manifest:
-    """Parse a manifest of format 1 to 5; a manifest is never changed, so nothing writes the older ones again.
+    """Parse a manifest.
 
     Raises:
-        ManifestFormatError: If it is malformed, of a newer format, has fields this package does not know,
+        ManifestFormatError: If it is malformed, of another format, has fields this package does not know,
             names that are none, or paths that would leave the checkpoint (``..``, absolute, backslash,
             empty), or if a byte of it was changed.
     """
@@ -88,32 +77,27 @@ def from_json(text: str) -> Manifest:
     if not isinstance(document, dict):
         raise ManifestFormatError.of("the whole", "a JSON object", document)
     version = document.pop("format_version", None)
-    if type(version) is not int or version not in _READABLE:
-        raise ManifestFormatError.of("format_version", " or ".join(map(str, _READABLE)), version)
-    checksum = document.pop("checksum", None) if version >= _CHECKED else None
-    manifest = _decoded(_as_newest(document, version), from_columns if version >= _COLUMNS else None)
-    if version >= _CHECKED and checksum != (expected := _checksum(text, str(checksum))):
+    if type(version) is not int or version != Manifest.format_version:
+        raise ManifestFormatError.of("format_version", str(Manifest.format_version), version)
+    checksum = document.pop("checksum", None)
+    manifest = _decoded(document, from_columns)
+    if checksum != (expected := _checksum(text, str(checksum))):
         raise ManifestFormatError.of("checksum", expected, checksum)
     return manifest
 
 
-def _decoded(
-    document: dict[str, Any], read_files: Callable[[object], tuple[FileEntry, ...]] | None
-) -> Manifest:
-    """Return the manifest of a parsed document; without ``read_files`` each file is an object of its own."""
+def _decoded(document: dict[str, Any], read_files: Callable[[object], tuple[FileEntry, ...]]) -> Manifest:
+    """Return the manifest of a parsed document, whose files are columns."""
     columns = []
-    for fields in _queries_of(document) if read_files else ():
+    for fields in _queries_of(document):
         if "files" in fields:
             columns.append(fields["files"])
             fields["files"] = []
     try:
         manifest = decode(Manifest, document)
-        if read_files:
-            both = zip(manifest.queries, columns, strict=True)
-            manifest = replace(manifest, queries=tuple(_filled(*one, read_files) for one in both))
+        both = zip(manifest.queries, columns, strict=True)
+        manifest = replace(manifest, queries=tuple(_filled(*one, read_files) for one in both))
         require_once("queries", [query.name for query in manifest.queries])
-        for query in manifest.queries:
-            require_once(f"files of query {query.name}", [entry.path for entry in query.files])
     except MismatchError as error:
         raise ManifestFormatError.of(error.where or "the whole", error.expected, error.found) from error
     return manifest
@@ -131,34 +115,3 @@ def _filled(
 def _queries_of(document: dict[str, Any]) -> list[dict[str, Any]]:
     queries = document.get("queries")
     return [one for one in queries if isinstance(one, dict)] if isinstance(queries, list) else []
-
-
-def _as_newest(document: dict[str, Any], version: int) -> dict[str, Any]:
-    """Return a manifest's fields as the newest format has them; fields of newer ones are refused."""
-    if version < _CUT_AND_SINK:
-        _add(document, "cut_id", version)
-    for query in _queries_of(document):
-        if version < _TABLES:
-            _add(query, "tables", version, {})
-            _add(query, "sink_table", version)
-        if version < _PLANNED:
-            _require_absent(query, "planned_offsets", version)
-            if "pending_offsets" in query:
-                query["planned_offsets"] = query.pop("pending_offsets")
-        if version < _CUT_AND_SINK:
-            _add(query, "sink", version)
-        if version < _SINKS:
-            _add(query, "sinks", version)
-            if query.pop("sink_lineage", "") is not None:
-                raise ManifestFormatError.of("queries, sink_lineage", "null", query)
-    return document
-
-
-def _add(fields: dict[str, Any], name: str, version: int, value: object = None) -> None:
-    _require_absent(fields, name, version)
-    fields[name] = value
-
-
-def _require_absent(fields: dict[str, Any], name: str, version: int) -> None:
-    if name in fields:
-        raise ManifestFormatError.of(f"format {version}", "no further fields", [name])

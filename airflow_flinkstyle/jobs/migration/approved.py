@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.settings import Isolation
     from airflow_flinkstyle.kafka.start.kinds import Start, StartRules
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 1
 _SHORT = 12
 
 
@@ -115,7 +115,7 @@ class Migration:
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Self:
         """Read what ``as_fields`` made, once it has been through JSON."""
-        mirror, fence, rehearse = fields["mirror"], fields["fence"], fields.get("rehearse")
+        mirror, fence, rehearse = fields["mirror"], fields["fence"], fields["rehearse"]
         parsed = {
             "source": ClusterRef(**fields["source"]),
             "target": ClusterRef(**fields["target"]),
@@ -161,7 +161,7 @@ class Approved:
         """Read what the journal has.
 
         Raises:
-            MessageFormatError: If it is of a newer format, or nothing of the kind.
+            MessageFormatError: If it is of another format, or nothing of the kind.
         """
         try:
             values = dict(fields)

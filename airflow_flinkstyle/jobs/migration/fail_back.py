@@ -11,6 +11,7 @@ from airflow_flinkstyle.jobs.errors import MirrorBehindError
 from airflow_flinkstyle.jobs.journal import CutoverJournal, read_phases
 from airflow_flinkstyle.jobs.migration import fence_phase
 from airflow_flinkstyle.jobs.migration.approved import Approved
+from airflow_flinkstyle.jobs.migration.cutover import PHASES
 from airflow_flinkstyle.jobs.migration.form_reader import require_names
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError
@@ -57,7 +58,7 @@ class FinishedMigration:
     fence: FenceRecord | None
     """What keeps producers away from the old topics since; None if it was not asked to."""
     approved: Migration | None = None
-    """As it was approved; None if an older version of this package made it."""
+    """As it was approved; None if a program moved the job by itself, without the operators."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +106,7 @@ def last_migration(
             state_after="Nothing was changed.",
             remedy="Name a finished migration, or none for the newest.",
         )
-    obeyed = ("translate", fence_phase.PHASE)
-    journal = CutoverJournal(store, job, chosen, obeyed, signer=signer)
+    journal = CutoverJournal(store, job, chosen, PHASES, signer=signer)
     translated, fenced = journal.result("translate") or {}, journal.read(fence_phase.PHASE)
     approved = journal.approved()
     return FinishedMigration(

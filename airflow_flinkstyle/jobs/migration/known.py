@@ -42,7 +42,7 @@ class Source:
     cluster_id: str
     topics: tuple[str, ...]
     servers: str | None
-    """As it reads now; None from an agent that did not say."""
+    """As it reads now; None while the query waits."""
     script_servers: str | None
     """As the script writes it; None if nobody knows."""
     isolation: str | None

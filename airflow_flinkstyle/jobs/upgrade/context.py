@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from airflow_flinkstyle.jobs.cutover.context import CutoverContext
 from airflow_flinkstyle.jobs.upgrade.keeping_up import UNWATCHED, Bounds
-from airflow_flinkstyle.types import Generation
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
@@ -33,8 +32,3 @@ class UpgradeContext(CutoverContext):
     back_to: FromSavepoint | None = None
     """Start from this savepoint and not from where the old version stopped: batches are given up, or
     repeated, as its ``rewind`` says. It is what the standby restores and rehearses on."""
-
-    def old(self) -> Generation:
-        """Return the generation to replace."""
-        stopped = self.journal.result("stop")
-        return Generation(stopped["generation"]) if stopped else super().old()  # an older package's journal

@@ -71,7 +71,7 @@ class FenceRecord:
             cluster_id=values["cluster_id"],
             topics=tuple(values["topics"]),
             rules=tuple(map(AclRule.from_dict, values["rules"])),
-            stood=tuple(map(AclRule.from_dict, values.get("stood", ()))),
+            stood=tuple(map(AclRule.from_dict, values["stood"])),
         )
 
     @property

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _Entries: TypeAlias = "dict[str, tuple[str, Any]]"
 """By name: version and extract."""
-_FORMAT = 2
+_FORMAT = 1
 _THREADS = 16
 _WORTH_WRITING = 16
 """So many objects read one by one take longer than the cache's own update."""

@@ -122,7 +122,7 @@ def test_it_never_unseals_a_damaged_savepoint(repository: SavepointRepository, t
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('"format_version": 5', '"format_version": 6', "format 6 is newer"),
+        ('"format_version": 1', '"format_version": 2', "format 2 is newer"),
         ('"metadata"', '"../metadata"', "unsafe name '../metadata'"),
         ('"name": "rocksdb"', '"name": "../rocksdb"', "unsafe name '../rocksdb'"),
         ('"job": "orders"', '"job": "other"', "one of other/sp-1"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,6 @@ from airflow_flinkstyle.savepoint.repository.repository import SavepointReposito
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.types import BatchId, NextOffset
 from testbed.memory_store import MemoryStore
-from tests.unit.savepoint.manifests import fourth_format
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,32 +84,6 @@ def a_document(**changes: Any) -> dict[str, Any]:
     return {**json.loads(manifest_json.to_json(manifest)), **changes}
 
 
-def third_format(document: dict[str, Any]) -> dict[str, Any]:
-    old = fourth_format(document)
-    old["format_version"] = 3
-    for query in old["queries"]:
-        query["pending_offsets"] = query.pop("planned_offsets")
-    return old
-
-
-def second_format(document: dict[str, Any]) -> dict[str, Any]:
-    old = third_format(document)
-    old["format_version"] = 2
-    for query in old["queries"]:
-        del query["sinks"]
-        query["sink_lineage"] = None
-    return old
-
-
-def first_format(document: dict[str, Any]) -> dict[str, Any]:
-    old = second_format(document)
-    old["format_version"] = 1
-    del old["checksum"], old["cut_id"]
-    for query in old["queries"]:
-        del query["sink"]
-    return old
-
-
 def test_the_schema_is_one():
     Draft202012Validator.check_schema(SCHEMA)
 
@@ -129,11 +101,9 @@ def test_every_savepoint_of_a_real_checkpoint_is_of_the_schema(path: Path):
     assert problems(json.loads(manifest_json.to_json(manifest))) == []
 
 
-def test_a_manifest_with_every_field_is_of_the_schema_in_all_formats():
-    for older in (copy.deepcopy, fourth_format, third_format, second_format, first_format):
-        document = older(a_document())
-        assert problems(document) == []
-        assert is_read(document)
+def test_a_manifest_with_every_field_is_of_the_schema():
+    assert problems(a_document()) == []
+    assert is_read(a_document())
 
 
 def at(*path: str | int) -> Callable[[dict[str, Any], object], None]:
@@ -146,7 +116,7 @@ def at(*path: str | int) -> Callable[[dict[str, Any], object], None]:
     return put
 
 
-QUERY, FILES, FILE = ("queries", 0), ("queries", 0, "files"), ("queries", 0, "files", 0)
+QUERY, FILES = ("queries", 0), ("queries", 0, "files")
 TABLE = (*QUERY, "tables", "1")
 SINKS, LINEAGE = (*QUERY, "sinks"), (*QUERY, "sinks", "lineages", 0)
 
@@ -154,11 +124,8 @@ SINKS, LINEAGE = (*QUERY, "sinks"), (*QUERY, "sinks", "lineages", 0)
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        (("format_version",), 6),
-        (("format_version",), 4),  # with the fields of format 5
-        (("format_version",), 3),
         (("format_version",), 2),
-        (("format_version",), 1),
+        (("format_version",), 0),
         (("savepoint_id",), "../sp-1"),
         (("job",), "a/b"),
         (("parent",), ""),
@@ -219,17 +186,6 @@ SINKS, LINEAGE = (*QUERY, "sinks"), (*QUERY, "sinks", "lineages", 0)
 def test_what_the_package_refuses_is_not_of_the_schema(path: tuple[str | int, ...], value: object):
     document = a_document()
     at(*path)(document, value)
-    assert not is_read(document)
-    assert problems(document)
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("size_bytes", -1), ("digest", ""), ("digest", "sha256:12"), ("path", "../a"), ("blob", "")],
-)
-def test_what_the_package_refuses_of_format_4_is_not_of_the_schema(field: str, value: object):
-    document = fourth_format(a_document())
-    at(*FILE, field)(document, value)
     assert not is_read(document)
     assert problems(document)
 

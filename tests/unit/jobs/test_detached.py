@@ -143,7 +143,7 @@ def test_reused_pid_is_not_taken_for_the_driver(tmp_path: Path, deployment: tupl
     [
         {"started": "1@another boot"},  # another machine, though it may have the same name
         {"namespace": "4026599999"},  # a container on this machine
-        {"namespace": ""},  # as an earlier version of this package recorded it
+        {"namespace": ""},  # it could not tell
         {"started": "ended"},
     ],
 )

@@ -68,23 +68,6 @@ def test_who_decided_is_kept_and_a_rejected_migration_has_ended():
         journal.decided()
 
 
-def test_records_of_a_version_with_fewer_phases_are_found_by_name_and_completed_in_place():
-    store = MemoryStore()
-    first = begun(store)
-    first.close(first.open("hold", {}), {"done": 1})
-    first.open("stop", {"by": "first"})
-    newer = CutoverJournal(store, "job", "m1", ("hold", "fence", "stop", "rollback"), signer=SIGNER)
-    newer.begin(lambda: 9)
-    assert newer.result("hold") == {"done": 1}
-    assert newer.read("rollback") is None
-    stop = newer.open("stop", {"by": "newer"})
-    newer.close(stop, {"done": 2})
-    assert (stop.record.intent, first.result("stop")) == ({"by": "first"}, {"done": 2})
-    assert [info.key for info in store.list("job/migrations/m1/") if "stop" in info.key] == [
-        "job/migrations/m1/2-stop.json"
-    ]
-
-
 def test_older_attempt_cannot_close_a_phase_that_a_newer_one_opened():
     store = MemoryStore()
     first = begun(store)

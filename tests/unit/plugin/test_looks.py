@@ -177,9 +177,9 @@ def test_only_http_becomes_a_link(url: str | None):
     assert web_address(url) is None
 
 
-def test_agent_of_an_older_protocol_is_a_sentence_and_hides_nothing_else(job: SeemingJob):
+def test_agent_of_another_protocol_is_a_sentence_and_hides_nothing_else(job: SeemingJob):
     file = job.folder / "root" / "orders" / "runs" / "000002" / "heartbeat.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "version": 1}))
+    file.write_text(json.dumps({**json.loads(file.read_text()), "version": 2}))
     look = look_at(job)
     detail = look.detail()
     assert detail["state"] == "unknown"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from dataclasses import replace
 from typing import Any
@@ -10,19 +9,7 @@ from typing import Any
 from airflow_flinkstyle.checkpoint.table_position import TablePosition
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
-from airflow_flinkstyle.savepoint.file_columns import from_columns
 from airflow_flinkstyle.savepoint.manifest import FileEntry, KafkaPosition, Manifest, QuerySnapshot
-from airflow_flinkstyle.typed_json import encode
-
-
-def fourth_format(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a manifest's fields as format 4 has them: an object for each file, no tables."""
-    old = copy.deepcopy(document)
-    old["format_version"] = 4
-    for query in old["queries"]:
-        query["files"] = [encode(entry) for entry in from_columns(query["files"])]
-        del query["tables"], query["sink_table"]
-    return old
 
 
 def a_lineage() -> SinkLineage:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -10,13 +9,12 @@ from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.savepoint.errors import ManifestFormatError
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
 from airflow_flinkstyle.savepoint.manifest_json import from_json, to_json, with_checksum
-from tests.unit.savepoint.manifests import a_manifest, fourth_format
+from tests.unit.savepoint.manifests import a_manifest
 
 SINKS = ("queries", 0, "sinks")
 FILES = ("queries", 0, "files")
 LINEAGE = (*SINKS, "lineages", 0)
 TABLE = ("queries", 0, "tables", "1")
-WITHOUT_TABLES = replace(a_manifest().queries[0], tables={}, sink_table=None)
 
 
 def edited(*path: str | int, **changes: object) -> str:
@@ -41,67 +39,8 @@ def test_equal_manifests_give_equal_text():
 
 
 def test_newer_format_is_refused_by_name():
-    with pytest.raises(ManifestFormatError, match="format_version: expected 1 or 2 or 3 or 4 or 5, found 6"):
-        from_json(edited(format_version=6))
-
-
-def in_format_1() -> dict[str, Any]:
-    document = in_format_2()
-    document["format_version"] = 1
-    del document["checksum"], document["cut_id"], document["queries"][0]["sink"]
-    return document
-
-
-def in_format_4() -> dict[str, Any]:
-    return fourth_format(json.loads(to_json(a_manifest())))
-
-
-def in_format_3() -> dict[str, Any]:
-    document = in_format_4()
-    document["format_version"] = 3
-    (query,) = document["queries"]
-    query["pending_offsets"] = query.pop("planned_offsets")
-    return document
-
-
-def in_format_2() -> dict[str, Any]:
-    document = in_format_3()
-    document["format_version"] = 2
-    (query,) = document["queries"]
-    del query["sinks"]
-    query["sink_lineage"] = None
-    return document
-
-
-def test_format_1_is_read_and_knows_neither_cut_nor_sink():
-    query = replace(WITHOUT_TABLES, sink=None, sinks=None)
-    assert from_json(json.dumps(in_format_1())) == a_manifest(cut_id=None, queries=(query,))
-
-
-def test_format_2_is_read_and_does_not_know_what_transactional_sinks_have_written():
-    query = replace(WITHOUT_TABLES, sinks=None)
-    assert from_json(with_checksum(json.dumps(in_format_2()))) == a_manifest(queries=(query,))
-
-
-def test_format_3_is_read_with_its_word_for_the_planned_batch_and_no_other():
-    assert from_json(with_checksum(json.dumps(in_format_3()))) == a_manifest(queries=(WITHOUT_TABLES,))
-    for fields, number in ((in_format_3(), 4), (in_format_4(), 3)):
-        with pytest.raises(ManifestFormatError, match="planned_offsets"):
-            from_json(with_checksum(json.dumps({**fields, "format_version": number})))
-    (query,) = in_format_3()["queries"]
-    del query["pending_offsets"]
-    with pytest.raises(ManifestFormatError, match="a field 'planned_offsets'"):
-        from_json(with_checksum(json.dumps({**in_format_3(), "queries": [query]})))
-
-
-def test_format_4_is_read_and_knows_no_versions_of_tables():
-    document = in_format_4()
-    assert from_json(with_checksum(json.dumps(document))) == a_manifest(queries=(WITHOUT_TABLES,))
-    for field in ("tables", "sink_table"):
-        (query,) = in_format_4()["queries"]
-        other = {**document, "queries": [{**query, field: None}]}
-        with pytest.raises(ManifestFormatError, match=f"no further fields, found .'{field}'"):
-            from_json(with_checksum(json.dumps(other)))
+    with pytest.raises(ManifestFormatError, match="format_version: expected 1, found 2"):
+        from_json(edited(format_version=2))
 
 
 def test_every_flipped_bit_of_a_manifest_is_found():
@@ -122,24 +61,6 @@ def test_changed_value_that_could_be_one_is_refused_by_the_checksum():
     assert from_json(with_checksum(text)).queries[0].planned_offsets == "v1\n{}\n{}"
 
 
-@pytest.mark.parametrize("field", ["cut_id", "sink"])
-def test_format_1_with_a_field_of_format_2_is_refused(field: str):
-    document = in_format_1()
-    (document if field == "cut_id" else document["queries"][0])[field] = "x"
-    with pytest.raises(ManifestFormatError, match=f"no further fields, found .'{field}'"):
-        from_json(json.dumps(document))
-
-
-def test_format_4_is_read_with_an_object_for_each_file_and_no_columns():
-    assert from_json(with_checksum(json.dumps(in_format_4()))) == a_manifest(queries=(WITHOUT_TABLES,))
-    newer, older = json.loads(to_json(a_manifest())), in_format_4()
-    files = [one["queries"][0].pop("files") for one in (newer, older)]
-    newer["queries"][0]["files"], older["queries"][0]["files"] = reversed(files)
-    for fields, number, found in ((newer, 5, "an object"), (older, 4, "a list")):
-        with pytest.raises(ManifestFormatError, match=f"files.*expected {found}"):
-            from_json(with_checksum(json.dumps({**fields, "format_version": number})))
-
-
 BAD_PATHS = [
     "",
     "/etc/passwd",
@@ -158,12 +79,9 @@ BAD_PATHS = [
 @pytest.mark.parametrize("path", BAD_PATHS)
 @pytest.mark.parametrize("field", ["path", "blob"])
 def test_hostile_paths_are_refused_and_not_rendered(field: str, path: str):
-    row = in_format_4()
-    row["queries"][0]["files"][0][field] = path
     columns = {"path": ["x", path]} if field == "path" else {"blob": {"0": path, "1": "ab"}}
-    for text in (json.dumps(row), edited(*FILES, **columns)):
-        with pytest.raises(ManifestFormatError, match=rf"files.* ({field}|size_bytes)\b.*: expected"):
-            from_json(with_checksum(text))
+    with pytest.raises(ManifestFormatError, match=rf"files.* ({field}|size_bytes)\b.*: expected"):
+        from_json(with_checksum(edited(*FILES, **columns)))
     (query,) = a_manifest().queries
     entry = replace(query.files[0], **{field: path})
     for files in ((entry,), (query.files[1], entry)):

@@ -145,15 +145,15 @@ def test_other_answers_are_named_with_both_values():
     "spoilt",
     [
         {},
-        {"format_version": 3},
-        {"format_version": 2, "migration": {}, "told": {}},
-        {"format_version": 2, "migration": {**PLAIN.as_fields(), "allow": "anything"}, "told": {}},
-        {"format_version": 2, "migration": {**PLAIN.as_fields(), "height": 3}, "told": {}},
-        {"format_version": 2, "migration": [], "told": {}},
+        {"format_version": 7},
+        {"format_version": 1, "migration": {}, "told": {}},
+        {"format_version": 1, "migration": {**PLAIN.as_fields(), "allow": "anything"}, "told": {}},
+        {"format_version": 1, "migration": {**PLAIN.as_fields(), "height": 3}, "told": {}},
+        {"format_version": 1, "migration": [], "told": {}},
     ],
 )
 def test_what_is_no_approved_migration_is_refused(spoilt: dict[str, Any]):
-    with pytest.raises(MessageFormatError, match="approved migration of format 2"):
+    with pytest.raises(MessageFormatError, match="approved migration of format 1"):
         Approved.from_fields(spoilt)
 
 

@@ -90,8 +90,8 @@ def test_disposed_and_spent_savepoints_are_listed_no_more(repository: SavepointR
         b"{",
         b"[]",
         b"null",
-        b'{"format": 2}',
-        b'{"format": 2}\n{"sp-1": 3}',
+        b'{"format": 1}',
+        b'{"format": 1}\n{"sp-1": 3}',
         folder_cache._rendered({"sp-1": 3}),
         b"\xff",
         b"[" * 99_999,
@@ -101,7 +101,7 @@ def test_damaged_memory_is_forgotten(repository: SavepointRepository, store: Cou
     expected = list_savepoints(repository)
     store.write(CACHE, content)
     assert list_savepoints(repository) == expected
-    assert json.loads(store.read(CACHE).splitlines()[0])["format"] == 2
+    assert json.loads(store.read(CACHE).splitlines()[0])["format"] == 1
 
 
 @pytest.mark.parametrize("value", [3, None, {}, {"savepoint_id": 3}, "text"])

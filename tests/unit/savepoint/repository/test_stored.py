@@ -88,7 +88,7 @@ def test_garbage_among_the_intents_is_named_and_keeps_everything(two: SavepointR
 
 
 @pytest.mark.parametrize("folder", ["condemned", "pins", "verified", "owned"])
-@pytest.mark.parametrize("data", [*NO_JSON, b'{"version": 2, "holder": null, "savepoints": [1], "blobs": 3}'])
+@pytest.mark.parametrize("data", [*NO_JSON, b'{"version": 1, "holder": null, "savepoints": [1], "blobs": 3}'])
 def test_garbage_in_other_records_is_named_and_keeps_everything(
     two: SavepointRepository, folder: str, data: bytes
 ):
