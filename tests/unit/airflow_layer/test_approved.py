@@ -178,6 +178,16 @@ def test_window_that_has_begun_is_completed_as_approved_whatever_its_retry_is_to
     assert all(one == stage.seen[0] for one in stage.seen)
 
 
+def test_window_whose_approval_is_gone_is_not_settled_by_what_a_form_says(stage: Stage):
+    stage.plan()
+    with pytest.raises(Killed):
+        stage.migrate(dies_in="release")
+    (key,) = (info.key for info in stage.world.store.list() if info.key.endswith("/0-approved.json"))
+    stage.world.store.delete(key)
+    with pytest.raises(AirflowFailException, match="MESSAGE_FORMAT: An approved migration of format 1"):
+        stage.settle()
+
+
 def test_connection_that_leads_to_another_cluster_by_now_is_refused_before_the_window(stage: Stage):
     stage.plan()
     stage.world.logs.new_cluster_id = "another"

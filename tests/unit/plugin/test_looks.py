@@ -183,7 +183,7 @@ def test_agent_of_another_protocol_is_a_sentence_and_hides_nothing_else(job: See
     look = look_at(job)
     detail = look.detail()
     assert detail["state"] == "unknown"
-    assert "speaks protocol 1, this package speaks 2" in detail["reason"]
+    assert "speaks protocol 2, this package speaks 1" in detail["reason"]
     assert "Install the same airflow-flinkstyle version" in detail["error"]["remedy"]
     assert [run["state"] for run in detail["runs"]] == ["unreadable", "failed"]
     assert detail["savepoints_total"] == 2
