@@ -1,4 +1,4 @@
-"""DAGs in a real Airflow, on a real driver and a local store: ``airflow dags test`` runs every task here."""
+"""DAGs in a real Airflow with all its parts, on a real driver and a local store."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 import re
 import shutil
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -14,74 +15,17 @@ from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from testbed import paths
 from testbed.airflow import Airflow
-from testbed.waiting import Patience
+from testbed.waiting import Patience, wait_until
 from tests.integration.airflow_lab import Lab
 from tests.manifests import manifests_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from testbed.s3 import S3Server
     from testbed.spark import SparkPaths
 
 pytestmark = [pytest.mark.integration, pytest.mark.airflow]
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory, spark_paths: SparkPaths) -> Iterator[Lab]:
-    lab = Lab(tmp_path_factory.mktemp("airflow-dags"), spark_paths)
-    migrated = lab.airflow("db", "migrate")
-    assert migrated.returncode == 0, migrated.stdout
-    yield lab
-    lab.end_drivers()
-
-
-def test_every_dag_is_imported_without_errors(lab: Lab):
-    found = lab.import_errors(paths.ROOT / "dags")
-    assert "No data found" in found.stdout, found.stdout
-    listed = lab.airflow("dags", "list", "--output", "json", "--local").stdout
-    for path in (paths.ROOT / "dags").glob("*.py"):
-        assert f'"{path.stem}"' in listed
-
-
-def test_dag_that_cannot_be_imported_is_named(lab: Lab, tmp_path: Path):
-    # Airflow passes over files in which it does not find the word.
-    (tmp_path / "broken.py").write_text("from airflow_flinkstyle.operators import NoSuchOperator  # a dag")
-    found = lab.import_errors(tmp_path)
-    assert "No data found" not in found.stdout
-    assert "broken.py" in found.stdout
-
-
-def test_started_job_outlives_its_task_and_a_dag_takes_its_savepoint(lab: Lab):
-    started = lab.run_dag("start_job", {"job": "counts", "script": str(lab.script)})
-    assert "state=success" in started.stdout, started.stdout
-    status = lab.client.status()
-    assert isinstance(status, Running), "the driver lives on in a process of its own"
-
-    again = lab.run_dag("start_job", {"job": "counts", "script": str(lab.script)})
-    assert re.search(r"JOB_RUNNING.*generation 1", again.stdout), again.stdout
-
-    taken = lab.run_dag("take_savepoint", {"job": "counts"})
-    assert "state=success" in taken.stdout, taken.stdout
-    (savepoint,) = manifests_of(lab.client.repository)
-    assert f"Savepoint {savepoint.savepoint_id} holds batch" in taken.stdout
-    assert isinstance(lab.client.status(), Running)
-
-
-@pytest.mark.nightly
-def test_rotation_takes_verifies_and_prunes_every_job_whatever_becomes_of_the_others(lab: Lab):
-    (older,) = manifests_of(lab.client.repository)
-    (lab.folder / "jobs.yaml").write_text(
-        "job: nobody\nscript: none.py\n---\njob: counts\nscript: counts.py\nmax_count: 1\n"
-    )
-    rotated = lab.run_dag("rotate_savepoints", {})
-    assert "JOB_NOT_RUNNING: Job nobody was expected to run" in rotated.stdout, rotated.stdout
-    (newer,) = manifests_of(lab.client.repository)
-    assert f"| {newer.savepoint_id} | keep | the newest complete and verified (quick) one |" in rotated.stdout
-    assert f"| {older.savepoint_id} | dispose | 1 newer complete ones are kept" in rotated.stdout
-    verify_savepoint(newer, lab.client.repository, level="full")
-    assert lab.client.repository.blob_sizes().keys() == newer.blobs.keys()
 
 
 CONSUMER = """
@@ -121,30 +65,118 @@ def runs_of(airflow: Airflow, dag_id: str, *, more_than: int = 0) -> list[str]:
     return sorted(run["dag_run_id"] for run in runs)
 
 
+ROTATION = """
+from airflow_flinkstyle.dags import rotation_dag
+
+dag = rotation_dag(dag_id="rotate_when_asked", schedule=None)
+"""
+JOBS = "job: nobody\nscript: none.py\n---\njob: counts\nscript: counts.py\nmax_count: 1\n"
+# Airflow passes over files in which it does not find the word.
+BROKEN = "from airflow_flinkstyle.operators import NoSuchOperator  # a dag"
+
+
 @pytest.fixture(scope="module")
-def live(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
+def lab(
+    tmp_path_factory: pytest.TempPathFactory, spark_paths: SparkPaths, s3_server: S3Server
+) -> Iterator[Lab]:
+    lab = Lab(tmp_path_factory.mktemp("airflow-dags"), spark_paths)
+    s3_server.create_bucket("wrong-keys")
+    lab.connect(
+        "flink_s3", "flinkstyle", {"savepoint_root": "s3://wrong-keys/sp", "aws_conn_id": "aws_wrong"}
+    )
+    lab.connect(
+        "aws_wrong",
+        "aws",
+        {"endpoint_url": s3_server.endpoint, "region_name": "us-east-1"},
+        login="AKIAWRONG",
+        password="never-shown-anywhere",  # noqa: S106 - invented
+    )
+    yield lab
+    lab.end_drivers()
+
+
+@pytest.fixture(scope="module")
+def live(lab: Lab) -> Iterator[Airflow]:
     """An Airflow with all its parts, which tells OpenLineage of its tasks in a file."""
-    folder = tmp_path_factory.mktemp("live")
+    folder = lab.folder / "live"
     dags = folder / "dags"
-    dags.mkdir()
-    for dag_id in ("take_savepoint", "dispose_savepoints"):
-        shutil.copy(paths.ROOT / "dags" / f"{dag_id}.py", dags)
-    (dags / "on_savepoint.py").write_text(CONSUMER)
-    (dags / "on_any_savepoint.py").write_text(OUTSIDE)
+    shutil.copytree(paths.ROOT / "dags", dags, ignore=shutil.ignore_patterns("__pycache__"))
+    for name, text in (
+        ("on_savepoint", CONSUMER),
+        ("on_any_savepoint", OUTSIDE),
+        ("rotate_when_asked", ROTATION),
+        ("broken", BROKEN),
+    ):
+        (dags / f"{name}.py").write_text(text)
+    (lab.folder / "jobs.yaml").write_text(JOBS)
     transport = {"type": "file", "log_file_path": str(folder / "lineage.jsonl"), "append": True}
-    env = {"AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(transport)}
+    env = {**lab.settings, "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(transport)}
     with Airflow(folder, dags, connections=lab.connections, env=env) as airflow:
-        for path in dags.glob("*.py"):
-            airflow.api.wait_for_dag(path.stem)
         yield airflow
 
 
 @pytest.fixture(scope="module")
-def taken(live: Airflow) -> tuple[str, str]:
-    """Take a savepoint: the run that took it, and its id."""
-    run_id = live.api.trigger("take_savepoint", {"job": "counts"})
-    assert live.api.wait_for_run("take_savepoint", run_id) == "success"
-    return run_id, live.api.xcom("take_savepoint", run_id, "take_savepoint")
+def started(lab: Lab, live: Airflow) -> None:
+    """Let a DAG start the job."""
+    form = {"job": "counts", "script": str(lab.script)}
+    assert ended(live, "start_job", form).state == "success"
+
+
+@pytest.fixture(scope="module")
+def taken(live: Airflow, started: None) -> tuple[str, str]:
+    """Take a savepoint, the first one: the run that took it, and its id."""
+    for dag_id in ("on_savepoint", "on_any_savepoint"):
+        live.api.wait_for_dag(dag_id)
+    run = ended(live, "take_savepoint", {"job": "counts"})
+    assert run.state == "success"
+    return run.run_id, live.api.xcom("take_savepoint", run.run_id, "take_savepoint")
+
+
+class Ended(NamedTuple):
+    """A run of a DAG that has ended."""
+
+    run_id: str
+    state: str
+    logs: str
+
+
+def ended(airflow: Airflow, dag_id: str, conf: dict[str, Any]) -> Ended:
+    """Trigger a DAG and wait for its end."""
+    api = airflow.api
+    api.wait_for_dag(dag_id)
+    run_id = api.trigger(dag_id, conf)
+    state = api.wait_for_run(dag_id, run_id)
+    tasks = [task for task, (_, tries) in api.task_states(dag_id, run_id).items() if tries]
+    return Ended(run_id, state, "\n".join(api.logs(dag_id, run_id, task) for task in tasks))
+
+
+def test_every_dag_is_imported_without_errors(live: Airflow):
+    ours = {path.stem for path in (paths.ROOT / "dags").glob("*.py")}
+    wait_until("every file is parsed", lambda: ours <= live.api.dag_ids() and bool(live.api.import_errors()))
+    assert [Path(file).name for file in live.api.import_errors()] == ["broken.py"]
+
+
+def test_dag_that_cannot_be_imported_is_named(live: Airflow):
+    wait_until("the file is parsed", lambda: bool(live.api.import_errors()))
+    (trace,) = live.api.import_errors().values()
+    assert "NoSuchOperator" in trace
+
+
+def test_started_job_outlives_its_task_and_a_dag_takes_its_savepoint(
+    lab: Lab, live: Airflow, started: None, taken: tuple[str, str]
+):
+    status = lab.client.status()
+    assert isinstance(status, Running), "the driver lives on in a process of its own"
+
+    again = ended(live, "start_job", {"job": "counts", "script": str(lab.script)})
+    assert again.state == "failed"
+    assert re.search(r"JOB_RUNNING.*generation 1", again.logs), again.logs
+
+    (savepoint,) = manifests_of(lab.client.repository)
+    assert savepoint.savepoint_id == taken[1]
+    logs = live.api.logs("take_savepoint", taken[0], "take_savepoint")
+    assert f"Savepoint {savepoint.savepoint_id} holds batch" in logs
+    assert isinstance(lab.client.status(), Running)
 
 
 @pytest.mark.nightly
@@ -165,12 +197,12 @@ def test_dag_scheduled_on_the_asset_of_a_job_runs_on_each_new_savepoint(
 
 def test_lineage_names_the_savepoint_that_a_task_took(live: Airflow, taken: tuple[str, str]):
     patience = Patience(60)
-    while not (ended := [event for event in lineage(live) if event["eventType"] == "COMPLETE"]):
+    while not (complete := [event for event in lineage(live) if event["eventType"] == "COMPLETE"]):
         assert not patience.is_over(len(lineage(live))), live.api.logs(
             "take_savepoint", taken[0], "take_savepoint"
         )
         time.sleep(0.3)
-    facet = ended[0]["run"]["facets"]["flinkstyle"]
+    facet = complete[0]["run"]["facets"]["flinkstyle"]
     assert (facet["job"], facet["generation"], facet["savepointId"]) == ("counts", 1, taken[1])
     assert facet["batches"]["counts"] > 0
 
@@ -186,6 +218,7 @@ def test_person_chooses_among_the_savepoints_that_there_are_when_the_dag_runs(
     lab: Lab, live: Airflow, taken: tuple[str, str]
 ):
     api, dag_id = live.api, "dispose_savepoints"
+    api.wait_for_dag(dag_id)
     lab.client.wait(lab.client.request_savepoint("a newer one"), timeout_s=60)  # the last good one is kept
     run_id = api.trigger(dag_id, {"job": "counts"})
     api.wait_for_task(dag_id, run_id, "choose", ("awaiting_input", "deferred"))
@@ -200,24 +233,30 @@ def test_person_chooses_among_the_savepoints_that_there_are_when_the_dag_runs(
     assert ids - left == {taken[1]}
 
 
-def test_job_nobody_started_is_named_in_the_error(lab: Lab):
-    taken = lab.run_dag("take_savepoint", {"job": "nobody"})
-    assert "JOB_NOT_RUNNING: Job nobody was expected to run" in taken.stdout, taken.stdout
+def test_rotation_takes_verifies_and_prunes_every_job_whatever_becomes_of_the_others(
+    lab: Lab, live: Airflow, taken: tuple[str, str]
+):
+    older = manifests_of(lab.client.repository)
+    rotated = ended(live, "rotate_when_asked", {}).logs
+    assert "JOB_NOT_RUNNING: Job nobody was expected to run" in rotated, rotated
+    (newer,) = manifests_of(lab.client.repository)
+    assert f"| {newer.savepoint_id} | keep | the newest complete and verified (quick) one |" in rotated
+    assert older
+    for one in older:
+        assert f"| {one.savepoint_id} | dispose | 1 newer complete ones are kept" in rotated
+    verify_savepoint(newer, lab.client.repository, level="full")
+    assert lab.client.repository.blob_sizes().keys() == newer.blobs.keys()
 
 
-def test_wrong_s3_keys_are_named_and_not_shown(lab: Lab, s3_server: S3Server):
-    s3_server.create_bucket("wrong-keys")
-    lab.connect(
-        "flink_s3", "flinkstyle", {"savepoint_root": "s3://wrong-keys/sp", "aws_conn_id": "aws_wrong"}
-    )
-    lab.connect(
-        "aws_wrong",
-        "aws",
-        {"endpoint_url": s3_server.endpoint, "region_name": "us-east-1"},
-        login="AKIAWRONG",
-        password="never-shown-anywhere",  # noqa: S106 - invented
-    )
-    taken = lab.run_dag("take_savepoint", {"job": "counts", "flinkstyle_conn_id": "flink_s3"})
-    assert "STORE_DENIED" in taken.stdout, taken.stdout
-    assert s3_server.endpoint in taken.stdout
-    assert "never-shown-anywhere" not in taken.stdout
+def test_job_nobody_started_is_named_in_the_error(live: Airflow):
+    refused = ended(live, "take_savepoint", {"job": "nobody"})
+    assert refused.state == "failed"
+    assert "JOB_NOT_RUNNING: Job nobody was expected to run" in refused.logs, refused.logs
+
+
+def test_wrong_s3_keys_are_named_and_not_shown(live: Airflow, s3_server: S3Server):
+    refused = ended(live, "take_savepoint", {"job": "counts", "flinkstyle_conn_id": "flink_s3"})
+    assert refused.state == "failed"
+    assert "STORE_DENIED" in refused.logs, refused.logs
+    assert s3_server.endpoint in refused.logs
+    assert "never-shown-anywhere" not in refused.logs
