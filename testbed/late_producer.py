@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
 
 CUSTOMER = "late"
-_PARTITION = 3
+PARTITION = 3
 
 
 class LateProducer:
@@ -46,7 +46,7 @@ class LateProducer:
                 )
 
         for number in range(self._last + 1, self._last + orders + 1):
-            send(Order(CUSTOMER, number, 100 + number, _PARTITION))
+            send(Order(CUSTOMER, number, 100 + number, PARTITION))
         self._last += orders
         self._producer.flush(30)
         ledger.close()

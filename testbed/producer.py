@@ -48,8 +48,6 @@ class ProducerSettings:
     """Partition -> orders written at first, in one transaction; it gets no more until the release to new."""
     most_on_old: int | None = None
     """Writes no more than so many to ``old`` before it is released to ``new``."""
-    ignores_switch: bool = False
-    """For the story of a producer that does not obey."""
 
     def to_json(self) -> str:
         """Render as the process's argument."""
@@ -106,7 +104,7 @@ class OrderProducer:
         last = time.monotonic()
         while not stop.wait(TICK_S):
             now = time.monotonic()
-            if now >= next_look and not self._settings.ignores_switch:
+            if now >= next_look:
                 next_look = now + SWITCH_POLL_S
                 self._obey()
             due = min(due + (now - last) * self._settings.rate_per_s, self._settings.rate_per_s)

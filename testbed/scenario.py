@@ -182,7 +182,6 @@ class OrdersScenario:
         rate_per_s: float = 300.0,
         opening: Mapping[int, int] | None = None,
         most_on_old: int | None = None,
-        obeys: bool = True,
     ) -> None:
         """Start writing orders to ``old``; returns when the first are acknowledged."""
         settings = ProducerSettings(
@@ -196,7 +195,6 @@ class OrdersScenario:
             switch_key=self.switch_key,
             opening={str(partition): orders for partition, orders in (opening or {}).items()},
             most_on_old=most_on_old,
-            ignores_switch=not obeys,
         )
         self.producer = Service(
             "order producer",
@@ -217,6 +215,12 @@ class OrdersScenario:
             producer.produce(self.topic, key="c001", value=b"{}", partition=1)
             producer.poll(0)
         producer.flush(30)
+
+    def write_unheeding(self, stop: threading.Event) -> None:
+        """Write to ``old``, whatever the switch says, until told to stop."""
+        producer = self.late_producer()
+        while not stop.wait(0.05):
+            producer.write(1)
 
     def late_producer(self) -> LateProducer:
         """Return a producer for ``old`` that no switch reaches; the judge knows its orders."""

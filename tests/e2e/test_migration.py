@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,9 +16,12 @@ from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from testbed.cycles import Cycle, Moves
 from testbed.exactly_once import ExactlyOnceJob
 from testbed.forward import BootstrapName
+from testbed.late_producer import PARTITION as LATE_PARTITION
 from testbed.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from testbed.judge import StateReader
     from testbed.scenario import OrdersScenario
 
@@ -80,21 +84,24 @@ def test_a_window_without_any_producer_ends_without_a_commit(scenario: OrdersSce
     assert judgement.right, judgement
 
 
-def test_a_refused_translation_leaves_the_job_on_old_with_its_producers_released(
+def test_refused_migrations_leave_the_job_on_old_with_its_producers_released(
     scenario: OrdersScenario, reader: StateReader
 ):
+    """One job: a producer ignores the switch; then the copy holds records that no proof can explain."""
     scenario.start_producer()
-    scenario.start()
+    old = scenario.start()
+    with (
+        beside(scenario.write_unheeding),
+        pytest.raises(RolledBackError, match=f"{scenario.topic}-{LATE_PARTITION}") as ignored,
+    ):
+        scenario.cutover(settings=CutoverSettings(hold_timeout_s=3)).run()
+    assert "expected to be held within 3 s" in str(ignored.value)
+    assert scenario.running().run.generation == old
+    wait_until("orders go to old", lambda: scenario.producer_is_at() == "old")
+
     scenario.new.wait_for_topic(scenario.topic)
-    stop = threading.Event()
-    intruder = threading.Thread(target=scenario.write_foreign_records, args=(stop,))
-    intruder.start()
-    try:
-        with pytest.raises(RolledBackError) as refused:
-            scenario.cutover().run()
-    finally:
-        stop.set()
-        intruder.join()
+    with beside(scenario.write_foreign_records), pytest.raises(RolledBackError) as refused:
+        scenario.cutover(migration_id="m2").run()
     assert f"{scenario.topic}" in str(refused.value)
     wait_until("orders go to old", lambda: scenario.producer_is_at() == "old")
     scenario.wait_commits(2)
@@ -103,17 +110,17 @@ def test_a_refused_translation_leaves_the_job_on_old_with_its_producers_released
     assert judgement.right, judgement
 
 
-@pytest.mark.nightly
-def test_producers_that_ignore_the_switch_are_named_and_the_job_stays_on_old(
-    scenario: OrdersScenario, reader: StateReader
-):
-    scenario.start_producer(obeys=False)
-    old = scenario.start()
-    with pytest.raises(RolledBackError, match=scenario.topic):
-        scenario.cutover(settings=CutoverSettings(hold_timeout_s=3)).run()
-    assert scenario.running().run.generation == old
-    judgement = scenario.judge(reader, scenario.old)
-    assert judgement.right, judgement
+@contextmanager
+def beside(write: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Let somebody write in a thread meanwhile."""
+    stop = threading.Event()
+    writer = threading.Thread(target=write, args=(stop,))
+    writer.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        writer.join()
 
 
 def test_another_cluster_without_a_rewrite_is_refused(scenario: OrdersScenario, reader: StateReader):
