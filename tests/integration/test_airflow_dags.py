@@ -233,6 +233,7 @@ def test_person_chooses_among_the_savepoints_that_there_are_when_the_dag_runs(
     assert ids - left == {taken[1]}
 
 
+@pytest.mark.nightly
 def test_rotation_takes_verifies_and_prunes_every_job_whatever_becomes_of_the_others(
     lab: Lab, live: Airflow, taken: tuple[str, str]
 ):
