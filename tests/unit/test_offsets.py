@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_flinkstyle.offsets import Offsets
-from airflow_flinkstyle.typed_json import MismatchError, complete, decode, encode
+from airflow_flinkstyle.typed_json import MismatchError, decode, encode, stored
 
 TOPICS = st.text(min_size=1, max_size=6)
 OFFSETS = st.dictionaries(
@@ -22,7 +22,7 @@ OFFSETS = st.dictionaries(
 SOME = Offsets.of({"orders": {10: 3, 0: 1050}, "b": {2: 4}})
 
 
-@complete
+@stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
     offsets: Offsets
