@@ -31,8 +31,7 @@ from airflow_flinkstyle.savepoint.repository.summary import summarize
 from airflow_flinkstyle.sinks.settings import SinkSettings
 from testbed.memory_store import MemoryStore
 from tests.formats.examples import an_example, every_record
-from tests.unit.jobs.migration.test_approved import FULL
-from tests.unit.jobs.test_definition import ORDERS
+from tests.unit.jobs.migration.migrations import FULL
 from tests.unit.savepoint.manifests import a_manifest
 
 if TYPE_CHECKING:
@@ -40,6 +39,15 @@ if TYPE_CHECKING:
 
 CHECKPOINT: Final = Path(__file__).parents[1] / "golden" / "4.3.0" / "stateless"
 OFFSETS: Final = Offsets.of({"orders": {0: 17, 10: 4}})  # type: ignore[dict-item]
+ORDERS: Final = """\
+job: orders
+script: /jobs/orders.py
+args: [--topic, orders, 7]
+conf: {spark.executor.memory: 2g, spark.sql.adaptive.enabled: true}
+env: {MODE: fast}
+spark_conn_id: spark_big
+fresh: 36h
+"""
 SUMMARIES: Final = {"sp-1": ("version-1", asdict(summarize(a_manifest()))), "sp-0": ("version-2", None)}
 
 
