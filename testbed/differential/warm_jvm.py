@@ -202,6 +202,8 @@ class WarmJvm:
         """End the JVM and its drivers at once."""
         self.end_drivers()
         self.cpu_at_end_s = self.cpu_s()
+        if self._gateway is not None:  # else py4j tells the dead JVM of every object that Python lets go
+            self._gateway._gateway_client.is_connected = False  # noqa: SLF001
         self._process.kill()
         self._process.wait()
         if self._process.stdin is not None:

@@ -30,17 +30,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_flinkstyle.jobs.spec import JobSpec
+    from tests.integration.warm_lab import WarmJvms
 
 pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    lab = Lab(tmp_path)
+def lab(tmp_path: Path, warm_jvms: WarmJvms | None) -> Iterator[Lab]:
+    lab = Lab(tmp_path, warm=warm_jvms)
     yield lab
-    for generation in lab.client.board.generations():
-        if lab.client.run(generation).submit is not None:
-            lab.client.end_driver(generation)
+    lab.close()
 
 
 def on_rocksdb(spec: JobSpec, partitions: int) -> JobSpec:
