@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from testbed.spark import SparkPaths
+    from tests.integration.warm_lab import WarmJvms
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -109,8 +110,8 @@ def test_only_other_schemes_than_ours_need_hadoop():
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    lab = Lab(tmp_path / "lab")
+def lab(tmp_path: Path, warm_jvms: WarmJvms | None) -> Iterator[Lab]:
+    lab = Lab(tmp_path / "lab", warm=warm_jvms)
     lab.conf.update(CLIENT_CONF)
     yield lab
     lab.close()
