@@ -9,16 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import pytest
-import yaml
 
 import airflow_flinkstyle
-from airflow_flinkstyle import dags, operators
 from airflow_flinkstyle.jobs.deployments.base import DriverPages
 from airflow_flinkstyle.links.driver import ClusterLink, DriverLogLink, SparkUiLink, show_driver
 from airflow_flinkstyle.links.savepoint import SavepointLink
 from airflow_flinkstyle.provider_info import get_provider_info
 from tests.unit.airflow_layer.conftest import a_context
-from tools import registry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,16 +62,6 @@ def test_metadata_lists_every_module_that_people_use(room: str):
     assert set(listed) == {f"airflow_flinkstyle.{room}.{name}" for name in there}
     for module in listed:
         import_module(module)
-
-
-def test_file_for_airflows_registry_is_as_the_package_is():
-    written = registry.FILE.read_text()
-    assert written == registry.text(), "run python -m tools.registry"
-    assert {entry["module"].rpartition(".")[2] for entry in yaml.safe_load(written)["operators"]} == set(
-        operators._HOME
-    )
-    listed = {entry["module"] for entry in yaml.safe_load(written)["other"]}
-    assert listed == {f"airflow_flinkstyle.dags.{name}" for name in dags._HOME}
 
 
 def test_airflow_accepts_the_provider_and_its_hook():
