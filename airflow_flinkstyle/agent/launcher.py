@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import traceback
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -200,7 +201,7 @@ def _leave_own_folder() -> None:
     here = Path(__file__).resolve().parent
     sys.path[:] = [entry for entry in sys.path if not entry or Path(entry).resolve() != here]
     try:
-        import airflow_flinkstyle  # noqa: F401
+        import airflow_flinkstyle
     except ImportError:
         if not (here.parent / "agent" / "launcher.py").exists():  # Spark has brought this file alone
             sys.exit(
@@ -208,8 +209,18 @@ def _leave_own_folder() -> None:
                 'Install it there, or set "agent": "py-files" in the Spark connection\'s extra.'
             )
         sys.path.append(str(here.parent.parent))
+        return
+    if find_spec("airflow_flinkstyle.agent") is None:
+        sys.exit(
+            f"The agent was expected in airflow_flinkstyle of {sys.executable}, found none in "
+            f"{Path(airflow_flinkstyle.__file__).parent}. Nothing was started. Install a whole wheel there."
+        )
 
 
 if __name__ == "__main__":
     _leave_own_folder()
-    sys.exit(main(sys.argv[1:]))
+    # This file is the caller's, and the driver's package may be of another version: the two share this
+    # command line and the protocol, and no function.
+    from airflow_flinkstyle.agent.launcher import main as main_of_the_driver
+
+    sys.exit(main_of_the_driver(sys.argv[1:]))

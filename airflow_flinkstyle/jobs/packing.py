@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import airflow_flinkstyle
+from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.target import launcher_path
 
 ROOMS: Final = (
@@ -31,21 +32,42 @@ class PackedAgent:
     """What Spark is given to run."""
 
 
+def require_agent() -> None:
+    """Refuse an installation of this package without what drivers run, before anything is claimed.
+
+    Raises:
+        BadInputError: Naming what is missing: a wheel that somebody built from a part of the package.
+    """
+    root = Path(airflow_flinkstyle.__file__).parent
+    missing = [room for room in (*ROOMS, "agent/launcher.py", "agent/runtime.py") if not _files(root / room)]
+    if missing:
+        raise BadInputError(
+            f"The agent was expected in {root}, found no {', '.join(missing)}.",
+            state_after="Nothing was started.",
+            remedy="Install a whole wheel of airflow-flinkstyle here (`make dist` builds one).",
+        )
+
+
 def pack_agent(folder: Path) -> PackedAgent:
     """Write the agent of this version into a folder.
 
     Raises:
+        BadInputError: If it is not here as a whole.
         OSError: If it cannot be written.
     """
+    require_agent()
     folder.mkdir(parents=True, exist_ok=True)
     archive = folder / f"flinkstyle-agent-{airflow_flinkstyle.__version__}.zip"
     root = Path(airflow_flinkstyle.__file__).parent
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
-        for room in ROOMS:
-            place = root / room
-            for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
-                name = (Path(root.name) / file.relative_to(root)).as_posix()
-                packed.writestr(zipfile.ZipInfo(name, _EPOCH), file.read_bytes(), zipfile.ZIP_DEFLATED)
+        for file in (file for room in ROOMS for file in _files(root / room)):
+            name = (Path(root.name) / file.relative_to(root)).as_posix()
+            packed.writestr(zipfile.ZipInfo(name, _EPOCH), file.read_bytes(), zipfile.ZIP_DEFLATED)
     launcher = archive.with_suffix(".py")
     shutil.copyfile(launcher_path(), launcher)
     return PackedAgent(archive=archive, launcher=launcher)
+
+
+def _files(place: Path) -> list[Path]:
+    """Return a room's Python files, or the one file that is there; none if neither is."""
+    return sorted(place.rglob("*.py")) if place.is_dir() else [place] if place.is_file() else []

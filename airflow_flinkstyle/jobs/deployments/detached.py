@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.jobs.deployments import survival
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown
 from airflow_flinkstyle.jobs.errors import DiesWithStarterError, DriverFailedError
+from airflow_flinkstyle.jobs.packing import require_agent
 from airflow_flinkstyle.protocol import driver_log
 from airflow_flinkstyle.protocol.process import boot_id, pid_namespace, process_started, recorded_start
 
@@ -61,11 +62,13 @@ class DetachedDeployment:
         self._may_end_with_starter = may_end_with_starter
 
     def require_able(self) -> None:
-        """Refuse to start drivers where they would end with the task or the worker.
+        """Refuse to start drivers where they would end with the task or the worker, or that have no agent.
 
         Raises:
+            BadInputError: If this package is not here as a whole.
             DiesWithStarterError: Unless that is accepted.
         """
+        require_agent()
         self._way_out()
 
     def _way_out(self) -> tuple[str, ...]:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import ast
+import os
+import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from typer.testing import CliRunner
 
+import airflow_flinkstyle
 from airflow_flinkstyle import __version__
 from airflow_flinkstyle.cli.app import app
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.packing import pack_agent
+from airflow_flinkstyle.jobs.target import launcher_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,3 +102,49 @@ def test_command_refuses_a_folder_that_cannot_be_made(tmp_path: Path):
     done = CliRunner().invoke(app, ["agent", "pack", str(tmp_path / "file" / "agent")])
     assert done.exit_code == 1
     assert "BAD_INPUT" in done.stderr
+
+
+def a_part(folder: Path, *, without: str) -> Path:
+    """Return a folder with this package but one room, as a wheel that was built wrongly leaves it."""
+    there = Path(airflow_flinkstyle.__file__).parent
+    shutil.copytree(there, folder / PACKAGE, ignore=shutil.ignore_patterns("__pycache__"))
+    place = folder / PACKAGE / without
+    shutil.rmtree(place) if place.is_dir() else place.unlink()
+    return folder
+
+
+@pytest.mark.parametrize("room", ["agent", "agent/runtime.py", "savepoint", "python_versions.py"])
+def test_start_from_a_package_without_its_agent_is_refused_by_name(
+    room: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    part = a_part(tmp_path, without=room)
+    monkeypatch.setattr(airflow_flinkstyle, "__file__", str(part / PACKAGE / "__init__.py"))
+    for start in (DetachedDeployment().require_able, lambda: pack_agent(tmp_path / "agent")):
+        with pytest.raises(BadInputError, match="agent was expected") as refused:
+            start()
+        assert room in refused.value.problem
+        assert refused.value.state_after == "Nothing was started."
+    assert not (tmp_path / "agent").exists()
+
+
+def test_driver_whose_python_has_the_package_without_its_agent_says_so(tmp_path: Path):
+    part = a_part(tmp_path, without="agent")
+    bare = [sys.executable, "-S", launcher_path()]
+    env = {**os.environ, "PYTHONPATH": str(part)}
+    done = subprocess.run(bare, capture_output=True, text=True, check=False, env=env)
+    assert done.returncode != 0
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("The agent was expected in airflow_flinkstyle")
+    assert line.endswith("Install a whole wheel there.")
+
+
+def test_driver_runs_the_launcher_of_its_own_package_not_the_callers(tmp_path: Path):
+    other = tmp_path / PACKAGE / "agent"
+    other.mkdir(parents=True)
+    (tmp_path / PACKAGE / "__init__.py").touch()
+    (other / "__init__.py").touch()
+    (other / "launcher.py").write_text("def main(argv):\n    print('of the driver', *argv)\n    return 7\n")
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-S", launcher_path(), "--job", "orders"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    assert (done.returncode, done.stdout) == (7, "of the driver --job orders\n"), done.stderr

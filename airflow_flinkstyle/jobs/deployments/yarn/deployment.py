@@ -25,6 +25,7 @@ from airflow_flinkstyle.jobs.deployments.room import of_yarn
 from airflow_flinkstyle.jobs.deployments.yarn.managers import Managers
 from airflow_flinkstyle.jobs.deployments.yarn.submitting import command_line
 from airflow_flinkstyle.jobs.errors import DriverFailedError
+from airflow_flinkstyle.jobs.packing import require_agent
 from airflow_flinkstyle.kafka.login.driver import scrub
 
 if TYPE_CHECKING:
@@ -66,8 +67,10 @@ class YarnDeployment:
         """Start drivers from anywhere: they end with nothing of this host.
 
         Raises:
-            BadInputError, ClusterLoginError: If YARN would not tell this process what becomes of them.
+            BadInputError, ClusterLoginError: If YARN would not tell this process what becomes of them, or
+                this package is not here as a whole.
         """
+        require_agent()
         self._managers.require_let_in()
 
     def submit(self, submission: Submission) -> Mapping[str, str]:
