@@ -108,6 +108,10 @@ worlds: setup ## Judge the proof of positions by random worlds, 100,000 or N=n; 
 differential: setup ## Run random scripts plainly and under the agent, and compare (N=500 SEED=1; LANES=2)
 	@$(GUARDED) .flinkstyle/venv-spark/bin/python -m testbed.differential --count $(or $(N),50) $(if $(SEED),--seed $(SEED)) $(if $(LANES),--lanes $(LANES))
 
+dist: ## Build the wheel and the source distribution, the same bytes each time, into .flinkstyle/dist
+	@mkdir -p "$(TMPDIR)"
+	@$(PYTHON) -m tools.dist
+
 lock: setup ## Resolve the lock files anew (needs the network)
 	@$(PYTHON) -m tools.lock
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
 import hashlib
 import shutil
 import subprocess
@@ -10,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".flinkstyle"
@@ -18,6 +21,7 @@ HOME = ROOT / ".flinkstyle"
 LOCKS = ROOT / "locks"
 LOGS = HOME / "logs"
 VENV_UV = HOME / "uv"
+VENV_BUILD = HOME / "venv-build"
 VENV_AIRFLOW = HOME / "venv-airflow"
 VENV_SPARK = HOME / "venv-spark"
 VENV_BENCH = HOME / "venv-bench"
@@ -33,6 +37,17 @@ BENCH_JARS = LOCKS / "bench-jars.lock"
 TABLES = LOCKS / "tables.lock"
 """Jars of Delta Lake and Iceberg for other Sparks, which only their tests fetch."""
 JAVA_HOME_FILE = HOME / "java_home"
+_FULL = {errno.ENOSPC: "No space left on device", errno.EDQUOT: "Disk quota exceeded"}
+_SPARE_BYTES = 4 << 20
+"""With less than this a disk counts as full: programs that a full disk ends delete what they had begun."""
+_OFFLINE = (
+    "dns error",
+    "name resolution",
+    "Network is unreachable",
+    "Connection refused",
+    "error sending request",
+)
+"""What uv, pip, Ivy and npm say without a network."""
 
 
 def venv_of_spark(minor: str) -> Path:
@@ -45,9 +60,41 @@ def say(message: str) -> None:
     print(message, flush=True)  # noqa: T201  # the output of `make`
 
 
-def fail(problem: str, state_after: str, remedy: str) -> NoReturn:
-    """End set-up with the three sentences every error of this project has."""
-    sys.exit(f"\nset-up: {problem} {state_after} {remedy}")
+def fail(problem: str, state_after: str, remedy: str, *, step: str = "set-up") -> NoReturn:
+    """End a command with the three sentences every error of this project has."""
+    sys.exit(f"\n{step}: {problem} {state_after} {remedy}")
+
+
+@contextlib.contextmanager
+def only_one() -> Iterator[None]:
+    """Hold this checkout's folder: a second `make` waits for the first instead of installing over it.
+
+    A disk that is full, or a folder that cannot be written, is said in a sentence.
+    """
+    try:
+        HOME.mkdir(exist_ok=True)
+        with (HOME / "setup.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+    except OSError as error:
+        if error.errno in _FULL:
+            fail_full(str(error.filename or HOME))
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            fail(
+                f"A folder that can be written was expected, found {error.filename}: {error.strerror}.",
+                "Finished steps are kept.",
+                "Run it as the user who owns the clone, or clone it to a disk that can be written.",
+            )
+        raise
+
+
+def fail_full(place: str) -> NoReturn:
+    """Say that there is no room left, and where."""
+    fail(
+        f"The disk of {place} is full.",
+        "Finished steps are kept.",
+        "Make room (set-up needs 4 GB here, and the caches of uv and pip), then run the same command again.",
+    )
 
 
 def sha256_of(path: Path) -> str:
@@ -61,17 +108,38 @@ def run(step: str, command: Sequence[object]) -> None:
     LOGS.mkdir(parents=True, exist_ok=True)
     log = LOGS / f"setup-{step.replace(' ', '-')}.log"
     with log.open("ab") as out:
+        before = out.tell()
         code = subprocess.run(  # noqa: S603  # our own commands
             [str(part) for part in command], stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=ROOT
         ).returncode
     if code != 0:
-        tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-        say(tail)
+        output, program = log.read_bytes()[before:].decode(errors="replace"), Path(str(command[0])).name
+        kept = f"Finished steps are kept; the whole output is in {log.relative_to(ROOT)}."
+        fail_known(step, program, output, kept)
+        say("\n".join(output.splitlines()[-15:]))
         fail(
-            f"{step}: {Path(str(command[0])).name} ended with exit code {code}, 0 was expected.",
-            f"Finished steps are kept; the whole output is in {log.relative_to(ROOT)}.",
-            "Check the network and the lines above, then run the same command again.",
+            f"{step}: {program} ended with exit code {code}, 0 was expected.",
+            kept,
+            "Look at the lines above, then run the same command again.",
         )
+
+
+def fail_known(step: str, program: str, output: str, kept: str) -> None:
+    """End set-up if what a program said shows that the disk is full or that there is no network."""
+    if is_full(output):
+        fail_full(str(HOME))
+    if any(words in output for words in _OFFLINE):
+        fail(
+            f"{step}: {program} reached no package index.",
+            kept,
+            "Connect this machine, or name what it reaches (PIP_INDEX_URL and UV_INDEX_URL, HTTPS_PROXY), "
+            "then run the same command again.",
+        )
+
+
+def is_full(output: str = "") -> bool:
+    """Whether this folder's disk has no room left, or a program said that some disk has none."""
+    return shutil.disk_usage(HOME).free < _SPARE_BYTES or any(words in output for words in _FULL.values())
 
 
 class Stamp:

@@ -11,7 +11,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import quoteattr
 
-from tools.common import HOME, JARS, LOCKS, LOGS, ROOT, VENV_SPARK, Stamp, fail, remove, say, sha256_of
+from tools.common import (
+    HOME,
+    JARS,
+    LOCKS,
+    LOGS,
+    ROOT,
+    VENV_SPARK,
+    Stamp,
+    fail,
+    fail_full,
+    is_full,
+    remove,
+    say,
+    sha256_of,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,6 +122,8 @@ def _fetch(java_home: Path, missing: list[LockedJar], target: Path) -> dict[str,
             if path := _verified(jar, folder):
                 fetched[jar.sha256] = path.rename(incoming / path.name)
     if failed or len(fetched) != len(missing):
+        if is_full():
+            fail_full(str(HOME))
         fail(
             f"{len(missing)} jars were to be fetched, Ivy brought {len(fetched)}.",
             f"Those are kept, no jar set was changed; Ivy's output is in {LOGS.relative_to(ROOT)}/.",

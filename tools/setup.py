@@ -7,7 +7,6 @@ Every step is stamped with its inputs, so a second run takes a moment and needs 
 from __future__ import annotations
 
 import argparse
-import fcntl
 import sys
 import time
 import venv
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from tools import jars, java, npm
 from tools.common import (
-    HOME,
     LOCKS,
     ROOT,
     SPARKS,
@@ -24,6 +22,9 @@ from tools.common import (
     VENV_UV,
     Stamp,
     fail,
+    fail_full,
+    is_full,
+    only_one,
     remove,
     run,
     say,
@@ -53,11 +54,8 @@ def ensure(sparks: Sequence[str] = ()) -> None:
             "Nothing was installed.",
             "Run `make PYTHON=/path/to/python3.11 ...`.",
         )
-    HOME.mkdir(exist_ok=True)
     started_s = time.monotonic()
-    with (HOME / "setup.lock").open("w") as lock:
-        # A second `make` in this checkout waits for the first instead of installing over it.
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with only_one():
         install_uv()
         install_venv(VENV_AIRFLOW, LOCKS / "airflow.txt")
         install_venv(VENV_SPARK, LOCKS / "spark.txt")
@@ -79,6 +77,8 @@ def install_uv() -> None:
     try:
         venv.create(VENV_UV, with_pip=True)
     except Exception as error:  # noqa: BLE001  # Debian's Python without python3-venv fails in several ways
+        if is_full(str(error)):
+            fail_full(str(VENV_UV))
         fail(
             f"{sys.executable} cannot make a virtual environment with pip ({error}).",
             "Nothing was installed.",

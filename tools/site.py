@@ -23,7 +23,7 @@ PAGES = HOME / "site-pages"
 SITE = HOME / "site"
 FOLLOWED = ("dags", "dashboards", "examples")
 """Folders whose files pages link to."""
-FRONT = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docker-compose.yml")
+FRONT = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docker-compose.yml")
 REFERENCE = {
     "operators": (
         *("savepoint", "start", "stop", "upgrade", "roll_back", "migrate", "fail_back"),
