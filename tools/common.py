@@ -38,8 +38,9 @@ TABLES = LOCKS / "tables.lock"
 """Jars of Delta Lake and Iceberg for other Sparks, which only their tests fetch."""
 JAVA_HOME_FILE = HOME / "java_home"
 _FULL = {errno.ENOSPC: "No space left on device", errno.EDQUOT: "Disk quota exceeded"}
-_SPARE_BYTES = 4 << 20
-"""With less than this a disk counts as full: programs that a full disk ends delete what they had begun."""
+_SPARE_BYTES = 256 << 20
+"""With less than this a disk was full for a step that failed: programs that a full disk ends delete what they
+had begun, and where it is full their words reach no log."""
 _OFFLINE = (
     "dns error",
     "name resolution",
@@ -137,9 +138,9 @@ def fail_known(step: str, program: str, output: str, kept: str) -> None:
         )
 
 
-def is_full(output: str = "") -> bool:
-    """Whether this folder's disk has no room left, or a program said that some disk has none."""
-    return shutil.disk_usage(HOME).free < _SPARE_BYTES or any(words in output for words in _FULL.values())
+def is_full(output: str = "", *, spare_bytes: int = _SPARE_BYTES) -> bool:
+    """Whether this folder's disk has too little room, or a program said that some disk has none."""
+    return shutil.disk_usage(HOME).free < spare_bytes or any(words in output for words in _FULL.values())
 
 
 class Stamp:

@@ -76,7 +76,7 @@ def build(folder: Path, root: Path = ROOT, *, python: Path = PYTHON) -> tuple[Pa
         text=True,
     )
     if done.returncode != 0:
-        if is_full(done.stdout):
+        if is_full(done.stdout, spare_bytes=0):
             remove(fresh)
             fail_full(str(folder))
         last = (done.stdout.strip().splitlines() or ["no word"])[-1]
