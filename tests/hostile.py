@@ -41,7 +41,7 @@ def _good(record: Record) -> dict[str, Any]:
 
 _GO: dict[str, Any] = _good(
     an_example(
-        TakeoverOrder, signature="", carry_planned=False, rewind="continue", skip_known_batches=False,
+        TakeoverOrder, signature="", rewind="continue", skip_known_batches=False,
         claim_mode="no_claim",
     )
 )  # fmt: skip

@@ -121,7 +121,7 @@ class SeemingJob:
             asked_by=asked_by or {},
         )
         self.board.create_claim(number, claim)
-        order = TakeoverOrder(savepoint_id=from_savepoint, carry_planned=False, closed_at=None, expected={})
+        order = TakeoverOrder(savepoint_id=from_savepoint, closed_at=None, expected={})
         self.board.create_takeover_order(number, order)
         for driver in range(1, drivers + 1):
             process = IncarnationRecord(

@@ -1,6 +1,7 @@
 """``flinkstyle savepoint take|verify|restore``: make one, check it, write it where Spark can start."""
 
 import uuid
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -122,9 +123,13 @@ def restore(
             help="The restored job owns the savepoint: it is deleted once a newer one took its place.",
         ),
     ] = False,
-    carry_planned: Annotated[
+    drop_planned: Annotated[
         bool,
-        typer.Option("--carry-planned", help="Write the planned batch too: Spark repeats it, as it was."),
+        typer.Option(
+            "--drop-planned",
+            help="Leave out the batches that are planned in it, whose ids then go to other rows. By default "
+            "Spark runs them again, as they were.",
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -134,6 +139,9 @@ def restore(
     """
     repository = repository_of(root, job)
     manifest = repository.read(savepoint_id)
+    if drop_planned:
+        committed = tuple(replace(query, planned_offsets=None) for query in manifest.queries)
+        manifest = replace(manifest, queries=committed)
     places = {query.name: below(to, query.name) for query in manifest.queries}
     with progress_bar(f"restore {savepoint_id}") as move:
         restored = restore_savepoint(
@@ -141,7 +149,6 @@ def restore(
             repository,
             lambda name: open_store(places[name]),
             claim_mode="claim" if claim else "no_claim",
-            carry_planned=carry_planned,
             progress=move,
         )
     found = batches_of(manifest)

@@ -90,9 +90,8 @@ class TakeoverOrder(SignedRecord):
     what: ClassVar[str] = "takeover order"
 
     savepoint_id: Name | None
-    """Restored by the agent into the checkpoint location; None starts from what is there (or fresh)."""
-    carry_planned: bool
-    """Restore the savepoint's planned batch too, with its id and offsets (Spark's ordinary retry)."""
+    """Restored by the agent into the checkpoint location, with the batches that are planned in it; None
+    starts from what is there (or fresh)."""
     closed_at: Mapping[Name, int] | None
     """Query name -> batch: the predecessor must have closed at exactly these; None accepts a dead one."""
     expected: Mapping[Name, Mapping[str, SourceIdentity]]

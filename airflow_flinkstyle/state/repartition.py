@@ -76,7 +76,8 @@ def repartition_savepoint(
         s3: Endpoint and keys for locations on S3; None for boto3's standard environment variables.
 
     Raises:
-        RepartitionError: If Spark cannot, or a key differs afterwards; no savepoint is made then.
+        RepartitionError: If Spark cannot, or a key differs afterwards, or a planned batch would get another
+            number; no savepoint is made then.
         StateReadError: If the copy would not be found by Spark's executors.
         SavepointMissingError: If there is no such savepoint.
     """
@@ -184,16 +185,14 @@ def require_all_told(query: QuerySnapshot, operators: Collection[int]) -> None:
         raise RepartitionError.not_told(query.name, missing)
 
 
-def require_planned(manifest: Manifest, repartitioned: Manifest) -> None:
-    """Require that the planned batches of a savepoint, which are to be run again, keep their numbers. Pure.
+def require_planned(query: QuerySnapshot, found: QuerySnapshot) -> None:
+    """Require that a planned batch, which is to be run again, keeps its number. Pure.
 
     Raises:
-        RepartitionError: If the repartition of one has taken such a number.
+        RepartitionError: If the repartition has taken that number.
     """
-    for query in manifest.queries:
-        kept = repartitioned.query(query.name)
-        if query.planned_offsets is not None and (kept is None or kept.planned_offsets is None):
-            raise RepartitionError.planned(query.name, query.batch_id + 1)
+    if query.planned_offsets is not None and found.batch_id != query.batch_id:
+        raise RepartitionError.planned(query.name, query.batch_id + 1)
 
 
 def _compared(copied: QueryCopy, operator: int, which: dict[str, str]) -> int:
@@ -229,11 +228,12 @@ def _captured(
     )
     with contextlib.suppress(RenumberError):  # then a number is left out, which only lineages mind
         found = renumber(found, query.batch_id)
+    require_planned(query, found)
     return replace(
         query,
         batch_id=found.batch_id,
         pinned_confs=found.pinned_confs,
-        planned_offsets=_planned(query, partitions) if found.batch_id == query.batch_id else None,
+        planned_offsets=_planned(query, partitions),
         files=found.files,
     )
 

@@ -6,6 +6,7 @@ import atexit
 import re
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -55,7 +56,8 @@ def copy_query(
     target = open_place(location)
     if target.local_path("metadata") is not None:
         Path(target.uri.removeprefix("file://")).mkdir(parents=True, exist_ok=True)
-    restore_query(manifest, query, repository, target)
+    # Spark's repartition wants a log that ends with a committed batch.
+    restore_query(manifest, replace(query, planned_offsets=None), repository, target)
     _make_readable(target, query)
     commit = commit_log.parse(target.read(f"commits/{query.batch_id}").decode())
     return location.replace("s3://", "s3a://", 1), bool(commit.state_unique_ids)

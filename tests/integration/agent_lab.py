@@ -149,7 +149,7 @@ class Lab:
 
     def order_takeover(self, generation: int, **changes: Any) -> None:
         values: dict[str, Any] = {
-            "savepoint_id": None, "carry_planned": False, "closed_at": None, "expected": {},
+            "savepoint_id": None, "closed_at": None, "expected": {},
         }  # fmt: skip
         self.board.create_takeover_order(Generation(generation), TakeoverOrder(**{**values, **changes}))
 

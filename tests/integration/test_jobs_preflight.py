@@ -69,9 +69,7 @@ class Bench:
             lease_s=30, launch=launch_of(spec, target), claimed_at_ms=now_ms,
         )  # fmt: skip
         board.create_claim(1, SIGNER.sign(claim, board.claim_place(1)))
-        board.create_takeover_order(
-            1, TakeoverOrder(savepoint_id=None, carry_planned=False, closed_at=None, expected={})
-        )
+        board.create_takeover_order(1, TakeoverOrder(savepoint_id=None, closed_at=None, expected={}))
         elsewhere = IncarnationRecord(
             host="another-machine", pid=2, jvm_pid=1, pid_started="1@boot", started_at_ms=now_ms
         )

@@ -198,7 +198,6 @@ def restore(
     open_checkpoint: OpenCheckpoint,
     *,
     complete: bool,
-    carry_planned: bool = False,
     claim_mode: ClaimMode = "no_claim",
     generation: Generation | None = None,
     precopied: Manifest | None = None,
@@ -210,7 +209,6 @@ def restore(
         open_checkpoint,
         claim_mode=claim_mode,
         generation=generation,
-        carry_planned=carry_planned,
         complete=complete,
         precopied=precopied,
     )

@@ -200,7 +200,7 @@ class Admission:
     def _restore(self, order: TakeoverOrder, first: JobQuery) -> None:
         if order.savepoint_id is not None:
             saved = self._repository.read(order.savepoint_id)
-            self.manifest = repartition.as_asked(self._driver, saved, carry_planned=order.carry_planned)
+            self.manifest = repartition.as_asked(self._driver, saved)
             compat.require_for_savepoint(first.session, self.manifest, first.name)
             if order.rewind == "fork":
                 newest = sinks.newest_batch(self._queries.spark, first.sink)
@@ -210,7 +210,6 @@ class Admission:
                 self._repository,
                 self._queries.checkpoint,
                 complete=True,
-                carry_planned=order.carry_planned,
                 claim_mode=order.claim_mode,
                 generation=self._driver_run.generation,
                 precopied=self._prepared,

@@ -16,30 +16,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def as_asked(driver: Driver, manifest: Manifest, *, carry_planned: bool = False) -> Manifest:
+def as_asked(driver: Driver, manifest: Manifest) -> Manifest:
     """Return the savepoint with the number of partitions that the session asks for.
 
     That is another savepoint, published once all keys were compared; an earlier try's is found again.
-
-    Args:
-        driver: This process.
-        manifest: The savepoint.
-        carry_planned: Its planned batches are to be run again, under their numbers.
 
     Raises:
         BadInputError: If what is asked for is no number.
         RepartitionError: If Spark cannot, or a key differs afterwards, no savepoint is made then; or if a
             planned batch would get another number.
     """
-    found = _as_asked(driver, manifest)
-    if carry_planned and found is not manifest:
-        from airflow_flinkstyle.state.repartition import require_planned
-
-        require_planned(manifest, found)
-    return found
-
-
-def _as_asked(driver: Driver, manifest: Manifest) -> Manifest:
     spark = driver.queries.spark
     asked = spark.conf.get(REPARTITION, "")
     if not asked:

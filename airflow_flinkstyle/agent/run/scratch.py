@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.board.takeover import wait_until_silent
@@ -53,7 +54,8 @@ def restore(
     snapshot = manifest.query(name)
     if snapshot is None:
         raise AssertionError(f"savepoint {manifest.savepoint_id} has no query {name}")
-    restore_query(manifest, snapshot, repository, store)
+    # A copy runs batches of its own: it is moved to other records than were planned.
+    restore_query(manifest, replace(snapshot, planned_offsets=None), repository, store)
     known = metadata.parse(store.read("metadata").decode()).fields
     store.write("metadata", json.dumps({**known, "id": str(uuid.uuid4())}).encode())
     return store, as_spark_writes(place)

@@ -31,7 +31,8 @@ def require_newest(runs: JobView, manifest: Manifest) -> None:
     for query in manifest.queries:
         last = _last_words(runs, query)
         found, half_written, holds = _last_batch(last), _half_written(last), read_up_to(manifest, query)
-        again = _emitted_again(runs, manifest, query, half_written=half_written)
+        holds_no_plan = half_written and query.planned_offsets is None
+        again = _emitted_again(runs, manifest, query, half_written=holds_no_plan)
         if (found is not None and found != holds) or again is not None:
             went = f"continued to batch {found}" if found != -1 else "ended at a batch that no run recorded"
             if again is not None:
@@ -132,7 +133,7 @@ def _emitted_again(
     """Return a generation that went back behind the savepoint after it was taken: equal ids tell nothing.
 
     One that went back to this very savepoint and committed nothing counts only if it left a batch half
-    written: what it had planned is not what the savepoint holds as planned.
+    written that is not planned in the savepoint.
     """
     taken_from = manifest.taken_from_generation
     if taken_from is None:

@@ -56,9 +56,9 @@ class FromSavepoint:
 
     savepoint_id: str
     rewind: Rewind = "continue"
-    """``continue`` demands the lineage's last batch, and takes along the one that was planned behind it. If
-    the job has committed batches after the savepoint, ``fork`` gives the query a new id and counts on behind
-    what its sink remembers, ``re-emit`` keeps the id and uses batch ids again."""
+    """``continue`` demands the lineage's last batch. If the job has committed batches after the savepoint,
+    ``fork`` gives the query a new id and counts on behind what its sink remembers, ``re-emit`` keeps the id
+    and uses batch ids again. A batch that was planned in the savepoint is run again, but by a fork."""
     skip_known_batches: bool = False
     """Accept that a sink, or a function, which remembers batch ids leaves out those that it knows."""
     claim_mode: ClaimMode = "no_claim"
@@ -94,7 +94,7 @@ def plan_savepoint(runs: JobView, origin: FromSavepoint, claim_key: str) -> Star
     numbers = counts_behind(runs.board, saved) if origin.rewind == "fork" else {}
     manifest = _rewound(runs, saved, origin, claim_key, numbers)
     order = replace(
-        _order_to_start(runs, manifest, carry_planned=origin.rewind == "continue"),
+        _order_to_start(runs, manifest),
         rewind=origin.rewind,
         counts_behind=numbers,
         skip_known_batches=origin.skip_known_batches,
@@ -191,9 +191,7 @@ def plan_checkpoint(runs: JobView, claim_key: str) -> StartPlan:
     manifest = stopped.take_stopped(runs, copy_key(claim_key))
     batches = {query.name: int(query.batch_id) for query in manifest.queries}
     why = f"{where}, which died, copied as savepoint {manifest.savepoint_id} at {batch_words(batches)}"
-    return StartPlan(
-        checkpoint_location=None, order=_order_to_start(runs, manifest, carry_planned=True), why=why
-    )
+    return StartPlan(checkpoint_location=None, order=_order_to_start(runs, manifest), why=why)
 
 
 def copy_key(claim_key: str) -> str:
@@ -211,31 +209,22 @@ def last_words(runs: JobView) -> tuple[Run | None, Heartbeat | None]:
 def order_to_continue(closed: Heartbeat) -> TakeoverOrder:
     """Continue in the checkpoint of a run that closed, exactly where it did, on the log that it read."""
     expected = {name: dict(beat.sources) for name, beat in closed.queries.items() if beat.sources}
-    return TakeoverOrder(
-        savepoint_id=None, carry_planned=False, closed_at=closed.batches(), expected=expected
-    )
+    return TakeoverOrder(savepoint_id=None, closed_at=closed.batches(), expected=expected)
 
 
-def order_to_restore(
-    manifest: Manifest, *, closed_at: dict[str, int] | None, carry_planned: bool = False
-) -> TakeoverOrder:
+def order_to_restore(manifest: Manifest, *, closed_at: dict[str, int] | None) -> TakeoverOrder:
     """Continue from a savepoint, on the log that it names."""
     return TakeoverOrder(
-        savepoint_id=manifest.savepoint_id,
-        carry_planned=carry_planned and any(query.planned_offsets for query in manifest.queries),
-        closed_at=closed_at,
-        expected=identities(manifest),
+        savepoint_id=manifest.savepoint_id, closed_at=closed_at, expected=identities(manifest)
     )
 
 
-def _order_to_start(
-    runs: JobView, manifest: Manifest | None, *, carry_planned: bool = False
-) -> TakeoverOrder:
+def _order_to_start(runs: JobView, manifest: Manifest | None) -> TakeoverOrder:
     last = runs.board.current_heartbeat()
     closed_at = last.batches() if last is not None and last.state == "closed" else None
     if manifest is None:
-        return TakeoverOrder(savepoint_id=None, carry_planned=False, closed_at=closed_at, expected={})
-    return order_to_restore(manifest, closed_at=closed_at, carry_planned=carry_planned)
+        return TakeoverOrder(savepoint_id=None, closed_at=closed_at, expected={})
+    return order_to_restore(manifest, closed_at=closed_at)
 
 
 def identities(manifest: Manifest) -> dict[str, dict[str, SourceIdentity]]:

@@ -18,7 +18,6 @@ from airflow_flinkstyle.checkpoint import metadata
 from airflow_flinkstyle.checkpoint.relocation import is_relocatable, relocate
 from airflow_flinkstyle.checkpoint.state_files import is_unique_sst
 from airflow_flinkstyle.clock import now_ms
-from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
 from airflow_flinkstyle.savepoint.blobs.owned import claim_savepoint
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError, TargetOccupiedError
@@ -66,7 +65,6 @@ def restore_savepoint(
     *,
     claim_mode: ClaimMode = "no_claim",
     generation: int | None = None,
-    carry_planned: bool = False,
     complete: bool = True,
     precopied: Manifest | None = None,
     progress: Callable[[FileProgress], None] = ignore,
@@ -80,7 +78,6 @@ def restore_savepoint(
         claim_mode: ``no_claim`` leaves the savepoint to whoever made it; ``claim`` makes it the restored
             job's, to go once a newer complete one has taken its place. The files are copied in both.
         generation: The job's run that is restored; None where a person restores to a location.
-        carry_planned: Also write the offsets of planned batches, where there are any.
         complete: False for a pre-copy.
         precopied: The savepoint that this process has copied to the targets before; nobody has written there
             since. What is the same in both is not read again.
@@ -95,7 +92,6 @@ def restore_savepoint(
             query,
             repository,
             open_target(query.name),
-            carry_planned=carry_planned and query.planned_offsets is not None,
             complete=complete,
             precopied=precopied.query(query.name) if precopied is not None else None,
             progress=progress,
@@ -121,7 +117,6 @@ def restore_query(
     repository: SavepointRepository,
     target: ObjectStore,
     *,
-    carry_planned: bool = False,
     complete: bool = True,
     precopied: QuerySnapshot | None = None,
     threads: int = 8,
@@ -129,14 +124,14 @@ def restore_query(
 ) -> Restored:
     """Restore one query; a repeated call writes only what is missing and removes what does not belong.
 
-    No blob is freed meanwhile.
+    A batch that is planned in the savepoint is planned in the checkpoint: Spark runs it again under its id,
+    with the same rows, which a sink may have seen. No blob is freed meanwhile.
 
     Args:
         manifest: The savepoint.
         query: One of its queries.
         repository: Where its files are.
         target: The store of the new checkpoint location.
-        carry_planned: Also write the planned batch's offsets, so that Spark runs it again under its id.
         complete: False copies everything but leaves the seal, so that only the files that differ are left
             for the final savepoint.
         precopied: What this process has copied there before; nobody has written there since.
@@ -149,7 +144,7 @@ def restore_query(
     """
     known = _copied(precopied) if precopied is not None else {}
     writer = _Writer(manifest, query, repository, target, threads, progress, known)
-    planned = _planned_content(query, carry=carry_planned)
+    planned = query.planned_offsets.encode() if query.planned_offsets is not None else None
     holder = f"the restore of {manifest.savepoint_id} to {writer.uri}"
     with hold_intent(repository, "restore" if complete else "precopy", holder=holder):
         return _restore(writer, planned, complete=complete)
@@ -190,18 +185,6 @@ def _copied(query: QuerySnapshot) -> dict[str, str]:
     """Return the files that a pre-copy has written, by path: their blobs. Its newest log is the seal."""
     seals = {f"offsets/{query.batch_id}", f"offsets/{query.batch_id + 1}"}
     return {entry.path: entry.blob for entry in query.files if entry.path not in seals}
-
-
-def _planned_content(query: QuerySnapshot, *, carry: bool) -> bytes | None:
-    if not carry:
-        return None
-    if query.planned_offsets is None:
-        raise BadInputError(
-            f"Expected a planned batch after batch {query.batch_id} of query {query.name}, found none.",
-            state_after="Nothing was written.",
-            remedy="Restore without carrying a planned batch over.",
-        )
-    return query.planned_offsets.encode()
 
 
 def _holds(writer: _Writer, listed: Collection[str], path: str, planned: bytes | None) -> bool:

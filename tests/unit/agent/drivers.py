@@ -126,7 +126,7 @@ class SmallDriver:
             raise SystemExit
 
     def tell_order(self, **changes: Any) -> None:
-        said: dict[str, Any] = {"savepoint_id": None, "carry_planned": False, "closed_at": None}
+        said: dict[str, Any] = {"savepoint_id": None, "closed_at": None}
         self.board.create_takeover_order(
             self.driver_run.generation, TakeoverOrder(**{**said, "expected": {}, **changes})
         )

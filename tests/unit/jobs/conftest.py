@@ -50,7 +50,7 @@ from airflow_flinkstyle.protocol.rehearsal_records import Rehearsal, RehearsedQu
 from airflow_flinkstyle.protocol.signatures import ORDER_KEYS_VARIABLE
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.rewrite.apply import apply_plan
-from airflow_flinkstyle.rewrite.plan import plan_rewrite
+from airflow_flinkstyle.rewrite.plan import plan_rewrite, planned_positions
 from airflow_flinkstyle.rewrite.rows import SourceRef, SourceVerdicts
 from airflow_flinkstyle.rewrite.rules import PROVED
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
@@ -79,6 +79,7 @@ class Logs:
         self.writes_late = False  # a producer that ignores the switch
         self.strayed = 0  # records that somebody wrote to the old cluster and no mirror sees
         self.fenced = self.group_has_members = False
+        self.loses_planned = False  # the end of a planned batch has no place on the new cluster
         self.gone: set[str] = set()  # clusters that do not answer
         self.groups: dict[str, int] = {}
         self.counted: Counter[int] = Counter()
@@ -132,7 +133,9 @@ class Logs:
     def plan(self, manifest: Any, *, preview: bool = False) -> Any:
         position = manifest.queries[0].kafka["0"].offsets[TOPIC, 0]
         verdict = Refused("not on the target", None) if self.refuse else Exact(position - SHIFT)
-        found = SourceVerdicts(verdicts={(TOPIC, 0): verdict}, settled=not preview)
+        ends = planned_positions(manifest.queries[0], "0")
+        planned = {tp: Exact(end - SHIFT) for tp, end in ends.items() if not self.loses_planned}
+        found = SourceVerdicts(verdicts={(TOPIC, 0): verdict}, planned=planned, settled=not preview)
         return plan_rewrite(manifest, self.view(), {SourceRef(query=QUERY, source="0"): found}, {})
 
     def apply(self, plan: Any, manifest: Any, repository: Any) -> Any:
@@ -306,10 +309,7 @@ class Driver(threading.Thread):
             takeover.require_predecessor(self.board, self.driver_run, order, self.wait)
             if order.savepoint_id:
                 manifest = self.world.repository.read(order.savepoint_id)
-                restore_query(
-                    manifest, manifest.queries[0], self.world.repository, self.checkpoint,
-                    carry_planned=order.carry_planned and manifest.queries[0].planned_offsets is not None,
-                )  # fmt: skip
+                restore_query(manifest, manifest.queries[0], self.world.repository, self.checkpoint)
         expected = order.expected.get(QUERY, {}).get("0")
         if self.mood.fails_guard or (expected and expected.cluster_id != self.cluster):
             raise RuntimeError("CLUSTER_MISMATCH")
@@ -466,7 +466,8 @@ class Driver(threading.Thread):
     def take(self, request: Any) -> str:
         if self.world.leaves_planned:  # as a driver that dies in a batch
             committed, _, _ = self.logs()
-            text = f'v1\n{_CONFS}\n{{"{TOPIC}":{{"0":{self.world.logs.end(self.cluster)}}}}}'
+            end = self.world.logs.end(self.cluster) - self.world.planned_lacks
+            text = f'v1\n{_CONFS}\n{{"{TOPIC}":{{"0":{end}}}}}'
             self.checkpoint.write(f"offsets/{committed + 1}", text.encode())
         log = KafkaLog(
             cluster_id=self.cluster,
@@ -581,6 +582,7 @@ class World:
         self.refused: FlinkstyleError | None = None
         self.deaf = self.takes_fail = self.refuses = self.reads_slowly = self.script_ends = False
         self.store_throttles = self.leaves_planned = self.tells_to_end = False
+        self.planned_lacks = 0  # records that came behind the batch which is left planned
 
     @property
     def board(self) -> JobBoard:

@@ -66,7 +66,7 @@ class Job:
             checkpoint_location="/checkpoints", prepare_savepoint_id=None, overrides=(), lease_s=30.0,
             launch={"spec": {"name": "orders"}}, claimed_at_ms=1,
         )  # fmt: skip
-        order = TakeoverOrder(savepoint_id=None, carry_planned=False, closed_at=None, expected={})
+        order = TakeoverOrder(savepoint_id=None, closed_at=None, expected={})
         self.board.create_claim(Generation(generation), claim)
         self.board.create_takeover_order(Generation(generation), order)
 

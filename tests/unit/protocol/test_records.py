@@ -47,7 +47,6 @@ RECORDS: list[Record] = [
     ),
     TakeoverOrder(
         savepoint_id="sp-1",
-        carry_planned=False,
         closed_at={"orders": 7},
         expected={"orders": {"0": IDENTITY}},
     ),

@@ -10,7 +10,6 @@ from airflow_flinkstyle.savepoint.manifest import FileEntry, QuerySnapshot
 from airflow_flinkstyle.state.errors import RepartitionError
 from airflow_flinkstyle.state.repartition import require_all_told, require_planned
 from airflow_flinkstyle.types import BatchId
-from tests.manifests import a_manifest
 
 QUERY = QuerySnapshot(
     name="totals",
@@ -34,11 +33,9 @@ def test_operator_that_spark_does_not_list_is_named_since_nobody_would_compare_i
 
 
 def test_planned_batch_whose_number_is_taken_is_refused():
-    saved = a_manifest(QUERY)
-    require_planned(saved, saved)
-    shifted = replace(QUERY, batch_id=BatchId(8), planned_offsets=None)
+    require_planned(QUERY, QUERY)
+    shifted = replace(QUERY, batch_id=BatchId(8))
     with pytest.raises(RepartitionError, match=r"Query totals was expected .* batch 8 was planned") as error:
-        require_planned(saved, a_manifest(shifted))
+        require_planned(QUERY, shifted)
     assert "complete" in error.value.remedy
-    idle = replace(QUERY, planned_offsets=None)
-    require_planned(a_manifest(idle), a_manifest(shifted))
+    require_planned(replace(QUERY, planned_offsets=None), shifted)

@@ -41,7 +41,7 @@ def make_current(board: JobBoard, generation: Generation, incarnation: Incarnati
 
 
 def an_order(closed_at: Mapping[str, int] | None = None) -> TakeoverOrder:
-    return TakeoverOrder(savepoint_id=None, carry_planned=False, closed_at=closed_at, expected={})
+    return TakeoverOrder(savepoint_id=None, closed_at=closed_at, expected={})
 
 
 def at_batch(batch: int) -> dict[str, QueryStatus]:

@@ -48,7 +48,7 @@ def an_order(
 ) -> TakeoverOrder:
     numbers = {} if counts_behind is None else {"files": counts_behind}
     return TakeoverOrder(
-        savepoint_id=None, carry_planned=False, closed_at=None, expected={}, rewind=rewind,
+        savepoint_id=None, closed_at=None, expected={}, rewind=rewind,
         skip_known_batches=skip_known_batches, counts_behind=numbers,
     )  # fmt: skip
 

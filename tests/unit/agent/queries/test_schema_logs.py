@@ -71,7 +71,7 @@ def save(driver: SmallDriver, savepoint_id: str, **queries: dict[str, bytes]) ->
         queries=tuple(snapshots),
     )
     driver.repository.publish(manifest)
-    order = TakeoverOrder(savepoint_id=savepoint_id, carry_planned=False, closed_at=None, expected={})
+    order = TakeoverOrder(savepoint_id=savepoint_id, closed_at=None, expected={})
     driver.board.create_takeover_order(G1, order)
 
 

@@ -358,11 +358,28 @@ def test_batch_half_written_where_the_sink_leaves_brings_the_job_back(world: Wor
     world.judge()
 
 
+def test_batch_that_a_dead_driver_planned_is_run_on_the_new_cluster_with_its_rows(world: World):
+    client = world.start()
+    world.leaves_planned = world.reads_slowly = True  # of what comes now the batch that is planned has some
+    world.planned_lacks = 4
+    world.logs.produce(11)
+    report = a_cutover(world).run()
+    planned = client.repository.read(report.rewritten_id).queries[0].batch_id + 1
+    world.until(lambda: world.client().status().heartbeat.batches()["orders"] >= planned)
+    driver = next(one for one in world.drivers.values() if one.generation == report.generation)
+    assert driver.position(planned) == 17
+    world.reads_slowly = False
+    world.judge()
+
+
 def test_batch_planned_where_the_sink_stays_is_judged_by_its_positions_alone(world: World):
     world.start()
-    world.leaves_planned = True
-    with pytest.raises(RolledBackError, match="have no exact place there"):
+    world.leaves_planned = world.logs.loses_planned = True
+    with pytest.raises(RolledBackError, match="have no exact place there") as told:
         a_cutover(world).run()
+    assert "so that the batch commits" in told.value.remedy
+    world.logs.produce(5)
+    world.judge()  # the old driver has run it
 
 
 def test_topics_are_those_of_the_beginning_even_if_the_driver_starts_again(world: World):

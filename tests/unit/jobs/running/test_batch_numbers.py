@@ -56,9 +56,7 @@ class Runs:
             overrides=(), lease_s=1.0, launch={}, claimed_at_ms=1,
         )  # fmt: skip
         self.board.create_claim(generation, claim)
-        order = TakeoverOrder(
-            savepoint_id=None, carry_planned=False, closed_at=None, expected={}, counts_behind=begun or {}
-        )
+        order = TakeoverOrder(savepoint_id=None, closed_at=None, expected={}, counts_behind=begun or {})
         self.board.create_takeover_order(generation, order)
         told = {}
         if batch is not None:

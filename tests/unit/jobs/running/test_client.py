@@ -483,7 +483,6 @@ def test_batch_that_was_under_way_is_told_to_who_goes_on_behind_a_savepoint_of_t
     take_stopped(client, "nightly")  # says that the run has closed
     handle = client.start(world.spec(), world.target(), claim_key="second", origin=FromCheckpoint())
     order = client.board.takeover_order(handle.generation)
-    assert order.carry_planned
     assert world.repository.read(order.savepoint_id).queries[0].planned_offsets is not None
     world.logs.produce(4)
     world.judge()
@@ -508,7 +507,8 @@ def test_savepoint_without_the_batch_that_sinks_may_have_written_in_part_cannot_
         client.start(world.spec(), world.target(), claim_key="s2", origin=FromSavepoint(savepoint_id=hot))
     origin = FromSavepoint(savepoint_id=since.savepoint_id)
     handle = client.start(world.spec(), world.target(), claim_key="s3", origin=origin)
-    assert client.board.takeover_order(handle.generation).carry_planned
+    planned = world.repository.read(client.board.takeover_order(handle.generation).savepoint_id).queries[0]
+    assert planned.planned_offsets is not None
     world.logs.produce(4)
     world.judge()
 
@@ -534,9 +534,9 @@ def test_batch_id_that_a_sink_may_know_by_other_rows_is_not_used_again_by_going_
 def test_batch_that_a_rewound_run_left_half_written_is_not_the_one_that_its_savepoint_holds(
     world: World, rewind: Rewind
 ):
-    client, _ = killed_within_a_batch(world)
-    back = take_stopped(client, "back")
-    origin = FromSavepoint(savepoint_id=back.savepoint_id, rewind=rewind)
+    client, hot = killed_within_a_batch(world)
+    back = take_stopped(client, "back").savepoint_id if rewind == "fork" else hot
+    origin = FromSavepoint(savepoint_id=back, rewind=rewind)
     generation = client.start(world.spec(), world.target(), claim_key="s2", origin=origin).generation
     client.wait_running(generation, timeout_s=10)
     world.until(lambda: client.status().heartbeat.queries)
@@ -549,6 +549,24 @@ def test_batch_that_a_rewound_run_left_half_written_is_not_the_one_that_its_save
         RewindError, match="went back and used" if rewind == "re-emit" else "no offsets of it"
     ):
         client.start(world.spec(), world.target(), claim_key="s3", origin=restored)
+
+
+def test_batch_that_is_planned_in_a_savepoint_is_the_same_for_whoever_starts_from_it(
+    world: World, mood: type[Mood]
+):
+    client, _ = killed_within_a_batch(world)
+    world.moods["v1.py"] = mood(hangs_in_batch=True)
+    back = take_stopped(client, "back").savepoint_id
+    origin = FromSavepoint(savepoint_id=back, rewind="re-emit")
+    generation = client.start(world.spec(), world.target(), claim_key="s2", origin=origin).generation
+    client.wait_running(generation, timeout_s=10)
+    world.until(lambda: client.status().heartbeat.queries)
+    world.kill(generation)
+    take_stopped(client, "again")
+    world.moods["v1.py"] = mood()
+    client.start(world.spec(), world.target(), claim_key="s3", origin=FromSavepoint(savepoint_id=back))
+    world.logs.produce(4)
+    world.judge()
 
 
 def test_each_driver_gets_the_logins_its_overrides_name_as_they_are_then(world: World):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.checkpoint.errors import LogFormatError
-from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.savepoint.blobs.owned import Owner, claim_savepoint, owners
 from airflow_flinkstyle.savepoint.errors import (
@@ -281,23 +280,25 @@ def test_leftover_state_and_hidden_checksums_are_removed(
     assert_startable(target, manifest, checkpoint.store)
 
 
-def test_planned_batch_is_carried_over_only_when_asked(
+def test_planned_batch_is_planned_in_the_restored_checkpoint(
     repository: Repository, a_checkpoint: Make, take: Make
 ):
     checkpoint = a_checkpoint()
     checkpoint.plan(3)
     manifest = take(repository, checkpoint)
-    plain, carried = MemoryStore(), MemoryStore()
-    restored(manifest, repository, plain)
-    assert plain.head("offsets/3") is None
+    carried = MemoryStore()
     for _ in range(2):
-        restored(manifest, repository, carried, carry_planned=True)
+        restored(manifest, repository, carried)
         assert carried.read("offsets/3") == checkpoint.store.read("offsets/3")
-    assert restored(manifest, repository, carried, carry_planned=True).files_written == 0
+    assert restored(manifest, repository, carried).files_written == 0
     carried.write("offsets/3", b"another")
-    outcome = restored(manifest, repository, carried, carry_planned=True)
+    outcome = restored(manifest, repository, carried)
     assert (outcome.files_written, outcome.bytes_written) == (1, len(checkpoint.store.read("offsets/3")))
     assert carried.read("offsets/3") == checkpoint.store.read("offsets/3")
+
+
+def without_planned(manifest: Manifest) -> Manifest:
+    return replace(manifest, queries=tuple(replace(one, planned_offsets=None) for one in manifest.queries))
 
 
 def test_planned_batch_is_dropped_where_the_same_savepoint_is_restored_without_it(
@@ -306,12 +307,12 @@ def test_planned_batch_is_dropped_where_the_same_savepoint_is_restored_without_i
     checkpoint, target = a_checkpoint(), MemoryStore()
     checkpoint.plan(3)
     manifest = take(repository, checkpoint)
-    restored(manifest, repository, target, complete=False, carry_planned=True)
-    assert restored(manifest, repository, target).files_removed == 1
+    restored(manifest, repository, target, complete=False)
+    assert restored(without_planned(manifest), repository, target).files_removed == 1
     assert_startable(target, manifest, checkpoint.store)
 
 
-def test_each_query_carries_its_planned_batch_only_when_asked_and_where_it_has_one(
+def test_each_query_carries_its_planned_batch_where_it_has_one(
     repository: Repository, a_checkpoint: Make, take: Make
 ):
     checkpoint = a_checkpoint()
@@ -319,19 +320,12 @@ def test_each_query_carries_its_planned_batch_only_when_asked_and_where_it_has_o
     planned = take(repository, checkpoint).queries[0]
     quiet = replace(planned, name="quiet", planned_offsets=None)
     manifest = replace(take(repository, checkpoint), queries=(planned, quiet))
-    for options, expected in (({}, []), ({"carry_planned": True}, ["totals"])):
+    for saved, expected in ((without_planned(manifest), []), (manifest, ["totals"])):
         targets = {query.name: MemoryStore(query.name) for query in manifest.queries}
-        done = restore_savepoint(manifest, repository, targets.__getitem__, **options)
+        done = restore_savepoint(saved, repository, targets.__getitem__)
         assert all(outcome.complete for outcome in done.values())
         assert done.keys() == targets.keys()
         assert [name for name, target in targets.items() if target.head("offsets/3")] == expected
-
-
-def test_carrying_over_nothing_is_refused(repository: Repository, a_checkpoint: Make, take: Make):
-    with pytest.raises(BadInputError, match="planned batch after batch 2 of query totals") as refused:
-        restored(take(repository, a_checkpoint()), repository, MemoryStore(), carry_planned=True)
-    assert refused.value.state_after == "Nothing was written."
-    assert refused.value.remedy == "Restore without carrying a planned batch over."
 
 
 def test_another_querys_checkpoint_is_refused_and_unchanged(
