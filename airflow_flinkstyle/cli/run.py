@@ -13,6 +13,7 @@ from airflow_flinkstyle.cli.output import ExitCode, confirm, note, show, table
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.answers.values import seconds_or_none
+from airflow_flinkstyle.jobs.asked import digest_of
 from airflow_flinkstyle.jobs.definition import SparkStreamingJob, read_job
 from airflow_flinkstyle.jobs.errors import JobNotRunningError
 from airflow_flinkstyle.jobs.running.client import JobClient, SavepointOnly
@@ -24,7 +25,7 @@ from airflow_flinkstyle.jobs.running.start_plan import (
     LastState,
     Origin,
 )
-from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget, default_checkpoint_root
+from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget, default_checkpoint_root, launch_of
 from airflow_flinkstyle.jobs.status import NeverStarted, Running, Starting, describe_status
 from airflow_flinkstyle.protocol.records import Rewind
 from airflow_flinkstyle.savepoint.files.verified import damaged_records, verified_records
@@ -266,7 +267,9 @@ def _start(
     *,
     as_json: bool,
 ) -> None:
-    handle = client.start(spec, target, claim_key=key or f"cli:{uuid.uuid4()}", origin=origin)
+    asked = {"spec": launch_of(spec, target)["spec"], "origin": origin}
+    claim_key = f"{key}/{digest_of(asked=asked)}" if key else f"cli:{uuid.uuid4()}"
+    handle = client.start(spec, target, claim_key=claim_key, origin=origin)
     client.wait_running(handle.generation, timeout_s=timeout_s)
     document = {
         "job": spec.name,

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.jobs.asked import digest_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow.sdk import Context
 
 
 _TOLD = {"dag_id": "DAG_ID", "run_id": "DAG_RUN_ID", "task_id": "TASK_ID"}
 
 
-def request_key(context: Context) -> str:
-    """Return who asks: DAG run, task and map index, without the try number, so that a retry re-attaches."""
+def request_key(context: Context, asked: Mapping[str, Any] | None = None) -> str:
+    """Return who asks for what: DAG run, task and map index, without the try number: a retry re-attaches.
+
+    Args:
+        context: The task's.
+        asked: The answers that make it this request: the same task with others does not re-attach.
+    """
     ti = context["ti"]
-    return _key(ti.dag_id, ti.task_id, ti.run_id, str(ti.map_index))
+    return _key(ti.dag_id, ti.task_id, ti.run_id, str(ti.map_index), asked=asked)
 
 
 def run_key(context: Context) -> str:
@@ -32,8 +40,7 @@ def asked_by() -> dict[str, str]:
     return told if all(told.values()) else {}
 
 
-def _key(*parts: str) -> str:
+def _key(*parts: str, asked: Mapping[str, Any] | None = None) -> str:
     """Join into a name that can be part of an object's key: readable first, unique by its digest."""
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(parts[:2])).strip("._-")[:60]
-    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-    return f"{readable or 'run'}-{digest}"
+    return f"{readable or 'run'}-{digest_of(*parts, asked=asked)}"

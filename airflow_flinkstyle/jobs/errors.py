@@ -213,6 +213,12 @@ class MigrationEndedError(JobError):
     code = "MIGRATION_ENDED"
 
 
+class DoneBeforeError(JobError):
+    """What is asked for was done by an earlier try, and the job is otherwise by now."""
+
+    code = "DONE_BEFORE"
+
+
 class NotAsApprovedError(JobError):
     """A task of a migration was told something else than what was approved."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
 
@@ -36,6 +36,8 @@ class StreamingJobOperator(BaseOperator):
     template_fields: Sequence[str] = ("job", "flinkstyle_conn_id")
     operator_extra_links: Sequence[BaseOperatorLink] = (SavepointLink(),)
     ui_color = "#e6ddf4"
+    asks: ClassVar[tuple[str, ...]] = ()
+    """Arguments that make up the request: a task that is cleared with others makes another one."""
 
     def __init__(self, *, job: str, flinkstyle_conn_id: str = "flinkstyle_default", **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -50,6 +52,10 @@ class StreamingJobOperator(BaseOperator):
         from airflow_flinkstyle.hooks.job import StreamingJobHook
 
         return StreamingJobHook(self.flinkstyle_conn_id)
+
+    def request_key(self, context: Context) -> str:
+        """Return the key by which a retry finds what an earlier try has begun."""
+        return request_key(context, {name: getattr(self, name) for name in self.asks})
 
     def resume_execution(
         self,

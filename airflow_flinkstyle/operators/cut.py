@@ -62,12 +62,14 @@ class CutJobsOperator(BaseOperator):
         from airflow_flinkstyle.jobs.running.together import cut_together
 
         named = self.jobs.split(",") if isinstance(self.jobs, str) else self.jobs
+        jobs = [str(job).strip() for job in named]
         with airflow_errors():
+            stop = is_true("stop", self.stop)
             hook = StreamingJobHook(self.flinkstyle_conn_id)
             done = cut_together(
-                [hook.client(str(job).strip()) for job in named],
-                request_key(context),
-                stop=is_true("stop", self.stop),
+                [hook.client(job) for job in jobs],
+                request_key(context, {"jobs": sorted(jobs), "stop": stop}),
+                stop=stop,
                 timeout_s=self.timeout_s,
                 hold_s=seconds_or_none("hold_s", self.hold_s) or 60.0,
             )

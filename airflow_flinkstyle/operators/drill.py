@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_flinkstyle.hooks.assets import DRILLS, drill_asset, emit
 from airflow_flinkstyle.hooks.deferral import is_deferrable
 from airflow_flinkstyle.hooks.failures import raise_failure
-from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors, request_key
+from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,6 +45,8 @@ class DrillRestoreOperator(StreamingJobOperator):
         *("savepoint_id", "batches", "records", "spark_conn_id"),
     )
 
+    asks = ("savepoint_id", "batches", "records", "spark_conn_id")
+
     def __init__(
         self,
         *,
@@ -78,7 +80,7 @@ class DrillRestoreOperator(StreamingJobOperator):
             self._generation, savepoint_id = begin_drill(
                 self.hook,
                 self.job,
-                key=request_key(context),
+                key=self.request_key(context),
                 savepoint_id=self.savepoint_id,
                 rehearse=drilled(self.batches, self.records, timeout_s=self.timeout_s),
                 spark_conn_id=text_or_none(self.spark_conn_id),

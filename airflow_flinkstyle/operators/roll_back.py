@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.jobs.answers.values import is_true, seconds
-from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors, request_key
+from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,6 +52,8 @@ class RollBackStreamingJobOperator(StreamingJobOperator):
         *("rehearse_batches", "rehearse_records", "first_commit_timeout_s"),
     )
 
+    asks = ("savepoint_id", "rewind")
+
     def __init__(
         self,
         *,
@@ -91,7 +93,7 @@ class RollBackStreamingJobOperator(StreamingJobOperator):
             report = roll_back_to(
                 hook.client(self.job),
                 CutoverJournal(
-                    hook.store, self.job, request_key(context), UPGRADE_PHASES, signer=hook.signer
+                    hook.store, self.job, self.request_key(context), UPGRADE_PHASES, signer=hook.signer
                 ),
                 savepoint_id=text_or_none(self.savepoint_id),
                 rewind=rewind(self.rewind),

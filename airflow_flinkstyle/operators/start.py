@@ -8,7 +8,7 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.answers.values import is_true, one_of
 from airflow_flinkstyle.links.driver import LINKS, show_driver
 from airflow_flinkstyle.links.savepoint import SavepointLink
-from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors, request_key
+from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors
 from airflow_flinkstyle.types import ClaimMode
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ _STARTS = ("last_state", "checkpoint", "savepoint", "fresh")
 class StartStreamingJobOperator(StreamingJobOperator):
     """Start a streaming job and return once its driver runs; the driver outlives the task.
 
-    A retry finds the start of the earlier try. While the job runs, another start is refused.
+    A retry finds the start of the earlier try. While the job runs, another start is refused, also one of
+    the same task with another script or other settings.
 
     :param spark_conn_id: Connection of type ``spark``: where the driver runs. (templated)
     :param script: The PySpark script, as the driver sees it, unmodified. (templated)
@@ -53,6 +54,10 @@ class StartStreamingJobOperator(StreamingJobOperator):
     """
 
     operator_extra_links = (SavepointLink(), *LINKS)
+    asks = (
+        *("script", "args", "conf", "env", "kafka_overrides", "start_from", "discard_history"),
+        *("savepoint_id", "rewind", "skip_known_batches", "claim_mode"),
+    )
     template_fields: Sequence[str] = (
         *StreamingJobOperator.template_fields,
         *("spark_conn_id", "script", "args", "conf", "env", "kafka_overrides"),
@@ -99,7 +104,7 @@ class StartStreamingJobOperator(StreamingJobOperator):
         """Start, wait until the driver runs, and return the run's generation and checkpoint location."""
         from airflow_flinkstyle.jobs.requests import key_of_kill
 
-        key = request_key(context)
+        key = self.request_key(context)
         self._stop_key = key_of_kill(key)
         with airflow_errors():
             hook = self.hook

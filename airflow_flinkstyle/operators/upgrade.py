@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.jobs.answers.values import is_true, seconds
-from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors, request_key
+from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,7 +19,8 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
     A version that does not come up never stops the old one. One that fails before it has committed a batch
     goes back by itself. In both cases the task fails saying so.
     Once it has committed, going back is a rewind: ``if_committed`` decides. What is not given stays as it
-    runs now. Phases are journalled: a retry continues behind the last one.
+    runs now. Phases are journalled: a retry continues behind the last one, and so does a clear, unless it
+    asks for another version.
 
     :param script: The new script. (templated)
     :param args: Its arguments. (templated)
@@ -57,6 +58,8 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         *("standby", "rehearse_batches", "rehearse_records", "first_commit_timeout_s"),
         *("observe_s", "max_lag", "min_rate", "shuffle_partitions"),
     )
+
+    asks = ("script", "args", "conf", "shuffle_partitions", "spark_conn_id")
 
     def __init__(
         self,
@@ -121,7 +124,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
             report = Upgrade(
                 client=client,
                 journal=CutoverJournal(
-                    hook.store, self.job, request_key(context), UPGRADE_PHASES, signer=hook.signer
+                    hook.store, self.job, self.request_key(context), UPGRADE_PHASES, signer=hook.signer
                 ),
                 spec=with_partitions(
                     next_version(spec, script=self.script, args=self.args, conf=mapping(self.conf)),

@@ -33,5 +33,6 @@ def refuse_another(context: CutoverContext, old: Generation) -> None:
                 f"Generation {old} of job {board.job} was expected to be in no migration, found "
                 f"migration or upgrade {migration_id} under way.",
                 state_after="This one changed nothing; the other one continues.",
-                remedy="Wait until the other one's last task has settled it, or clear that task.",
+                remedy="Wait until the other one's last task has settled it, or clear that task; if it was "
+                "this task with other answers, give it those and clear it.",
             )

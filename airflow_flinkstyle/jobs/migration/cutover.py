@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.jobs.cutover import beside, steps
+from airflow_flinkstyle.jobs.cutover import beside, repeated, steps
 from airflow_flinkstyle.jobs.errors import (
     AttemptSupersededError,
     MigrationEndedError,
@@ -25,6 +25,7 @@ from airflow_flinkstyle.jobs.migration.report import CutoverReport, build_report
 from airflow_flinkstyle.storage.errors import StoreError
 
 if TYPE_CHECKING:
+    from airflow_flinkstyle.jobs.status import Run
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.types import Generation
 
@@ -60,9 +61,13 @@ class Cutover(MigrationContext):
             RolledBackError: If it was given up: the job runs on the old cluster, and its producers too.
             MigrationEndedError: If it went back before.
             StepTimeoutError: If the job took over on the new cluster and does not commit.
+            DoneBeforeError: If it was done before, and the job has gone elsewhere since.
         """
         self.begin()
         self._refuse_if_ended()
+        if self.journal.result("running") is not None:
+            repeated.require_still(self, "read the new cluster", self._is_there)
+            return build_report(self.client, self.journal)
         old = self.old()
         if self.journal.read("standby") is None:
             beside.refuse_another(self, old)
@@ -75,6 +80,12 @@ class Cutover(MigrationContext):
         completion.release(self)
         self.phase("running", {}, lambda: completion.complete_cutover(self.in_window(), rewritten))
         return build_report(self.client, self.journal)
+
+    def _is_there(self, run: Run) -> bool:
+        """Return whether a later run of the job reads the new cluster too."""
+        queries = run.heartbeat.queries.values() if run.heartbeat is not None else ()
+        read = {source.cluster_id for beat in queries for source in beat.sources.values()}
+        return build_report(self.client, self.journal).plan.target_cluster_id in read
 
     def _refuse_if_ended(self) -> None:
         back = self.journal.read("rollback")

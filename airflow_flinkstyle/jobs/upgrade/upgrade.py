@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.jobs.cutover import beside, steps
+from airflow_flinkstyle.jobs.cutover import beside, repeated, steps
 from airflow_flinkstyle.jobs.cutover.room import require_room
 from airflow_flinkstyle.jobs.errors import (
     AttemptSupersededError,
@@ -22,8 +22,10 @@ from airflow_flinkstyle.jobs.errors import (
     UpgradeRolledBackError,
     UpgradeUnhealthyError,
 )
+from airflow_flinkstyle.jobs.journal import is_last
 from airflow_flinkstyle.jobs.running.compat import require_fitting
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint, plan_savepoint, require_allowed
+from airflow_flinkstyle.jobs.spec import from_launch
 from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Starting
 from airflow_flinkstyle.jobs.upgrade import first_batch, repartition, rollback
 from airflow_flinkstyle.jobs.upgrade.context import UpgradeContext
@@ -36,6 +38,7 @@ from airflow_flinkstyle.types import Generation
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from airflow_flinkstyle.jobs.status import Run
     from airflow_flinkstyle.savepoint.manifest import Manifest
 
 log = logging.getLogger(__name__)
@@ -65,11 +68,15 @@ class Upgrade(UpgradeContext):
             SparkIncompatibleError: If the new version could not continue; nothing was stopped.
             DiesWithStarterError: If its driver would end with this task or worker; nothing was stopped.
             MigrationBusyError: If another upgrade or migration of the job is under way.
+            DoneBeforeError: If it was done before, and the job runs another version by now.
         """
         self.journal.begin(lambda: 0)
         begun = self.journal.read("rollback")
         if begun is not None:
             raise self._went_back(begun.intent.get("failure") or self._failure())
+        if self._is_done():
+            repeated.require_still(self, "run what was asked for", self._is_asked_for)
+            return build_report(self)
         if not self._has_begun():
             self._require_possible()
         try:
@@ -88,6 +95,17 @@ class Upgrade(UpgradeContext):
             if failure is not None:
                 raise self._went_back(failure)
         return build_report(self)
+
+    def _is_done(self) -> bool:
+        """Return whether an earlier attempt has come to the end."""
+        return is_last(self.journal.read("observe") or self.journal.read("verify"))
+
+    def _is_asked_for(self, run: Run) -> bool:
+        """Return whether a later run of the job runs this version; what it did since does not matter."""
+        if self.back_to is not None or not run.claim.launch:
+            return False
+        spec, _ = from_launch(run.claim.launch, secret_env={})
+        return (spec.script, spec.args, spec.conf) == (self.spec.script, self.spec.args, self.spec.conf)
 
     def _has_begun(self) -> bool:
         """Return whether anything was started or stopped for this upgrade."""

@@ -7,6 +7,7 @@ import pytest
 
 from airflow_flinkstyle.jobs.errors import (
     AttemptSupersededError,
+    DoneBeforeError,
     JobNotRunningError,
     MigrationBusyError,
     MigrationEndedError,
@@ -18,6 +19,7 @@ from airflow_flinkstyle.jobs.errors import (
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.cutover import PHASES, Cutover
 from airflow_flinkstyle.jobs.requests import DRAINED
+from airflow_flinkstyle.jobs.running.start_plan import FromCheckpoint
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.kafka.errors import ClusterUnreachableError
 from airflow_flinkstyle.offsets import Offsets
@@ -573,3 +575,15 @@ def test_way_back_of_a_job_whose_host_is_lost_says_that_it_runs_once_it_does(wor
     assert "As seen now, generation 1 (start) is running" in cutover.settle().detail
     world.logs.produce(5)
     world.judge()
+
+
+def test_migration_that_was_done_and_left_again_since_is_no_success_and_moves_nothing(world: World):
+    client = world.start()
+    report = a_cutover(world).run()
+    client.stop("away", savepoint=True, timeout_s=10)
+    with pytest.raises(DoneBeforeError, match=r"read the new cluster.* has closed"):
+        a_cutover(world).run()
+    client.start(world.spec("v2.py", new=True), world.target(), claim_key="again", origin=FromCheckpoint())
+    world.until(lambda: isinstance(client.status(), Running))
+    world.until(lambda: client.status().heartbeat.queries)
+    assert a_cutover(world).run().generation == report.generation, "a later run there is there too"
