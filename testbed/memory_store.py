@@ -12,6 +12,7 @@ from airflow_flinkstyle.storage.errors import (
     ObjectChangedError,
     ObjectExistsError,
     ObjectMissingError,
+    StoreDeniedError,
     StoreUnavailableError,
 )
 from airflow_flinkstyle.storage.keys import checked_key, checked_prefix
@@ -39,6 +40,7 @@ class MemoryStore:
         self._fail_at: int | None = None
         self._hang: threading.Event | None = None
         self._lost_answer = self._recovers = False
+        self._denied = self._unanswered = ""
         self.calls = 0
 
     @property
@@ -65,6 +67,16 @@ class MemoryStore:
         with self._lock:
             self._fail_at, self._lost_answer, self._hang, self.calls = call, lost_answer, hang, 0
             self._recovers = recovers
+
+    def refuse(self, *, denied: str = "", unanswered: str = "") -> None:
+        """Let every call fail that matches, by what it does and its key (``delete orders/blobs/``).
+
+        Args:
+            denied: It is refused (403), and has no effect.
+            unanswered: It gets no answer (a time-out, a 503), and has no effect so far.
+        """
+        with self._lock:
+            self._denied, self._unanswered = denied, unanswered
 
     def local_path(self, key: str) -> Path | None:
         """Return None: the content is in no file."""
@@ -193,6 +205,10 @@ class MemoryStore:
         with self._lock:
             self.calls += 1
             due = self.calls == self._fail_at
+        if self._denied and self._denied in action:
+            raise StoreDeniedError.during(action, self.uri, "it was told to refuse")
+        if self._unanswered and self._unanswered in action:
+            raise StoreUnavailableError.during(action, self.uri, "it was told not to answer")
         if not due:
             return None
         if self._hang is not None:

@@ -1,10 +1,11 @@
-"""A small explicit-state model of a take, a restore and two prunes of one job's blobs.
+"""A small explicit-state model of a take, a restore, a person's pin and two prunes of one job's blobs.
 
 T takes a savepoint X, whose one file has the content of blob ``b``; R restores a savepoint M, which needs
-``b``; the prunes P and Q want M and every blob without a savepoint gone. Everybody may sleep before any
-step, for any time, and so be taken for dead; whoever never wakes is a crash. Time is not in the model:
-nothing here may rest on how long a lease is. Each rule names the code that keeps it; taking one out must
-break something.
+``b``; N holds M, as a pin or any other reference does; the prunes P and Q want M gone unless it is held, and
+every blob without a savepoint. Everybody may sleep before any step, for any time, and so be taken for dead;
+whoever never wakes is a crash. The delete of M's manifest may be refused (403), or get no answer and take
+effect whenever the network likes. Time is not in the model: nothing here may rest on how long a lease is.
+Each rule names the code that keeps it; taking one out must break something.
 """
 
 from __future__ import annotations
@@ -44,6 +45,18 @@ class Rules:
     """A savepoint's manifest is deleted before its blobs (``garbage_collection.HeldPrune``)."""
     spend_condemned_savepoints: bool = True
     """Whoever takes over an expired slot ends what its holder was disposing of (``prune_slot.take_slot``)."""
+    pass_on_condemned: bool = True
+    """So does the next one, if that one was given up before it had (``PruneSlot.in_force``)."""
+    lists_end_with_the_slot: bool = True
+    """No list of a prune that gave the slot back counts: its savepoints are decided anew (the same)."""
+    keep_slot_in_doubt: bool = True
+    """A prune whose delete of a manifest got no answer does not give the slot back (``HeldPrune``)."""
+    reference_under_intent: bool = True
+    """Who holds a savepoint looks for it, and writes that, under an intent (``references.hold``)."""
+    confirm_reference: bool = True
+    """And then finds that the intent was not given up meanwhile (``references.hold``)."""
+    references_after_giving_up: bool = True
+    """What is held is read after the intents were judged (``prune.prune``)."""
     free_slot_if_own: bool = True
     """The slot is given back by a replace that fails if another holds it (``leases.Renewed``)."""
 
@@ -63,9 +76,13 @@ class Prune(NamedTuple):
     takes_over: bool = False
     dooms_m: bool = False
     needed: frozenset[str] = NOTHING
+    held_m: bool = False
     doomed: frozenset[str] = NOTHING
     listed_m: bool = False
     listed: frozenset[str] = NOTHING
+    in_flight: bool = False  # the delete of M's manifest, which got no answer
+    left_m: bool = False  # M is in a list that an earlier process left
+    left: frozenset[str] = NOTHING
 
 
 class State(NamedTuple):
@@ -76,6 +93,7 @@ class State(NamedTuple):
     x: str | None = None  # the blob that the manifest of X needs
     x_tombstoned: bool = False
     slot: Who | None = None
+    in_force: frozenset[Who] = frozenset()  # whose lists the slot's holder has to end
     t_intent: bool = False
     r_intent: bool = False
     t: int = 0
@@ -84,6 +102,10 @@ class State(NamedTuple):
     t_uploads: bool = False
     r: int = 0
     r_lost: bool = False
+    n_intent: bool = False
+    n: int = 0
+    held: bool = False  # N's reference is in the store
+    promised: bool = False  # N was told that M stays
     p: Prune = Prune()
     q: Prune = Prune()
 
@@ -95,6 +117,7 @@ def successors(state: State, rules: Rules) -> Iterator[Step]:
     """Yield every step that somebody can take."""
     yield from _take(state, rules)
     yield from _restore(state, rules)
+    yield from _hold(state, rules)
     yield from _prune(state, rules, "P")
     yield from _prune(state, rules, "Q")
 
@@ -117,7 +140,8 @@ def _take_step(step: str, state: State, after: State, rules: Rules, *, again: in
         case "check" if state.slot is not None and rules.withdraw_from_held_slot:
             return after._replace(t=again, t_intent=False)
         case "read lists" if rules.avoid_condemned:
-            return after._replace(t_avoids=state.p.listed | state.q.listed)
+            lists = (state.p.listed, state.q.listed, state.p.left, state.q.left)
+            return after._replace(t_avoids=NOTHING.union(*lists))
         case "look":
             key = "b" if "b" not in state.t_avoids else "b again"
             return after._replace(t_key=key, t_uploads=key not in state.blobs)
@@ -149,9 +173,30 @@ def _restore(state: State, rules: Rules) -> Iterator[Step]:
             yield "R withdraws its intent", state._replace(r=5, r_intent=False)
 
 
+def _hold(state: State, rules: Rules) -> Iterator[Step]:
+    match state.n:
+        case 0:
+            yield "N declares", state._replace(n=1, n_intent=rules.reference_under_intent)
+        case 1 if state.slot is not None and rules.reference_under_intent:
+            yield "N withdraws", state._replace(n=0, n_intent=False)
+        case 1:
+            yield "N checks", state._replace(n=2)
+        case 2:
+            yield "N reads the manifest", state._replace(n=3 if state.m else 5)
+        case 3:
+            yield "N writes its reference", state._replace(n=4, held=True)
+        case 4:
+            confirmed = state.n_intent or not (rules.confirm_reference and rules.reference_under_intent)
+            yield "N confirms", state._replace(n=5, promised=confirmed)
+        case 5:
+            yield "N withdraws its intent", state._replace(n=6, n_intent=False)
+
+
 def _prune(state: State, rules: Rules, who: Who) -> Iterator[Step]:
     """Steps 0-3: get the slot; 4-6: decide; 7-9: announce; 10-12: delete; 13-14: end."""
     own = state.p if who == "P" else state.q
+    if own.in_flight:
+        yield f"the delete of {who} arrives", _with(state, who, own._replace(in_flight=False), m=False)
     if own.step < 4:
         yield from _prune_begins(state, rules, who, own)
     elif own.step < 10:
@@ -167,32 +212,35 @@ def _with(state: State, who: Who, own: Prune, **changes: object) -> State:
 
 def _prune_begins(state: State, rules: Rules, who: Who, own: Prune) -> Iterator[Step]:
     match own.step:
-        case 0 if not rules.intents_after_slot and (state.t_intent or state.r_intent):
+        case 0 if not rules.intents_after_slot and (state.t_intent or state.r_intent or state.n_intent):
             return  # looks before it has the slot, and waits
         case 0 if not rules.intents_after_slot:
             yield f"{who} reads the intents", _with(state, who, own._replace(step=1))
-        case 0 | 1 if own.step == 1 or rules.intents_after_slot:
-            over = own._replace(step=2, takes_over=state.slot is not None)
-            if not rules.manifests_after_giving_up:
-                over = over._replace(needed=_needed(state))
-            yield f"{who} takes the slot", _with(state, who, over, slot=who)
+        case 0 | 1:
+            yield f"{who} takes the slot", _takes_slot(state, rules, who, own)
         case 2 if own.takes_over and rules.spend_condemned_savepoints:
-            tombstoned = _with(state, who, own._replace(step=3))
-            gone = state.p.listed_m or state.q.listed_m
-            yield (
-                f"{who} ends what was being disposed of",
-                tombstoned._replace(
-                    m=state.m and not gone,
-                    p=tombstoned.p._replace(listed_m=False),
-                    q=tombstoned.q._replace(listed_m=False),
-                ),
-            )
+            ended = _with(state, who, own._replace(step=3), in_force=frozenset())
+            gone = _is_being_disposed_of(state, rules)
+            yield f"{who} ends what was being disposed of", ended._replace(m=state.m and not gone)
+            if own.tries:  # it dies instead; another process of the same name comes
+                yield f"{who} dies", _with(state, who, _again(own))
         case 2:
             yield f"{who} goes on", _with(state, who, own._replace(step=3))
         case 3:
             yield from _judge_intents(state, rules, who, own)
             if own.takes_over:  # as a take does that finds the slot expired
                 yield f"{who} only wanted it free", _with(state, who, own._replace(step=13))
+
+
+def _takes_slot(state: State, rules: Rules, who: Who, own: Prune) -> State:
+    over = own._replace(step=2, takes_over=state.slot is not None)
+    if not rules.manifests_after_giving_up:
+        over = over._replace(needed=_needed(state))
+    if not rules.references_after_giving_up:
+        over = over._replace(held_m=state.held)
+    before = frozenset({state.slot} if state.slot is not None else ())
+    in_force = before | (state.in_force if rules.pass_on_condemned else frozenset())
+    return _with(state, who, over, slot=who, in_force=in_force)
 
 
 def _judge_intents(state: State, rules: Rules, who: Who, own: Prune) -> Iterator[Step]:
@@ -205,6 +253,8 @@ def _judge_intents(state: State, rules: Rules, who: Who, own: Prune) -> Iterator
         yield f"{who} gives T up", state._replace(t_intent=False)
     elif state.r_intent:
         yield f"{who} gives R up", state._replace(r_intent=False)
+    elif state.n_intent:
+        yield f"{who} gives N up", state._replace(n_intent=False)
     else:
         yield f"{who} finds no intent", _with(state, who, own._replace(step=4))
 
@@ -217,10 +267,12 @@ def _prune_decides(state: State, rules: Rules, who: Who, own: Prune) -> Iterator
     match own.step:
         case 4:
             needed = _needed(state) if rules.manifests_after_giving_up else own.needed
-            read = own._replace(step=5, needed=needed, dooms_m=state.m)
+            held = state.held if rules.references_after_giving_up else own.held_m
+            read = own._replace(step=5, needed=needed, dooms_m=state.m and not held)
             yield f"{who} reads the manifests", _with(state, who, read)
         case 5:
-            listed = own._replace(step=6, doomed=state.blobs - own.needed)
+            kept = frozenset({"b"}) if state.m and not own.dooms_m else NOTHING
+            listed = own._replace(step=6, doomed=state.blobs - own.needed - kept)
             yield f"{who} lists the blobs", _with(state, who, listed)
         case 6:
             after = own._replace(step=7)
@@ -228,8 +280,8 @@ def _prune_decides(state: State, rules: Rules, who: Who, own: Prune) -> Iterator
                 after = after._replace(listed=own.doomed, listed_m=own.dooms_m)
             yield f"{who} condemns", _with(state, who, after)
         case 7 if state.slot != who and rules.confirm_after_condemning:
-            again = Prune(tries=own.tries - 1) if own.tries else own._replace(step=DONE)
-            yield f"{who} was given up", _with(state, who, again)
+            after = _ended(own)
+            yield f"{who} was given up", _with(state, who, _again(after) if own.tries else after)
         case 7:
             yield f"{who} confirms", _with(state, who, own._replace(step=10))
 
@@ -242,6 +294,8 @@ def _prune_deletes(state: State, rules: Rules, who: Who, own: Prune) -> Iterator
             if what == "m":
                 gone = _with(state, who, own._replace(step=own.step + 1), m=state.m and not own.dooms_m)
                 yield f"{who} deletes the manifest", gone
+                if own.dooms_m and rules.manifest_before_blobs:
+                    yield from _delete_fails(state, rules, who, own)
             elif own.doomed:
                 blob = min(own.doomed)
                 left = own._replace(doomed=own.doomed - {blob})
@@ -253,8 +307,33 @@ def _prune_deletes(state: State, rules: Rules, who: Who, own: Prune) -> Iterator
             yield f"{who} removes its list", _with(state, who, done)
         case 13:
             own_slot = state.slot == who or not rules.free_slot_if_own
-            slot = None if own_slot else state.slot
-            yield f"{who} frees the slot", _with(state, who, own._replace(step=DONE), slot=slot)
+            slot, in_force = (None, frozenset()) if own_slot else (state.slot, state.in_force)
+            after = _again(own) if own.tries else own._replace(step=DONE)
+            yield f"{who} frees the slot", _with(state, who, after, slot=slot, in_force=in_force)
+
+
+def _delete_fails(state: State, rules: Rules, who: Who, own: Prune) -> Iterator[Step]:
+    """It ends with its list left behind; whether M is gone it knows only if it was told."""
+    yield f"{who} may not delete the manifest", _with(state, who, own._replace(step=13))
+    step = DONE if rules.keep_slot_in_doubt else 13
+    yield f"{who} gets no answer", _with(state, who, own._replace(step=step, in_flight=True))
+
+
+def _again(own: Prune) -> Prune:
+    """Return the next process of that name; what the one before has left in the store stays."""
+    left_m, left = own.left_m or own.listed_m, own.left | own.listed
+    return Prune(tries=own.tries - 1, in_flight=own.in_flight, left_m=left_m, left=left)
+
+
+def _is_being_disposed_of(state: State, rules: Rules) -> bool:
+    if not rules.lists_end_with_the_slot and (state.p.left_m or state.q.left_m):
+        return True
+    lists = state.in_force if rules.lists_end_with_the_slot else frozenset({"P", "Q"})
+    return ("P" in lists and state.p.listed_m) or ("Q" in lists and state.q.listed_m)
+
+
+def _ended(own: Prune) -> Prune:
+    return own._replace(step=DONE, listed_m=False, listed=NOTHING)
 
 
 def violation(state: State) -> str | None:
@@ -265,18 +344,21 @@ def violation(state: State) -> str | None:
         return "savepoint M exists without its blob"
     if state.r_lost:
         return "a restore lost its blob while its intent stood"
+    if state.promised and not state.m:
+        return "savepoint M is gone although it was held, and nobody decided anew"
     return None
 
 
 def explore(rules: Rules) -> tuple[int, Found | None]:
     """Return how many states can be reached, and the way to the first violation.
 
-    The take and the restore meet only in the prunes, so each is explored without the other.
+    The take, the restore and the pin meet only in the prunes, so each is explored without the others.
     """
     b = frozenset({"b"})
     begins = [
-        State(blobs=b, m=True, r=DONE),
-        State(blobs=b, m=False, r=DONE),
-        State(blobs=b, m=True, t=DONE, q=Prune(tries=1)),
+        State(blobs=b, m=True, r=DONE, n=DONE),
+        State(blobs=b, m=False, r=DONE, n=DONE),
+        State(blobs=b, m=True, t=DONE, n=DONE, q=Prune(tries=1)),
+        State(blobs=b, m=True, t=DONE, r=DONE, q=Prune(tries=1)),
     ]
     return search(begins, lambda state: successors(state, rules), lambda state, _: violation(state))

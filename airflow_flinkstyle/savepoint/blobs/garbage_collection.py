@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+import logging
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,9 +22,10 @@ from airflow_flinkstyle.savepoint.blobs.prune_slot import (
     take_slot,
 )
 from airflow_flinkstyle.savepoint.errors import IntentBrokenError, RepositoryBusyError
+from airflow_flinkstyle.storage.errors import StoreDeniedError, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from airflow_flinkstyle.savepoint.blobs.leases import Seen
     from airflow_flinkstyle.savepoint.blobs.prune_slot import PruneSlot
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 _BATCH = 1000
 """Blobs condemned at a time: a prune that was given up leaves a list of so many keys to avoid."""
 _THREADS = 16
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +49,7 @@ class HeldPrune:
 
         Raises:
             IntentBrokenError: If another process has given this prune up; it deletes nothing more then.
+            StoreError: If a delete fails; it says what is left.
         """
         ordered = sorted(blobs)
         if savepoints or ordered:
@@ -64,21 +68,76 @@ class HeldPrune:
         except IntentBrokenError:
             store.delete(key)
             raise
-        _each(self.repository.delete_manifest, savepoints)
-        _each(partial(delete_notes, self.repository), savepoints)  # before, they may be of a new pin
-        _each(self.repository.delete_blob, blobs)
-        store.delete(key)  # not after a failure: a delete may still be under way
+        self._dispose(savepoints, key)
+        self._forget(savepoints, key)  # before the blobs: later the notes may be of a new pin
+        self._free(blobs, key)
+
+    def _dispose(self, savepoints: Sequence[str], key: str) -> None:
+        """Delete manifests; a savepoint stays only if its delete was refused for certain."""
+        self.renewed.outlives_its_holder = True  # until every delete had its answer
+        failed = _each(self.repository.delete_manifest, savepoints)
+        in_doubt = [name for name, error in failed.items() if not isinstance(error, StoreDeniedError)]
+        if in_doubt:
+            _raise_first(
+                failed,
+                f"A delete may still take effect, so {', '.join(in_doubt)} counts as disposed of: whoever "
+                f"needs the job's savepoints next ends that, {self.renewed.record.lease_s:g} s from now. No "
+                f"file was deleted; new savepoints do not rely on those that {key} names.",
+            )
+        self.renewed.outlives_its_holder = False
+        if failed:
+            _withdraw(self.repository, key)
+            _raise_first(
+                failed,
+                "Savepoints whose manifest was not deleted before that stay whole, and the next prune "
+                "decides on them anew; no file was deleted.",
+            )
+
+    def _forget(self, savepoints: Sequence[str], key: str) -> None:
+        failed = _each(partial(delete_notes, self.repository), savepoints)
+        if failed:
+            _withdraw(self.repository, key)
+            _raise_first(
+                failed, "The savepoints are gone; their files are left for the next prune, and notes on them."
+            )
+
+    def _free(self, blobs: Sequence[str], key: str) -> None:
+        """Delete blobs, then their list; it stays if one of the deletes may still be under way."""
+        failed = _each(self.repository.delete_blob, blobs)
+        left = "The savepoints are gone; files that only they needed are left, for the next prune."
+        if all(isinstance(error, StoreDeniedError) for error in failed.values()):
+            _withdraw(self.repository, key)
+        else:
+            left += f" {key} stays, since a delete may still take effect: new savepoints rely on none in it."
+        _raise_first(failed, left)
 
 
-def _each(delete: Callable[[str], None], names: Sequence[str]) -> None:
-    """Delete several at a time; after a failure, nothing more is begun."""
+def _each(delete: Callable[[str], None], names: Sequence[str]) -> dict[str, StoreError]:
+    """Delete several at a time; after a failure, nothing more is begun. Returns what failed, by name."""
     with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="free") as pool:
+        begun = {name: pool.submit(delete, name) for name in names}
         try:
-            for _ in pool.map(delete, names):
-                pass
-        except BaseException:
+            wait(begun.values(), return_when=FIRST_EXCEPTION)
+        finally:
             pool.shutdown(wait=True, cancel_futures=True)
-            raise
+    failed = {name: done.exception() for name, done in begun.items() if not done.cancelled()}
+    for error in failed.values():
+        if error is not None and not isinstance(error, StoreError):
+            raise error
+    return {name: error for name, error in failed.items() if isinstance(error, StoreError)}
+
+
+def _raise_first(failed: Mapping[str, StoreError], left: str) -> None:
+    """Raise the first failure, which knows only of its own call, with what all of it has left."""
+    for error in failed.values():
+        raise type(error)(error.problem, left, error.remedy) from error
+
+
+def _withdraw(repository: SavepointRepository, key: str) -> None:
+    try:
+        repository.store.delete(key)
+    except StoreError as error:
+        log.warning("%s stays, and new savepoints rely on no blob in it: %s", key, error)
 
 
 @contextmanager
@@ -109,7 +168,7 @@ def hold_prune(
     try:
         yield HeldPrune(repository=repository, renewed=renewed)
     finally:
-        renewed.let_go(replace(renewed.record, holder=None))
+        renewed.let_go(None if renewed.outlives_its_holder else renewed.record.freed())
 
 
 def _acquire(
@@ -122,7 +181,7 @@ def _acquire(
     clock: Clock,
 ) -> Seen[PruneSlot]:
     """Take the slot at a moment without a live intent; takes wait only while the intents are read."""
-    watch, wait = Watch(), clock.wait(wait_s, every_s=poll_s)
+    watch, patience = Watch(), clock.wait(wait_s, every_s=poll_s)
     while True:
         slot = read_slot(repository)
         busy = [str(intent) for intent in read_intents(repository, watch)[0].values()]
@@ -136,6 +195,6 @@ def _acquire(
                 return taken
             free_slot(repository, taken)
             busy = [str(intent) for intent in live.values()]
-        if not wait.again():
+        if not patience.again():
             holders = busy or ["another prune that began at the same moment"]
             raise RepositoryBusyError.of("a prune", repository.uri, holders=holders, wait_s=wait_s)

@@ -53,6 +53,7 @@ def pin(
     Raises:
         SavepointMissingError: If there is none of that id.
         RepositoryBusyError: If a prune has not ended in time.
+        IntentBrokenError: If this process was taken for dead meanwhile; the savepoint may be gone.
     """
     if not reason.strip():
         raise BadInputError(
@@ -61,11 +62,10 @@ def pin(
             remedy="Say why it is kept, for those who clean up later.",
         )
     made = Pin(reason=reason, by=by, at_ms=at_ms)
-    with hold_intent(
-        repository, "pin", holder=by, wait_s=wait_s
-    ):  # else a prune that has read the pins disposes of it
+    with hold_intent(repository, "pin", holder=by, wait_s=wait_s) as held:
         repository.read(savepoint_id)
         repository.store.write(note_key(repository, _FOLDER, savepoint_id), made.to_bytes())
+        held.require_alive()  # else a prune had read the pins before this one was there
     return made
 
 

@@ -2,8 +2,10 @@
 
 The slot is never deleted, only replaced if unchanged, so that nobody who wakes late can give away what
 another holds. A list of the condemned is written before the first delete, and removed by its writer after
-the last one. Where the writer was given up it stays: nobody knows whether that process will wake, so no
-new savepoint may rely on a key that is in one.
+the last one. Where it stays, a delete may still be under way, so no new savepoint relies on a key that is in
+one. Its savepoints are another matter: they are on their way out only while the slot is with the writer, or
+with who took it from the writer. Who gives the slot back has disposed of them, or was refused for certain;
+what is left of those is decided anew, and may have been pinned long since.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsEr
 from airflow_flinkstyle.storage.keys import Name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
@@ -36,6 +38,12 @@ class PruneSlot(Leased):
     what: ClassVar[str] = "prune"
 
     prune_id: str
+    in_force: tuple[str, ...] = ()
+    """Prunes that were given up, the newest last: the holder ends what their lists were disposing of."""
+
+    def freed(self) -> PruneSlot:
+        """Return the slot as it is given back."""
+        return replace(self, holder=None, in_force=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +55,7 @@ class Condemned(Record):
     holder: str | None
     """Once this process has certainly ended, a list that was left can be deleted by hand."""
     savepoints: tuple[Name, ...]
-    """Ids whose manifests may still be deleted; empty once they were tombstoned."""
+    """Ids that the prune disposes of; they count only while the slot names the prune."""
     blobs: tuple[str, ...]
 
 
@@ -64,30 +72,36 @@ def take_slot(
     repository: SavepointRepository, seen: Seen[PruneSlot] | None, *, holder: str, lease_s: float
 ) -> Seen[PruneSlot] | None:
     """Take the slot as it was seen, free or expired; returns None if somebody else was first."""
-    mine = PruneSlot(prune_id=uuid.uuid4().hex, holder=holder, lease_s=lease_s, begun_at_ms=now_ms())
+    gave_up = (*seen.record.in_force, seen.record.prune_id) if seen and seen.record.holder is not None else ()
+    mine = PruneSlot(
+        prune_id=uuid.uuid4().hex, holder=holder, lease_s=lease_s, begun_at_ms=now_ms(), in_force=gave_up
+    )
     key, store = slot_key(repository), repository.store
     try:
         version = write_over(store, key, mine.to_bytes(), seen=seen.version if seen else None)
     except (ObjectExistsError, ObjectChangedError):
         return None
-    if seen is not None and seen.record.holder is not None:
+    if seen is not None and gave_up:
         log.warning("Gave up the %s: it was not renewed for %g s", seen.record, seen.record.lease_s)
-        _tombstone_condemned(repository)
+        _end_disposals(repository, gave_up)
     return Seen(record=mine, version=version)
 
 
 def free_slot(repository: SavepointRepository, taken: Seen[PruneSlot]) -> None:
     """Give the slot back, unless it was given up."""
-    free = replace(taken.record, holder=None)
     try:
-        repository.store.replace(slot_key(repository), free.to_bytes(), expected=taken.version)
+        repository.store.replace(
+            slot_key(repository), taken.record.freed().to_bytes(), expected=taken.version
+        )
     except ObjectChangedError:
         log.warning("The %s was given up", taken.record)
 
 
 def condemned_blobs(repository: SavepointRepository) -> frozenset[str]:
     """Return the blobs that somebody may still delete."""
-    return frozenset(blob for _, condemned, _ in _condemned(repository) for blob in condemned.blobs)
+    folder = f"{repository.job}/condemned/"
+    lists = (_condemned(repository, info.key) for info in repository.store.list(folder))
+    return frozenset(blob for found in lists if found is not None for blob in found.blobs)
 
 
 def slot_key(repository: SavepointRepository) -> str:
@@ -100,20 +114,14 @@ def condemned_key(repository: SavepointRepository, prune_id: str) -> str:
     return f"{repository.job}/condemned/{prune_id}.json"
 
 
-def _tombstone_condemned(repository: SavepointRepository) -> None:
-    """Dispose of the savepoints of which the prune that was given up may still delete the blobs."""
-    for key, condemned, version in _condemned(repository):
-        for savepoint_id in condemned.savepoints:
+def _end_disposals(repository: SavepointRepository, prune_ids: Sequence[str]) -> None:
+    """Dispose of the savepoints of which prunes that were given up may still delete manifests and blobs."""
+    for prune_id in prune_ids:
+        condemned = _condemned(repository, condemned_key(repository, prune_id))
+        for savepoint_id in condemned.savepoints if condemned is not None else ():
             repository.dispose_with_tombstone(savepoint_id, "a prune that was given up was disposing of it")
-        try:
-            tombstoned = replace(condemned, savepoints=())
-            repository.store.replace(key, tombstoned.to_bytes(), expected=version)
-        except ObjectChangedError:
-            log.info("%s was changed by another process", key)
 
 
-def _condemned(repository: SavepointRepository) -> Iterator[tuple[str, Condemned, str]]:
-    for info in repository.store.list(f"{repository.job}/condemned/"):
-        found = repository.store.get(info.key)
-        if found is not None:
-            yield info.key, parse_stored(Condemned, repository, info.key, found.data), found.version
+def _condemned(repository: SavepointRepository, key: str) -> Condemned | None:
+    found = repository.store.get(key)
+    return parse_stored(Condemned, repository, key, found.data) if found is not None else None
