@@ -3,8 +3,8 @@
 Each job has its own tasks, so one that fails does not stop the others. A job that has stopped is saved once.
 How much history a job keeps is in its definition: `max_count` and `max_age`; `verify: full` reads every byte.
 The log of `prune_savepoints` says for every savepoint whether it was kept or disposed of, and why. Pinned
-savepoints, those that a run or an open migration needs, and the newest complete and verified one are always
-kept.
+savepoints, those that a run or an open migration needs, the newest complete one, and the newest complete and
+verified one are always kept.
 """
 
 from __future__ import annotations

@@ -57,8 +57,8 @@ class VerifySavepointOperator(StreamingJobOperator):
 class PruneSavepointsOperator(StreamingJobOperator):
     """Dispose of old savepoints, and free the files that no other one needs.
 
-    Kept whatever the limits: pinned ones, those a run or an open migration needs, and the newest complete
-    and verified one. The log has a row with the reason for every savepoint.
+    Kept whatever the limits: pinned ones, those a run or an open migration needs, the newest complete one,
+    and the newest complete and verified one. The log has a row with the reason for every savepoint.
 
     Returns ``{"kept": [...], "disposed": [...], "freed_blobs": ..., "freed_bytes": ..., "noncurrent_bytes":
     ..., "dry_run": ...}``: in a bucket with versioning all deleted bytes stay as noncurrent versions.

@@ -45,7 +45,7 @@ class Candidate:
     missing_blobs: int
     """Blobs that are not there, or not of their size; 0 for a complete one."""
     verified: Level | None
-    """The newest check it passed."""
+    """The newest check it passed; None if it failed one since."""
     pinned: str | None
     """By whom and why; None if nobody pinned it."""
     in_use: str | None
@@ -54,6 +54,13 @@ class Candidate:
     """What was restored from it in claim mode, and needs it until it has one of its own."""
     taken_from_generation: int | None = None
     """The job's run that it was taken from; None if it came from elsewhere."""
+    damaged: bool = False
+    """Whether the newest check found something wrong with it."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the job can be restored from it, as far as is known."""
+        return self.missing_blobs == 0 and not self.damaged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,9 +110,8 @@ def plan_retention(
     """Decide on every savepoint, in the order of the job's own sequence.
 
     Kept are: pinned ones, those in use, those owned by what has no complete one of its own yet, the newest
-    complete and verified one (the newest complete one where none is verified), and of the rest the newest
-    complete ones as far as the policy allows. An incomplete one takes no place among these, and goes with
-    those of its age.
+    whole one, the newest whole and verified one, and of the rest the newest whole ones as far as the policy
+    allows. One that is not whole takes no place among these, and goes with those of its age.
     """
     last_good = last_good_of(newest_first)
     decisions: list[Decision] = []
@@ -119,8 +125,8 @@ def plan_retention(
                 expired = f"owned by {owner.by}, which has {own.savepoint_id} since"
             else:
                 protected = protected or f"owned by {owner.by}, which has no newer complete one yet"
-        wanted = protected is None and expired is None and not candidate.missing_blobs
-        if wanted or (candidate is last_good and candidate.pinned is None and candidate.in_use is None):
+        wanted = protected is None and expired is None and candidate.is_whole
+        if wanted or (candidate in last_good and candidate.pinned is None and candidate.in_use is None):
             counted += 1
         decisions.append(_decide(candidate, protected, expired, place=counted))
     return RetentionPlan(job=job, decisions=tuple(decisions))
@@ -138,23 +144,26 @@ def _is_own(found: Candidate, owner: Owner) -> bool:
     return found.taken_at_ms > owner.at_ms
 
 
-def last_good_of(newest_first: Sequence[Candidate]) -> Candidate | None:
-    """Return the savepoint that must stay whatever the policy says; None if no one is complete."""
-    complete = [candidate for candidate in newest_first if candidate.missing_blobs == 0]
-    verified = [candidate for candidate in complete if candidate.verified is not None]
-    return next(iter(verified or complete), None)
+def last_good_of(newest_first: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """Return what must stay whatever the policy says: the newest whole one, and the newest verified of them.
+
+    Both: the newest is the job's state, which no check has to vouch for before it may not be lost; but only
+    of the other one somebody knows that it can be restored.
+    """
+    whole = [candidate for candidate in newest_first if candidate.is_whole]
+    verified = [candidate for candidate in whole if candidate.verified is not None]
+    return tuple(dict.fromkeys((*whole[:1], *verified[:1])))
 
 
-def _protection(candidate: Candidate, last_good: Candidate | None) -> str | None:
+def _protection(candidate: Candidate, last_good: Sequence[Candidate]) -> str | None:
     """Return why the savepoint stays whatever its age and place."""
     if candidate.pinned is not None:
         return f"pinned {candidate.pinned}"
     if candidate.in_use is not None:
         return f"in use: {candidate.in_use}"
-    if candidate is last_good:
-        return "the newest complete " + (
-            f"and verified ({candidate.verified}) one" if candidate.verified else "one; none is verified"
-        )
+    if candidate in last_good:
+        verified = f"and verified ({candidate.verified}) " if candidate.verified else ""
+        return f"the newest complete {verified}one"
     return None
 
 
@@ -170,6 +179,7 @@ def _expiry(candidate: Candidate, policy: RetentionPolicy, *, counted: int, now_
 
 def _decide(candidate: Candidate, protected: str | None, expired: str | None, *, place: int) -> Decision:
     damage = f"; {candidate.missing_blobs} of its blobs are missing" if candidate.missing_blobs else ""
+    damage += "; a check found it damaged" if candidate.damaged else ""
     if protected is not None:
         return Keep(savepoint_id=candidate.savepoint_id, reason=protected + damage)
     if expired is not None:

@@ -17,7 +17,7 @@ from airflow_flinkstyle.savepoint.blobs.leases import LEASE_S
 from airflow_flinkstyle.savepoint.blobs.needs import Needs
 from airflow_flinkstyle.savepoint.blobs.owned import owners
 from airflow_flinkstyle.savepoint.blobs.pins import pins
-from airflow_flinkstyle.savepoint.files.verified import verified_records
+from airflow_flinkstyle.savepoint.files.verified import damaged_records, verified_records
 from airflow_flinkstyle.savepoint.retention.policy import Candidate, RetentionPlan, plan_retention
 from airflow_flinkstyle.savepoint.sequence import newest_first
 from airflow_flinkstyle.storage.versions import versioning_of
@@ -155,7 +155,8 @@ def read_contents(repository: SavepointRepository, needs: Needs, in_use: Mapping
     """Read what there is to decide upon."""
     needed = needs.read()
     stored = repository.blob_sizes()
-    pinned, verified, owned = pins(repository), verified_records(repository), owners(repository)
+    pinned, owned = pins(repository), owners(repository)
+    verified, damaged = verified_records(repository), damaged_records(repository)
 
     def candidate(savepoint_id: str) -> Candidate:
         pin, check = pinned.get(savepoint_id), verified.get(savepoint_id)
@@ -168,6 +169,7 @@ def read_contents(repository: SavepointRepository, needs: Needs, in_use: Mapping
             in_use=in_use.get(savepoint_id),
             owned=owned.get(savepoint_id),
             taken_from_generation=needed[savepoint_id].cut.taken_from_generation,
+            damaged=savepoint_id in damaged,
         )
 
     ids = newest_first(needed, lambda savepoint_id: needed[savepoint_id].cut)

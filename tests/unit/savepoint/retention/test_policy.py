@@ -101,7 +101,7 @@ def test_newest_complete_and_verified_one_is_kept_whatever_its_age():
 def test_where_none_is_verified_the_newest_complete_one_is_kept():
     policy = RetentionPolicy(max_age_s=1)
     decisions = decide(policy, a_candidate("a", age_days=2), a_candidate("b", age_days=1))
-    assert decisions["b"] == Keep(savepoint_id="b", reason="the newest complete one; none is verified")
+    assert decisions["b"] == Keep(savepoint_id="b", reason="the newest complete one")
     assert isinstance(decisions["a"], Dispose)
 
 
@@ -167,6 +167,29 @@ def test_owners_own_savepoint_is_known_by_its_run_and_by_no_clock():
     )
 
 
+def test_newest_state_outlives_every_limit_although_only_an_older_one_was_verified():
+    decisions = decide(
+        RetentionPolicy(max_count=1, max_age_s=86_400),
+        a_candidate("newest", age_days=3),
+        a_candidate("between", age_days=4),
+        a_candidate("verified", age_days=90, verified="full"),
+    )
+    assert decisions["newest"] == Keep(savepoint_id="newest", reason="the newest complete one")
+    assert isinstance(decisions["between"], Dispose)
+    assert isinstance(decisions["verified"], Keep)
+
+
+def test_what_a_check_found_damaged_is_no_state_to_restore():
+    decisions = decide(
+        RetentionPolicy(max_age_s=86_400),
+        a_candidate("damaged", age_days=2, damaged=True),
+        a_candidate("whole", age_days=3),
+    )
+    assert decisions["damaged"].reason.endswith("; a check found it damaged")
+    assert isinstance(decisions["damaged"], Dispose)
+    assert isinstance(decisions["whole"], Keep)
+
+
 @pytest.mark.parametrize("wrong", [{"max_count": 0}, {"max_count": -1}, {"max_age_s": 0.0}])
 def test_limits_that_would_keep_nothing_are_refused(wrong: dict[str, int]):
     with pytest.raises(BadInputError, match=f"expected {next(iter(wrong))} to be more than 0"):
@@ -212,5 +235,5 @@ def test_whatever_the_candidates_every_promise_is_kept():
             [c for c in candidates if c.missing_blobs == 0],
             [c for c in candidates if c.missing_blobs == 0 and c.verified],
         ):
-            assert not group or any(c.savepoint_id in found for c in group)
+            assert not group or max(group, key=lambda one: one.taken_at_ms).savepoint_id in found
         assert all(decision.reason for decision in decide(policy, *candidates).values())

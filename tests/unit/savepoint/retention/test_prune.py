@@ -224,6 +224,7 @@ def test_what_is_known_of_each_savepoint_is_read(three: Repository):
         "in_use": None,
         "owned": None,
         "taken_from_generation": 1,
+        "damaged": False,
     }
     assert found == {
         "sp-1": Candidate(savepoint_id="sp-1", taken_at_ms=1, **{**known, "pinned": "by ann: audit"}),
