@@ -109,13 +109,16 @@ def _of_current(board: JobBoard, generation: Generation, owned: Collection[str])
 
 
 def _of_waiting(board: JobBoard, generation: Generation) -> dict[str, str]:
-    """Return what a run that has not taken over yet restores, unless it has ended."""
+    """Return what a run that has not taken over yet restores, unless it has ended for good.
+
+    One that failed of a cause that may pass is started again as it is.
+    """
     claim, order, slot = (
         board.claim(generation),
         board.takeover_order(generation),
         board.heartbeat(generation),
     )
-    if slot is not None and slot.value.state in ("closed", "failed"):
+    if slot is not None and slot.value.is_final:
         return {}
     if claim is not None and claim.is_drill:
         return {}  # it holds an intent while it restores, and needs it no longer than that

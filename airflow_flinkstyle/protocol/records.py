@@ -235,6 +235,11 @@ class Heartbeat(Record):
         code = self.error[0] if self.error is not None else ""
         return (self.state, self.request_id, code) == ("closed", None, ToldToEndError.code)
 
+    @property
+    def is_final(self) -> bool:
+        """Whether no driver of this generation will follow: it closed, or failed of a cause that stays."""
+        return self.state == "closed" or (self.state == "failed" and not self.transient)
+
     def batches(self) -> dict[str, int]:
         """Return query name -> newest committed batch, leaving out queries without one."""
         return {name: beat.batch_id for name, beat in self.queries.items() if beat.batch_id is not None}

@@ -9,6 +9,7 @@ import pytest
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.retention import dispose_of, prune_job, savepoints_in_use
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
+from airflow_flinkstyle.jobs.running.stopped import take_stopped
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.blobs.owned import claim_savepoint
@@ -25,7 +26,7 @@ from tests.manifests import manifests_of
 from tests.unit.stores import ActingStore
 
 if TYPE_CHECKING:
-    from tests.unit.jobs.conftest import World
+    from tests.unit.jobs.conftest import Mood, World
 
 
 def used(world: World) -> dict[str, str]:
@@ -79,6 +80,23 @@ def test_savepoint_that_a_standby_restores_is_in_use_while_it_waits(world: World
     assert used(world) == {}
     client.standby(world.spec(new=True), world.target(), claim_key="next", prepare_savepoint_id=hot)
     assert used(world) == {hot: "generation 2 is to start from it"}
+
+
+def test_savepoint_of_a_start_that_is_tried_again_stays_until_that_has_ended_for_good(
+    world: World, mood: type[Mood]
+):
+    first = stopped_with_savepoint(world)
+    other = take_stopped(world.client(), "another one").savepoint_id
+    client, origin = world.client(), FromSavepoint(savepoint_id=first)
+    world.moods["v1.py"] = mood(out_of_reach=1)
+    client.start(world.spec(), world.target(), claim_key="again", origin=origin)
+    world.until(lambda: world.alive() == [])
+    report = prune_job(world.board, world.repository, RetentionPolicy(max_count=1), holder="t", wait_s=5)
+    assert report.plan.disposed == ()
+    handle = client.start(world.spec(), world.target(), claim_key="again", origin=origin)
+    client.wait_running(handle.generation, timeout_s=10)
+    assert other in {m.savepoint_id for m in manifests_of(world.repository)}
+    world.judge()
 
 
 def test_savepoints_of_a_journal_are_in_use_until_it_ends(world: World):
