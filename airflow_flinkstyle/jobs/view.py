@@ -231,15 +231,23 @@ class JobView:
             submit_number=submit.number if submit else 0,
             incarnation=newest,
             heartbeat=beat.value if beat else None,
-            speaker=self._state(self.deployment_of(generation, claim), recorded.process, submit)
-            if beat is not None and beat.value.incarnation
-            else Gone(),  # nobody spoke, or a caller in a driver's place
+            speaker=self._speaker(generation, recorded, beat),
             successor=None,
             silence=self.sightings.note(f"{claim.claim_id}/heartbeat", version, begun_s=begun_s),
             stillness=self.sightings.note(claim.claim_id, mark, begun_s=begun_s),
         )
         run = replace(run, successor=self._successor(run, recorded.process))
         return run if run.holds_the_job or run.has_said_why else self._reread(run, version)
+
+    def _speaker(
+        self, generation: Generation, recorded: AsRecorded, beat: Slot[Heartbeat] | None
+    ) -> DriverState:
+        if beat is None:
+            return Gone()
+        if not beat.value.incarnation:
+            return Unknown("a caller holds the job in a driver's place")
+        deployment = self.deployment_of(generation, recorded.claim)
+        return self._state(deployment, recorded.process, recorded.submit)
 
     def _reread(self, run: Run, version: str | None) -> Run:
         """Return a run whose driver is gone: it may have said why after the look at its heartbeat."""

@@ -19,6 +19,7 @@ from airflow_flinkstyle.jobs.errors import (
     StepTimeoutError,
     StillBeatingError,
 )
+from airflow_flinkstyle.jobs.running.offline_lock import give_back_abandoned, is_open_lock
 from airflow_flinkstyle.jobs.running.starts import JobStarts
 from airflow_flinkstyle.jobs.running.stuck import end_stuck
 from airflow_flinkstyle.jobs.status import (
@@ -70,6 +71,9 @@ class JobRuns(JobStarts):
         match status:
             case Dead(run) if run.why_stuck is not None:
                 raise self.driver_failed(end_stuck(self, run))
+            case Dead(run) if is_open_lock(run):
+                give_back_abandoned(self, run)
+                return self.ensure_running(relaunch_failed=relaunch_failed)
             case Dead(run) if run.claim.launch:
                 log.warning("The driver of generation %d is gone, starting it again", run.generation)
             case Failed(run) if relaunch_failed and run.claim.launch:

@@ -14,6 +14,7 @@ from airflow_flinkstyle.jobs.running import last_run, stopped
 from airflow_flinkstyle.jobs.running.batch_numbers import counts_behind
 from airflow_flinkstyle.jobs.running.forks import fork
 from airflow_flinkstyle.jobs.running.newest import require_newest
+from airflow_flinkstyle.jobs.running.offline_lock import CALLER
 from airflow_flinkstyle.protocol.query_records import SourceIdentity
 from airflow_flinkstyle.protocol.records import TakeoverOrder
 from airflow_flinkstyle.python_versions import assert_never
@@ -176,7 +177,7 @@ def plan_checkpoint(runs: JobView, claim_key: str) -> StartPlan:
             state_after="Nothing was started.",
             remedy="Start it fresh, or from a savepoint.",
         )
-    closed = words.state == "closed" and words.incarnation != stopped.CALLER
+    closed = words.state == "closed" and words.incarnation != CALLER
     seen = last_run.look(runs, run, words)
     location, where = run.claim.checkpoint_location, f"in the checkpoint of generation {run.generation}"
     if isinstance(seen, last_run.Unseen) and not (closed and seen.only_by_driver):

@@ -11,7 +11,7 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.deployments.base import Alive, Waiting
 from airflow_flinkstyle.jobs.errors import JobRunningError
 from airflow_flinkstyle.jobs.requests import key_of_kill, request_for
-from airflow_flinkstyle.jobs.running import start_choice, start_plan, stopped
+from airflow_flinkstyle.jobs.running import offline_lock, start_choice, start_plan
 from airflow_flinkstyle.jobs.running.stuck import end_stuck
 from airflow_flinkstyle.jobs.spec import from_launch, launch_of, require_recordable
 from airflow_flinkstyle.jobs.status import Dead, Running, Starting, describe_status
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.running.start_plan import Origin
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
     from airflow_flinkstyle.jobs.status import Run
-    from airflow_flinkstyle.protocol.records import KafkaOverride, TakeoverOrder
+    from airflow_flinkstyle.protocol.board import Slot
+    from airflow_flinkstyle.protocol.records import Current, KafkaOverride, TakeoverOrder
     from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 
 log = logging.getLogger(__name__)
@@ -193,6 +194,8 @@ class JobStarts(JobView):
         current = self.board.current()
         generations = self.board.generations()
         generation = Generation(generations[-1] + 1 if generations else 1)
+        if rehearse is None or not rehearse.only:
+            self._require_no_lock(current)
         claim = Claim(
             claim_key=claim_key,
             follows=follows or (current.value.generation if current else None),
@@ -211,6 +214,13 @@ class JobStarts(JobView):
             raise self._running(f"another caller has just claimed generation {generation}") from error
         log.info("Claimed generation %d of job %s for %s", generation, self.board.job, claim_key)
         return generation
+
+    def _require_no_lock(self, current: Slot[Current] | None) -> None:
+        """Require that no caller holds the job: a driver that followed its generation would wait for ever."""
+        if current is not None and current.value.incarnation == offline_lock.CALLER:
+            run = self.run(current.value.generation)
+            if offline_lock.is_open_lock(run):
+                raise self._running(f"{run.claim.claim_key} holds it as generation {run.generation}")
 
     def _submit_once(self, generation: Generation, claim_key: str) -> RunHandle:
         """Submit the driver unless one runs, comes up or has had its last word."""
@@ -298,8 +308,14 @@ class JobStarts(JobView):
         if isinstance(status, (Starting, Running)) and not _is_own(status.run, claim_key):
             raise self._running(describe_status(status))
         if isinstance(status, Dead):
-            end_stuck(self, status.run)
+            self._give_back_or_end(status.run, claim_key)
         self._require_no_waiting_run(claim_key)
+
+    def _give_back_or_end(self, run: Run, claim_key: str) -> None:
+        if not offline_lock.is_open_lock(run):
+            end_stuck(self, run)
+        elif not _is_own(run, claim_key):
+            offline_lock.give_back_abandoned(self, run)
 
     def _require_no_waiting_run(self, claim_key: str) -> None:
         current = self.board.current()
@@ -323,7 +339,7 @@ class JobStarts(JobView):
 
 def _is_own(run: Run, claim_key: str) -> bool:
     """Return whether it is an earlier try of the same start: its claim, or its lock to copy a checkpoint."""
-    return run.claim.claim_key in (claim_key, stopped.lock_key(start_plan.copy_key(claim_key)))
+    return run.claim.claim_key in (claim_key, offline_lock.lock_key(start_plan.copy_key(claim_key)))
 
 
 def _is_seen(run: Run) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.checkpoint.stores_in_use import SHUFFLE_PARTITIONS
-from airflow_flinkstyle.jobs.running import last_run, stopped
+from airflow_flinkstyle.jobs.running import last_run
 from airflow_flinkstyle.savepoint.files.derive import changed_file, publish_derived
 from airflow_flinkstyle.types import BatchId
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.jobs.running.client import JobClient
+    from airflow_flinkstyle.jobs.running.offline_lock import OfflineLock
     from airflow_flinkstyle.protocol.query_records import QueryStatus
     from airflow_flinkstyle.protocol.sink_records import Sinks
     from airflow_flinkstyle.savepoint.manifest import FileEntry, Manifest, QuerySnapshot
@@ -63,7 +64,7 @@ class FailedVersion:
         return None
 
 
-def look_at(client: JobClient, lock: stopped.OfflineLock) -> FailedVersion:
+def look_at(client: JobClient, lock: OfflineLock) -> FailedVersion:
     """Read the logs of the driver that the lock represents."""
     committed, planned, checkpoints = {}, {}, {}
     for name in lock.last_words.queries:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_flinkstyle.jobs.cutover import race
 from airflow_flinkstyle.jobs.deployments.base import Gone
 from airflow_flinkstyle.jobs.errors import UpgradeChoiceError
-from airflow_flinkstyle.jobs.running import stopped
+from airflow_flinkstyle.jobs.running import offline_lock
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.jobs.upgrade.failed_version import carry_planned, look_at
@@ -57,7 +57,7 @@ def another(upgrade: UpgradeContext) -> Mapping[str, Any] | None:
         return None
     generation = current.value.generation
     key = client.claim(generation).claim_key
-    if key.startswith((own, stopped.lock_key(own))):
+    if key.startswith((own, offline_lock.lock_key(own))):
         return None
     return {"generation": generation, "how": f"started by {key}", "another": True}
 
@@ -127,9 +127,9 @@ def _from_new(upgrade: UpgradeContext, *, driver_has_ended: bool) -> tuple[RunHa
     key = f"{upgrade.journal.migration_id}/rollback"
     manifest = client.repository.read(stop["savepoint_id"])
     saved = {query.name: int(query.batch_id) for query in manifest.queries}
-    lock = stopped.lock_offline(client, key, driver_has_ended=driver_has_ended, needed=set(saved))
-    failed = look_at(client, lock)
-    stopped.unlock(client, lock, failed.committed, under_way=failed.planned.keys())
+    with offline_lock.hold_offline(client, key, driver_has_ended=driver_has_ended, needed=set(saved)) as lock:
+        failed = look_at(client, lock)
+        lock.close(failed.committed, under_way=failed.planned.keys())
     began = begun_at(saved, upgrade.spec, manifest.savepoint_id, client.repository)
     why_not = failed.why_no_rollback(manifest, began)
     if upgrade.back_to is not None:  # its batches are not those behind the stop's savepoint

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,13 +13,16 @@ import pytest
 from airflow_flinkstyle.jobs.errors import (
     CheckpointMismatchError,
     HistoryError,
+    JobRunningError,
     LastStateError,
 )
+from airflow_flinkstyle.jobs.lease import Sightings
+from airflow_flinkstyle.jobs.running.offline_lock import hold_offline
 from airflow_flinkstyle.jobs.running.start_choice import plan_start
 from airflow_flinkstyle.jobs.running.start_plan import Fresh, FromCheckpoint, FromSavepoint, LastState
-from airflow_flinkstyle.jobs.running.stopped import lock_offline, take_stopped
-from airflow_flinkstyle.jobs.status import Starting
-from airflow_flinkstyle.storage.errors import StoreUnavailableError
+from airflow_flinkstyle.jobs.running.stopped import take_stopped
+from airflow_flinkstyle.jobs.status import Starting, describe_status
+from airflow_flinkstyle.storage.errors import StoreDeniedError, StoreUnavailableError
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.open import open_store
 
@@ -48,6 +52,11 @@ def stopped(world: World, *, savepoint: bool = False) -> JobClient:
 def lose(world: World, generation: int) -> None:
     """Take the disk away on which a generation's checkpoint stands."""
     shutil.rmtree(world.client().run(generation).claim.checkpoint_location)
+
+
+def elsewhere(client: JobClient) -> JobClient:
+    """Return the same on another machine: this one has seen nothing of what it did."""
+    return replace(client, sightings=Sightings())
 
 
 def batches(world: World, generation: int) -> dict[str, int]:
@@ -339,8 +348,9 @@ def test_job_that_was_told_to_begin_anew_and_planned_no_batch_begins_anew_again(
 def test_retry_finds_the_offline_lock_of_its_killed_attempt(world: World):
     client = world.start()
     world.kill(1)
-    lock_offline(client, "again/checkpoint")
-    assert isinstance(client.status(), Starting), "for another start, until its grace has passed"
+    killed = hold_offline(client, "again/checkpoint")
+    killed.__enter__().beats.stop()
+    assert isinstance(client.status(), Starting), "for another start, until its lease has passed"
     world.logs.produce(4)
     start(world, "again")
     world.judge()
@@ -363,3 +373,71 @@ def test_a_rewind_that_was_chosen_is_gone_on_with(world: World):
     client.stop("stop again", savepoint=False, timeout_s=10)
     handle = start(world, "again")
     assert handle.checkpoint_location == client.run(2).claim.checkpoint_location
+
+
+def test_offline_savepoint_that_fails_half_way_leaves_the_job_as_it_was(world: World):
+    client = stopped(world)
+    before, was = world.board.current(), describe_status(client.status())
+    world.store.refuse(denied="/takes/")
+    with pytest.raises(StoreDeniedError):
+        take_stopped(client, "nightly")
+    world.store.refuse()
+    after = world.board.current()
+    assert before is not None
+    assert after is not None
+    assert after.value == before.value
+    assert describe_status(client.status()) == was
+    world.logs.produce(4)
+    start(world, "again")
+    world.judge()
+
+
+def test_offline_savepoint_that_failed_is_taken_by_its_retry(world: World):
+    client = stopped(world)
+    world.store.refuse(denied="/takes/")
+    with pytest.raises(StoreDeniedError):
+        take_stopped(client, "nightly")
+    world.store.refuse()
+    saved = take_stopped(client, "nightly")
+    world.logs.produce(4)
+    start(world, "again", origin=FromSavepoint(savepoint_id=saved.savepoint_id))
+    world.judge()
+
+
+@pytest.mark.parametrize("job", ["stopped", "killed"])
+def test_start_passes_the_lock_of_a_caller_that_was_killed_once_that_was_silent_for_its_lease(
+    world: World, job: str
+):
+    client = stopped(world) if job == "stopped" else world.start()
+    world.kill(1)
+    killed = hold_offline(elsewhere(client), "nightly")
+    killed.__enter__().beats.stop()
+    world.logs.produce(4)
+    start(world, "again")
+    world.judge()
+
+
+def test_no_start_passes_the_lock_of_a_caller_that_lives(world: World):
+    client = stopped(world)
+    with hold_offline(client, "nightly") as lock:
+        with pytest.raises(JobRunningError, match="lock:nightly"):
+            client.start(world.spec(), world.target(), claim_key="again")
+        with pytest.raises(JobRunningError, match="lock:nightly holds it"):
+            client.standby(world.spec(), world.target(), claim_key="next", prepare_savepoint_id=None)
+        lock.close(lock.last_words.batches(), under_way=())
+    world.logs.produce(4)
+    start(world, "again")
+    world.judge()
+
+
+def test_caller_that_was_frozen_beyond_its_lease_says_nothing_of_a_job_that_went_on(world: World):
+    client = stopped(world)
+    frozen = hold_offline(elsewhere(client), "nightly")
+    lock = frozen.__enter__()
+    lock.beats.stop()
+    world.logs.produce(4)
+    start(world, "again")
+    with pytest.raises(JobRunningError, match="silent for its lease"):
+        lock.close(lock.last_words.batches(), under_way=())
+    assert world.board.current().value.generation > lock.generation
+    world.judge()

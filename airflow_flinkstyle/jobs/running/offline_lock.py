@@ -1,0 +1,361 @@
+"""A job that no driver runs, held by a caller: a generation of its own that runs no batch.
+
+The caller claims one, takes ``current.json`` over so that no old driver can wake up, and writes ``closed`` in
+the driver's place. Until then it writes heartbeats like a driver, by which others know that it lives. However
+else it ends, the job is given back to the run that it was taken from: by the caller itself, or, once its
+heartbeat was silent for the lease, by the next one who wants the job.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.clock import now_ms
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.jobs.errors import JobNotRunningError, JobRunningError
+from airflow_flinkstyle.jobs.running import last_run
+from airflow_flinkstyle.protocol.records import AsRecorded, Claim, Current, Heartbeat
+from airflow_flinkstyle.protocol.sink_records import left_by
+from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError, StoreError
+from airflow_flinkstyle.types import Generation, Incarnation
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from airflow_flinkstyle.jobs.status import Run
+    from airflow_flinkstyle.jobs.view import JobView
+    from airflow_flinkstyle.protocol.board import JobBoard, Slot
+    from airflow_flinkstyle.protocol.query_records import QueryStatus
+    from airflow_flinkstyle.protocol.records import AgentState
+    from airflow_flinkstyle.types import BatchId
+
+CALLER = Incarnation(0)
+"""Written to ``current.json`` and the heartbeat while a caller, not a driver, holds the job."""
+_BEATS_PER_LEASE = 4
+_ENDED = ("OFFLINE_LOCK", "The caller that held the job has ended before it was done; the job is as it was.")
+log = logging.getLogger(__name__)
+
+
+class _Beats:
+    """The heartbeat of a lock, written by a thread until the last word."""
+
+    def __init__(self, board: JobBoard, generation: Generation, first: Heartbeat, lease_s: float) -> None:
+        self._board, self._generation, self._last = board, generation, first
+        self._lock, self._ended = threading.Lock(), threading.Event()
+        seen = board.heartbeat(generation)  # of an attempt before this one, which finds itself replaced
+        self._version = board.beat(generation, first, seen=seen.version if seen else None)
+        self._pause_s = lease_s / _BEATS_PER_LEASE
+        threading.Thread(target=self._keep, name=f"hold {board.job}", daemon=True).start()
+
+    def stop(self) -> None:
+        """Write no more."""
+        self._ended.set()
+
+    def end(self, words: Heartbeat) -> None:
+        """Write the last word; raises ``JobRunningError`` if another caller has taken the job back."""
+        self.stop()
+        with self._lock:
+            try:
+                self._write(words)
+            except (ObjectChangedError, ObjectExistsError) as error:
+                raise JobRunningError(
+                    f"Generation {self._generation} of job {self._board.job} was expected to be held by this "
+                    "caller, found that another one has ended it: it was silent for its lease.",
+                    state_after="The job was given back, and may run again.",
+                    remedy="Do it again once the job is stopped.",
+                ) from error
+
+    def _keep(self) -> None:
+        while not self._ended.wait(self._pause_s):
+            try:
+                with self._lock:
+                    if not self._ended.is_set():
+                        self._write(replace(self._last, beat=self._last.beat + 1, written_at_ms=now_ms()))
+            except (ObjectChangedError, ObjectExistsError):
+                log.warning("Generation %d was ended by another caller", self._generation)
+                return
+            except StoreError as error:
+                log.warning("Generation %d could not be renewed: %s", self._generation, error)
+
+    def _write(self, words: Heartbeat) -> None:
+        try:
+            self._version = self._board.beat(self._generation, words, seen=self._version)
+        except (ObjectChangedError, ObjectExistsError):
+            found = self._board.heartbeat(self._generation)
+            if found is None or found.value not in (words, self._last):
+                raise
+            # An answer was lost: the write before, or this one, had taken effect.
+            self._version = self._board.beat(self._generation, words, seen=found.version)
+        self._last = words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfflineLock:
+    """A generation that a caller holds while no driver runs; until it has ended, none may take over."""
+
+    generation: Generation
+    last: Run
+    """The run whose checkpoint it represents."""
+    last_words: Heartbeat
+    beats: _Beats | None
+    """None if an attempt before this one has closed it."""
+
+    def close(self, batches: Mapping[str, BatchId], *, under_way: Collection[str]) -> None:
+        """Say ``closed`` in the driver's place, so that the next start may continue from here.
+
+        Args:
+            batches: Query name -> last committed batch.
+            under_way: The queries of which a batch was planned behind that one.
+
+        Raises:
+            JobRunningError: If this caller was taken for dead, and the job was given back.
+        """
+        queries = {
+            name: replace(
+                beat,
+                batch_id=batches.get(name, beat.batch_id),
+                sinks=left_by(beat.sinks, planned=name in under_way),
+            )
+            for name, beat in self.last_words.queries.items()
+        }
+        if self.beats is not None:
+            self.beats.end(_words(self.last_words, "closed", queries=queries))
+
+
+@contextmanager
+def hold_offline(
+    runs: JobView, key: str, *, driver_has_ended: bool = False, needed: Collection[str] | None = None
+) -> Iterator[OfflineLock]:
+    """Hold the job against every driver, once the last one has ended; a retry continues where it was.
+
+    A block that is left without ``close`` gives the job back as it was found.
+
+    Args:
+        runs: The job.
+        key: Who asks, without the try number.
+        driver_has_ended: The caller killed the driver and saw it gone, so that no lease need pass.
+        needed: The queries whose checkpoints must be there; None: all. One that is new in the last run may
+            have none yet.
+
+    Raises:
+        JobRunningError: If a driver, or another caller, has the job.
+        JobNotRunningError: If no run of the job has said anything.
+        CheckpointMismatchError: If this machine sees other checkpoints than the last run wrote.
+    """
+    own = _own(runs, key) or _claim(runs, key)
+    last = last_run.last_word(runs, own.claim.follows)
+    if last is None or last.heartbeat is None:
+        raise JobNotRunningError(
+            f"The last run of {runs.board.job} was expected to have recorded its queries, found no word.",
+            state_after="Nothing was taken.",
+            remedy="Start the job; it has committed nothing yet.",
+        )
+    lock = OfflineLock(generation=own.generation, last=last, last_words=last.heartbeat, beats=None)
+    if own.is_over:
+        yield lock
+        return
+    held = runs.board.current()
+    if held is None or held.value.generation != own.generation:
+        _require_recorded(runs, lock, needed)
+        if not driver_has_ended:
+            await_end(runs, last)
+    lock = replace(lock, beats=_taken(runs, own, last.heartbeat))
+    try:
+        yield lock
+    finally:
+        _let_go(runs, lock)
+
+
+def _taken(runs: JobView, own: Run, last_words: Heartbeat) -> _Beats:
+    """Take ``current.json`` over, with a heartbeat in place: a lock without one could be anybody's."""
+    beats = _Beats(runs.board, own.generation, _words(last_words, "standby", queries={}), own.claim.lease_s)
+    try:
+        seen = runs.board.current()
+        if seen is None or seen.value.generation != own.generation:
+            recorded = AsRecorded(claim=own.claim, order=None, process=None, submit=None, submit_version="")
+            held = Current(generation=own.generation, incarnation=CALLER, recorded=recorded)
+            runs.board.take_current(held, seen=_follows(runs, own, seen))
+    except BaseException:
+        with suppress(FlinkstyleError):
+            beats.end(_words(last_words, "failed", queries={}))
+        raise
+    return beats
+
+
+def _follows(runs: JobView, own: Run, seen: Slot[Current] | None) -> Slot[Current] | None:
+    if seen is not None and seen.value.generation == own.claim.follows:
+        return seen
+    raise JobRunningError(
+        f"Job {runs.board.job} was expected to be left alone, found that another run has taken it over.",
+        state_after="Nothing was taken.",
+        remedy="Look at what it does (flinkstyle job status), then try again.",
+    )
+
+
+def _let_go(runs: JobView, lock: OfflineLock) -> None:
+    """Give the job back unless it was closed; whoever comes next does, if that fails."""
+    found = runs.board.heartbeat(lock.generation)
+    if lock.beats is None or (found is not None and found.value.state in ("closed", "failed")):
+        return
+    try:
+        lock.beats.end(_words(lock.last_words, "failed", queries={}))
+        _give_back(runs, lock.generation)
+    except FlinkstyleError as error:
+        log.warning("Generation %d ends once it was silent for its lease: %s", lock.generation, error)
+
+
+def _give_back(runs: JobView, generation: Generation) -> None:
+    """Let ``current.json`` name the run again that a lock was taken from, if it names the lock."""
+    slot, follows = runs.board.current(), runs.claim(generation).follows
+    if slot is None or slot.value.generation != generation or follows is None:
+        return
+    beat, submit = runs.board.heartbeat(follows), runs.board.submit(follows)
+    incarnation = beat.value.incarnation if beat is not None else CALLER
+    recorded = AsRecorded(
+        claim=runs.claim(follows),
+        order=runs.board.takeover_order(follows),
+        process=runs.board.incarnation(follows, incarnation),
+        submit=submit.value if submit is not None else None,
+        submit_version=submit.version if submit is not None else "",
+    )
+    before = Current(generation=follows, incarnation=incarnation, recorded=recorded)
+    with suppress(ObjectChangedError):  # another caller did
+        runs.board.take_current(before, seen=slot)
+
+
+def is_open_lock(run: Run) -> bool:
+    """Return whether a run is a caller's that has not said how it ended."""
+    return not run.claim.launch and (run.heartbeat is None or run.heartbeat.state != "closed")
+
+
+def give_back_abandoned(runs: JobView, run: Run) -> None:
+    """Give the job back from a caller that has ended without a word, as its silence has shown.
+
+    Raises:
+        JobRunningError: If it writes at this moment.
+    """
+    if run.heartbeat is not None and run.heartbeat.state != "failed":
+        log.warning("Generation %d (%s) has ended without a word", run.generation, run.claim.claim_key)
+        slot = runs.board.heartbeat(run.generation)
+        ended = replace(run.heartbeat, state="failed", error=_ENDED, beat=run.heartbeat.beat + 1)
+        silent = slot is not None and slot.value == run.heartbeat
+        try:
+            runs.board.beat(run.generation, ended, seen=slot.version if slot is not None and silent else "")
+        except ObjectChangedError as error:
+            raise JobRunningError(
+                f"Job {runs.board.job} was expected to be left alone, found that {run.claim.claim_key} holds "
+                f"it as generation {run.generation}.",
+                state_after="Nothing was started or taken.",
+                remedy="Wait until it is done, then try again.",
+            ) from error
+    _give_back(runs, run.generation)
+
+
+def await_end(runs: JobView, run: Run) -> None:
+    """Wait until a run has certainly ended: it closed, or was silent for its lease on this clock.
+
+    Raises:
+        JobRunningError: If its driver still writes.
+    """
+    seen = runs.board.heartbeat(run.generation)
+    if seen is not None and seen.value.state == "closed":
+        return
+    wait = runs.waiting(run.claim.lease_s)
+    while wait.again():
+        now = runs.board.heartbeat(run.generation)
+        if now is not None and now.value.state == "closed":
+            return
+        if (now and now.version) != (seen and seen.version):
+            raise JobRunningError(
+                f"The driver of generation {run.generation} of job {runs.board.job} was expected to have "
+                "ended, found that it still writes heartbeats.",
+                state_after="The job keeps running.",
+                remedy="Stop it, or ask it for a savepoint while it runs.",
+            )
+
+
+def is_own(run: Run, key: str) -> bool:
+    """Return whether a run is the lock of this caller."""
+    return run.claim.claim_key == lock_key(key)
+
+
+def lock_key(key: str) -> str:
+    """Return the claim key of an offline lock."""
+    return f"lock:{key}"
+
+
+def _own(runs: JobView, key: str) -> Run | None:
+    """Return the lock that an earlier try claimed, if that has closed, or may still be what it was for."""
+    current = runs.board.current()
+    held = current.value.generation if current is not None else None
+    for run in map(runs.run, reversed(runs.board.generations())):
+        if is_own(run, key):
+            if run.heartbeat is not None and run.is_over:
+                return run if run.heartbeat.state == "closed" else None
+            return run if held in (run.generation, run.claim.follows) else None
+    return None
+
+
+def _claim(runs: JobView, key: str) -> Run:
+    current = runs.board.current()
+    if current is None:
+        raise JobNotRunningError(
+            f"Job {runs.board.job} was expected to have run, found that no driver ever took it over.",
+            state_after="Nothing was taken.",
+            remedy="Check the job's name and the savepoint root, or start the job.",
+        )
+    last = runs.run(current.value.generation)
+    if is_open_lock(last):
+        await_end(runs, last)
+        give_back_abandoned(runs, runs.run(last.generation))
+        last = runs.run(last.claim.follows or last.generation)
+    generation = Generation(runs.board.generations()[-1] + 1)
+    claim = Claim(
+        claim_key=lock_key(key),
+        follows=last.generation,
+        checkpoint_location=last.claim.checkpoint_location,
+        prepare_savepoint_id=None,
+        overrides=last.claim.overrides,
+        lease_s=last.claim.lease_s,
+        launch={},
+        claimed_at_ms=now_ms(),
+    )
+    try:
+        runs.board.create_claim(generation, claim)
+    except ObjectExistsError as error:
+        raise JobRunningError(
+            f"Job {runs.board.job} was expected to be left alone, found that another caller has just "
+            f"claimed generation {generation}.",
+            state_after="Nothing was taken.",
+            remedy="Wait until that start or savepoint is done, then try again.",
+        ) from error
+    return runs.run(generation)
+
+
+def _require_recorded(runs: JobView, lock: OfflineLock, needed: Collection[str] | None) -> None:
+    """Require that this machine sees the checkpoints that the last run wrote, before anything is held."""
+    for name in lock.last_words.queries:
+        if name in needed if needed is not None else last_run.has_begun(runs, lock.last, name):
+            last_run.require_committed(runs, lock.last, name)
+    if needed is None and lock.last_words.state != "closed":
+        last_run.require_all_named(runs, lock.last)
+
+
+def _words(last: Heartbeat, state: AgentState, *, queries: Mapping[str, QueryStatus]) -> Heartbeat:
+    """Return what a caller says in a driver's place."""
+    return replace(
+        last,
+        incarnation=CALLER,
+        state=state,
+        beat=1,
+        written_at_ms=now_ms(),
+        queries=queries,
+        request_id=None,
+        savepoint_id=None,
+        error=_ENDED if state == "failed" else None,
+        transient=False,
+    )
