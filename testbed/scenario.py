@@ -308,6 +308,7 @@ class OrdersScenario:
             spec,
             target,
             root=self.store_uri,
+            root_id=self.board.root.root_id,
             generation=generation,
             claim_id=claim.claim_id,
             base_env=spark_env(),

@@ -122,5 +122,8 @@ app.add_typer(
     name="transactions",
 )
 app.add_typer(_group("Check what a topic holds.", {"verify": topic.verify}), name="topic")
-app.add_typer(_group("Try a store.", {"check": store.check}), name="store")
+app.add_typer(
+    _group("Try a store, and say whose it is.", {"check": store.check, "adopt-root": store.adopt}),
+    name="store",
+)
 app.add_typer(_group("Bring the agent to drivers.", {"pack": agent.pack}), name="agent")

@@ -1,12 +1,13 @@
-"""``flinkstyle store check``: may savepoints live there?"""
+"""``flinkstyle store check|adopt-root``: may savepoints live there, and whose are they?"""
 
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from airflow_flinkstyle.cli.options import AsJson
-from airflow_flinkstyle.cli.output import ExitCode, show
+from airflow_flinkstyle.cli.options import AsJson, Yes
+from airflow_flinkstyle.cli.output import ExitCode, confirm, show
+from airflow_flinkstyle.protocol.root import adopt_root
 from airflow_flinkstyle.storage.contract import GUARANTEES, check_store
 from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.storage.versions import RULE, versioning_of
@@ -37,3 +38,28 @@ def check(
     show(document, "\n".join([*lines, verdict]), as_json=as_json)
     if findings:
         raise typer.Exit(ExitCode.PARTLY)
+
+
+def adopt(
+    uri: Annotated[str, typer.Argument(help="Where the savepoint root is now.", show_default=False)],
+    copy: Annotated[
+        bool,
+        typer.Option(
+            "--copy",
+            help="The root that it was copied from is still used: this one gets an id of its own.",
+        ),
+    ] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Let jobs start below a savepoint root that was moved here, or copied by hand.
+
+    A moved root keeps its id, and its jobs continue in their checkpoints. A copy gets another id; its jobs
+    start from their savepoints, in places of their own.
+    """
+    store = open_store(uri)
+    what = "a copy, beside the root that it was made from" if copy else "moved, and nothing else uses it"
+    confirm(f"Is savepoint root {store.uri} {what}?", yes=yes)
+    root = adopt_root(store, is_copy=copy)
+    document = {"uri": root.uri, "root_id": root.root_id}
+    show(document, f"Savepoint root {root.uri} has id {root.root_id}.", as_json=as_json)

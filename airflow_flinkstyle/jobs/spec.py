@@ -23,7 +23,8 @@ from airflow_flinkstyle.jobs.target import (
     shipped,
 )
 from airflow_flinkstyle.kafka.login.driver import named_connections
-from airflow_flinkstyle.protocol.board import check_job_name
+from airflow_flinkstyle.protocol import driver_log
+from airflow_flinkstyle.protocol.board import CHECKPOINTS, check_job_name
 from airflow_flinkstyle.protocol.records import KafkaOverride
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ _STRIPPED = (
 def default_checkpoint_root(savepoint_root: str) -> str:
     """Return where checkpoints stand if nobody says: beside the jobs, under Spark's scheme."""
     path = savepoint_root.rstrip("/").removeprefix("file://")
-    return f"{path.replace('s3://', 's3a://', 1)}/checkpoints"
+    return f"{path.replace('s3://', 's3a://', 1)}/{CHECKPOINTS}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +96,13 @@ class JobSpec:
                 remedy="Give lease_s in seconds, for example 30.",
             )
 
-    def checkpoint_location(self, generation: Generation) -> str:
-        """Return where a generation with a checkpoint of its own keeps it."""
-        return f"{self.checkpoint_root.rstrip('/')}/{self.name}/{generation:06d}"
+    def checkpoint_location(self, generation: Generation, claim_id: str) -> str:
+        """Return where a generation with a checkpoint of its own keeps it.
+
+        Another root may have a job of this name, and one that was deleted has had these generations too: so
+        the claim is in it.
+        """
+        return f"{self.checkpoint_root.rstrip('/')}/{self.name}/{generation:06d}-{claim_id[:8]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,6 +282,7 @@ def submission_of(
     target: SubmitTarget,
     *,
     root: str,
+    root_id: str,
     generation: Generation,
     claim_id: str,
     base_env: Mapping[str, str],
@@ -300,7 +306,7 @@ def submission_of(
         marker=_marker(spec, root, generation, claim_id),
         env=env,
         cwd=target.working_dir,
-        log_path=str(Path(target.log_dir) / f"{spec.name}-{generation:06d}.log"),
+        log_path=str(Path(target.log_dir) / driver_log.name_of(spec.name, root_id, generation, claim_id)),
         name=name,
         submitter_env=_of_this_machine(target, base_env) if target.is_remote else {},
         program=program,

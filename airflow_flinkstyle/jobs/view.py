@@ -350,6 +350,7 @@ class JobView:
             spec,
             target,
             root=self.board.store.uri,
+            root_id=self.board.root.root_id,
             generation=generation,
             claim_id=claim.claim_id,
             digest=digest,

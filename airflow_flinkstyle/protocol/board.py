@@ -6,8 +6,10 @@ Both sides use it: callers (``jobs``) and the agent. Which side may write which 
 
 from __future__ import annotations
 
+import functools
+import hashlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.protocol.history import History
@@ -25,6 +27,7 @@ from airflow_flinkstyle.protocol.records import (
     TakeoverOrder,
 )
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearsal
+from airflow_flinkstyle.protocol.root import Root, root_of
 from airflow_flinkstyle.storage.base import write_over
 from airflow_flinkstyle.storage.errors import ObjectExistsError
 from airflow_flinkstyle.storage.keys import MAX_NAME_CHARACTERS, is_name
@@ -38,6 +41,9 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound=Record)
 CUTS = "cuts"
 """Folder under a savepoint root, beside those of the jobs: what concerns several of them."""
+CHECKPOINTS = "checkpoints"
+"""Another one: where checkpoints are if nobody says, each job's in a folder of its name."""
+_NO_JOBS: Final = {CUTS: "the cuts of several jobs", CHECKPOINTS: "the checkpoints of the jobs"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,13 +76,18 @@ def check_job_name(name: str) -> str:
     Raises:
         BadInputError: If it cannot stand in a key, or its folder is not a job's.
     """
-    if name == CUTS:
+    if name in _NO_JOBS:
         raise BadInputError(
-            f"A job name other than {name!r} was expected: that folder holds the cuts of several jobs.",
+            f"A job name other than {name!r} was expected: that folder holds {_NO_JOBS[name]}.",
             state_after="Nothing was written.",
             remedy="Choose another job name.",
         )
     return check_name("job name", name)
+
+
+def is_job_name(name: str) -> bool:
+    """Tell whether a folder below a savepoint root may be a job's."""
+    return is_name(name) and name not in _NO_JOBS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +119,11 @@ class JobBoard:
     def __init__(self, store: ObjectStore, job: str) -> None:
         self.store = store
         self.job = check_job_name(job)
+
+    @functools.cached_property
+    def root(self) -> Root:
+        """The identity of the job's root, read once."""
+        return root_of(self.store)
 
     # --- current.json -------------------------------------------------------------------------
 
@@ -157,6 +173,11 @@ class JobBoard:
         """Return the claim of a generation as it is stored, for who verifies it."""
         found = self.store.get(self._run(generation, "claim"))
         return None if found is None else found.data
+
+    def claim_digest(self, generation: Generation) -> str | None:
+        """Return the SHA-256 of a generation's claim in hex; None if nobody claimed it."""
+        data = self.claim_data(generation)
+        return None if data is None else hashlib.sha256(data).hexdigest()
 
     def claim_place(self, generation: Generation) -> str:
         """Return the root and key of a generation's claim, by which it is signed."""

@@ -3,6 +3,10 @@
 The JVM, Python and whatever the script starts append to one open file, so the file cannot be replaced below
 them: it is copied, then emptied, as with logrotate's ``copytruncate``. No pipe can break and no process
 between can die; what is written in the moment between the two is lost.
+
+A log bears its root, job, generation and claim in its name, so no other run appends to it; and its driver
+holds a lock on it for as long as it lives, whichever process of it writes. Both are needed to delete one: the
+name says whose it is, the lock that nobody writes there any more.
 """
 
 from __future__ import annotations
@@ -11,9 +15,11 @@ import fcntl
 import os
 import re
 import shutil
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 PATH_VARIABLE = "FLINKSTYLE_DRIVER_LOG"
@@ -26,6 +32,23 @@ KEPT_RUNS = 20
 """Of how many of a job's runs the logs stay, where one more begins: the newest."""
 _TAIL_BYTES = 64 << 10
 """How much is read for the end: a driver of months has written gigabytes."""
+_ID_CHARACTERS = 8
+_NAME = re.compile(rf"(.+-[^-]{{1,{_ID_CHARACTERS}}})-\d{{6,}}-[^-]{{1,{_ID_CHARACTERS}}}\.log(?:\.\d+)?")
+"""Begins with whose it is: job and root."""
+
+
+def name_of(job: str, root_id: str, generation: int, claim_id: str) -> str:
+    """Return the name of the log that all drivers of a generation append to."""
+    return f"{job}-{root_id[:_ID_CHARACTERS]}-{generation:06d}-{claim_id[:_ID_CHARACTERS]}.log"
+
+
+def hold(log: IO[bytes]) -> None:
+    """Keep a log from being deleted until this process, and all that inherit it, have closed it.
+
+    Raises:
+        OSError: If its file system has no locks.
+    """
+    fcntl.flock(log, fcntl.LOCK_SH)
 
 
 def rotate(path: Path, *, most_bytes: int = MOST_BYTES, kept: int = KEPT) -> bool:
@@ -38,8 +61,7 @@ def rotate(path: Path, *, most_bytes: int = MOST_BYTES, kept: int = KEPT) -> boo
     """
     if path.stat().st_size <= most_bytes:
         return False
-    with path.open("r+b") as log:
-        fcntl.flock(log, fcntl.LOCK_EX)
+    with _alone(path.parent), path.open("r+b") as log:
         if os.fstat(log.fileno()).st_size <= most_bytes:
             return False
         with _rotated(path, 0).open("wb") as copy:
@@ -54,22 +76,28 @@ def rotate(path: Path, *, most_bytes: int = MOST_BYTES, kept: int = KEPT) -> boo
 
 
 def delete_old(path: Path, *, kept: int = KEPT_RUNS) -> list[Path]:
-    """Delete the logs of a job's earlier runs, except those of the newest; returns what went.
+    """Delete the logs of a job's earlier runs, except the newest and those in use; returns what went.
 
     Args:
-        path: The newest run's log, ``<job>-<generation>.log``; it is there.
+        path: The newest run's log, named by ``name_of``; it is there.
         kept: Of how many runs they stay, this one included.
 
     Raises:
         OSError: If one could not be deleted.
     """
-    job = path.stem.rpartition("-")[0]
-    of_this_job = re.compile(rf"{re.escape(job)}-(\d+)\.log(\.\d+)?")
-    runs: dict[int, list[Path]] = {}
+    own = _NAME.fullmatch(path.name)
+    if own is None:
+        return []
+    runs: dict[str, list[Path]] = {}
     for found in path.parent.iterdir():
-        if match := of_this_job.fullmatch(found.name):
-            runs.setdefault(int(match[1]), []).append(found)
-    old = [log for number in sorted(runs)[:-kept] for log in runs[number]]
+        match = _NAME.fullmatch(found.name)
+        if match is not None and match[1] == own[1]:
+            runs.setdefault(_stem(found), []).append(found)
+    earlier = [logs for run, logs in runs.items() if run != _stem(path)]
+    # Not by number: a job that was deleted and begun anew counts its generations from 1 again.
+    earlier.sort(key=lambda logs: max(log.stat().st_mtime_ns for log in logs))
+    over = earlier[: max(0, len(runs) - kept)]
+    old = [log for logs in over if not _is_in_use(logs) for log in logs]
     for log in old:
         log.unlink(missing_ok=True)
     return old
@@ -96,3 +124,30 @@ def _end_of(path: Path, most_bytes: int) -> bytes:
 def _rotated(path: Path, number: int) -> Path:
     """Return the name of a rotated log; 0 while it is being copied."""
     return path.with_name(f"{path.name}.{number}")
+
+
+def _stem(log: Path) -> str:
+    """Return the name of a log without its ending, and without the number of one that was rotated."""
+    return re.sub(r"\.log(?:\.\d+)?$", "", log.name)
+
+
+def _is_in_use(logs: list[Path]) -> bool:
+    """Return whether a driver of this machine, or one that shares its locks, still writes to a run's log."""
+    for path in logs:
+        try:
+            with path.open("ab") as log:
+                fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Exclude others who rotate logs in a folder; a log's own lock is its driver's."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

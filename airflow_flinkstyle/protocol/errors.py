@@ -30,3 +30,20 @@ class ToldToEndError(FlinkstyleError):
             remedy="Nothing is to be done: a sensor, WatchStreamingJobOperator or a start continues "
             "there. To stop the job for good, use StopStreamingJobOperator or `flinkstyle job stop`.",
         )
+
+
+class RootCopiedError(FlinkstyleError):
+    """A savepoint root is not where it was created: it was copied by hand, or moved."""
+
+    code = "ROOT_COPIED"
+
+    @classmethod
+    def of(cls, uri: str, *, created_at: str) -> RootCopiedError:
+        """Name both places."""
+        return cls(
+            f"Savepoint root {uri} was expected to have been created there, found the id of one that was "
+            f"created at {created_at}: it is a copy of that root, or was moved.",
+            state_after="Nothing was claimed, written or started.",
+            remedy=f"If {created_at} is gone, run `flinkstyle store adopt-root {uri}`. If it is still used, "
+            "add --copy: the jobs here then start from their savepoints, in places of their own.",
+        )

@@ -249,6 +249,8 @@ class LocalStore:
             raise StoreDeniedError.during(f"{action} {key}", self.uri, error.strerror) from error
         except OSError as error:
             name = errno.errorcode.get(error.errno or 0, "OSError")
+            if error.errno == errno.EROFS:  # no wait makes it one that is written to
+                raise StoreDeniedError.during(f"{action} {key}", self.uri, error.strerror) from error
             kind = StoreFullError if error.errno in _FULL else StoreUnavailableError
             raise kind.during(f"{action} {key}", self.uri, f"{name} {error.strerror}") from error
 

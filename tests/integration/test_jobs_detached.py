@@ -24,7 +24,8 @@ from airflow_flinkstyle.jobs.status import Dead, Running
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from airflow_flinkstyle.protocol.driver_log import MOST_BYTES
 from testbed.keys import SIGNER
-from tests.integration.detached_lab import FROM_FILES, TIMEOUT_S, Lab
+from testbed.waiting import wait_until
+from tests.integration.detached_lab import COUNTS, FROM_FILES, TIMEOUT_S, Lab
 from tests.integration.numbered_files import NumberedFiles
 
 if TYPE_CHECKING:
@@ -51,21 +52,21 @@ def detached(tmp_path: Path) -> Iterator[Lab]:
     lab.close()
 
 
-def test_job_is_started_saved_stopped_resumed_and_relaunched_after_kill_9_and_sigterm(detached: Lab):
-    client, log = detached.client, detached.folder / "logs" / "counts-000001.log"
-    log.parent.mkdir()
-    with log.open("wb") as earlier:
-        earlier.truncate(MOST_BYTES + 1)
-    handle = client.start(detached.spec(), detached.target(), claim_key="run-1/start")
+def test_job_is_started_saved_stopped_resumed_and_relaunched_after_kill_9_and_sigterm(lab: Lab):
+    client = lab.client
+    handle = client.start(lab.spec(), lab.target(), claim_key="run-1/start")
     client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+    (log,) = (lab.folder / "logs").glob("counts-*-000001-*.log")
+    with log.open("ab") as written:
+        written.truncate(MOST_BYTES + 1)
     with pytest.raises(JobRunningError, match="run-1/start"):
         client.start(detached.spec(), detached.target(), claim_key="run-2/start")
     batch = detached.until_committed_beyond(1)
 
     _, hot = client.wait(client.request_savepoint("run-1/hot"), timeout_s=TIMEOUT_S)
     assert hot.outcome == "done", hot.detail
+    wait_until("the log is rotated", lambda: "Rotated this log" in log.read_text())
     assert log.with_name(f"{log.name}.1").stat().st_size > MOST_BYTES
-    assert "Rotated this log" in log.read_text()
 
     os.kill(int(handle.native_id["pid"]), signal.SIGKILL)
     while not isinstance(client.deployment.state(handle.native_id), Gone):

@@ -207,5 +207,5 @@ def test_driver_reads_with_each_login_and_shows_it_to_nobody(
         assert lab.files_with(secret) == []
         for shown in (processes, json.dumps(xcoms), caplog.text, str(refused.value)):
             assert secret not in shown
-    (log,) = (tmp_path / "log_dir").glob("*000001.log")
+    (log,) = (tmp_path / "log_dir").glob("*-000001-*.log")
     assert "StreamingRelation" in log.read_text()  # the plans, which the script shows

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from airflow_flinkstyle.jobs.deployments import survival
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown
@@ -90,6 +90,7 @@ class DetachedDeployment:
                 raise FileNotFoundError(errno.ENOENT, "no such program")
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("ab") as output:
+                _hold(output, path)
                 process = subprocess.Popen(  # noqa: S603 - argv is built by submit_argv, no shell
                     argv,
                     stdin=subprocess.DEVNULL,
@@ -185,6 +186,14 @@ class DetachedDeployment:
             "started": started,
             "log": log_path,
         }
+
+
+def _hold(output: IO[bytes], path: Path) -> None:
+    """Let no later start delete the log while the driver, which inherits the lock, lives."""
+    try:
+        driver_log.hold(output)
+    except OSError as error:  # the driver is what was asked for
+        log.warning("Log %s may be deleted while its driver writes to it: %s", path, error)
 
 
 def _session_leaders() -> Iterator[tuple[int, str, bytes]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +76,7 @@ class JobStarts(JobView):
             LastStateError: If where the job was is out of reach, and nothing else is that state.
             HistoryError: If a job with a history would begin anew, and what it gives up was not named.
             SavepointMissingError: If it was disposed of meanwhile; nothing was claimed.
+            RootCopiedError: If the savepoint root was created elsewhere.
             DriverFailedError: If the driver process could not be started.
             SigningKeyError: If there is no key to sign the start with.
         """
@@ -191,6 +193,8 @@ class JobStarts(JobView):
         rehearse: Rehearse | None = None,
     ) -> Generation:
         self._login_env(spec.overrides)  # what it refuses is refused before anything is claimed
+        self.board.root.require_at(self.board.store.uri)
+        claim_id = uuid.uuid4().hex
         current = self.board.current()
         generations = self.board.generations()
         generation = Generation(generations[-1] + 1 if generations else 1)
@@ -199,7 +203,8 @@ class JobStarts(JobView):
         claim = Claim(
             claim_key=claim_key,
             follows=follows or (current.value.generation if current else None),
-            checkpoint_location=checkpoint_location or spec.checkpoint_location(generation),
+            claim_id=claim_id,
+            checkpoint_location=checkpoint_location or spec.checkpoint_location(generation, claim_id),
             prepare_savepoint_id=prepare_savepoint_id,
             rehearse=rehearse,
             overrides=spec.overrides,

@@ -21,6 +21,7 @@ from airflow_flinkstyle.plugin.cache.meter import BURST_MINUTES, Meter, MeteredS
 from airflow_flinkstyle.plugin.cache.pieces import Pieces
 from airflow_flinkstyle.plugin.looks.documents import error_document
 from airflow_flinkstyle.plugin.looks.job_look import JobLook
+from airflow_flinkstyle.protocol.board import is_job_name
 from airflow_flinkstyle.storage.keys import is_name
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ class RootWatch:
         if now_s - self._names_at_s >= NAMES_S:
             store = self.store(self.meter)
             folders = [name for name in store.folders() if not name.startswith((".", "_"))]
-            names = [name for name in folders if is_name(name)]
+            names = [name for name in folders if is_job_name(name)]
             self._not_jobs = [name for name in folders if not is_name(name)][:MOST_NOT_JOBS]
             known = {name: self._looks[name] for name in names if name in self._looks}
             new = [name for name in names if name not in known and _is_job(store, name)]

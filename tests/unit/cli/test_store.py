@@ -1,10 +1,11 @@
-"""``flinkstyle store check``."""
+"""``flinkstyle store check`` and ``adopt-root``."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Any
 
+from airflow_flinkstyle.protocol.root import root_of
 from airflow_flinkstyle.storage.contract import GUARANTEES
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.versions import Versioning
@@ -47,3 +48,13 @@ def test_a_bucket_that_keeps_every_version_for_ever_is_warned_of(root: Root, mon
 
 def test_a_location_of_another_kind_is_refused(root: Root):
     assert root.run("store", "check", "ftp://x", code=1).stderr.startswith("BAD_INPUT: ")
+
+
+def test_copy_of_a_root_is_adopted_after_a_question_and_gets_an_id_of_its_own(root: Root):
+    store = LocalStore(root.folder / "root")
+    first = root_of(store)
+    assert "Nothing was done" in root.run("store", "adopt-root", root.uri, "--copy", code=130).stderr
+    assert root_of(store) == first
+    assert root.json("store", "adopt-root", root.uri, "--yes") == {"uri": store.uri, "root_id": first.root_id}
+    own = root.json("store", "adopt-root", root.uri, "--copy", "--yes")
+    assert own["root_id"] == root_of(store).root_id != first.root_id

@@ -85,6 +85,7 @@ def a_submission(target: SubmitTarget) -> Submission:
         a_spec(),
         target,
         root="/root",
+        root_id="root-1",
         generation=1,
         claim_id="Claim-1",
         base_env={"HOME": "/h", "PATH": "/bin"},

@@ -82,7 +82,7 @@ def test_first_sdk_is_told_by_the_version_of_hadoop(name: str, is_first: bool):
 def test_driver_gets_what_to_assume_and_none_of_the_workers_own_identity():
     identity = s3_environment(S3Settings(profile="streams"))
     base = {"AWS_ACCESS_KEY_ID": "workers", "AWS_SECRET_ACCESS_KEY": "workers", "HOME": "/root"}
-    where = {"root": "/r", "generation": 1, "claim_id": "c", "base_env": base}
+    where = {"root": "/r", "root_id": "r", "generation": 1, "claim_id": "c", "base_env": base}
     submission = submission_of(a_spec(), a_target(secret_env=identity), **where)
     assert submission.env["AWS_PROFILE"] == "streams"
     assert not {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"} & submission.env.keys()
@@ -93,7 +93,13 @@ def test_driver_gets_what_to_assume_and_none_of_the_workers_own_identity():
 
 
 def test_region_that_the_connection_names_is_told_to_s3a_unless_a_setting_says_another():
-    where = {"root": "/r", "generation": 1, "claim_id": "c", "base_env": {"AWS_REGION": "the-workers-own"}}
+    where = {
+        "root": "/r",
+        "root_id": "r",
+        "generation": 1,
+        "claim_id": "c",
+        "base_env": {"AWS_REGION": "the-workers-own"},
+    }
     named = a_target(secret_env=s3_environment(S3Settings(region="eu-west-1")))
     assert f"{REGION}=eu-west-1" in submission_of(a_spec(), named, **where).argv
     argv = submission_of(a_spec(conf={REGION: "eu-west-3"}), named, **where).argv
@@ -105,6 +111,8 @@ def test_region_that_the_connection_names_is_told_to_s3a_unless_a_setting_says_a
 def test_worker_with_a_web_identity_of_its_own_gives_it_to_s3a_too():
     base = {"AWS_ROLE_ARN": ARN, "AWS_WEB_IDENTITY_TOKEN_FILE": "/var/run/token"}
     target = a_target(secret_env={"AWS_REGION": "eu-west-1"})
-    submission = submission_of(a_spec(), target, root="/r", generation=1, claim_id="c", base_env=base)
+    submission = submission_of(
+        a_spec(), target, root="/r", root_id="r", generation=1, claim_id="c", base_env=base
+    )
     assert any("WebIdentityTokenFile" in part for part in submission.argv)
     assert submission.env["AWS_ROLE_ARN"] == ARN

@@ -16,6 +16,7 @@ from airflow_flinkstyle.jobs.migration.fail_back import last_migration
 from airflow_flinkstyle.jobs.signing import KEY_VARIABLE, PREVIOUS_VARIABLE, Signer
 from airflow_flinkstyle.jobs.spec import driver_env
 from airflow_flinkstyle.protocol import signatures
+from airflow_flinkstyle.protocol.driver_log import name_of
 from airflow_flinkstyle.protocol.signatures import ORDER_KEYS_VARIABLE
 from testbed.keys import SIGNER, SIGNING_ENV, SIGNING_KEY
 from testbed.memory_store import MemoryStore
@@ -182,7 +183,8 @@ def test_log_is_shown_of_the_file_that_a_signed_claim_names(world: World, monkey
     monkeypatch.setattr(world, "log_tail", lambda native_id, **_: asked.append(native_id["log"]) or "the end")
     put(world, f"{world.job}/runs/000001/submit.json", lambda one: one["native_id"].update(log="/etc/passwd"))
     assert client.log_tail(client.run(1)) == "the end"
-    assert asked == [str(world.folder / "logs" / "orders-job-000001.log")]
+    name = name_of(world.job, world.board.root.root_id, 1, client.run(1).claim.claim_id)
+    assert asked == [str(world.folder / "logs" / name)]
     put(world, f"{world.job}/runs/000001/claim.json", run_evil)
     assert client.log_tail(client.run(1)) == "(not shown: SIGNATURE)"
 

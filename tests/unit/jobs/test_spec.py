@@ -109,7 +109,7 @@ def test_launch_of_something_else_is_a_clear_error():
 
 
 def test_each_generation_has_its_own_checkpoint():
-    assert a_spec().checkpoint_location(12) == "/checkpoints/orders/000012"
+    assert a_spec().checkpoint_location(12, "5f0e7b2a99") == "/checkpoints/orders/000012-5f0e7b2a"
 
 
 def test_module_is_run_as_by_python_and_needs_a_name():

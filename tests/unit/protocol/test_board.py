@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.board import JobBoard, is_job_name
 from airflow_flinkstyle.protocol.records import Current, End, IncarnationRecord, Request
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
@@ -43,11 +43,13 @@ def test_longest_job_name_of_the_format_is_a_jobs() -> None:
     assert not is_name(f"{name}a")
 
 
-def test_the_folder_of_cuts_is_no_jobs() -> None:
-    with pytest.raises(BadInputError, match="'cuts' was expected: that folder holds the cuts"):
-        JobBoard(MemoryStore(), "cuts")
+@pytest.mark.parametrize("name", ["cuts", "checkpoints"])
+def test_folders_beside_those_of_the_jobs_are_no_jobs(name: str) -> None:
+    with pytest.raises(BadInputError, match=f"'{name}' was expected: that folder holds the "):
+        JobBoard(MemoryStore(), name)
     with pytest.raises(BadInputError, match="Choose another job name"):
-        SavepointRepository(MemoryStore(), "cuts")
+        SavepointRepository(MemoryStore(), name)
+    assert not is_job_name(name)
 
 
 def test_only_one_of_two_first_drivers_becomes_current() -> None:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
 from airflow_flinkstyle.agent.jvm.log_rotation import keep_log_short
-from airflow_flinkstyle.protocol.driver_log import MOST_BYTES, PATH_VARIABLE, delete_old, rotate, tail
+from airflow_flinkstyle.protocol.driver_log import (
+    MOST_BYTES,
+    PATH_VARIABLE,
+    delete_old,
+    hold,
+    name_of,
+    rotate,
+    tail,
+)
 from testbed.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+ROOT, OTHER_ROOT = "8d1f0a2b3c4d", "77aa0a2b3c4d"
 
 
 def test_log_within_its_limit_stays_as_it_is(tmp_path: Path):
@@ -67,13 +78,65 @@ def test_agent_rotates_the_log_that_its_environment_names(tmp_path: Path):
     assert (tmp_path / "log.1").stat().st_size == MOST_BYTES + 1
 
 
+def a_log(folder: Path, generation: int, *, at_s: int, root: str = ROOT, claim: str = "") -> Path:
+    log = folder / name_of("orders", root, generation, claim or f"claim{generation}")
+    log.touch()
+    os.utime(log, (at_s, at_s))
+    return log
+
+
 def test_logs_of_the_newest_runs_stay_and_no_other_file_goes(tmp_path: Path):
-    runs = {number: f"orders-{number:06d}.log" for number in range(1, 6)}
-    others = {"orders-000001-000001.log", "orders2-000001.log", "orders-000001.log.txt", "orders-x.log"}
-    for name in {*runs.values(), f"{runs[1]}.1", f"{runs[1]}.4", f"{runs[4]}.1", *others}:
+    runs = {number: a_log(tmp_path, number, at_s=number).name for number in range(1, 6)}
+    others = {
+        *("orders-000001.log", "orders.log", f"{runs[1]}.txt", f"orders2-{ROOT[:8]}-000001-claim1.log"),
+        f"orders-{ROOT[:8]}-11111111-000001-claim1.log",
+    }
+    for name in {f"{runs[1]}.1", f"{runs[1]}.4", f"{runs[4]}.1", *others}:
         (tmp_path / name).touch()
+        os.utime(tmp_path / name, (1, 1))
     assert {path.name for path in delete_old(tmp_path / runs[5], kept=3)} == {
         *(runs[1], f"{runs[1]}.1", f"{runs[1]}.4", runs[2])
     }
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {runs[3], runs[4], f"{runs[4]}.1", runs[5], *others}
+
+
+def test_start_below_another_root_deletes_no_log_of_this_ones_job_of_the_same_name(tmp_path: Path):
+    mine = a_log(tmp_path, 1, at_s=1)
+    theirs = [a_log(tmp_path, number, at_s=9, root=OTHER_ROOT) for number in range(1, 23)]
+    assert len(delete_old(theirs[-1])) == 2
+    assert mine.exists()
+
+
+def test_log_that_a_driver_writes_to_stays_however_many_runs_came_since(tmp_path: Path):
+    """A drill is a run too, and a driver of months may write nothing for days."""
+    live = a_log(tmp_path, 1, at_s=1)
+    with live.open("ab") as output:
+        hold(output)
+        driver = subprocess.Popen(
+            ["/bin/sh", "-c", "read end; echo ended"], stdin=subprocess.PIPE, stdout=output
+        )
+    drills = [a_log(tmp_path, number, at_s=number) for number in range(2, 30)]
+    gone = delete_old(drills[-1])
+    assert drills[0] in gone
+    assert live.exists()
+    driver.communicate(b"\n")
+    assert live.read_text() == "ended\n"
+    os.utime(live, (1, 1))
+    assert delete_old(drills[-1]) == [live]
+
+
+def test_driver_rotates_the_log_that_it_holds(tmp_path: Path):
+    log = tmp_path / "log"
+    with log.open("ab") as output:
+        hold(output)
+        output.write(b"a\nb\n")
+        output.flush()
+        assert rotate(log, most_bytes=1)
+    assert (tmp_path / "log.1").read_text() == "a\nb\n"
+
+
+def test_job_that_was_begun_anew_loses_the_logs_of_its_former_life_first(tmp_path: Path):
+    former = [a_log(tmp_path, number, at_s=number, claim=f"old{number}") for number in range(1, 21)]
+    new = [a_log(tmp_path, number, at_s=100 + number) for number in (1, 2)]
+    assert set(delete_old(new[-1])) == set(former[:2])
