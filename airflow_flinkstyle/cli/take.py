@@ -14,6 +14,7 @@ from airflow_flinkstyle.jobs.request_states import Withdrawn
 from airflow_flinkstyle.jobs.requests import PendingRequest
 from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.running.savepoints import begin_savepoint, finish_savepoint
+from airflow_flinkstyle.protocol.places import require_unmarked
 from airflow_flinkstyle.protocol.records import Progress
 from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
 from airflow_flinkstyle.savepoint.files.verified import check_savepoint
@@ -142,6 +143,7 @@ def restore(
     if drop_planned:
         committed = tuple(replace(query, planned_offsets=None) for query in manifest.queries)
         manifest = replace(manifest, queries=committed)
+    require_unmarked(open_store(to))
     places = {query.name: below(to, query.name) for query in manifest.queries}
     with progress_bar(f"restore {savepoint_id}") as move:
         restored = restore_savepoint(

@@ -47,3 +47,20 @@ class RootCopiedError(FlinkstyleError):
             remedy=f"If {created_at} is gone, run `flinkstyle store adopt-root {uri}`. If it is still used, "
             "add --copy: the jobs here then start from their savepoints, in places of their own.",
         )
+
+
+class PlaceOccupiedError(FlinkstyleError):
+    """A place was to be used that holds something which is not this job's."""
+
+    code = "PLACE_OCCUPIED"
+
+    @classmethod
+    def of(cls, uri: str, expected: str, found: str) -> PlaceOccupiedError:
+        """Name the place, whose it is, and what is in it."""
+        return cls(
+            f"{uri} was expected to be {expected}; found {found}.",
+            state_after="No query was started; nothing was written or deleted there.",
+            remedy="Start the job from a savepoint, which goes to a new place (if it stopped without one, "
+            "take it offline first: `flinkstyle savepoint take`); or give it another checkpoint root. Delete "
+            "the place only if its owner does not need it.",
+        )

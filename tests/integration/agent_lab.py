@@ -123,6 +123,7 @@ class Lab:
         self.drivers: list[Driver | WarmDriver] = []
         self._warm = warm
         self.conf: dict[str, str] = {}
+        self.env: dict[str, str] = {}
         self.spark = paths.SPARK
         """Minor version of the Spark that the next driver runs on."""
         self._asked = 0
@@ -169,7 +170,7 @@ class Lab:
         agent = [str(LAUNCHER), "--root", str(self.root), "--job", self.job]
         agent += ["--claim", claim.claim_id if claim else "none", "--generation", str(generation)]
         agent += ["--", str(script), *(args or (str(self.out),))]
-        env = {"PATH": "/usr/bin:/bin", "HOME": str(self.folder), **spark.env}
+        env = {"PATH": "/usr/bin:/bin", "HOME": str(self.folder), **spark.env, **self.env}
         log = self.folder / f"driver-{len(self.drivers)}.log"
         driver: Driver | WarmDriver
         if self._warm is not None:

@@ -12,16 +12,22 @@ from airflow_flinkstyle.agent.guards.sinks import newest_batch
 from airflow_flinkstyle.agent.job_query import Sink
 from airflow_flinkstyle.agent.jvm.hadoop_store import HadoopStore, needs_hadoop
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.errors import PlaceOccupiedError
+from airflow_flinkstyle.protocol.places import MARK_KEY, own_place
 from airflow_flinkstyle.storage.errors import (
     ObjectChangedError,
     ObjectExistsError,
     ObjectMissingError,
+    StoreDeniedError,
     StoreUnavailableError,
 )
 from airflow_flinkstyle.storage.streams import sha256_of
 from testbed.hdfs import CLIENT_CONF, Hdfs
+from testbed.memory_store import MemoryStore
 from testbed.session import local_session
 from tests.integration.agent_lab import COUNT_JOB, Lab
+from tests.unit.agent.conftest import G1, a_claim
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,6 +88,32 @@ def test_content_is_replaced_at_once_and_created_only_once(store: HadoopStore):
     assert [info.key for info in store.list()] == ["offsets/1", "offsets/2"]  # and nothing temporary
     with pytest.raises(BadInputError, match="Put the savepoint root on S3"):
         store.replace("offsets/1", b"x", expected=before.version)
+
+
+def test_place_on_hdfs_has_one_owner_and_one_without_rights_is_refused(
+    spark: SparkSession, store: HadoopStore
+):
+    mine, theirs = (JobBoard(MemoryStore(root), "orders") for root in ("staging", "production"))
+    for board in (mine, theirs):
+        board.create_claim(G1, a_claim())
+    own_place(store, mine, G1)
+    own_place(store, mine, G1)
+    assert [info.key for info in store.list()] == [MARK_KEY]
+    store.write("counts/offsets/0", b"v1")
+    assert list(store.folders()) == ["counts"]
+    with pytest.raises(PlaceOccupiedError, match=r"of job orders of root .* with counts in it"):
+        own_place(store, theirs, G1)
+
+    jvm = spark.sparkContext._jvm
+    stranger = jvm.org.apache.hadoop.security.UserGroupInformation.createRemoteUser("stranger")
+    path = jvm.org.apache.hadoop.fs.Path(f"{store.uri}-of-another")
+    conf = spark.sparkContext._jsc.hadoopConfiguration()
+    denied = HadoopStore(spark, path.toString())
+    denied._files = path.getFileSystem(conf).newInstance(path.toUri(), conf, stranger.getShortUserName())
+    with pytest.raises(StoreDeniedError, match="expected to leave its mark in hdfs://") as caught:
+        own_place(denied, mine, G1)
+    assert "stranger" in caught.value.problem
+    assert list(HadoopStore(spark, path.toString()).list()) == []
 
 
 def test_large_files_pass_by_python_and_altered_ones_are_not_written(store: HadoopStore, tmp_path: Path):

@@ -49,10 +49,13 @@ class Queries:
         location = below(self.root, query)
         return HadoopStore(self.spark, location) if needs_hadoop(location) else open_store(location)
 
+    def place(self) -> ObjectStore:
+        """Open the checkpoint location, in which the queries' checkpoints are."""
+        return HadoopStore(self.spark, self.root) if needs_hadoop(self.root) else open_store(self.root)
+
     def names_in_checkpoint(self) -> list[str]:
         """Return the folders at the checkpoint location: one for each query that has run there."""
-        store = HadoopStore(self.spark, self.root) if needs_hadoop(self.root) else open_store(self.root)
-        return list(store.folders())
+        return list(self.place().folders())
 
     def all(self) -> list[JobQuery]:
         """Return the queries that passed the guard and were started, by name."""

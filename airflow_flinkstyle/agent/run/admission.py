@@ -12,6 +12,7 @@ from airflow_flinkstyle.agent.guards import checks, compat, lineages, sinks, wai
 from airflow_flinkstyle.agent.run import repartition, scratch
 from airflow_flinkstyle.agent.run.reasons import Drilled
 from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.protocol.places import own_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +45,7 @@ class Admission:
         self.relaunched = seen is not None and seen.value.generation == self._driver_run.generation
         self.starting = False
         """The job was taken over for a query that Spark has not started yet."""
-        self._taking = False
+        self._taking = self._owns_place = False
         self._prepared: Manifest | None = None
         """The hot savepoint that was copied to the checkpoint."""
         self._named = driver.driver_run.claim.prepare_savepoint_id
@@ -92,6 +93,7 @@ class Admission:
         if driver_run.claim.is_drill:
             self._driver.begin_end(Drilled())
             self._driver.leave_if_ending()
+        self._own_place()  # before the job may be stopped for this driver
         if (hot := self.to_prepare()) is not None:
             self.prepare(hot, first)
         self._order = order = self._stand_by()
@@ -140,8 +142,17 @@ class Admission:
     def prepare(self, hot: Manifest, first: JobQuery) -> None:
         """Copy a hot savepoint while waiting, so that little is left for the window."""
         compat.require_for_savepoint(first.session, hot, first.name)
+        self._own_place()
         checks.restore(hot, self._repository, self._queries.checkpoint, complete=False)
         self._prepared = hot
+
+    def _own_place(self) -> None:
+        """Mark the checkpoint location as this job's, or find that it is, before it is read or written."""
+        if self._owns_place:
+            return
+        generation, queries = self._driver_run.generation, self._queries
+        self._patiently(lambda: own_place(queries.place(), self._board, generation))
+        self._owns_place = True
 
     def _stand_by(self) -> TakeoverOrder:
         if self._told is None:

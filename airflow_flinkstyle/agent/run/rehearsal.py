@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -134,11 +133,11 @@ def _one(
         return _untested("it follows the schema of a table, whose log is in its checkpoint")
     if any((source.option(_CLEANS) or "off").lower() != "off" for source in query.sources):
         return _untested(f"its source removes files that it has read ({_CLEANS}) and the job still needs")
-    spark, location = driver.queries.spark, scratch.location_of(driver.driver_run.claim.checkpoint_location)
-    scratch.remove(spark, location)  # what an earlier driver of this generation has left
-    try:
+    with scratch.own_scratch(driver) as location:
         begun_s = time.monotonic()
-        checkpoint, place = scratch.restore(spark, location, manifest, query.name, driver.repository)
+        checkpoint, place = scratch.restore(
+            driver.queries.spark, location, manifest, query.name, driver.repository
+        )
         restore_s = time.monotonic() - begun_s
         copy = replace(query, checkpoint=checkpoint, location=place, query=None, identities={})
         if asked.elsewhere:
@@ -146,9 +145,6 @@ def _one(
         expected = {} if asked.elsewhere else checks.identities_of(manifest)[query.name]
         checks.guard(driver.describe, copy, expected)
         found = ScratchBatches(driver, copy, asked, until_s).run()
-    finally:
-        with suppress(Exception):  # the next driver removes it
-            scratch.remove(spark, location)
     _forget_end(driver, query)
     sink = query.sink.name
     left_out = f"The function of its {sink}." if sink in _FUNCTIONS else f"Its sink {sink}."
@@ -164,15 +160,10 @@ def _forget_end(driver: Driver, query: JobQuery) -> None:
 
 def _restored(driver: Driver, manifest: Manifest, name: str) -> RehearsedQuery:
     """Restore the copy of a query that is not run, so that its files are known to be whole."""
-    spark, location = driver.queries.spark, scratch.location_of(driver.driver_run.claim.checkpoint_location)
-    scratch.remove(spark, location)
-    begun_s = time.monotonic()
-    try:
-        scratch.restore(spark, location, manifest, name, driver.repository)
+    with scratch.own_scratch(driver) as location:
+        begun_s = time.monotonic()
+        scratch.restore(driver.queries.spark, location, manifest, name, driver.repository)
         taken_s = time.monotonic() - begun_s
-    finally:
-        with suppress(Exception):  # the next driver removes it
-            scratch.remove(spark, location)
     return RehearsedQuery(restore_s=taken_s)
 
 

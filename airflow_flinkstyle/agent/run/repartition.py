@@ -44,9 +44,7 @@ def as_asked(driver: Driver, manifest: Manifest) -> Manifest:
     found = driver.repository.find(repartitioned_id(manifest.savepoint_id, partitions))
     if found is not None:
         return found
-    location = scratch.location_of(driver.driver_run.claim.checkpoint_location)
-    scratch.remove(spark, location)  # a driver that was killed over it has left one that Spark went on in
-    try:
+    with scratch.own_scratch(driver) as location:
         done = repartition(
             spark,
             driver.repository,
@@ -55,8 +53,6 @@ def as_asked(driver: Driver, manifest: Manifest) -> Manifest:
             location,
             lambda place: scratch.open_at(spark, place),
         )
-    finally:
-        scratch.remove(spark, location)
     log.info(
         "Savepoint %s has %d partitions, %d keys compared: %s",
         *(manifest.savepoint_id, partitions, done.keys, done.savepoint.savepoint_id),

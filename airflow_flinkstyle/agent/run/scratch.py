@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import uuid
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,16 +15,20 @@ from airflow_flinkstyle.agent.queries.registry import as_spark_writes
 from airflow_flinkstyle.checkpoint import metadata, offset_log
 from airflow_flinkstyle.checkpoint.inventory import read_inventory
 from airflow_flinkstyle.offsets import Offsets
+from airflow_flinkstyle.protocol.places import MARK_KEY, is_own, own_place
 from airflow_flinkstyle.savepoint.files.restore import restore_query
 from airflow_flinkstyle.storage.keys import below
 from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from airflow_flinkstyle.agent.board.takeover import DriverRun
     from airflow_flinkstyle.agent.job_query import JobQuery
     from airflow_flinkstyle.agent.jvm.sources import Describe
-    from airflow_flinkstyle.agent.jvm.untyped import PySpark
+    from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
+    from airflow_flinkstyle.agent.run.driver import Driver
     from airflow_flinkstyle.protocol.board import JobBoard
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
@@ -85,11 +90,39 @@ def read_newest(describe: Describe, copy: JobQuery, records: int) -> None:
     copy.checkpoint.write(f"offsets/{batch}", log.render().encode())
 
 
+@contextmanager
+def own_scratch(driver: Driver) -> Iterator[str]:
+    """Yield where this generation's copies go: a place of its own, empty; it is removed afterwards.
+
+    Raises:
+        PlaceOccupiedError: If something is there that is not this job's; it stays.
+    """
+    spark, run = driver.queries.spark, driver.driver_run
+    location = location_of(run.claim.checkpoint_location)
+    own_place(open_at(spark, location), driver.board, run.generation)
+    _empty(spark, location)  # an earlier driver of this generation, killed over it, has left what it ran on
+    try:
+        yield location
+    finally:
+        with suppress(Exception):  # the next driver removes it
+            remove(spark, location)
+
+
 def remove(spark: PySpark, location: str) -> None:
-    """Remove a scratch location with all that is below it; none is no error."""
+    """Remove a scratch location with all that is below it, the mark last; none is no error."""
+    files, path = _empty(spark, location)
+    files.delete(path, True)
+
+
+def _empty(spark: PySpark, location: str) -> tuple[Java, Java]:
+    """Remove all but the mark; returns Spark's file system, and the location there."""
     context = spark.sparkContext
     path = context._jvm.org.apache.hadoop.fs.Path(as_spark_writes(location))  # noqa: SLF001
-    path.getFileSystem(context._jsc.hadoopConfiguration()).delete(path, True)  # noqa: SLF001
+    files = path.getFileSystem(context._jsc.hadoopConfiguration())  # noqa: SLF001
+    for entry in files.listStatus(path) if files.exists(path) else ():
+        if entry.getPath().getName() != MARK_KEY:
+            files.delete(entry.getPath(), True)
+    return files, path
 
 
 def remove_left(spark: PySpark, board: JobBoard, driver_run: DriverRun) -> None:
@@ -106,6 +139,8 @@ def remove_left(spark: PySpark, board: JobBoard, driver_run: DriverRun) -> None:
                     wait_until_silent(
                         board, generation, claim.lease_s, look=lambda: None, clock=driver_run.clock
                     )
-                remove(spark, location_of(claim.checkpoint_location))
+                location = location_of(claim.checkpoint_location)
+                if is_own(open_at(spark, location), board):
+                    remove(spark, location)
         except Exception:  # it only takes up room
             log.warning("The scratch copy of generation %d may be left", generation, exc_info=True)

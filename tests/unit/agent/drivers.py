@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 import uuid
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +30,6 @@ from tests.declared import AS_BEFORE
 from tests.unit.agent.conftest import G1, I1, a_claim
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from airflow_flinkstyle.agent.job_query import JobQuery
     from airflow_flinkstyle.agent.run.reasons import Ending
     from airflow_flinkstyle.clock import Clock
@@ -50,6 +50,28 @@ class Session:
         self.version, self.conf = "4.2.0", SimpleNamespace(get=self.settings.get)
         confs = SimpleNamespace(contains=self.settings.__contains__, getConfString=self.settings.__getitem__)
         self._jsparkSession = SimpleNamespace(sessionState=lambda: SimpleNamespace(conf=lambda: confs))
+        hadoop = SimpleNamespace(fs=SimpleNamespace(Path=HadoopPath))
+        jvm = SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(hadoop=hadoop)))
+        jsc = SimpleNamespace(hadoopConfiguration=lambda: None)
+        self.sparkContext = SimpleNamespace(_jvm=jvm, _jsc=jsc)
+
+
+class HadoopPath:
+    """Hadoop's, of this machine's disk, with its file system."""
+
+    def __init__(self, location: object) -> None:
+        self.path = Path(str(location).removeprefix("file://"))
+        self.getName, self.getPath = lambda: self.path.name, lambda: self
+
+    def getFileSystem(self, _conf: object) -> SimpleNamespace:
+        return SimpleNamespace(exists=lambda of: of.path.exists(), listStatus=self._list, delete=self._delete)
+
+    def _list(self, of: HadoopPath) -> list[HadoopPath]:
+        return [HadoopPath(path) for path in of.path.iterdir()]
+
+    def _delete(self, of: HadoopPath, recursive: bool) -> None:
+        assert recursive
+        shutil.rmtree(of.path) if of.path.is_dir() else of.path.unlink(missing_ok=True)
 
 
 class SmallDriver:

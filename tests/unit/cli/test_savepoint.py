@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.places import own_place
 from airflow_flinkstyle.savepoint.blobs.owned import owners
+from airflow_flinkstyle.storage.local import LocalStore
 from tests import hostile
+from tests.unit.agent.conftest import G1, a_claim
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -138,6 +142,17 @@ def test_restore_over_another_query_is_refused_and_leaves_it(root: Root):
     result = root.run("savepoint", "restore", "sp-2", "--to", str(target), code=1)
     assert result.stderr.startswith("TARGET_OCCUPIED: ")
     assert contents(target) == before
+
+
+def test_restore_to_a_place_that_a_job_owns_is_refused(root: Root):
+    root.take("sp-1", "4.2.0/rocksdb")
+    board = JobBoard(root.repository.store, "orders")
+    board.create_claim(G1, a_claim())
+    own_place(LocalStore(root.folder / "live"), board, G1)
+    before = contents(root.folder / "live")
+    result = root.run("savepoint", "restore", "sp-1", "--to", str(root.folder / "live"), code=1)
+    assert result.stderr.startswith("PLACE_OCCUPIED: ")
+    assert contents(root.folder / "live") == before
 
 
 def test_a_hostile_query_name_cannot_leave_the_location(root: Root):

@@ -19,11 +19,16 @@ from airflow_flinkstyle.agent.errors import (
 from airflow_flinkstyle.agent.run.reasons import Drilled
 from airflow_flinkstyle.checkpoint.stores_in_use import SHUFFLE_PARTITIONS
 from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.errors import PlaceOccupiedError
+from airflow_flinkstyle.protocol.places import MARK_KEY, is_own, own_place
 from airflow_flinkstyle.protocol.records import Current
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.protocol.sink_records import Sinks
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.errors import SparkIncompatibleError
+from airflow_flinkstyle.storage.local import LocalStore
+from testbed.memory_store import MemoryStore
 from tests.unit.agent.conftest import G1, G2, G3, I1
 from tests.unit.agent.drivers import Session, SmallDriver, a_request, commit, end_run, plan
 
@@ -284,12 +289,12 @@ def test_query_that_the_job_has_under_another_name_is_refused_unless_it_was_drop
 def test_what_a_killed_run_left_of_its_first_write_is_deleted_once_the_job_is_held(
     first: SmallDriver,
 ) -> None:
+    own_place(first.queries.place(), first.board, G1)
     checkpoint = first.queries.checkpoint("orders")
     checkpoint.write("offsets/.0.67b1b5be.tmp", b"")
-    loser = SmallDriver(first.root)
-    loser.board.take_current(Current(generation=G3, incarnation=I1), seen=None)
+    loser = first.followed_by(G2, adopts=True)
     loser.tell_order()
-    with pytest.raises(NotOursError):
+    with pytest.raises(PredecessorError):
         loser.start("orders")
     assert checkpoint.head("offsets/.0.67b1b5be.tmp") is not None
     first.start("orders")
@@ -332,3 +337,62 @@ def test_relaunch_does_not_let_a_script_leave_out_the_query_that_was_refused(
     first.heartbeat_writer.end("failed", error=(error.code, str(error)))
     with pytest.raises(QueryNameError):
         first.relaunched().start("orders")
+
+
+def everything_below(folder: Path) -> dict[str, bytes]:
+    return {info.key: LocalStore(folder).read(info.key) for info in LocalStore(folder).list()}
+
+
+@pytest.mark.parametrize("prepares", [False, True])
+def test_driver_of_another_root_never_runs_in_a_checkpoint_that_is_not_its_own(
+    first: SmallDriver, *, prepares: bool
+) -> None:
+    """Fresh, and with a savepoint to copy ahead: it waits for no order, and writes nothing there."""
+    commit(first.start("orders"), 7)
+    before = everything_below(first.root)
+    other = SmallDriver(
+        first.root,
+        board=JobBoard(MemoryStore("production"), "orders"),
+        clock=first.clock,
+        prepare_savepoint_id="sp-1" if prepares else None,
+    )
+    with pytest.raises(PlaceOccupiedError, match=r"of job orders of root .* with orders in it"):
+        other.start("orders")
+    assert everything_below(first.root) == before
+    assert holder(other) is None
+
+
+def test_job_that_was_begun_anew_never_starts_fresh_at_the_batch_of_its_former_life(
+    first: SmallDriver,
+) -> None:
+    closed_at(first, orders=7)
+    for info in list(first.board.store.list("orders/")):
+        first.board.store.delete(info.key)
+    anew = SmallDriver(first.root, board=JobBoard(first.board.store, "orders"), clock=first.clock)
+    anew.tell_order()
+    with pytest.raises(PlaceOccupiedError, match="generation 1 of job orders"):
+        anew.start("orders")
+    assert holder(anew) is None
+
+
+def test_checkpoint_that_something_else_has_written_is_not_gone_on_in(first: SmallDriver) -> None:
+    first.queries.checkpoint("orders").write("offsets/7", b"v1")
+    with pytest.raises(PlaceOccupiedError, match="no mark, and orders in it"):
+        first.start("orders")
+    assert first.board.current() is None
+
+
+def test_mark_is_there_before_all_else_and_in_no_savepoint(first: SmallDriver) -> None:
+    query = first.register("orders")
+    first.admission.admit(query)
+    assert list(everything_below(first.root)) == [f"1/{MARK_KEY}"]
+    first.run(query)
+    saved(first, "sp-1", at=0)
+    manifest = first.repository.read("sp-1")
+    assert not [entry.path for entry in manifest.queries[0].files if "_owner" in entry.path]
+    first.heartbeat_writer.end("closed")
+    second = first.followed_by(G2, adopts=False)
+    second.tell_order(savepoint_id="sp-1", closed_at={"orders": 0})
+    second.start("orders")
+    assert is_own(second.queries.place(), second.board)
+    assert second.queries.names_in_checkpoint() == ["orders"]

@@ -1,18 +1,23 @@
 from __future__ import annotations
 
-import shutil
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent.run import repartition, scratch
+from airflow_flinkstyle.protocol.places import MARK_KEY, own_place
 from airflow_flinkstyle.savepoint.compat import REPARTITION
 from airflow_flinkstyle.state import repartition as by_spark
+from airflow_flinkstyle.storage.local import LocalStore
+from tests.unit.agent.conftest import G1
 from tests.unit.agent.drivers import SmallDriver
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pytest
+
+
+def scratch_of(driver: SmallDriver) -> LocalStore:
+    return LocalStore(Path(scratch.location_of(driver.claim.checkpoint_location)))
 
 
 def test_copy_that_a_killed_driver_has_left_is_not_gone_on_with(
@@ -21,17 +26,17 @@ def test_copy_that_a_killed_driver_has_left_is_not_gone_on_with(
     """Spark has run a batch there, so that a restore into it would be refused."""
     driver = SmallDriver(tmp_path)
     driver.spark.settings[REPARTITION] = "4"
-    left = scratch.location_of(driver.claim.checkpoint_location)
-    (tmp_path / "1.rehearsal" / "4-partitions").mkdir(parents=True)
+    own_place(scratch_of(driver), driver.board, G1)
+    scratch_of(driver).write("4-partitions/orders/sp-1/orders/metadata", b"{}")
     published: Any = SimpleNamespace(savepoint_id="sp-repartition-1")
 
     def spread(*args: Any) -> Any:  # noqa: ANN401
-        assert args[4] == left
-        assert not (tmp_path / "1.rehearsal").exists()
+        assert args[4] == scratch.location_of(driver.claim.checkpoint_location)
+        assert [info.key for info in scratch_of(driver).list()] == [MARK_KEY]
         return SimpleNamespace(keys=7, savepoint=published)
 
     monkeypatch.setattr(by_spark, "to_repartition", lambda *_: ["orders"])
     monkeypatch.setattr(by_spark, "repartition", spread)
-    monkeypatch.setattr(scratch, "remove", lambda _spark, place: shutil.rmtree(place, ignore_errors=True))
     manifest: Any = SimpleNamespace(savepoint_id="sp-1")
     assert repartition.as_asked(driver, manifest) is published  # type: ignore[arg-type]
+    assert not (tmp_path / "1.rehearsal").exists()

@@ -1,0 +1,163 @@
+"""Who owns a place that is known by its location alone: a checkpoint location, a scratch folder.
+
+Whoever uses one first leaves a mark in it, by a conditional create. A place with anything in it that is not
+one's own is refused. So of two that come at once one has it, and what a run finds there is what this very job
+has left. The mark is beside the queries' folders, so Spark never sees it and no savepoint holds it; it is the
+first that comes, and the last that goes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from airflow_flinkstyle.clock import now_ms
+from airflow_flinkstyle.errors import MessageFormatError, ProtocolVersionError
+from airflow_flinkstyle.protocol.errors import PlaceOccupiedError
+from airflow_flinkstyle.protocol.record import Record
+from airflow_flinkstyle.storage.errors import ObjectExistsError, StoreDeniedError
+from airflow_flinkstyle.storage.keys import Name
+from airflow_flinkstyle.types import Generation
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.protocol.board import JobBoard
+    from airflow_flinkstyle.storage.base import ObjectStore
+
+MARK_KEY: Final = "_owner.json"
+"""No query's name begins like it."""
+_SHOWN: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnersMark(Record):
+    """``_owner.json`` in a place: the agent's, created once, before anything else is written there."""
+
+    what: ClassVar[str] = "owner's mark"
+
+    root_id: Name
+    root: str
+    """Where that root was, for people."""
+    job: Name
+    generation: Generation
+    """The first one that used the place; later ones of the job may continue in it."""
+    claim_digest: str
+    """SHA-256 of that generation's claim in hex. A job that was deleted and begun anew counts its generations
+    from 1 again, but its claims are others."""
+    marked_at_ms: int
+
+
+def own_place(place: ObjectStore, board: JobBoard, generation: Generation) -> None:
+    """Make a place this job's own, or find that it is; a retry and a later incarnation find their mark.
+
+    Args:
+        place: The store at the location.
+        board: The job's records.
+        generation: Which is to use it.
+
+    Raises:
+        PlaceOccupiedError: If another one's mark is there, or something without a mark.
+        RootCopiedError: If the job's root is not where it was created.
+        StoreDeniedError: If the mark may not be read or written.
+    """
+    board.root.require_at(board.store.uri)
+    mark = _mark(board, generation).to_bytes()
+    try:
+        found = place.get(MARK_KEY)
+        if found is None:
+            _require_empty(place)
+            with suppress(ObjectExistsError):  # another was first, or an answer was lost
+                place.create(MARK_KEY, mark)
+        data = place.read(MARK_KEY) if found is None else found.data
+    except StoreDeniedError as error:
+        raise StoreDeniedError(
+            f"Job {board.job} was expected to leave its mark in {place.uri} ({MARK_KEY}), before it writes "
+            f"anything there; found that it may not: {error.problem}",
+            state_after="No query was started; nothing was written there.",
+            remedy="Let the driver's user or keys read and write below the checkpoint root, or choose "
+            "another one.",
+        ) from error
+    _require_own(place, board, data)
+
+
+def require_unmarked(place: ObjectStore) -> None:
+    """Check that no job owns a place; what else is in it is not looked at.
+
+    Raises:
+        PlaceOccupiedError: If one does.
+    """
+    found = place.get(MARK_KEY)
+    if found is not None:
+        raise PlaceOccupiedError.of(place.uri, "a place that no job owns", _whose(found.data))
+
+
+def is_own(place: ObjectStore, board: JobBoard) -> bool:
+    """Tell whether a place bears a mark of this job."""
+    found = place.get(MARK_KEY)
+    mark = _read(found.data) if found is not None else None
+    return isinstance(mark, OwnersMark) and _is_of(mark, board)
+
+
+def _mark(board: JobBoard, generation: Generation) -> OwnersMark:
+    root = board.root
+    return OwnersMark(
+        root_id=root.root_id,
+        root=root.uri,
+        job=board.job,
+        generation=generation,
+        claim_digest=board.claim_digest(generation) or "",
+        marked_at_ms=now_ms(),
+    )
+
+
+def _require_own(place: ObjectStore, board: JobBoard, data: bytes) -> None:
+    mark = _read(data)
+    if isinstance(mark, str) or not _is_of(mark, board):
+        expected = f"empty, or a place of job {board.job} of root {board.root.root_id} ({board.store.uri})"
+        raise PlaceOccupiedError.of(place.uri, expected, f"{_whose(data)}, with {_content(place)}")
+
+
+def _require_empty(place: ObjectStore) -> None:
+    content = _content(place)
+    if content != _NOTHING:
+        raise PlaceOccupiedError.of(place.uri, "empty, or marked by its owner", f"no mark, and {content}")
+
+
+def _is_of(mark: OwnersMark, board: JobBoard) -> bool:
+    """Return whether a mark was left under a claim that this job has: then nobody else may use the place."""
+    same = (mark.root_id, mark.job) == (board.root.root_id, board.job)
+    return same and board.claim_digest(mark.generation) == mark.claim_digest
+
+
+def _read(data: bytes) -> OwnersMark | str:
+    """Return the mark, or what is wrong with it."""
+    try:
+        return OwnersMark.from_bytes(data)
+    except ProtocolVersionError as error:
+        return f"of a version that this package does not know ({error.problem})"
+    except MessageFormatError as error:
+        return f"that cannot be read ({error.problem})"
+
+
+def _whose(data: bytes) -> str:
+    mark = _read(data)
+    if isinstance(mark, str):
+        return f"a mark {mark}"
+    return (
+        f"that of generation {mark.generation} of job {mark.job} of root {mark.root_id} ({mark.root}), "
+        f"claim {mark.claim_digest[:12]}"
+    )
+
+
+_NOTHING: Final = "nothing else in it"
+
+
+def _content(place: ObjectStore) -> str:
+    """Return what is in a place beside the mark, by the first names; nothing below is listed for it."""
+    names = list(itertools.islice(place.folders(), _SHOWN + 1))
+    if not names:
+        files = (info.key for info in place.list() if info.key != MARK_KEY)
+        names = list(itertools.islice(files, _SHOWN + 1))
+    shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+    return f"{shown} in it" if names else _NOTHING
