@@ -261,6 +261,10 @@ class Lab:
 
         return self.until(f"the end of {request.command}", check)
 
+    def begun(self, generation: int) -> list[str]:
+        """Return the queries of which anything is in a generation's own checkpoint location."""
+        return list(open_store(str(self.folder / f"checkpoints-{generation}")).folders())
+
     def rows(self) -> list[dict[str, int]]:
         """Return what the job wrote, batch by batch."""
         return [json.loads(line) for line in self.out.read_text().splitlines()] if self.out.exists() else []

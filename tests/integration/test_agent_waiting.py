@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.agent.board.inbox import POLL_S
+from airflow_flinkstyle.protocol.places import own_place
+from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.types import Generation
 from tests.integration.agent_lab import Lab, logs_of
 
@@ -143,6 +145,8 @@ def test_stop_that_comes_in_the_first_batch_waits_for_its_commit(lab: Lab):
 def test_query_whose_driver_was_killed_in_its_first_write_runs(lab: Lab):
     """Spark refuses its first batch in such a checkpoint: whoever awaits another query never hears of it."""
     script = lab.script(SCRIPT)
+    lab.order_takeover(1)
+    own_place(open_store(lab.claim(1)), lab.board, Generation(1))
     for name in ("a", "b"):
         (lab.folder / f"start-{name}").touch()
         for left in ("offsets/.0.67b1b5be.tmp", "offsets/..0.67b1b5be.tmp.crc", "commits/.0.9fd2.tmp"):
@@ -150,7 +154,7 @@ def test_query_whose_driver_was_killed_in_its_first_write_runs(lab: Lab):
             place.parent.mkdir(parents=True, exist_ok=True)
             place.touch()
     add_rows(lab, "one", 1, 2, 3)
-    driver = lab.start(1, script, str(lab.folder), "a", "b")
+    driver = lab.launch(1, script, str(lab.folder), "a", "b")
     until_at(lab, 1, a=0, b=0)
     assert lab.end_of(1, lab.ask(1, "stop_with_savepoint")).outcome == "done"
     assert driver.wait(200) == 0

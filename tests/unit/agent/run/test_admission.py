@@ -347,7 +347,7 @@ def everything_below(folder: Path) -> dict[str, bytes]:
 def test_driver_of_another_root_never_runs_in_a_checkpoint_that_is_not_its_own(
     first: SmallDriver, *, prepares: bool
 ) -> None:
-    """Fresh, and with a savepoint to copy ahead: it waits for no order, and writes nothing there."""
+    """Fresh, and with a savepoint to copy ahead, before it waits for its order."""
     commit(first.start("orders"), 7)
     before = everything_below(first.root)
     other = SmallDriver(
@@ -356,6 +356,8 @@ def test_driver_of_another_root_never_runs_in_a_checkpoint_that_is_not_its_own(
         clock=first.clock,
         prepare_savepoint_id="sp-1" if prepares else None,
     )
+    if not prepares:
+        other.tell_order()
     with pytest.raises(PlaceOccupiedError, match=r"of job orders of root .* with orders in it"):
         other.start("orders")
     assert everything_below(first.root) == before
