@@ -25,7 +25,7 @@ from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from airflow_flinkstyle.protocol.driver_log import MOST_BYTES
 from testbed.keys import SIGNER
 from testbed.waiting import wait_until
-from tests.integration.detached_lab import COUNTS, FROM_FILES, TIMEOUT_S, Lab
+from tests.integration.detached_lab import FROM_FILES, TIMEOUT_S, Lab
 from tests.integration.numbered_files import NumberedFiles
 
 if TYPE_CHECKING:
