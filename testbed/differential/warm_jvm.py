@@ -193,14 +193,22 @@ class WarmJvm:
 
     def end_drivers(self) -> None:
         """End the Python of its drivers at once; the next driver finds the JVM without their queries."""
+        self._kill_drivers()
+        self._wait_for_drivers()
+
+    def _kill_drivers(self) -> None:
         for pid in self._drivers:
             if self.driver_lives(pid):
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(os.getpgid(pid), signal.SIGKILL)
 
+    def _wait_for_drivers(self) -> None:
+        while any(map(self.driver_lives, self._drivers)):
+            time.sleep(_LOOK_S)
+
     def kill(self) -> None:
         """End the JVM and its drivers at once."""
-        self.end_drivers()
+        self._kill_drivers()
         self.cpu_at_end_s = self.cpu_s()
         if self._gateway is not None:  # else py4j tells the dead JVM of every object that Python lets go
             self._gateway._gateway_client.is_connected = False  # noqa: SLF001
@@ -209,9 +217,7 @@ class WarmJvm:
         if self._process.stdin is not None:
             self._process.stdin.close()
         shutil.rmtree(self._sockets, ignore_errors=True)
-        for pid in self._drivers:
-            while self.driver_lives(pid):
-                time.sleep(_LOOK_S)
+        self._wait_for_drivers()
 
     def _until(self, check: Any, what: str) -> None:  # noqa: ANN401  # a callable
         until_s = time.monotonic() + _START_S
