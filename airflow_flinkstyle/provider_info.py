@@ -7,6 +7,8 @@ from typing import Any
 from airflow_flinkstyle import __version__
 
 _NAME = "Flinkstyle"
+_DOCS = "https://github.com/airflow-flinkstyle/airflow-flinkstyle/blob/main/docs/README.md"
+"""``Documentation`` of pyproject.toml."""
 _OPERATORS = (
     *("approval", "choice", "cut", "drill", "exchange", "fail_back", "measure", "migrate", "retention"),
     *("rewrite", "roll_back", "savepoint", "sources", "start", "stop", "upgrade", "watch"),
@@ -38,7 +40,7 @@ def get_provider_info() -> dict[str, Any]:
         "integrations": [
             {
                 "integration-name": _NAME,
-                "external-doc-url": "https://pypi.org/project/airflow-flinkstyle/",
+                "external-doc-url": _DOCS,
                 "how-to-guide": [f"/docs/{page}.md" for page in _HOW_TO],
                 "tags": ["service"],
             }

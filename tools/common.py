@@ -94,7 +94,7 @@ def fail_full(place: str) -> NoReturn:
     fail(
         f"The disk of {place} is full.",
         "Finished steps are kept.",
-        "Make room (set-up needs 4 GB here, and the caches of uv and pip), then run the same command again.",
+        "Make room (set-up needs 3 GB here, and the caches of uv and pip), then run the same command again.",
     )
 
 

@@ -12,6 +12,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle import __version__, dags, operators, sensors, sinks
+from tools import inventory
 from tools.common import HOME, LOCKS, ROOT, remove, say
 from tools.setup import install_venv
 
@@ -23,7 +25,14 @@ PAGES = HOME / "site-pages"
 SITE = HOME / "site"
 FOLLOWED = ("dags", "dashboards", "examples")
 """Folders whose files pages link to."""
-FRONT = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docker-compose.yml")
+FRONT = (
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "changes/README.md",
+    "docker-compose.yml",
+)
 REFERENCE = {
     "operators": (
         *("savepoint", "start", "stop", "upgrade", "roll_back", "migrate", "fail_back"),
@@ -54,8 +63,33 @@ def main() -> int:
     env = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}  # MkDocs is pinned below 2
     done = subprocess.run([str(part) for part in command], cwd=ROOT, env=env, check=False)  # noqa: S603
     if done.returncode == 0:
+        complete_inventory()
         say(f"docs: open {SITE / 'index.html'}")
     return done.returncode
+
+
+def complete_inventory() -> None:
+    """Add the pages and the names that rooms export to the site's inventory."""
+    file = SITE / "objects.inv"
+    pages = {path.relative_to(PAGES).with_suffix("").as_posix(): path for path in PAGES.rglob("*.md")}
+    file.write_bytes(
+        inventory.complete(
+            file.read_bytes(),
+            project="airflow-flinkstyle",
+            version=__version__,
+            pages={page: inventory.title_of(path.read_text()) for page, path in sorted(pages.items())},
+            exported=exported(),
+        )
+    )
+
+
+def exported() -> dict[str, str]:
+    """Return each name that a room exports, with the one that it has in its module."""
+    return {
+        f"{room.__name__}.{name}": f"{room.__name__}.{module}.{name}"
+        for room in (dags, operators, sensors, sinks)
+        for name, module in room._HOME.items()  # noqa: SLF001  # what a room exports
+    }
 
 
 def gather(pages: Path) -> None:
@@ -65,6 +99,7 @@ def gather(pages: Path) -> None:
     for name in ("docs", *FOLLOWED):
         shutil.copytree(ROOT / name, pages / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in FRONT:
+        (pages / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, pages / name)
     for room, modules in REFERENCE.items():
         page = pages / "reference" / f"{room}.md"

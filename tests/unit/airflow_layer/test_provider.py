@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.resources import files
@@ -15,6 +16,7 @@ from airflow_flinkstyle.jobs.deployments.base import DriverPages
 from airflow_flinkstyle.links.driver import ClusterLink, DriverLogLink, SparkUiLink, show_driver
 from airflow_flinkstyle.links.savepoint import SavepointLink
 from airflow_flinkstyle.provider_info import get_provider_info
+from testbed.paths import ROOT
 from tests.unit.airflow_layer.conftest import a_context
 
 if TYPE_CHECKING:
@@ -62,6 +64,14 @@ def test_metadata_lists_every_module_that_people_use(room: str):
     assert set(listed) == {f"airflow_flinkstyle.{room}.{name}" for name in there}
     for module in listed:
         import_module(module)
+
+
+def test_metadata_names_pages_of_this_repository_and_its_documentation():
+    (integration,) = get_provider_info()["integrations"]
+    assert [page for page in integration["how-to-guide"] if not (ROOT / page.lstrip("/")).is_file()] == []
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert integration["external-doc-url"] == project["urls"]["Documentation"]
+    assert (ROOT / integration["external-doc-url"].partition("/blob/main/")[2]).is_file()
 
 
 def test_airflow_accepts_the_provider_and_its_hook():
