@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.query_records import QueryStatus
 from airflow_flinkstyle.protocol.records import Claim, Current, Heartbeat, IncarnationRecord, TakeoverOrder
+from airflow_flinkstyle.savepoint.blobs.references import Reference, of_generation, write_reference
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.local import LocalStore
@@ -123,6 +124,16 @@ class SeemingJob:
         self.board.create_claim(number, claim)
         order = TakeoverOrder(savepoint_id=from_savepoint, closed_at=None, expected={})
         self.board.create_takeover_order(number, order)
+        if from_savepoint is not None:
+            held = Reference(
+                need="start",
+                by=claim.claim_key,
+                reason="",
+                at_ms=1,
+                generation=number,
+                claim_id=claim.claim_id,
+            )
+            write_reference(self.repository, from_savepoint, of_generation(number), held)
         for driver in range(1, drivers + 1):
             process = IncarnationRecord(
                 host=self.host,

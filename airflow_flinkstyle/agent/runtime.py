@@ -81,6 +81,8 @@ class Runtime:
             seen=driver_run.prior.version if driver_run.prior else None,
             queries=lambda: self.commits.with_groups(self.queries.beats()),
             before=said_before,
+            has_committed=self.queries.has_committed,
+            committed_before=bool(driver_run.last_heartbeat and driver_run.last_heartbeat.has_committed),
             clock=driver_run.clock,
         )
         self.admission = Admission(self)

@@ -73,6 +73,7 @@ app.add_typer(
             "restore": take.restore,
             "pin": retain.pin,
             "unpin": retain.unpin,
+            "release": retain.release,
             "dispose": retain.dispose,
             "prune": retain.prune,
             "export": transfer.export,

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from airflow_flinkstyle.cli.factories import repository_of, require_job
 from airflow_flinkstyle.cli.options import AsJson, Job, Root, SavepointId
 from airflow_flinkstyle.cli.output import batches, moment, note, show, table
-from airflow_flinkstyle.savepoint.blobs.pins import pins
+from airflow_flinkstyle.savepoint.blobs.references import Reference, pins
 from airflow_flinkstyle.savepoint.diff import FileSum, QueryDiff, SavepointDiff, diff_savepoints
 from airflow_flinkstyle.savepoint.files.verified import (
     DamagedRecord,
@@ -60,7 +60,7 @@ def list_savepoints(
                 **asdict(one),
                 "verified": passed.get(one.savepoint_id),
                 "damaged": failed.get(one.savepoint_id),
-                "pinned": pinned.get(one.savepoint_id),
+                "pinned": pin_document(pinned.get(one.savepoint_id)),
             }
             for one in found
         ],
@@ -185,3 +185,8 @@ def _query_changes(query: QueryDiff) -> Iterator[tuple[str, str]]:
 
 def _files(found: FileSum) -> str:
     return f"{found.files}, {size(found.size_bytes)}"
+
+
+def pin_document(pin: Reference | None) -> dict[str, object] | None:
+    """Return what a list says of a pin."""
+    return {"reason": pin.reason, "by": pin.by, "at_ms": pin.at_ms} if pin is not None else None

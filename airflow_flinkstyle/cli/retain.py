@@ -1,4 +1,4 @@
-"""``flinkstyle savepoint pin|unpin|dispose|prune``: what stays, what goes, and why."""
+"""``flinkstyle savepoint pin|unpin|release|dispose|prune``: what stays, what goes, and why."""
 
 from enum import Enum
 from functools import partial
@@ -13,7 +13,7 @@ from airflow_flinkstyle.cli.output import ExitCode, confirm, note, show, table
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.jobs.answers.values import seconds_or_none
 from airflow_flinkstyle.jobs.retention import dispose_of, prune_job
-from airflow_flinkstyle.savepoint.blobs import pins
+from airflow_flinkstyle.savepoint.blobs import references
 from airflow_flinkstyle.savepoint.retention.dispose import PROTECTIONS
 from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
 from airflow_flinkstyle.savepoint.retention.prune import PruneReport
@@ -36,7 +36,7 @@ def pin(
     as_json: AsJson = False,
 ) -> None:
     """Keep a savepoint whatever the policy says, until it is unpinned."""
-    made = pins.pin(repository_of(root, job), savepoint_id, reason=reason, by=whoami(), at_ms=now_ms())
+    made = references.pin(repository_of(root, job), savepoint_id, reason=reason, by=whoami(), at_ms=now_ms())
     document = {"savepoint_id": savepoint_id, "pinned": True, "reason": made.reason, "by": made.by}
     show(document, f"Savepoint {savepoint_id} is pinned by {made.by}: {made.reason}", as_json=as_json)
 
@@ -45,9 +45,28 @@ def unpin(savepoint_id: SavepointId, root: Root, job: Job, as_json: AsJson = Fal
     """Let the policy decide on a savepoint again; it stays until the next prune."""
     repository = repository_of(root, job)
     repository.read(savepoint_id)  # a wrong id must not look like a success
-    pins.unpin(repository, savepoint_id)
+    references.unpin(repository, savepoint_id)
     document = {"savepoint_id": savepoint_id, "pinned": False, "reason": None, "by": None}
     show(document, f"Savepoint {savepoint_id} is not pinned.", as_json=as_json)
+
+
+def release(
+    savepoint_id: SavepointId,
+    root: Root,
+    job: Job,
+    holder: Annotated[str, typer.Option(help="Who holds it, as `store usage` names it: generation-000007.")],
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Release a savepoint in the place of a holder that nobody will continue: a start whose DAG is gone.
+
+    A start that is tried again all the same fails if a prune has disposed of the savepoint meanwhile.
+    """
+    repository = repository_of(root, job)
+    confirm(f"Release savepoint {savepoint_id} of job {job} from {holder}?", yes=yes)
+    gone = references.release(repository, savepoint_id, holder)
+    document = {"savepoint_id": savepoint_id, "holder": holder, "by": gone.by, "reason": gone.reason}
+    show(document, f"Savepoint {savepoint_id} is no longer held by {holder} ({gone.by})", as_json=as_json)
 
 
 def dispose(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.jobs.journal import has_ended, read_phases
 from airflow_flinkstyle.jobs.old_records import prune_records
-from airflow_flinkstyle.savepoint.blobs.owned import owners
+from airflow_flinkstyle.savepoint.blobs.references import references, release
 from airflow_flinkstyle.savepoint.retention.dispose import dispose_savepoint
 from airflow_flinkstyle.savepoint.retention.prune import prune
 
@@ -16,11 +18,15 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.journal import PhaseRecord
     from airflow_flinkstyle.protocol.board import JobBoard
+    from airflow_flinkstyle.protocol.records import Heartbeat
+    from airflow_flinkstyle.savepoint.blobs.references import Reference
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.savepoint.retention.dispose import Disposed, Protection
     from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
     from airflow_flinkstyle.savepoint.retention.prune import PruneReport
     from airflow_flinkstyle.types import Generation
+
+log = logging.getLogger(__name__)
 
 
 def prune_job(
@@ -40,11 +46,13 @@ def prune_job(
         repository,
         policy,
         in_use=lambda: savepoints_in_use(board, repository),
+        ended=lambda: ended_references(board, repository),
         holder=holder,
         dry_run=dry_run,
         wait_s=wait_s,
     )
     if not dry_run:
+        release_ended(board, repository)
         prune_records(board, now_ms=now_ms())
     return report
 
@@ -75,55 +83,95 @@ def savepoints_in_use(
     *,
     journals: Mapping[str, Sequence[PhaseRecord]] | None = None,
 ) -> dict[str, str]:
-    """Return savepoint id -> who needs it: the run that may run, those that wait, and open migrations.
+    """Return savepoint id -> who needs it: runs that refer to it, the stop of the last one, open migrations.
 
     Args:
         board: The job's records.
         repository: The job's savepoints.
         journals: Of its migrations and upgrades, where they were read before; None reads them.
     """
-    owned = owners(repository)
     found: dict[str, str] = {}
     phases = read_phases(board.store, board.job) if journals is None else journals
     for savepoint_id, migration_id in _of_migrations(phases):
         found[savepoint_id] = f"migration or upgrade {migration_id} has not ended"
     current = board.current()
-    named = current.value.generation if current else 0
-    for generation in board.generations():
-        if generation == named:
-            found |= _of_current(board, generation, owned)
-        elif generation > named:
-            found |= _of_waiting(board, generation)
+    for one in held_by_runs(board, repository, current.value.generation if current else 0):
+        if one.why is not None:
+            found[one.savepoint_id] = one.why
+    slot = board.heartbeat(current.value.generation) if current is not None else None
+    if current is not None and slot is not None and slot.value.savepoint_id is not None:
+        found[slot.value.savepoint_id] = f"generation {current.value.generation} stopped with it"
     return found
 
 
-def _of_current(board: JobBoard, generation: Generation, owned: Collection[str]) -> dict[str, str]:
-    """Return what the run that may run started from, and what it ended with."""
-    found = {}
-    order, slot = board.takeover_order(generation), board.heartbeat(generation)
-    if order is not None and order.savepoint_id is not None and order.savepoint_id not in owned:
-        found[order.savepoint_id] = f"generation {generation} started from it"
-    if slot is not None and slot.value.savepoint_id is not None:
-        found[slot.value.savepoint_id] = f"generation {generation} stopped with it"
-    return found
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldByRun:
+    """A reference of a run, with what has become of that."""
+
+    savepoint_id: str
+    holder: str
+    reference: Reference
+    why: str | None
+    """Why the savepoint is needed; None if the need has ended, or it is the run's own to dispose of."""
+    is_owned: bool = False
+    """Claim mode, and the run has committed a batch."""
+
+    @property
+    def is_released(self) -> bool:
+        """Whether nothing will need it under this reference any more."""
+        return self.why is None and not self.is_owned
 
 
-def _of_waiting(board: JobBoard, generation: Generation) -> dict[str, str]:
-    """Return what a run that has not taken over yet restores, unless it has ended for good.
+def held_by_runs(board: JobBoard, repository: SavepointRepository, named: int) -> Iterator[HeldByRun]:
+    """Yield what runs refer to; ``named`` is the generation in ``current.json``, 0 before the first."""
+    for savepoint_id, holders in references(repository).items():
+        for holder, reference in holders.items():
+            generation = reference.generation
+            if generation is None:
+                continue
+            slot = board.heartbeat(generation) if generation >= named or reference.claims else None
+            yield HeldByRun(
+                savepoint_id=savepoint_id,
+                holder=holder,
+                reference=reference,
+                why=_why_needed(board, generation, reference, slot.value if slot else None, named),
+                is_owned=reference.claims and slot is not None and slot.value.has_committed,
+            )
 
-    One that failed of a cause that may pass is started again as it is.
+
+def _why_needed(
+    board: JobBoard, generation: Generation, reference: Reference, last: Heartbeat | None, named: int
+) -> str | None:
+    """Return why a run needs a savepoint; None once it has taken over without it, ended, or was superseded.
+
+    A run that failed of a cause that may pass is started again as it is, so it has not ended.
     """
-    claim, order, slot = (
-        board.claim(generation),
-        board.takeover_order(generation),
-        board.heartbeat(generation),
-    )
-    if slot is not None and slot.value.is_final:
-        return {}
-    if claim is not None and claim.is_drill:
-        return {}  # it holds an intent while it restores, and needs it no longer than that
-    wanted = [claim.prepare_savepoint_id if claim else None, order.savepoint_id if order else None]
-    return {name: f"generation {generation} is to start from it" for name in wanted if name is not None}
+    if generation < named or (generation == named and reference.need == "prepare"):
+        return None
+    if generation == named:
+        owned = reference.claims and last is not None and last.has_committed
+        return None if owned else f"generation {generation} ({reference.by}) started from it"
+    if last is not None and last.is_final:
+        return None
+    claim = board.claim(generation)
+    if claim is not None and claim.claim_id != reference.claim_id:
+        return None  # another caller was faster: this one never was a run
+    verb = "is to start from it" if reference.need == "start" else "copies it ahead"
+    return f"generation {generation} ({reference.by}) {verb}"
+
+
+def ended_references(board: JobBoard, repository: SavepointRepository) -> set[tuple[str, str]]:
+    """Return savepoint id and holder of each reference whose need has ended; none is needed again."""
+    current = board.current()
+    held = held_by_runs(board, repository, current.value.generation if current is not None else 0)
+    return {(one.savepoint_id, one.holder) for one in held if one.is_released}
+
+
+def release_ended(board: JobBoard, repository: SavepointRepository) -> None:
+    """Delete the references whose need has ended."""
+    for savepoint_id, holder in sorted(ended_references(board, repository)):
+        release(repository, savepoint_id, holder)
+        log.info("Savepoint %s: %s no longer refers to it", savepoint_id, holder)
 
 
 def _of_migrations(journals: Mapping[str, Sequence[PhaseRecord]]) -> Iterator[tuple[str, str]]:

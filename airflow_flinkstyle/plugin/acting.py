@@ -18,7 +18,7 @@ from airflow_flinkstyle.plugin.button_dags import fitting_dags
 from airflow_flinkstyle.plugin.reading import ERRORS, SAVEPOINT
 from airflow_flinkstyle.plugin.roots import Root
 from airflow_flinkstyle.protocol.board import check_job_name, check_name
-from airflow_flinkstyle.savepoint.blobs.pins import pin, unpin
+from airflow_flinkstyle.savepoint.blobs.references import pin, unpin
 
 ACTIONS = (
     "start_job",

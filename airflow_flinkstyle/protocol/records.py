@@ -228,6 +228,8 @@ class Heartbeat(Record):
     """Address of Spark's own UI, for people: ``uiWebUrl``, at most 200 characters; None without one."""
     precopied: Name | None = None
     """The newest savepoint named to it as a pre-copy that it is done with, copied or not."""
+    has_committed: bool = False
+    """Whether a query has committed a batch since this generation took the job over."""
 
     @property
     def told_to_end(self) -> bool:

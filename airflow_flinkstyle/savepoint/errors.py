@@ -127,6 +127,22 @@ class RepositoryBusyError(SavepointError):
         )
 
 
+class ReferenceMissingError(SavepointError):
+    """Nobody of that name holds the savepoint."""
+
+    code = "REFERENCE_MISSING"
+
+    @classmethod
+    def of(cls, savepoint_id: str, holder: str, uri: str, *, known: Sequence[str]) -> Self:
+        """Name the holder, and those that there are."""
+        return cls(
+            f"Expected savepoint {savepoint_id} in {uri} to be held by {holder!r}, found: "
+            f"{', '.join(known) or 'nobody'}.",
+            state_after="Nothing was released.",
+            remedy="Name a holder as `flinkstyle store usage` shows it.",
+        )
+
+
 class SavepointProtectedError(SavepointError):
     """A savepoint that somebody still needs was to be disposed of."""
 

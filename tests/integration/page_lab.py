@@ -12,7 +12,7 @@ from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.protocol.history import History, Sample
 from airflow_flinkstyle.protocol.query_records import Pace, SourcePace
-from airflow_flinkstyle.savepoint.blobs.pins import pin
+from airflow_flinkstyle.savepoint.blobs.references import pin
 from airflow_flinkstyle.savepoint.files.verified import check_savepoint
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.types import BatchId

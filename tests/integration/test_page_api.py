@@ -105,7 +105,7 @@ def test_change_with_a_cookie_comes_from_our_own_origin(
 def test_pin_says_who_and_why_and_is_seen_at_once(admin: Caller, airflow: Airflow):
     pin = f"{ORDERS}/savepoints/sp-2/pin"
     assert admin.ask("PUT", pin, body={"reason": "before the audit"}) == (200, {"pinned": "before the audit"})
-    kept = json.loads((airflow.folder.parent / "shop/root/orders/pins/sp-2.json").read_text())
+    kept = json.loads((airflow.folder.parent / "shop/root/orders/references/sp-2/pin.json").read_text())
     assert (kept["by"], kept["reason"]) == ("admin", "before the audit")
     assert admin.ask("GET", f"{ORDERS}/savepoints/sp-2")[1]["pinned"] == "before the audit"
     assert admin.ask("DELETE", pin) == (200, {"pinned": None})

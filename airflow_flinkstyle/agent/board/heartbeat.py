@@ -58,6 +58,8 @@ class HeartbeatWriter:
         seen: str | None,
         queries: Callable[[], Mapping[str, QueryStatus]],
         before: Mapping[str, QueryStatus],
+        has_committed: Callable[[], bool] = lambda: False,
+        committed_before: bool = False,
         clock: Clock = LEASE_CLOCK,
     ) -> None:
         own_client = impatient(board.store, answer_s=lease_s / ANSWERS_PER_LEASE)
@@ -72,7 +74,7 @@ class HeartbeatWriter:
         self.confirmed_at_s = clock.now_s
         self.ended = False
         self._version = seen
-        self._queries = queries
+        self._queries, self._has_committed = queries, has_committed
         self._known: Mapping[str, QueryStatus] = {}
         self._looks, self._newest_look = 0, 0
         self._before = before
@@ -88,6 +90,7 @@ class HeartbeatWriter:
             application_id="",
             python_version=platform.python_version(),
             queries={},
+            has_committed=committed_before,
         )
 
     @property
@@ -192,6 +195,7 @@ class HeartbeatWriter:
                 savepoint_id=savepoint_id,
                 error=error,
                 transient=transient,
+                has_committed=self._newest.has_committed or self._has_committed(),
             )
             self._version = self._put(heartbeat)
             self._newest, self.confirmed_at_s, self.ended = heartbeat, begun_s, last

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.storage.base import ObjectStore
-    from airflow_flinkstyle.types import ClaimMode, Generation
 
 OpenCheckpoint = Callable[[str], "ObjectStore"]
 """Opens the checkpoint of a query, by its name."""
@@ -198,8 +197,6 @@ def restore(
     open_checkpoint: OpenCheckpoint,
     *,
     complete: bool,
-    claim_mode: ClaimMode = "no_claim",
-    generation: Generation | None = None,
     precopied: Manifest | None = None,
 ) -> None:
     """Restore every query of a savepoint to its checkpoint; files that are there stay."""
@@ -207,8 +204,6 @@ def restore(
         manifest,
         repository,
         open_checkpoint,
-        claim_mode=claim_mode,
-        generation=generation,
         complete=complete,
         precopied=precopied,
     )

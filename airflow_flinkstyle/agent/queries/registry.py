@@ -95,6 +95,10 @@ class Queries:
             name: query.beat() for name, query in known if query.query is not None or query.admitted
         }
 
+    def has_committed(self) -> bool:
+        """Return whether a query has committed a batch since it was started, as far as was looked."""
+        return any(query.committed not in (None, query.before) for query in self.all())
+
     def news(self) -> bool:
         """Return whether a query has committed its first batch since it was started and nobody was told."""
         since_s = time.monotonic() - NEWS_S

@@ -221,8 +221,6 @@ class Admission:
                 self._repository,
                 self._queries.checkpoint,
                 complete=True,
-                claim_mode=order.claim_mode,
-                generation=self._driver_run.generation,
                 precopied=self._prepared,
             )
         self._expected = checks.expected_identities(order, self.manifest, None)

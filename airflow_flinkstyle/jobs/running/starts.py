@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import FlinkstyleError
@@ -20,6 +20,7 @@ from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.kafka.login.driver import named_connections, require_logins
 from airflow_flinkstyle.protocol.records import Claim, Submit
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
+from airflow_flinkstyle.savepoint.blobs.references import Reference, of_generation, write_reference
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 from airflow_flinkstyle.types import Generation
 
@@ -90,13 +91,15 @@ class JobStarts(JobView):
             # Outside the intent: it may take or derive a savepoint, under an intent of its own, and a prune
             # that waited for the first one would keep the second one waiting.
             plan = start_choice.plan_start(self, origin or start_plan.LastState(), claim_key)
-            # From here to the order that names it, only this keeps a prune off the savepoint.
-            with hold_intent(self.repository, "restore", holder=f"the start {claim_key}"):
+            # From here to the reference of the generation, only this keeps a prune off the savepoint.
+            with hold_intent(self.repository, "restore", holder=f"the start {claim_key}") as held:
                 if plan.order.savepoint_id is not None:
                     self.repository.read(plan.order.savepoint_id)  # it may have gone meanwhile
                 if generation is None:
                     generation = self._claim(spec, target, claim_key, plan.checkpoint_location, None)
-                self.order_takeover(generation, plan.order)
+                self._hold(generation, plan.order.savepoint_id, claims=plan.order.claim_mode == "claim")
+                held.require_alive()  # else a prune had read the references before this one was there
+                self._order(generation, plan.order)
         return self._submit_once(generation, claim_key)
 
     def standby(
@@ -115,7 +118,16 @@ class JobStarts(JobView):
         generation = self._own_start(claim_key, spec, target)
         if generation is None:
             self._require_no_waiting_run(claim_key)
-            generation = self._claim(spec, target, claim_key, None, prepare_savepoint_id, rehearse=rehearse)
+        if generation is None or self.board.takeover_order(generation) is None:
+            with hold_intent(self.repository, "restore", holder=f"the standby {claim_key}") as held:
+                if prepare_savepoint_id is not None and generation is None:
+                    self.repository.read(prepare_savepoint_id)
+                if generation is None:
+                    generation = self._claim(
+                        spec, target, claim_key, None, prepare_savepoint_id, rehearse=rehearse
+                    )
+                self._hold(generation, prepare_savepoint_id, need="prepare")
+                held.require_alive()
         return self._submit_once(generation, claim_key)
 
     def follow(self, generation: Generation, *, claim_key: str) -> RunHandle:
@@ -132,15 +144,44 @@ class JobStarts(JobView):
         if own is None:
             spec, target = self.launch_of(generation)
             own = self._claim(spec, target, claim_key, run.claim.checkpoint_location, None, generation)
-        self.order_takeover(own, start_plan.order_to_continue(run.heartbeat))
+        self._order(own, start_plan.order_to_continue(run.heartbeat))
         return self._submit_once(own, claim_key)
 
     def order_takeover(self, generation: Generation, order: TakeoverOrder) -> None:
         """Let a waiting driver take over: sign and give the order, if none was given before.
 
+        The savepoint that it names is kept by an open journal meanwhile; from now on by the generation.
+
         Raises:
             SignatureError: If one was that no caller with the key gave.
         """
+        self._hold(generation, order.savepoint_id, claims=order.claim_mode == "claim")
+        self._order(generation, order)
+
+    def _hold(
+        self,
+        generation: Generation,
+        savepoint_id: str | None,
+        *,
+        need: Literal["start", "prepare"] = "start",
+        claims: bool = False,
+    ) -> None:
+        """Refer to a savepoint until the generation has ended, or has another one behind it."""
+        if savepoint_id is None:
+            return
+        claim = self.claim(generation)
+        reference = Reference(
+            need=need,
+            by=claim.claim_key,
+            reason=f"generation {generation} {'starts from it' if need == 'start' else 'copies it ahead'}",
+            at_ms=now_ms(),
+            generation=generation,
+            claim_id=claim.claim_id,
+            claims=claims,
+        )
+        write_reference(self.repository, savepoint_id, of_generation(generation), reference)
+
+    def _order(self, generation: Generation, order: TakeoverOrder) -> None:
         board = self.board
         claimed = (board.claim_place(generation), self.claim(generation))
         place = board.takeover_order_place(generation)

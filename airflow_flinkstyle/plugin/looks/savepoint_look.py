@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.plugin.looks.folders import Folders
 from airflow_flinkstyle.plugin.looks.savepoint_documents import savepoint_document
-from airflow_flinkstyle.savepoint.blobs.pins import pins
+from airflow_flinkstyle.savepoint.blobs.references import pins
 from airflow_flinkstyle.savepoint.files.verified import damaged_records, verified_records
 from airflow_flinkstyle.savepoint.repository.summary import read_listing
 
@@ -44,7 +44,7 @@ class SavepointLook:
         """
         passed = self.folders.remembered("verified", lambda: verified_records(self._repository), "damaged")
         failed = self._failed()
-        pinned = self.folders.remembered("pins", lambda: pins(self._repository))
+        pinned = self.folders.remembered("references", lambda: pins(self._repository))
         savepoints = self._listing().savepoints
         self._look_for_new_bytes(savepoints, more)
         return [

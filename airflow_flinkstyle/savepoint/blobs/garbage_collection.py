@@ -21,6 +21,7 @@ from airflow_flinkstyle.savepoint.blobs.prune_slot import (
     slot_key,
     take_slot,
 )
+from airflow_flinkstyle.savepoint.blobs.references import keys_of
 from airflow_flinkstyle.savepoint.errors import IntentBrokenError, RepositoryBusyError
 from airflow_flinkstyle.storage.errors import StoreDeniedError, StoreError
 
@@ -94,7 +95,9 @@ class HeldPrune:
             )
 
     def _forget(self, savepoints: Sequence[str], key: str) -> None:
+        held = keys_of(self.repository, savepoints) if savepoints else []
         failed = _each(partial(delete_notes, self.repository), savepoints)
+        failed = failed or _each(self.repository.store.delete, held)
         if failed:
             _withdraw(self.repository, key)
             _raise_first(

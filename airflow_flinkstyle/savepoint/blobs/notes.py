@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound="Record")
 
-FOLDERS = ("pins", "verified", "damaged", "owned")
+FOLDERS = ("verified", "damaged")
 
 
 def note_key(repository: SavepointRepository, folder: str, savepoint_id: str) -> str:

@@ -19,7 +19,7 @@ from airflow_flinkstyle.checkpoint.relocation import is_relocatable, relocate
 from airflow_flinkstyle.checkpoint.state_files import is_unique_sst
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
-from airflow_flinkstyle.savepoint.blobs.owned import claim_savepoint
+from airflow_flinkstyle.savepoint.blobs.references import claim_savepoint
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError, TargetOccupiedError
 from airflow_flinkstyle.savepoint.files.transfer import (
     Damaged,
@@ -64,7 +64,6 @@ def restore_savepoint(
     open_target: Callable[[str], ObjectStore],
     *,
     claim_mode: ClaimMode = "no_claim",
-    generation: int | None = None,
     complete: bool = True,
     precopied: Manifest | None = None,
     progress: Callable[[FileProgress], None] = ignore,
@@ -77,7 +76,6 @@ def restore_savepoint(
         open_target: Returns the store at a query's new checkpoint location, by the query's name.
         claim_mode: ``no_claim`` leaves the savepoint to whoever made it; ``claim`` makes it the restored
             job's, to go once a newer complete one has taken its place. The files are copied in both.
-        generation: The job's run that is restored; None where a person restores to a location.
         complete: False for a pre-copy.
         precopied: The savepoint that this process has copied to the targets before; nobody has written there
             since. What is the same in both is not read again.
@@ -106,7 +104,6 @@ def restore_savepoint(
             manifest.savepoint_id,
             by=f"what was restored to {by}",
             at_ms=at_ms,
-            generation=generation,
         )
     return done
 

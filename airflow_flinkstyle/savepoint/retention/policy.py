@@ -11,7 +11,7 @@ from airflow_flinkstyle.wording import row
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airflow_flinkstyle.savepoint.blobs.owned import Owner
+    from airflow_flinkstyle.savepoint.blobs.references import Reference
     from airflow_flinkstyle.savepoint.files.verify import Level
 
 
@@ -50,7 +50,7 @@ class Candidate:
     """By whom and why; None if nobody pinned it."""
     in_use: str | None
     """Who needs it: a run that started from it, an open migration; None if nobody does."""
-    owned: Owner | None = None
+    owned: Reference | None = None
     """What was restored from it in claim mode, and needs it until it has one of its own."""
     taken_from_generation: int | None = None
     """The job's run that it was taken from; None if it came from elsewhere."""
@@ -132,7 +132,7 @@ def plan_retention(
     return RetentionPlan(job=job, decisions=tuple(decisions))
 
 
-def _is_own(found: Candidate, owner: Owner) -> bool:
+def _is_own(found: Candidate, owner: Reference) -> bool:
     """Return whether a savepoint takes the place of the one that its owner was restored from.
 
     By the run, which no clock can be wrong about. What was restored by hand has none: then by the time.

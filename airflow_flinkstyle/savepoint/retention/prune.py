@@ -15,8 +15,7 @@ from airflow_flinkstyle.clock import CLOCK, Clock
 from airflow_flinkstyle.savepoint.blobs.garbage_collection import hold_prune
 from airflow_flinkstyle.savepoint.blobs.leases import LEASE_S
 from airflow_flinkstyle.savepoint.blobs.needs import Needs
-from airflow_flinkstyle.savepoint.blobs.owned import owners
-from airflow_flinkstyle.savepoint.blobs.pins import pins
+from airflow_flinkstyle.savepoint.blobs.references import PIN, references
 from airflow_flinkstyle.savepoint.files.verified import damaged_records, verified_records
 from airflow_flinkstyle.savepoint.retention.policy import Candidate, RetentionPlan, plan_retention
 from airflow_flinkstyle.savepoint.sequence import newest_first
@@ -96,6 +95,7 @@ def prune(
     *,
     in_use: Callable[[], Mapping[str, str]],
     holder: str,
+    ended: Callable[[], Collection[tuple[str, str]]] = tuple,
     dry_run: bool = False,
     wait_s: float = 300.0,
     lease_s: float = LEASE_S,
@@ -108,6 +108,7 @@ def prune(
         policy: How much history to keep.
         in_use: Returns savepoint id -> who needs it; asked when nobody can begin to rely on one any more.
         holder: Who prunes, for those who wait for it.
+        ended: Returns savepoint id and holder of each reference that has been released by what happened.
         dry_run: Only say what would be done; needs no right to free, and holds nobody up.
         wait_s: How long to wait for takes, restores and exports to end.
         lease_s: After so long without a sign of life another process may take over.
@@ -119,10 +120,11 @@ def prune(
     """
     needs = Needs(repository)
     if dry_run:
-        return _report(read_contents(repository, needs, in_use()), repository, policy, clock, dry_run=True)[0]
+        contents = read_contents(repository, needs, in_use(), ended())
+        return _report(contents, repository, policy, clock, dry_run=True)[0]
     needs.read()  # while nobody waits for it
     with hold_prune(repository, holder=holder, wait_s=wait_s, lease_s=lease_s, clock=clock) as held:
-        contents = read_contents(repository, needs, in_use())
+        contents = read_contents(repository, needs, in_use(), ended())
         report, orphans = _report(contents, repository, policy, clock, dry_run=False)
         held.delete(savepoints=report.plan.disposed, blobs=orphans)
     log.info("Pruned %s:\n%s", repository.uri, report.as_markdown())
@@ -151,15 +153,22 @@ def _report(
     return report, orphans
 
 
-def read_contents(repository: SavepointRepository, needs: Needs, in_use: Mapping[str, str]) -> Contents:
+def read_contents(
+    repository: SavepointRepository,
+    needs: Needs,
+    in_use: Mapping[str, str],
+    ended: Collection[tuple[str, str]] = (),
+) -> Contents:
     """Read what there is to decide upon."""
     needed = needs.read()
     stored = repository.blob_sizes()
-    pinned, owned = pins(repository), owners(repository)
+    held = references(repository)
     verified, damaged = verified_records(repository), damaged_records(repository)
 
     def candidate(savepoint_id: str) -> Candidate:
-        pin, check = pinned.get(savepoint_id), verified.get(savepoint_id)
+        holders = held.get(savepoint_id, {})
+        pin, check = holders.get(PIN), verified.get(savepoint_id)
+        claimed = [one for name, one in holders.items() if one.claims and (savepoint_id, name) not in ended]
         return Candidate(
             savepoint_id=savepoint_id,
             taken_at_ms=needed[savepoint_id].cut.taken_at_ms,
@@ -167,7 +176,7 @@ def read_contents(repository: SavepointRepository, needs: Needs, in_use: Mapping
             verified=check.level if check else None,
             pinned=f"by {pin.by}: {pin.reason}" if pin else None,
             in_use=in_use.get(savepoint_id),
-            owned=owned.get(savepoint_id),
+            owned=max(claimed, key=lambda one: one.at_ms, default=None),
             taken_from_generation=needed[savepoint_id].cut.taken_from_generation,
             damaged=savepoint_id in damaged,
         )

@@ -15,7 +15,7 @@ from airflow_flinkstyle.operators import (
     DisposeSavepointOperator,
     TakeSavepointOperator,
 )
-from airflow_flinkstyle.savepoint.blobs.pins import pin
+from airflow_flinkstyle.savepoint.blobs.references import pin
 from tests.manifests import manifests_of
 from tests.unit.airflow_layer.conftest import a_context
 

@@ -14,7 +14,7 @@ from airflow_flinkstyle.operators import (
     VerifySavepointOperator,
 )
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
-from airflow_flinkstyle.savepoint.blobs.pins import pin
+from airflow_flinkstyle.savepoint.blobs.references import pin
 from airflow_flinkstyle.savepoint.files.verified import verified_records
 from tests.unit.airflow_layer.conftest import a_context
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from airflow_flinkstyle.savepoint.blobs.references import Reference, references, write_reference
+from airflow_flinkstyle.types import Generation
+
 Root = Any
 
 
@@ -113,3 +116,17 @@ def test_job_whose_last_savepoint_is_gone_is_known_and_has_an_empty_list(root: R
     root.take("sp-1", "4.2.0/stateless")
     root.run("savepoint", "dispose", "sp-1", "--yes", "--despite", "last_good")
     assert listed(root) == {}
+
+
+def test_a_holder_that_nobody_continues_is_released_by_name(root: Root):
+    root.take("sp-1", "4.2.0/stateless")
+    held = Reference(
+        need="start", by="a DAG that is gone", reason="it starts", at_ms=1, generation=Generation(7)
+    )
+    write_reference(root.repository, "sp-1", "generation-000007", held)
+    wrong = root.run("savepoint", "release", "sp-1", "--holder", "generation-1", "--yes", code=1)
+    assert wrong.stderr.startswith("REFERENCE_MISSING: ")
+    assert "generation-000007" in wrong.stderr
+    found = root.json("savepoint", "release", "sp-1", "--holder", "generation-000007", "--yes")
+    assert found["by"] == "a DAG that is gone"
+    assert references(root.repository) == {}

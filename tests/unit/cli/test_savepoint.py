@@ -9,7 +9,7 @@ import pytest
 
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.places import own_place
-from airflow_flinkstyle.savepoint.blobs.owned import owners
+from airflow_flinkstyle.savepoint.blobs.references import references
 from airflow_flinkstyle.storage.local import LocalStore
 from tests import hostile
 from tests.unit.agent.conftest import G1, a_claim
@@ -167,9 +167,9 @@ def test_a_hostile_query_name_cannot_leave_the_location(root: Root):
 def test_a_claimed_savepoint_is_marked_as_owned(root: Root):
     root.take("sp-1", "4.2.0/rocksdb")
     root.run("savepoint", "restore", "sp-1", "--to", str(root.folder / "a"))
-    assert owners(root.repository) == {}
+    assert references(root.repository) == {}
     root.run("savepoint", "restore", "sp-1", "--to", str(root.folder / "b"), "--claim")
-    assert str(root.folder / "b") in owners(root.repository)["sp-1"].by
+    assert str(root.folder / "b") in next(iter(references(root.repository)["sp-1"].values())).by
 
 
 @pytest.mark.parametrize("name", ["folder", "file.tar"])

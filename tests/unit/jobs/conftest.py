@@ -246,6 +246,7 @@ class Driver(threading.Thread):
         self.cluster = "new" if self.claim.overrides else "old"
         self.checkpoint = LocalStore(Path(self.claim.checkpoint_location) / QUERY)
         self.application_id, self.precopied = "", None
+        self.began: int | None = None
         record = IncarnationRecord(host=host, pid=pid, jvm_pid=pid, pid_started="x", started_at_ms=1)
         self.process: Any = SimpleNamespace(record=lambda: record)
         self.incarnation: Any = None
@@ -317,6 +318,7 @@ class Driver(threading.Thread):
             self.mood.out_of_reach -= 1
             raise ConnectionError("no broker answered")
         self.pause()
+        self.began = self.logs()[0]
         takeover.take_current(self.board, self.driver_run, seen)
         self.beat("running")
         self.loop()
@@ -541,6 +543,7 @@ class Driver(threading.Thread):
             spark_version="4.2.0",
             application_id=self.application_id,
             queries=queries,
+            has_committed=self.began is not None and self.logs()[0] > self.began,
             **last,
         )
         self.version = self.board.beat(self.generation, heartbeat, seen=self.version)

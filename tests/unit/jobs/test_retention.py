@@ -12,8 +12,9 @@ from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
 from airflow_flinkstyle.jobs.running.stopped import take_stopped
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.savepoint.blobs.owned import claim_savepoint
+from airflow_flinkstyle.savepoint.blobs.references import references, release, write_reference
 from airflow_flinkstyle.savepoint.errors import (
+    ReferenceMissingError,
     RepositoryBusyError,
     SavepointMissingError,
     SavepointProtectedError,
@@ -26,11 +27,17 @@ from tests.manifests import manifests_of
 from tests.unit.stores import ActingStore
 
 if TYPE_CHECKING:
+    from airflow_flinkstyle.savepoint.retention.prune import PruneReport
     from tests.unit.jobs.conftest import Mood, World
 
 
 def used(world: World) -> dict[str, str]:
     return savepoints_in_use(world.board, world.repository)
+
+
+def prune_all(world: World, max_count: int | None = None) -> PruneReport:
+    policy = RetentionPolicy(max_count=max_count)
+    return prune_job(world.board, world.repository, policy, holder="t", wait_s=5)
 
 
 def stopped_with_savepoint(world: World) -> str:
@@ -51,11 +58,11 @@ def test_savepoint_a_run_started_from_is_neither_pruned_nor_disposed_of(world: W
         world.spec(), world.target(), claim_key="again", origin=FromSavepoint(savepoint_id=first)
     )
     client.wait_running(handle.generation, timeout_s=10)
-    assert used(world) == {first: "generation 2 started from it"}
+    assert used(world) == {first: "generation 2 (again) started from it"}
     taken = client.wait(client.request_savepoint("newer"), timeout_s=10)[1].savepoint_id
     report = prune_job(world.board, world.repository, RetentionPolicy(max_count=1), holder="t", wait_s=5)
     assert report.plan.disposed == ()
-    with pytest.raises(SavepointProtectedError, match="generation 2 started from it"):
+    with pytest.raises(SavepointProtectedError, match=r"generation 2 \(again\) started from it"):
         dispose_of(world.board, world.repository, first, holder="t", wait_s=5)
     assert {m.savepoint_id for m in manifests_of(world.repository)} == {first, taken}
 
@@ -63,14 +70,59 @@ def test_savepoint_a_run_started_from_is_neither_pruned_nor_disposed_of(world: W
 def test_savepoint_claimed_by_its_run_goes_once_a_newer_one_exists(world: World):
     first = stopped_with_savepoint(world)
     client = world.client()
-    handle = client.start(
-        world.spec(), world.target(), claim_key="again", origin=FromSavepoint(savepoint_id=first)
-    )
+    origin = FromSavepoint(savepoint_id=first, claim_mode="claim")
+    handle = client.start(world.spec(), world.target(), claim_key="again", origin=origin)
     client.wait_running(handle.generation, timeout_s=10)
-    claim_savepoint(world.repository, first, by="generation 2", at_ms=1)
     client.wait(client.request_savepoint("newer"), timeout_s=10)
-    report = prune_job(world.board, world.repository, RetentionPolicy(), holder="t", wait_s=5)
-    assert report.plan.disposed == (first,)
+    assert used(world) == {first: "generation 2 (again) started from it"}, "it has committed nothing yet"
+    assert prune_all(world).plan.disposed == ()
+    world.logs.produce(4)
+    world.until(lambda: world.board.heartbeat(handle.generation).value.has_committed)
+    assert prune_all(world).plan.disposed == (first,)
+
+
+def test_run_that_never_ran_owns_nothing(world: World, mood: type[Mood]):
+    """It restores the savepoint in claim mode, its guard refuses, and the job goes on without it."""
+    first = stopped_with_savepoint(world)
+    client = world.client()
+    world.moods["v1.py"] = mood(fails_guard=True)
+    claimed = FromSavepoint(savepoint_id=first, claim_mode="claim")
+    client.start(world.spec(), world.target(), claim_key="refused", origin=claimed)
+    world.until(lambda: world.alive() == [])
+    world.moods.clear()
+    world.logs.produce(4)
+    handle = client.start(world.spec(), world.target(), claim_key="mended")
+    client.wait_running(handle.generation, timeout_s=10)
+    client.wait(client.request_savepoint("newer"), timeout_s=10)
+    for dry_run in (True, False):
+        report = prune_job(
+            world.board, world.repository, RetentionPolicy(), holder="t", wait_s=5, dry_run=dry_run
+        )
+        assert report.plan.disposed == ()
+    assert first in world.repository.ids()
+    assert references(world.repository) == {}, "nothing of the run that never ran is left"
+
+
+def test_reference_whose_holder_is_gone_stays_and_says_whose_it_is_until_it_is_released_by_name(
+    world: World, mood: type[Mood]
+):
+    """A DAG is deleted whose start waits for a retry that nobody makes any more; clocks tell nothing."""
+    first = stopped_with_savepoint(world)
+    take_stopped(world.client(), "another one")
+    world.moods["v1.py"] = mood(out_of_reach=1)
+    client, origin = world.client(), FromSavepoint(savepoint_id=first)
+    client.start(world.spec(), world.target(), claim_key="a DAG that is gone", origin=origin)
+    world.until(lambda: world.alive() == [])
+    ((holder, held),) = references(world.repository)[first].items()
+    long_ago = replace(held, at_ms=1)
+    write_reference(world.repository, first, holder, long_ago)
+    report = prune_all(world, max_count=1)
+    assert report.plan.disposed == ()
+    assert "in use: generation 3 (a DAG that is gone) is to start from it" in report.as_markdown()
+    with pytest.raises(ReferenceMissingError, match="generation-000003"):
+        release(world.repository, first, "generation-000009")
+    assert release(world.repository, first, holder) == long_ago
+    assert prune_all(world, max_count=1).plan.disposed == (first,)
 
 
 def test_savepoint_that_a_standby_restores_is_in_use_while_it_waits(world: World):
@@ -79,7 +131,7 @@ def test_savepoint_that_a_standby_restores_is_in_use_while_it_waits(world: World
     assert hot is not None
     assert used(world) == {}
     client.standby(world.spec(new=True), world.target(), claim_key="next", prepare_savepoint_id=hot)
-    assert used(world) == {hot: "generation 2 is to start from it"}
+    assert used(world) == {hot: "generation 2 (next) copies it ahead"}
 
 
 def test_savepoint_of_a_start_that_is_tried_again_stays_until_that_has_ended_for_good(

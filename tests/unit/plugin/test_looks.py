@@ -235,4 +235,5 @@ def test_memo_reads_each_object_and_listing_once(job: SeemingJob):
 
 def test_savepoint_that_a_run_needs_says_so(job: SeemingJob):
     found = {one["savepoint_id"]: one["in_use"] for one in look_at(job).listed()}
-    assert found == {"sp-1": "generation 2 started from it", "sp-2": None}
+    (by,) = {one.claim_key for one in [job.board.claim(2)] if one}
+    assert found == {"sp-1": f"generation 2 ({by}) started from it", "sp-2": None}

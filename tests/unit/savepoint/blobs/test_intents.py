@@ -8,7 +8,7 @@ import pytest
 
 from airflow_flinkstyle.savepoint.blobs.garbage_collection import hold_prune
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
-from airflow_flinkstyle.savepoint.blobs.pins import pin, pins
+from airflow_flinkstyle.savepoint.blobs.references import pin, pins
 from airflow_flinkstyle.savepoint.errors import (
     IntentBrokenError,
     RepositoryBusyError,

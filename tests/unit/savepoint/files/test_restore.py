@@ -10,7 +10,7 @@ import pytest
 
 from airflow_flinkstyle.checkpoint.errors import LogFormatError
 from airflow_flinkstyle.offsets import Offsets
-from airflow_flinkstyle.savepoint.blobs.owned import Owner, claim_savepoint, owners
+from airflow_flinkstyle.savepoint.blobs.references import claim_savepoint, references
 from airflow_flinkstyle.savepoint.errors import (
     RepositoryBusyError,
     SavepointDamagedError,
@@ -602,24 +602,25 @@ def test_only_claim_mode_makes_the_savepoint_the_restored_jobs(
     restore_savepoint(first, repository, lambda _: targets["sp-1"])
     restore_savepoint(second, repository, lambda _: targets["sp-2"], claim_mode="claim", complete=False)
     assert is_sealed(targets["sp-2"])
-    assert owners(repository) == {}
+    assert references(repository) == {}
     for at_once in (restore_savepoint, restore_savepoint):
         at_once(second, repository, lambda _: targets["sp-2"], claim_mode="claim")
-    assert {key: owner.by for key, owner in owners(repository).items()} == {
-        "sp-2": "what was restored to memory://b"
-    }
-    assert abs(owners(repository)["sp-2"].at_ms - time.time() * 1000) < 60_000
+    assert references(repository).keys() == {"sp-2"}
+    (owner,) = references(repository)["sp-2"].values()
+    assert (owner.by, owner.claims) == ("what was restored to memory://b", True)
+    assert abs(owner.at_ms - time.time() * 1000) < 60_000
     two = replace(
         second, savepoint_id="sp-3", queries=(*second.queries, replace(second.queries[0], name="b"))
     )
     restore_savepoint(two, repository, lambda name: MemoryStore(f"to {name}"), claim_mode="claim")
-    assert owners(repository)["sp-3"].by == "what was restored to memory://to totals, memory://to b"
+    (owner,) = references(repository)["sp-3"].values()
+    assert owner.by == "what was restored to memory://to totals, memory://to b"
 
 
-def test_whoever_was_restored_last_owns_the_savepoint(repository: Repository):
+def test_each_place_claims_a_savepoint_since_it_was_restored_there_first(repository: Repository):
     for by, at_ms in (("a", 1), ("a", 2), ("b", 3), ("b", 4)):
         claim_savepoint(repository, "sp-1", by=by, at_ms=at_ms)
-        assert owners(repository)["sp-1"] == Owner(by=by, at_ms={"a": 1, "b": 3}[by])
+    assert {one.by: one.at_ms for one in references(repository)["sp-1"].values()} == {"a": 1, "b": 3}
 
 
 def test_claimed_savepoint_goes_once_a_newer_one_has_taken_its_place(
@@ -629,11 +630,12 @@ def test_claimed_savepoint_goes_once_a_newer_one_has_taken_its_place(
     first = take(repository, checkpoint, "sp-1", taken_at_ms=1)
     restore_savepoint(first, repository, lambda _: target, claim_mode="claim")
     policy, nobody = RetentionPolicy(), dict[str, str]
+    (owner,) = references(repository)["sp-1"].values()
     assert prune(repository, policy, in_use=nobody, holder="test").plan.disposed == ()
     checkpoint.commit()
     before = take(repository, checkpoint, "sp-2", taken_at_ms=2)  # another's, from before the claim
     assert prune(repository, policy, in_use=nobody, holder="test").plan.disposed == ()
-    newer = take(repository, checkpoint, "sp-3", taken_at_ms=owners(repository)["sp-1"].at_ms + 1)
+    newer = take(repository, checkpoint, "sp-3", taken_at_ms=owner.at_ms + 1)
     assert prune(repository, policy, in_use=nobody, holder="test").plan.disposed == ("sp-1",)
     verify_savepoint(before, repository, level="full")
     verify_savepoint(newer, repository, level="full")

@@ -10,8 +10,8 @@ import pytest
 from airflow_flinkstyle.errors import FlinkstyleError, MessageFormatError, ProtocolVersionError
 from airflow_flinkstyle.savepoint.blobs.garbage_collection import hold_prune
 from airflow_flinkstyle.savepoint.blobs.intents import Intent, hold_intent
-from airflow_flinkstyle.savepoint.blobs.pins import pin, pins
 from airflow_flinkstyle.savepoint.blobs.prune_slot import PruneSlot
+from airflow_flinkstyle.savepoint.blobs.references import pin, pins
 from airflow_flinkstyle.savepoint.errors import IntentBrokenError
 from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
 from airflow_flinkstyle.savepoint.retention.prune import prune
@@ -87,7 +87,7 @@ def test_garbage_among_the_intents_is_named_and_keeps_everything(two: SavepointR
     assert len(two.ids()) == 2
 
 
-@pytest.mark.parametrize("folder", ["condemned", "pins", "verified", "owned"])
+@pytest.mark.parametrize("folder", ["condemned", "references/sp-1", "verified"])
 @pytest.mark.parametrize("data", [*NO_JSON, b'{"version": 1, "holder": null, "savepoints": [1], "blobs": 3}'])
 def test_garbage_in_other_records_is_named_and_keeps_everything(
     two: SavepointRepository, folder: str, data: bytes
@@ -102,8 +102,8 @@ def test_garbage_in_other_records_is_named_and_keeps_everything(
 
 def test_record_of_a_newer_package_is_named(two: SavepointRepository):
     pin(two, "sp-1", reason="audit", by="ann", at_ms=1)
-    two.store.write("orders/pins/sp-1.json", b'{"version": 7}')
-    with pytest.raises(ProtocolVersionError, match=r"orders/pins/sp-1\.json") as caught:
+    two.store.write("orders/references/sp-1/pin.json", b'{"version": 7}')
+    with pytest.raises(ProtocolVersionError, match=r"orders/references/sp-1/pin\.json") as caught:
         pins(two)
     assert "upgrade" in caught.value.remedy
 

@@ -8,8 +8,8 @@ import pytest
 
 from airflow_flinkstyle.savepoint.blobs.garbage_collection import hold_prune
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
-from airflow_flinkstyle.savepoint.blobs.pins import pin, pins
 from airflow_flinkstyle.savepoint.blobs.prune_slot import read_slot, take_slot
+from airflow_flinkstyle.savepoint.blobs.references import pin, pins
 from airflow_flinkstyle.savepoint.errors import IntentBrokenError, RepositoryBusyError, SavepointMissingError
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
@@ -151,7 +151,7 @@ def test_pin_of_one_who_was_taken_for_dead_is_not_promised(three: SavepointRepos
 
 
 @pytest.mark.parametrize("how", ["denied", "unanswered"])
-@pytest.mark.parametrize("what", ["savepoints", "pins", "verified", "blobs", "condemned", "takes", ""])
+@pytest.mark.parametrize("what", ["savepoints", "references", "verified", "blobs", "condemned", "takes", ""])
 def test_whichever_deletes_fail_all_savepoints_stay_whole_and_the_next_prune_does_the_rest(
     a_checkpoint: Make, take: Make, what: str, how: str
 ):

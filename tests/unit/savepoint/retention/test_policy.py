@@ -5,7 +5,7 @@ import random
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.savepoint.blobs.owned import Owner
+from airflow_flinkstyle.savepoint.blobs.references import Reference
 from airflow_flinkstyle.savepoint.retention.policy import (
     Candidate,
     Dispose,
@@ -16,6 +16,10 @@ from airflow_flinkstyle.savepoint.retention.policy import (
 
 DAY_MS = 86_400_000
 NOW_MS = 100 * DAY_MS
+
+
+def an_owner(by: str, at_ms: int, generation: int | None = None) -> Reference:
+    return Reference(need="start", by=by, reason="", at_ms=at_ms, generation=generation, claims=True)
 
 
 def a_candidate(name: str, *, age_days: float = 0, **changes: object) -> Candidate:
@@ -131,7 +135,7 @@ def test_incomplete_one_takes_no_place_and_goes_with_its_age():
 
 
 def test_savepoint_owned_in_claim_mode_goes_once_there_is_a_newer_complete_one():
-    owner = Owner(by="generation 2", at_ms=NOW_MS - DAY_MS // 2)
+    owner = an_owner(by="generation 2", at_ms=NOW_MS - DAY_MS // 2)
     owned = a_candidate("owned", age_days=1, owned=owner)
     cut = a_candidate("cut", missing_blobs=1)
     assert kept(RetentionPolicy(), cut, owned) == {"cut", "owned"}
@@ -144,7 +148,7 @@ def test_savepoint_owned_in_claim_mode_goes_once_there_is_a_newer_complete_one()
 
 
 def test_savepoint_owned_by_a_rewound_job_stays_beside_newer_ones_from_before_the_rewind():
-    owned = a_candidate("owned", age_days=3, owned=Owner(by="generation 2", at_ms=NOW_MS - DAY_MS))
+    owned = a_candidate("owned", age_days=3, owned=an_owner(by="generation 2", at_ms=NOW_MS - DAY_MS))
     before = [a_candidate("left behind", age_days=2, verified="full"), a_candidate("too", age_days=2.5)]
     decisions = decide(RetentionPolicy(max_count=1, max_age_s=86_400), *before, owned)
     assert decisions["owned"] == Keep(
@@ -156,7 +160,7 @@ def test_savepoint_owned_by_a_rewound_job_stays_beside_newer_ones_from_before_th
 
 
 def test_owners_own_savepoint_is_known_by_its_run_and_by_no_clock():
-    owned = a_candidate("owned", age_days=3, owned=Owner(by="generation 2", at_ms=NOW_MS, generation=2))
+    owned = a_candidate("owned", age_days=3, owned=an_owner(by="generation 2", at_ms=NOW_MS, generation=2))
     before = a_candidate("before", age_days=-1, taken_from_generation=1)  # its taker's clock is ahead
     imported = a_candidate("imported", age_days=-1)
     assert "owned" in kept(RetentionPolicy(), before, imported, owned)

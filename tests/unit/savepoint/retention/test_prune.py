@@ -11,9 +11,8 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.savepoint.blobs import garbage_collection
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
 from airflow_flinkstyle.savepoint.blobs.needs import Needs
-from airflow_flinkstyle.savepoint.blobs.owned import Owner, claim_savepoint
-from airflow_flinkstyle.savepoint.blobs.pins import pin, pins, unpin
 from airflow_flinkstyle.savepoint.blobs.prune_slot import read_slot
+from airflow_flinkstyle.savepoint.blobs.references import Reference, claim_savepoint, pin, pins, unpin
 from airflow_flinkstyle.savepoint.errors import (
     ManifestFormatError,
     RepositoryBusyError,
@@ -217,6 +216,9 @@ def test_what_is_known_of_each_savepoint_is_read(three: Repository):
     found = {
         one.savepoint_id: one for one in read_contents(three, Needs(three), {"sp-2": "a job"}).candidates
     }
+    owner = Reference(
+        need="restored", by="a run", reason="it was restored in claim mode", at_ms=9, claims=True
+    )
     known = {
         "missing_blobs": 0,
         "verified": None,
@@ -234,7 +236,7 @@ def test_what_is_known_of_each_savepoint_is_read(three: Repository):
         "sp-3": Candidate(
             savepoint_id="sp-3",
             taken_at_ms=3,
-            **{**known, "missing_blobs": 1, "owned": Owner(by="a run", at_ms=9)},
+            **{**known, "missing_blobs": 1, "owned": owner},
         ),
     }
 
