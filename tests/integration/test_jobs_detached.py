@@ -52,11 +52,11 @@ def detached(tmp_path: Path) -> Iterator[Lab]:
     lab.close()
 
 
-def test_job_is_started_saved_stopped_resumed_and_relaunched_after_kill_9_and_sigterm(lab: Lab):
-    client = lab.client
-    handle = client.start(lab.spec(), lab.target(), claim_key="run-1/start")
+def test_job_is_started_saved_stopped_resumed_and_relaunched_after_kill_9_and_sigterm(detached: Lab):
+    client = detached.client
+    handle = client.start(detached.spec(), detached.target(), claim_key="run-1/start")
     client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
-    (log,) = (lab.folder / "logs").glob("counts-*-000001-*.log")
+    (log,) = (detached.folder / "logs").glob("counts-*-000001-*.log")
     with log.open("ab") as written:
         written.truncate(MOST_BYTES + 1)
     with pytest.raises(JobRunningError, match="run-1/start"):
