@@ -24,6 +24,10 @@ TopicPartition = tuple[str, int]
 ClaimMode = Literal["no_claim", "claim"]
 """Whose a savepoint is after a restore: whoever's it was, or the restored job's (Flink's words)."""
 
+Rewind = Literal["continue", "fork", "re-emit"]
+"""What a start does about batches that were committed after its savepoint: demand that there are none, count
+on under a new query id, or use their ids again."""
+
 Generation = NewType("Generation", int)
 """One start of a job asked for by a caller; counts from 1 per job."""
 

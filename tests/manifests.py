@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.savepoint.manifest import Manifest
-from airflow_flinkstyle.savepoint.sequence import cut_of, newest_first
+from airflow_flinkstyle.savepoint.sequence import cut_of, in_order
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.manifest import QuerySnapshot
@@ -21,6 +21,7 @@ def a_manifest(*queries: QuerySnapshot) -> Manifest:
         alignment="none",
         taken_at_ms=1,
         taken_from_generation=1,
+        batches_run=1,
         spark_version="4.2.0",
         evidence={},
         queries=queries,
@@ -28,5 +29,5 @@ def a_manifest(*queries: QuerySnapshot) -> Manifest:
 
 
 def manifests_of(repository: SavepointRepository) -> tuple[Manifest, ...]:
-    """Return all savepoints of a job, the newest first."""
-    return tuple(newest_first(repository.each(), cut_of))
+    """Return all savepoints of a job that never ran, the newest first."""
+    return in_order(repository.each(), cut_of, None).on_line

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.line import BEGINNING
 from airflow_flinkstyle.protocol.query_records import QueryStatus
 from airflow_flinkstyle.protocol.records import Claim, Current, Heartbeat, IncarnationRecord, TakeoverOrder
 from airflow_flinkstyle.savepoint.blobs.references import Reference, of_generation, write_reference
@@ -122,7 +123,7 @@ class SeemingJob:
             asked_by=asked_by or {},
         )
         self.board.create_claim(number, claim)
-        order = TakeoverOrder(savepoint_id=from_savepoint, closed_at=None, expected={})
+        order = TakeoverOrder(savepoint_id=from_savepoint, closed_at=None, expected={}, parent=BEGINNING)
         self.board.create_takeover_order(number, order)
         if from_savepoint is not None:
             held = Reference(

@@ -27,10 +27,10 @@ from airflow_flinkstyle.jobs.running.start_plan import (
 )
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget, default_checkpoint_root, launch_of
 from airflow_flinkstyle.jobs.status import NeverStarted, Running, Starting, describe_status
-from airflow_flinkstyle.protocol.records import Rewind
 from airflow_flinkstyle.savepoint.files.verified import damaged_records, verified_records
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.repository.summary import newest_summary
+from airflow_flinkstyle.types import Rewind
 
 _CERTAIN_S = 60.0
 """How long to look at most until it is certain whether a driver lives."""

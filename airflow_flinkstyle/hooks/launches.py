@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.spec import JobSpec
     from airflow_flinkstyle.jobs.upgrade.context import Standby
-    from airflow_flinkstyle.protocol.records import Rewind
+    from airflow_flinkstyle.types import Rewind
 
 
 def arguments(args: Sequence[Any] | str | None) -> tuple[str, ...]:

@@ -64,3 +64,20 @@ class PlaceOccupiedError(FlinkstyleError):
             "take it offline first: `flinkstyle savepoint take`); or give it another checkpoint root. Delete "
             "the place only if its owner does not need it.",
         )
+
+
+class LineError(FlinkstyleError):
+    """The records of a job do not say where its history leads."""
+
+    code = "LINE"
+
+    @classmethod
+    def of(cls, generation: int, found: str) -> LineError:
+        """Say what was found of a generation's line."""
+        return cls(
+            f"The takeover order of generation {generation} was expected to say what it continues, an "
+            f"earlier generation or nothing, found {found}.",
+            state_after="Nothing was started or deleted.",
+            remedy="Find out who writes to the savepoint root, or which copy of it this is. To continue "
+            "without these records, export the savepoint that counts and start from it below another root.",
+        )

@@ -12,20 +12,18 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from airflow_flinkstyle.protocol.errors import ToldToEndError
+from airflow_flinkstyle.protocol.line import Parent, Turn
 from airflow_flinkstyle.protocol.query_records import QueryStatus, SourceIdentity
 from airflow_flinkstyle.protocol.record import Record, SignedRecord
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.storage.keys import Name
 from airflow_flinkstyle.typed_json import stored
-from airflow_flinkstyle.types import Alignment, ClaimMode, Generation, Incarnation, OnFailedSavepoint
+from airflow_flinkstyle.types import Alignment, ClaimMode, Generation, Incarnation, OnFailedSavepoint, Rewind
 
 Command = Literal["savepoint", "stop", "stop_with_savepoint", "none"]
 RequestState = Literal["sent", "accepted", "closing", "cancelled"]
 """``closing``: a stop whose queries are held, with its savepoint; it cannot be taken back any more."""
 Outcome = Literal["done", "refused", "failed", "cancelled", "lost"]
-Rewind = Literal["continue", "fork", "re-emit"]
-"""What a start does about batches that were committed after its savepoint: demand that there are none, count
-on under a new query id, or use their ids again."""
 SubmitState = Literal["asked", "submitted", "failed", "dead"]
 """``failed``: no process was started; ``dead``: a person says that it has ended."""
 MOST_URL_CHARACTERS = 200
@@ -96,6 +94,11 @@ class TakeoverOrder(SignedRecord):
     """Query name -> batch: the predecessor must have closed at exactly these; None accepts a dead one."""
     expected: Mapping[Name, Mapping[str, SourceIdentity]]
     """Query name -> source -> the log it must read; empty if no run has recorded it yet."""
+    parent: Parent
+    """What the generation continues: its place in the tree of the job's generations."""
+    turns: tuple[Turn, ...] = ()
+    """Where its line bends, the oldest first, its own turn among them if it is one; of a long list the
+    newest ``line.MOST_TURNS``. Given with the order, when the job's head is known."""
     rewind: Rewind = "continue"
     skip_known_batches: bool = False
     """A person accepts that a sink leaves out the batches whose ids it remembers."""
@@ -195,6 +198,13 @@ class Current(Record):
     incarnation: Incarnation
     recorded: AsRecorded | None = None
     """None: they are to be read where they stand."""
+    stands_for: Generation | None = None
+    """While a caller holds the job: the generation whose driver's place it took; else None."""
+
+    @property
+    def head(self) -> Generation:
+        """The generation that the job's state is of: the newest whose driver took over."""
+        return self.stands_for or self.generation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -111,6 +111,10 @@ class Manifest:
     """Epoch milliseconds, UTC, by the clock of the process that took it."""
     taken_from_generation: int | None
     """The generation of the job that was running, or ran last; None for a checkpoint from outside."""
+    batches_run: Count
+    """How many batches the queries of that generation had run together when it was cut, each from its
+    beginning: its place within the generation. A savepoint that is made from it keeps it, whatever numbers
+    its own batches have."""
     spark_version: str
     evidence: Mapping[str, str]
     """What proves a rewrite, by name; empty for a savepoint as taken."""

@@ -1,19 +1,23 @@
-"""In which order the savepoints of a job were cut, by the job's own counting. Pure.
+"""In which order the savepoints of a job were cut, and which of them its head has left behind. Pure.
 
 Takers run on machines whose clocks differ: one that is ten minutes behind must not make an older savepoint
-the newest. So what a job's own runs took is ordered by the run, and within it by the batches that all queries
-had committed; both only grow. A savepoint that was made from another is behind it, in its place. Only for
-what is left, from another root or another job, the clock is all that there is.
+the newest. So the order is the job's own: along the line of its head, by the generation that a savepoint was
+taken from and by the batches that its queries had run; both only grow. A savepoint that was made from another
+has its place. Those that are not on the line are no part of that order.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from airflow_flinkstyle.protocol.line import Abandoned, Elsewhere, OnLine
+from airflow_flinkstyle.types import Generation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from airflow_flinkstyle.protocol.line import Line, Where
     from airflow_flinkstyle.savepoint.manifest import Manifest
 
 T = TypeVar("T")
@@ -26,14 +30,18 @@ class Cut:
     savepoint_id: str
     taken_at_ms: int
     taken_from_generation: int | None
-    parent: str | None
     batches_run: int
-    """Of all queries together, from the beginning of each."""
+    parent: str | None
 
 
-def batches_run(batches: Iterable[int]) -> int:
-    """Return how many batches queries have run whose newest ones have these numbers."""
-    return sum(batch + 1 for batch in batches)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InOrder(Generic[T]):
+    """The savepoints of one job."""
+
+    on_line: tuple[T, ...]
+    """Those on the line of its head, the newest first; all of a job that never ran."""
+    beside: tuple[tuple[T, Abandoned | Elsewhere], ...]
+    """The others, the newest first as far as generations tell, with why they are none of these."""
 
 
 def cut_of(manifest: Manifest) -> Cut:
@@ -42,47 +50,56 @@ def cut_of(manifest: Manifest) -> Cut:
         savepoint_id=manifest.savepoint_id,
         taken_at_ms=manifest.taken_at_ms,
         taken_from_generation=manifest.taken_from_generation,
+        batches_run=manifest.batches_run,
         parent=manifest.parent,
-        batches_run=batches_run(query.batch_id for query in manifest.queries),
     )
 
 
-def newest_first(items: Iterable[T], cut_of: Callable[[T], Cut]) -> list[T]:
-    """Return the savepoints of one job, the newest first."""
-    found = [(cut_of(item), item) for item in items]
-    cuts = {cut.savepoint_id: cut for cut, _ in found}
-    own = sorted((cut for cut in cuts.values() if _is_own(cut)), key=_own_order)
-    places: dict[str, tuple[int, int]] = {}
-    latest_ms = 0
-    for number, cut in enumerate(own):
-        latest_ms = max(latest_ms, cut.taken_at_ms)  # one that is behind counts as taken with those before
-        places[cut.savepoint_id] = (latest_ms, number)
+def in_order(items: Iterable[T], cut_of: Callable[[T], Cut], line: Line | None) -> InOrder[T]:
+    """Return the savepoints of one job along the line of its head; None if no driver ever took it over."""
+    found = {cut_of(item).savepoint_id: (cut_of(item), item) for item in items}
+    cuts = {name: cut for name, (cut, _) in found.items()}
+    origins = _made_from(line.origin, cuts) if line is not None and line.origin is not None else []
 
-    def order(cut: Cut) -> tuple[tuple[int, int], int, int, str]:
-        origin, steps = _origin(cut, cuts)
-        place = places.get(origin.savepoint_id, (origin.taken_at_ms, len(own)))
-        return place, steps, cut.taken_at_ms, cut.savepoint_id
+    def order(one: tuple[Cut, T]) -> tuple[int, int, int, int, str]:
+        cut = one[0]  # from elsewhere: before all generations, by the clock, which is all that there is
+        own = cut.taken_from_generation or 0
+        run = cut.batches_run if own else 0
+        return own, run, cut.taken_at_ms, len(_made_from(cut.savepoint_id, cuts)), cut.savepoint_id
 
-    return [item for _, item in sorted(found, key=lambda one: order(one[0]), reverse=True)]
-
-
-def _is_own(cut: Cut) -> bool:
-    return cut.taken_from_generation is not None and cut.parent is None
-
-
-def _own_order(cut: Cut) -> tuple[int, int, int, str]:
-    return cut.taken_from_generation or 0, cut.batches_run, cut.taken_at_ms, cut.savepoint_id
+    on_line, beside = [], []
+    for cut, item in sorted(found.values(), key=order, reverse=True):
+        where = place_of(cut, line, origins) if line is not None else OnLine()
+        if isinstance(where, OnLine):
+            on_line.append(item)
+        else:
+            beside.append((item, where))
+    return InOrder(on_line=tuple(on_line), beside=tuple(beside))
 
 
-def _origin(cut: Cut, cuts: Mapping[str, Cut]) -> tuple[Cut, int]:
-    """Return the savepoint that one was made from in the end, as far as it is still there, and the steps.
+def place_of(cut: Cut, line: Line, origins: Iterable[str] = ()) -> Where:
+    """Return whether a savepoint is on a line.
+
+    Args:
+        cut: Where it was cut.
+        line: Of the job's head.
+        origins: The savepoints from elsewhere that count as the one that the line began with.
+    """
+    if cut.taken_from_generation is not None:
+        return line.where(Generation(cut.taken_from_generation), cut.batches_run)
+    if cut.savepoint_id in (line.origin, *origins):
+        return OnLine(since=line.turns[1:])
+    return Elsewhere(why="from elsewhere: the job has not been started from it")
+
+
+def _made_from(savepoint_id: str, cuts: Mapping[str, Cut]) -> list[str]:
+    """Return a savepoint and those that it was made from, as far as they are still there.
 
     A manifest from outside may name parents in a circle.
     """
-    if cut.parent is None:
-        return cut, 0
-    passed = {cut.savepoint_id}
-    while (parent := cuts.get(cut.parent or "")) is not None and parent.savepoint_id not in passed:
-        cut = parent
-        passed.add(cut.savepoint_id)
-    return cut, len(passed) - 1
+    chain: list[str] = []
+    name: str | None = savepoint_id
+    while name is not None and name in cuts and name not in chain:
+        chain.append(name)
+        name = cuts[name].parent
+    return chain

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from airflow_flinkstyle.errors import FlinkstyleError
-    from airflow_flinkstyle.protocol.records import Rewind
+    from airflow_flinkstyle.types import Rewind
 
 
 def is_lineage_of(recorded: str, own: str) -> bool:

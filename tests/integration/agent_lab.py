@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_flinkstyle import agent
 from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.line import BEGINNING
 from airflow_flinkstyle.protocol.records import Claim, Request, TakeoverOrder
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
@@ -151,6 +152,7 @@ class Lab:
     def order_takeover(self, generation: int, **changes: Any) -> None:
         values: dict[str, Any] = {
             "savepoint_id": None, "closed_at": None, "expected": {},
+            "parent": BEGINNING,
         }  # fmt: skip
         self.board.create_takeover_order(Generation(generation), TakeoverOrder(**{**values, **changes}))
 

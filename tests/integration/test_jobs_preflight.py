@@ -20,6 +20,7 @@ from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.line import BEGINNING
 from airflow_flinkstyle.protocol.query_records import QueryStatus, SourceIdentity
 from airflow_flinkstyle.protocol.records import Claim, Current, Heartbeat, IncarnationRecord, TakeoverOrder
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
@@ -69,7 +70,10 @@ class Bench:
             lease_s=30, launch=launch_of(spec, target), claimed_at_ms=now_ms,
         )  # fmt: skip
         board.create_claim(1, SIGNER.sign(claim, board.claim_place(1)))
-        board.create_takeover_order(1, TakeoverOrder(savepoint_id=None, closed_at=None, expected={}))
+        board.create_takeover_order(
+            1,
+            TakeoverOrder(savepoint_id=None, closed_at=None, expected={}, parent=BEGINNING),
+        )
         elsewhere = IncarnationRecord(
             host="another-machine", pid=2, jvm_pid=1, pid_started="1@boot", started_at_ms=now_ms
         )
@@ -101,7 +105,7 @@ class Bench:
         )  # fmt: skip
         return Manifest(
             savepoint_id="sp-1", job="job", parent=None, alignment="aligned", taken_at_ms=1,
-            taken_from_generation=1, spark_version="4.2.0", evidence={}, queries=(query,),
+            taken_from_generation=1, batches_run=1, spark_version="4.2.0", evidence={}, queries=(query,),
         )  # fmt: skip
 
     def run(self, *, manifest: Manifest | None = None, **changes: KafkaCluster) -> Preflight:

@@ -21,10 +21,10 @@ from airflow_flinkstyle.storage.errors import ObjectMissingError
 if TYPE_CHECKING:
     from airflow_flinkstyle.agent.job_query import JobQuery
     from airflow_flinkstyle.protocol.query_records import QueryStatus
-    from airflow_flinkstyle.protocol.records import Heartbeat, Rewind, TakeoverOrder
+    from airflow_flinkstyle.protocol.records import Heartbeat, TakeoverOrder
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
     from airflow_flinkstyle.storage.base import ObjectStore
-    from airflow_flinkstyle.types import BatchId, Generation
+    from airflow_flinkstyle.types import BatchId, Generation, Rewind
 
 log = logging.getLogger(__name__)
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
     from airflow_flinkstyle.jobs.status import JobStatus
     from airflow_flinkstyle.jobs.view import JobView
-    from airflow_flinkstyle.protocol.records import Rewind
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
+    from airflow_flinkstyle.types import Rewind
 
 _NOTHING = "Nothing was started."
 _SCRIPT = (

@@ -68,6 +68,13 @@ def last_word(runs: JobView, generation: Generation | None) -> Run | None:
     return None
 
 
+def last_words(runs: JobView) -> tuple[Run | None, Heartbeat | None]:
+    """Return the last run that held the job, and what it said last."""
+    current = runs.board.current()
+    run = last_word(runs, current.value.generation) if current is not None else None
+    return run, run.heartbeat if run is not None else None
+
+
 def driver_of(runs: JobView, run: Run) -> Generation:
     """Return the generation of the driver whose place a caller took; the run's own if it had one."""
     while not run.claim.launch and run.claim.follows is not None:

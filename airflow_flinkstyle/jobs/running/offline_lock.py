@@ -100,6 +100,8 @@ class OfflineLock:
     generation: Generation
     last: Run
     """The run whose checkpoint it represents."""
+    driver: Generation
+    """The generation whose driver ran there last: ``last``, or the one whose place a caller took."""
     last_words: Heartbeat
     beats: _Beats | None
     """None if an attempt before this one has closed it."""
@@ -154,7 +156,13 @@ def hold_offline(
             state_after="Nothing was taken.",
             remedy="Start the job; it has committed nothing yet.",
         )
-    lock = OfflineLock(generation=own.generation, last=last, last_words=last.heartbeat, beats=None)
+    lock = OfflineLock(
+        generation=own.generation,
+        last=last,
+        driver=last_run.driver_of(runs, last),
+        last_words=last.heartbeat,
+        beats=None,
+    )
     if own.is_over:
         yield lock
         return
@@ -163,21 +171,24 @@ def hold_offline(
         _require_recorded(runs, lock, needed)
         if not driver_has_ended:
             await_end(runs, last)
-    lock = replace(lock, beats=_taken(runs, own, last.heartbeat))
+    lock = replace(lock, beats=_taken(runs, own, lock))
     try:
         yield lock
     finally:
         _let_go(runs, lock)
 
 
-def _taken(runs: JobView, own: Run, last_words: Heartbeat) -> _Beats:
+def _taken(runs: JobView, own: Run, lock: OfflineLock) -> _Beats:
     """Take ``current.json`` over, with a heartbeat in place: a lock without one could be anybody's."""
+    last_words = lock.last_words
     beats = _Beats(runs.board, own.generation, _words(last_words, "standby", queries={}), own.claim.lease_s)
     try:
         seen = runs.board.current()
         if seen is None or seen.value.generation != own.generation:
             recorded = AsRecorded(claim=own.claim, order=None, process=None, submit=None, submit_version="")
-            held = Current(generation=own.generation, incarnation=CALLER, recorded=recorded)
+            held = Current(
+                generation=own.generation, incarnation=CALLER, recorded=recorded, stands_for=lock.driver
+            )
             runs.board.take_current(held, seen=_follows(runs, own, seen))
     except BaseException:
         with suppress(FlinkstyleError):
@@ -222,7 +233,13 @@ def _give_back(runs: JobView, generation: Generation) -> None:
         submit=submit.value if submit is not None else None,
         submit_version=submit.version if submit is not None else "",
     )
-    before = Current(generation=follows, incarnation=incarnation, recorded=recorded)
+    driver = last_run.driver_of(runs, runs.run(follows))
+    before = Current(
+        generation=follows,
+        incarnation=incarnation,
+        recorded=recorded,
+        stands_for=driver if driver != follows else None,
+    )
     with suppress(ObjectChangedError):  # another caller did
         runs.board.take_current(before, seen=slot)
 

@@ -74,7 +74,7 @@ def history_of(runs: JobView) -> History | None:
 
     A run that planned no batch is none: whatever it had gone on from would stand in its checkpoint.
     """
-    run, words = start_plan.last_words(runs)
+    run, words = last_run.last_words(runs)
     if run is None or words is None:
         found = list_savepoints(runs.repository)
         if not found:
@@ -116,7 +116,7 @@ def _last_state(runs: JobView, claim_key: str) -> StartPlan:
     history = history_of(runs)
     if history is None:
         return start_plan.plan_fresh(runs, "fresh: no run of it has planned a batch")
-    if start_plan.last_words(runs)[0] is None:
+    if last_run.last_words(runs)[0] is None:
         newest = history.savepoints[0].savepoint_id
         return start_plan.plan_savepoint(runs, FromSavepoint(savepoint_id=newest), claim_key)
     try:

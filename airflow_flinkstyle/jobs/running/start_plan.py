@@ -15,21 +15,22 @@ from airflow_flinkstyle.jobs.running.batch_numbers import counts_behind
 from airflow_flinkstyle.jobs.running.forks import fork
 from airflow_flinkstyle.jobs.running.newest import require_newest
 from airflow_flinkstyle.jobs.running.offline_lock import CALLER
+from airflow_flinkstyle.protocol.line import BEGINNING, Parent, batches_run
 from airflow_flinkstyle.protocol.query_records import SourceIdentity
 from airflow_flinkstyle.protocol.records import TakeoverOrder
 from airflow_flinkstyle.python_versions import assert_never
 from airflow_flinkstyle.savepoint import sinks
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError
+from airflow_flinkstyle.types import Generation
 from airflow_flinkstyle.wording import batch_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.jobs.status import Run
     from airflow_flinkstyle.jobs.view import JobView
-    from airflow_flinkstyle.protocol.records import Heartbeat, Rewind
+    from airflow_flinkstyle.protocol.records import Heartbeat
     from airflow_flinkstyle.savepoint.manifest import Manifest
-    from airflow_flinkstyle.types import ClaimMode
+    from airflow_flinkstyle.types import ClaimMode, Rewind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +171,7 @@ def plan_checkpoint(runs: JobView, claim_key: str) -> StartPlan:
         JobNotRunningError: If no run of the job has taken over.
         CheckpointMismatchError: If the checkpoint is not what the last run recorded.
     """
-    run, words = last_words(runs)
+    run, words = last_run.last_words(runs)
     if run is None or words is None:
         raise JobNotRunningError(
             f"Job {runs.board.job} was expected to have a checkpoint, found that it was never started.",
@@ -178,17 +179,17 @@ def plan_checkpoint(runs: JobView, claim_key: str) -> StartPlan:
             remedy="Start it fresh, or from a savepoint.",
         )
     closed = words.state == "closed" and words.incarnation != CALLER
-    seen = last_run.look(runs, run, words)
+    seen, ran = last_run.look(runs, run, words), last_run.driver_of(runs, run)
     location, where = run.claim.checkpoint_location, f"in the checkpoint of generation {run.generation}"
     if isinstance(seen, last_run.Unseen) and not (closed and seen.only_by_driver):
         raise seen.error
     if closed:
         why = f"{where}, which closed at {batch_words(words.batches())}: {location}"
-        return StartPlan(checkpoint_location=location, order=order_to_continue(words), why=why)
+        return StartPlan(checkpoint_location=location, order=order_to_continue(words, ran), why=why)
     if isinstance(seen, last_run.Seen) and (seen.is_empty or seen.unfinished):
         left = stopped.close(runs, copy_key(claim_key), seen)
         why = f"{where}, which died in a query's first batch: {location}"
-        return StartPlan(checkpoint_location=location, order=order_to_continue(left), why=why)
+        return StartPlan(checkpoint_location=location, order=order_to_continue(left, ran), why=why)
     manifest = stopped.take_stopped(runs, copy_key(claim_key))
     batches = {query.name: int(query.batch_id) for query in manifest.queries}
     why = f"{where}, which died, copied as savepoint {manifest.savepoint_id} at {batch_words(batches)}"
@@ -200,31 +201,46 @@ def copy_key(claim_key: str) -> str:
     return f"{claim_key}/checkpoint"
 
 
-def last_words(runs: JobView) -> tuple[Run | None, Heartbeat | None]:
-    """Return the last run that held the job, and what it said last."""
-    current = runs.board.current()
-    run = last_run.last_word(runs, current.value.generation) if current is not None else None
-    return run, run.heartbeat if run is not None else None
+def order_to_continue(closed: Heartbeat, ran: Generation) -> TakeoverOrder:
+    """Continue in the checkpoint of a run that closed, exactly where it did, on the log that it read.
 
-
-def order_to_continue(closed: Heartbeat) -> TakeoverOrder:
-    """Continue in the checkpoint of a run that closed, exactly where it did, on the log that it read."""
+    Args:
+        closed: What the run said last, or a caller in its place.
+        ran: The generation whose driver ran there.
+    """
     expected = {name: dict(beat.sources) for name, beat in closed.queries.items() if beat.sources}
-    return TakeoverOrder(savepoint_id=None, closed_at=closed.batches(), expected=expected)
+    return TakeoverOrder(
+        savepoint_id=None,
+        closed_at=closed.batches(),
+        expected=expected,
+        parent=Parent(generation=ran, batches_run=batches_run(closed.batches().values()), savepoint_id=None),
+    )
 
 
 def order_to_restore(manifest: Manifest, *, closed_at: dict[str, int] | None) -> TakeoverOrder:
     """Continue from a savepoint, on the log that it names."""
     return TakeoverOrder(
-        savepoint_id=manifest.savepoint_id, closed_at=closed_at, expected=identities(manifest)
+        savepoint_id=manifest.savepoint_id,
+        closed_at=closed_at,
+        expected=identities(manifest),
+        parent=Parent(
+            generation=_generation_of(manifest),
+            batches_run=manifest.batches_run,
+            savepoint_id=manifest.savepoint_id,
+        ),
     )
+
+
+def _generation_of(manifest: Manifest) -> Generation | None:
+    taken_from = manifest.taken_from_generation
+    return Generation(taken_from) if taken_from is not None else None
 
 
 def _order_to_start(runs: JobView, manifest: Manifest | None) -> TakeoverOrder:
     last = runs.board.current_heartbeat()
     closed_at = last.batches() if last is not None and last.state == "closed" else None
     if manifest is None:
-        return TakeoverOrder(savepoint_id=None, closed_at=closed_at, expected={})
+        return TakeoverOrder(savepoint_id=None, closed_at=closed_at, expected={}, parent=BEGINNING)
     return order_to_restore(manifest, closed_at=closed_at)
 
 

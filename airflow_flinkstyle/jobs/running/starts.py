@@ -13,14 +13,17 @@ from airflow_flinkstyle.jobs.deployments.base import Alive, Waiting
 from airflow_flinkstyle.jobs.errors import JobRunningError
 from airflow_flinkstyle.jobs.requests import key_of_kill, request_for
 from airflow_flinkstyle.jobs.running import offline_lock, start_choice, start_plan
+from airflow_flinkstyle.jobs.running.last_run import driver_of
 from airflow_flinkstyle.jobs.running.stuck import end_stuck
 from airflow_flinkstyle.jobs.spec import from_launch, launch_of, require_recordable
 from airflow_flinkstyle.jobs.status import Dead, Running, Starting, describe_status
 from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.kafka.login.driver import named_connections, require_logins
+from airflow_flinkstyle.protocol.head import placed
 from airflow_flinkstyle.protocol.records import Claim, Submit
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
 from airflow_flinkstyle.savepoint.blobs.references import Reference, of_generation, write_reference
+from airflow_flinkstyle.savepoint.repository.summary import list_savepoints
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 from airflow_flinkstyle.types import Generation
 
@@ -144,7 +147,7 @@ class JobStarts(JobView):
         if own is None:
             spec, target = self.launch_of(generation)
             own = self._claim(spec, target, claim_key, run.claim.checkpoint_location, None, generation)
-        self._order(own, start_plan.order_to_continue(run.heartbeat))
+        self.order_takeover(own, start_plan.order_to_continue(run.heartbeat, driver_of(self, run)))
         return self._submit_once(own, claim_key)
 
     def order_takeover(self, generation: Generation, order: TakeoverOrder) -> None:
@@ -182,7 +185,7 @@ class JobStarts(JobView):
         write_reference(self.repository, savepoint_id, of_generation(generation), reference)
 
     def _order(self, generation: Generation, order: TakeoverOrder) -> None:
-        board = self.board
+        board, order = self.board, placed(self.board, generation, order)
         claimed = (board.claim_place(generation), self.claim(generation))
         place = board.takeover_order_place(generation)
         try:
@@ -238,7 +241,7 @@ class JobStarts(JobView):
         claim_id = uuid.uuid4().hex
         current = self.board.current()
         generations = self.board.generations()
-        generation = Generation(generations[-1] + 1 if generations else 1)
+        generation = Generation((generations[-1] if generations else self._newest_saved()) + 1)
         if rehearse is None or not rehearse.only:
             self._require_no_lock(current)
         claim = Claim(
@@ -260,6 +263,14 @@ class JobStarts(JobView):
             raise self._running(f"another caller has just claimed generation {generation}") from error
         log.info("Claimed generation %d of job %s for %s", generation, self.board.job, claim_key)
         return generation
+
+    def _newest_saved(self) -> int:
+        """Return the newest generation that a savepoint is of, by whose number no other may go.
+
+        Asked only where the records of all generations are gone, or there never were any.
+        """
+        found = list_savepoints(self.repository)
+        return max((one.taken_from_generation or 0 for one in found), default=0)
 
     def _require_no_lock(self, current: Slot[Current] | None) -> None:
         """Require that no caller holds the job: a driver that followed its generation would wait for ever."""

@@ -121,7 +121,7 @@ def _take(
         savepoint_id=savepoint_id,
         taken_at_ms=now_ms(),
         spark_version=lock.last_words.spark_version,
-        taken_from_generation=lock.last.generation,
+        taken_from_generation=lock.driver,
     )
     previous = newest_savepoint(runs.repository)
     return take_savepoint(

@@ -10,7 +10,7 @@ from airflow_flinkstyle.jobs.upgrade.keeping_up import UNWATCHED, Bounds
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
-    from airflow_flinkstyle.protocol.records import Rewind
+    from airflow_flinkstyle.types import Rewind
 
 Standby = Literal["warm", "none"]
 """``warm``: the new version's driver is up and waits before the old one stops; ``none``: it starts then."""

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.running.client import JobClient
     from airflow_flinkstyle.jobs.upgrade.context import Standby
     from airflow_flinkstyle.jobs.upgrade.report import UpgradeReport
-    from airflow_flinkstyle.protocol.records import Rewind
     from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
+    from airflow_flinkstyle.types import Rewind
 
 
 def roll_back_to(

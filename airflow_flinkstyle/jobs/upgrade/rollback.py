@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.running.client import JobClient
     from airflow_flinkstyle.jobs.running.starts import RunHandle
     from airflow_flinkstyle.jobs.upgrade.context import UpgradeContext
-    from airflow_flinkstyle.protocol.records import Rewind
-    from airflow_flinkstyle.types import Generation
+    from airflow_flinkstyle.types import Generation, Rewind
 
 
 def require_possible(client: JobClient, if_committed: Rewind, *, skip_known: bool) -> None:

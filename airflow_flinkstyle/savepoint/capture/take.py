@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.checkpoint.inventory import read_inventory
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.protocol.line import batches_run
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
 from airflow_flinkstyle.savepoint.capture.copier import ignore, never
 from airflow_flinkstyle.savepoint.capture.patience import StorePatience
@@ -226,6 +227,7 @@ def compose(job: str, snapshots: Sequence[QuerySnapshot], label: SavepointLabel)
         cut_id=label.cut_id,
         taken_at_ms=label.taken_at_ms,
         taken_from_generation=label.taken_from_generation,
+        batches_run=batches_run(snapshot.batch_id for snapshot in snapshots),
         spark_version=label.spark_version,
         evidence={},
         queries=tuple(sorted(snapshots, key=lambda snapshot: snapshot.name)),

@@ -6,12 +6,14 @@ import logging
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.head import read_line
 from airflow_flinkstyle.savepoint.repository.folder_cache import read_folder
 from airflow_flinkstyle.savepoint.repository.manifest_objects import find_manifest, parse_manifest
-from airflow_flinkstyle.savepoint.sequence import Cut, batches_run, newest_first
+from airflow_flinkstyle.savepoint.sequence import Cut, in_order
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.savepoint.manifest import Manifest
@@ -27,6 +29,7 @@ class Summary:
     savepoint_id: str
     taken_at_ms: int
     taken_from_generation: int | None
+    batches_run: int
     spark_version: str
     alignment: str
     cut_id: str | None
@@ -45,7 +48,7 @@ class Summary:
             taken_at_ms=self.taken_at_ms,
             taken_from_generation=self.taken_from_generation,
             parent=self.parent,
-            batches_run=batches_run(self.batches.values()),
+            batches_run=self.batches_run,
         )
 
 
@@ -60,11 +63,22 @@ class Damaged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """A savepoint that is not on the line of the job's head: it is used only if somebody names it."""
+
+    savepoint: Summary
+    why: str
+    """Which start has left it behind; or that it came from elsewhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
     """All savepoints of a job."""
 
     savepoints: tuple[Summary, ...]
-    """The newest first, by ``sequence``."""
+    """Those on the line of its head, the newest first."""
+    beside: tuple[Beside, ...]
+    """The others, the newest first."""
     damaged: tuple[Damaged, ...]
     """By id."""
 
@@ -75,6 +89,7 @@ def summarize(manifest: Manifest) -> Summary:
         savepoint_id=manifest.savepoint_id,
         taken_at_ms=manifest.taken_at_ms,
         taken_from_generation=manifest.taken_from_generation,
+        batches_run=manifest.batches_run,
         spark_version=manifest.spark_version,
         alignment=manifest.alignment,
         cut_id=manifest.cut_id,
@@ -86,7 +101,10 @@ def summarize(manifest: Manifest) -> Summary:
 
 
 def list_savepoints(repository: JobFolder) -> tuple[Summary, ...]:
-    """Return all savepoints of the job that can be read, the newest first; the others are logged."""
+    """Return the savepoints on the line of the job's head, the newest first.
+
+    Those that cannot be read are logged.
+    """
     listing = read_listing(repository)
     for one in listing.damaged:
         log.warning(
@@ -96,12 +114,12 @@ def list_savepoints(repository: JobFolder) -> tuple[Summary, ...]:
 
 
 def newest_summary(repository: JobFolder) -> Summary | None:
-    """Return the newest savepoint that can be read, in the order of ``sequence``; reads no manifest again."""
+    """Return the newest savepoint on the line of the job's head; reads no manifest again."""
     return next(iter(list_savepoints(repository)), None)
 
 
 def newest_savepoint(repository: JobFolder) -> Manifest | None:
-    """Return the whole manifest of the newest savepoint that can be read, in the order of ``sequence``."""
+    """Return the whole manifest of the newest savepoint on the line of the job's head."""
     newest = newest_summary(repository)
     found = find_manifest(repository, newest.savepoint_id) if newest else None
     return found[0] if found is not None else None
@@ -109,6 +127,24 @@ def newest_savepoint(repository: JobFolder) -> Manifest | None:
 
 def read_listing(repository: JobFolder) -> Listing:
     """Return all savepoints of the job, those whose manifest cannot be read apart from the others."""
+    found, damaged = read_summaries(repository)
+    return listing_of(repository, found, damaged)
+
+
+def listing_of(repository: JobFolder, found: Sequence[Summary], damaged: Sequence[Damaged]) -> Listing:
+    """Return savepoints along the line of the job's head, which is read."""
+    earliest = min((one.taken_from_generation or 0 for one in found), default=0)
+    line = read_line(JobBoard(repository.store, repository.job), back_to=earliest)
+    ordered = in_order(found, lambda one: one.cut, line)
+    return Listing(
+        savepoints=ordered.on_line,
+        beside=tuple(Beside(savepoint=one, why=str(where)) for one, where in ordered.beside),
+        damaged=tuple(damaged),
+    )
+
+
+def read_summaries(repository: JobFolder) -> tuple[tuple[Summary, ...], tuple[Damaged, ...]]:
+    """Return all savepoints of the job, in no meaningful order, and those that cannot be read."""
     damaged: list[Damaged] = []
 
     def extract(savepoint_id: str, data: bytes) -> dict[str, Any] | None:
@@ -119,5 +155,4 @@ def read_listing(repository: JobFolder) -> Listing:
         damaged.append(Damaged(savepoint_id=savepoint_id, problem=error.problem, remedy=error.remedy))
 
     values = read_folder(repository, "savepoints", extract, unreadable=unreadable).values()
-    found = [Summary(**value) for value in values if value is not None]
-    return Listing(savepoints=tuple(newest_first(found, lambda one: one.cut)), damaged=tuple(damaged))
+    return tuple(Summary(**value) for value in values if value is not None), tuple(damaged)

@@ -94,6 +94,8 @@ def _protections(contents: Contents, savepoint_id: str) -> dict[Protection, str]
         found["in_use"] = f"it is in use: {own.in_use}"
     others = [candidate for candidate in newest_first if candidate is not own]
     before, after = last_good_of(newest_first), last_good_of(others)
+    if own.beside is None:  # what the job has left behind takes the place of nothing on its line
+        after = tuple(one for one in after if one.beside is None)
     if own.is_whole and not after:
         found["last_good"] = f"it is the last complete{' and verified' if own.verified else ''} one"
     elif own in before and own.verified and not any(one.verified for one in after):

@@ -56,6 +56,8 @@ class Candidate:
     """The job's run that it was taken from; None if it came from elsewhere."""
     damaged: bool = False
     """Whether the newest check found something wrong with it."""
+    beside: str | None = None
+    """Why it is not on the line of the job's head; None if it is."""
 
     @property
     def is_whole(self) -> bool:
@@ -107,11 +109,12 @@ class RetentionPlan:
 def plan_retention(
     job: str, newest_first: Sequence[Candidate], policy: RetentionPolicy, *, now_ms: int
 ) -> RetentionPlan:
-    """Decide on every savepoint, in the order of the job's own sequence.
+    """Decide on every savepoint, along the line of the job's head.
 
     Kept are: pinned ones, those in use, those owned by what has no complete one of its own yet, the newest
     whole one, the newest whole and verified one, and of the rest the newest whole ones as far as the policy
-    allows. One that is not whole takes no place among these, and goes with those of its age.
+    allows; those beside the line after all that are on it. One that is not whole takes no place among these,
+    and goes with those of its age.
     """
     last_good = last_good_of(newest_first)
     decisions: list[Decision] = []
@@ -148,9 +151,11 @@ def last_good_of(newest_first: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """Return what must stay whatever the policy says: the newest whole one, and the newest verified of them.
 
     Both: the newest is the job's state, which no check has to vouch for before it may not be lost; but only
-    of the other one somebody knows that it can be restored.
+    of the other one somebody knows that it can be restored. What the job has left behind is neither, unless
+    nothing whole is on its line.
     """
     whole = [candidate for candidate in newest_first if candidate.is_whole]
+    whole = [candidate for candidate in whole if candidate.beside is None] or whole
     verified = [candidate for candidate in whole if candidate.verified is not None]
     return tuple(dict.fromkeys((*whole[:1], *verified[:1])))
 
@@ -180,9 +185,11 @@ def _expiry(candidate: Candidate, policy: RetentionPolicy, *, counted: int, now_
 def _decide(candidate: Candidate, protected: str | None, expired: str | None, *, place: int) -> Decision:
     damage = f"; {candidate.missing_blobs} of its blobs are missing" if candidate.missing_blobs else ""
     damage += "; a check found it damaged" if candidate.damaged else ""
+    damage += f"; {candidate.beside}" if candidate.beside is not None else ""
     if protected is not None:
         return Keep(savepoint_id=candidate.savepoint_id, reason=protected + damage)
     if expired is not None:
         return Dispose(savepoint_id=candidate.savepoint_id, reason=expired + damage)
-    reason = damage.removeprefix("; ") if damage else f"number {place} of the newest complete ones"
+    counted = f"number {place} of the newest complete ones"
+    reason = counted + damage if candidate.is_whole else damage.removeprefix("; ")
     return Keep(savepoint_id=candidate.savepoint_id, reason=reason)

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.clock import CLOCK, Clock
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.head import read_line
 from airflow_flinkstyle.savepoint.blobs.garbage_collection import hold_prune
 from airflow_flinkstyle.savepoint.blobs.leases import LEASE_S
 from airflow_flinkstyle.savepoint.blobs.needs import Needs
 from airflow_flinkstyle.savepoint.blobs.references import PIN, references
 from airflow_flinkstyle.savepoint.files.verified import damaged_records, verified_records
 from airflow_flinkstyle.savepoint.retention.policy import Candidate, RetentionPlan, plan_retention
-from airflow_flinkstyle.savepoint.sequence import newest_first
+from airflow_flinkstyle.savepoint.sequence import in_order
 from airflow_flinkstyle.storage.versions import versioning_of
 from airflow_flinkstyle.wording import size
 
@@ -69,7 +71,7 @@ class Contents:
     """What a repository holds, by one listing of each kind."""
 
     candidates: tuple[Candidate, ...]
-    """The newest first, by ``sequence``."""
+    """Those on the line of the job's head first, the newest first; then those beside it."""
     needs: Mapping[str, Need]
     """By savepoint id."""
     blob_sizes: Mapping[str, int]
@@ -165,7 +167,7 @@ def read_contents(
     held = references(repository)
     verified, damaged = verified_records(repository), damaged_records(repository)
 
-    def candidate(savepoint_id: str) -> Candidate:
+    def candidate(savepoint_id: str, beside: str | None = None) -> Candidate:
         holders = held.get(savepoint_id, {})
         pin, check = holders.get(PIN), verified.get(savepoint_id)
         claimed = [one for name, one in holders.items() if one.claims and (savepoint_id, name) not in ended]
@@ -179,7 +181,10 @@ def read_contents(
             owned=max(claimed, key=lambda one: one.at_ms, default=None),
             taken_from_generation=needed[savepoint_id].cut.taken_from_generation,
             damaged=savepoint_id in damaged,
+            beside=beside,
         )
 
-    ids = newest_first(needed, lambda savepoint_id: needed[savepoint_id].cut)
-    return Contents(candidates=tuple(map(candidate, ids)), needs=needed, blob_sizes=stored)
+    line = read_line(JobBoard(repository.store, repository.job))
+    found = in_order(needed, lambda savepoint_id: needed[savepoint_id].cut, line)
+    left = (candidate(savepoint_id, str(where)) for savepoint_id, where in found.beside)
+    return Contents(candidates=(*map(candidate, found.on_line), *left), needs=needed, blob_sizes=stored)

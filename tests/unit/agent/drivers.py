@@ -23,6 +23,7 @@ from airflow_flinkstyle.agent.run.serving import Serving
 from airflow_flinkstyle.agent.run.taking import Taking
 from airflow_flinkstyle.clock import LEASE_CLOCK
 from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.line import BEGINNING
 from airflow_flinkstyle.protocol.records import Request, TakeoverOrder
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from testbed.memory_store import MemoryStore
@@ -150,7 +151,8 @@ class SmallDriver:
     def tell_order(self, **changes: Any) -> None:
         said: dict[str, Any] = {"savepoint_id": None, "closed_at": None}
         self.board.create_takeover_order(
-            self.driver_run.generation, TakeoverOrder(**{**said, "expected": {}, **changes})
+            self.driver_run.generation,
+            TakeoverOrder(**{**said, "expected": {}, "parent": BEGINNING, **changes}),
         )
 
     def register(self, name: str, session: Session | None = None) -> JobQuery:

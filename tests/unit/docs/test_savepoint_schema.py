@@ -76,6 +76,7 @@ def a_document(**changes: Any) -> dict[str, Any]:
         alignment="aligned",
         taken_at_ms=1,
         taken_from_generation=3,
+        batches_run=1,
         spark_version="4.2.0",
         evidence={"mirror": "level"},
         cut_id="cut-1",

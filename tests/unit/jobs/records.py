@@ -11,6 +11,7 @@ from airflow_flinkstyle.jobs.deployments.base import Alive
 from airflow_flinkstyle.jobs.lease import Sightings
 from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.line import BEGINNING
 from airflow_flinkstyle.protocol.query_records import QueryStatus
 from airflow_flinkstyle.protocol.records import (
     Claim,
@@ -66,7 +67,7 @@ class Job:
             checkpoint_location="/checkpoints", prepare_savepoint_id=None, overrides=(), lease_s=30.0,
             launch={"spec": {"name": "orders"}}, claimed_at_ms=1,
         )  # fmt: skip
-        order = TakeoverOrder(savepoint_id=None, closed_at=None, expected={})
+        order = TakeoverOrder(savepoint_id=None, closed_at=None, expected={}, parent=BEGINNING)
         self.board.create_claim(Generation(generation), claim)
         self.board.create_takeover_order(Generation(generation), order)
 

@@ -8,6 +8,7 @@ import pytest
 from airflow_flinkstyle.errors import MessageFormatError, ProtocolVersionError
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.cuts import Cut, Positions
+from airflow_flinkstyle.protocol.line import Parent, Turn
 from airflow_flinkstyle.protocol.query_records import GroupStatus, QueryStatus, SourceIdentity
 from airflow_flinkstyle.protocol.records import (
     Claim,
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 IDENTITY = SourceIdentity(cluster_id="abc", topic_ids={"orders": "t1"})
 
+FROM_SAVEPOINT = Parent(generation=Generation(1), batches_run=7, savepoint_id="sp-1")
+
 RECORDS: list[Record] = [
     Current(generation=Generation(2), incarnation=Incarnation(1)),
     Claim(
@@ -47,6 +50,8 @@ RECORDS: list[Record] = [
     ),
     TakeoverOrder(
         savepoint_id="sp-1",
+        parent=FROM_SAVEPOINT,
+        turns=(Turn(generation=Generation(2), parent=FROM_SAVEPOINT, rewind="fork"),),
         closed_at={"orders": 7},
         expected={"orders": {"0": IDENTITY}},
     ),

@@ -48,6 +48,7 @@ def a_manifest(**changes: Any) -> Manifest:
         alignment="none",
         taken_at_ms=1_700_000_000_000,
         taken_from_generation=None,
+        batches_run=0,
         spark_version="4.2.0",
         evidence={"proof": "sha256:..."},
         cut_id="cut-1",

@@ -1,4 +1,4 @@
-"""The newest savepoint is the one that the job came to last, whatever the clocks of its takers said."""
+"""The newest savepoint is the one that the job's head came to last, whatever clocks and other lines say."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.line import BEGINNING, Line, Parent, Turn, batches_run
+from airflow_flinkstyle.protocol.records import Current, TakeoverOrder
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.repository.summary import list_savepoints, newest_savepoint
 from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
 from airflow_flinkstyle.savepoint.retention.prune import prune
-from airflow_flinkstyle.savepoint.sequence import Cut, newest_first
-from airflow_flinkstyle.types import BatchId
+from airflow_flinkstyle.savepoint.sequence import Cut, InOrder, in_order
+from airflow_flinkstyle.types import BatchId, Generation, Incarnation
 from testbed.memory_store import MemoryStore
 from tests.manifests import manifests_of
 from tests.unit.savepoint.manifests import a_manifest
@@ -35,20 +38,47 @@ def a_cut(name: str, *, generation: int | None = 1, at_min: float = 0, run: int 
     )
 
 
-def ids(*cuts: Cut) -> list[str]:
-    """Return the ids, the newest first; in whatever order they come."""
-    orders = {
-        tuple(one.savepoint_id for one in newest_first(given, lambda cut: cut))
-        for given in itertools.permutations(cuts)
-    }
+def a_line(head: int, *turns: Turn, parent: Parent = BEGINNING) -> Line:
+    return Line(head=Generation(head), parent=parent, turns=turns)
+
+
+def a_turn(generation: int, back_to: int | None, *, run: int = 0, savepoint: str | None = None) -> Turn:
+    left = Generation(back_to) if back_to is not None else None
+    parent = Parent(generation=left, batches_run=run, savepoint_id=savepoint)
+    return Turn(generation=Generation(generation), parent=parent, rewind="fork" if left else "continue")
+
+
+def ordered(*cuts: Cut, line: Line | None = None) -> InOrder[Cut]:
+    """Return them in order; in whatever order they come."""
+    orders = {in_order(given, lambda cut: cut, line) for given in itertools.permutations(cuts)}
     assert len(orders) == 1
-    return list(orders.pop())
+    return orders.pop()
+
+
+def ids(*cuts: Cut, line: Line | None = None) -> list[str]:
+    return [one.savepoint_id for one in ordered(*cuts, line=line).on_line]
+
+
+def beside(*cuts: Cut, line: Line) -> dict[str, str]:
+    return {one.savepoint_id: str(where) for one, where in ordered(*cuts, line=line).beside}
+
+
+def lead(repository: SavepointRepository, line: Line) -> None:
+    """Leave the records of a driver that took the job over."""
+    board = JobBoard(repository.store, repository.job)
+    order = TakeoverOrder(
+        savepoint_id=None, closed_at=None, expected={}, parent=line.parent,
+        turns=line.turns,
+    )  # fmt: skip
+    board.create_takeover_order(line.head, order)
+    board.take_current(Current(generation=line.head, incarnation=Incarnation(1)), seen=None)
 
 
 def a_savepoint(name: str, batch: int, *, at_min: float, generation: int = 1) -> Manifest:
     manifest = a_manifest(savepoint_id=name, taken_at_ms=int(NOON_MS + at_min * MINUTE_MS))
     queries = tuple(replace(query, batch_id=BatchId(batch)) for query in manifest.queries)
-    return replace(manifest, parent=None, taken_from_generation=generation, queries=queries)
+    run = batches_run(query.batch_id for query in queries)
+    return replace(manifest, parent=None, taken_from_generation=generation, batches_run=run, queries=queries)
 
 
 @pytest.fixture
@@ -86,32 +116,65 @@ def test_the_same_batches_are_ordered_by_the_clock_and_then_by_name():
     assert ids(a_cut("b"), a_cut("a"), a_cut("c", at_min=1)) == ["c", "b", "a"]
 
 
-def test_query_that_has_run_its_first_batch_makes_a_later_cut(repository: SavepointRepository):
-    manifest = a_savepoint("sp-third", 20, at_min=-9)
-    more = replace(manifest.queries[0], name="z-more", batch_id=BatchId(0))
-    repository.publish(replace(manifest, queries=(*manifest.queries, more)))
-    assert list_savepoints(repository)[0].savepoint_id == "sp-third"
-
-
-def test_rewritten_savepoint_stands_right_behind_its_origin():
+def test_savepoint_that_was_made_from_another_has_its_place_and_is_right_behind_it():
     first, second = a_cut("first", run=10), a_cut("second", run=20, at_min=-5)
-    moved = a_cut("a-moved", run=999, parent="first")  # a fork counts on under a number of its own
+    moved = a_cut("a-moved", run=10, parent="first")
     again = a_cut("again", run=10, parent="a-moved")
     assert ids(first, second, moved, again) == ["second", "again", "a-moved", "first"]
-
-
-def test_rewritten_savepoint_whose_origin_is_gone_is_placed_by_the_clock():
-    left = a_cut("left", run=999, at_min=5, parent="gone")
-    assert ids(a_cut("first"), a_cut("last", run=2, at_min=10), left) == ["last", "left", "first"]
-
-
-def test_savepoint_from_another_root_is_placed_by_the_clock_among_the_jobs_own():
-    own = (a_cut("one", at_min=0), a_cut("two", run=2, at_min=-10), a_cut("three", run=3, at_min=20))
-    imported = a_cut("imported", generation=None, run=999, at_min=10)
-    assert ids(*own, imported) == ["three", "imported", "two", "one"]
-    assert ids(*own, replace(imported, taken_at_ms=NOON_MS + 30 * MINUTE_MS))[0] == "imported"
+    assert ids(second, again) == ["second", "again"], "though what it was made from is gone"
 
 
 def test_parents_in_a_circle_end():
     found = ids(a_cut("a", parent="b"), a_cut("b", parent="a"), a_cut("own"))
     assert sorted(found) == ["a", "b", "own"]
+
+
+def test_what_a_fork_went_back_behind_is_abandoned_and_never_the_newest():
+    line = a_line(2, a_turn(2, back_to=1, run=10, savepoint="sp-fork"))
+    s1, s2, fork = a_cut("s1", run=10), a_cut("s2", run=20), a_cut("sp-fork", run=10, parent="s1")
+    assert ids(s1, s2, fork, line=line) == ["sp-fork", "s1"]
+    assert beside(s1, s2, line=line) == {
+        "s2": "abandoned: generation 2 started from savepoint sp-fork (fork)"
+    }
+    later = a_cut("s3", generation=2, run=1, at_min=-60)
+    assert ids(s1, s2, later, line=line) == ["s3", "s1"]
+
+
+def test_generation_between_that_went_nowhere_is_abandoned_too():
+    line = a_line(4, a_turn(3, back_to=1, run=5))
+    assert ids(a_cut("a", run=5), a_cut("b", generation=2), a_cut("c", generation=4), line=line) == ["c", "a"]
+
+
+def test_job_that_began_anew_has_abandoned_all_that_was_before():
+    line = a_line(3, a_turn(3, back_to=None))
+    assert ids(a_cut("old", generation=2), a_cut("new", generation=3), line=line) == ["new"]
+    assert beside(a_cut("old", generation=2), line=line) == {"old": "abandoned: generation 3 began anew"}
+
+
+def test_savepoint_from_elsewhere_counts_once_the_job_was_started_from_it():
+    own, imported = a_cut("own", at_min=0), a_cut("imported", generation=None, run=999, at_min=10)
+    assert ids(own, imported, line=a_line(1)) == ["own"], "whatever its clock says"
+    assert "has not been started from it" in beside(imported, line=a_line(1))["imported"]
+    line = a_line(2, a_turn(2, back_to=None, savepoint="sp-fork"))
+    fork = a_cut("sp-fork", generation=None, at_min=10, parent="imported")
+    mine = a_cut("mine", generation=2, at_min=-10)
+    assert ids(own, imported, fork, mine, line=line) == ["mine", "sp-fork", "imported"]
+    assert beside(own, line=line) == {
+        "own": "abandoned: generation 2 started from savepoint sp-fork from elsewhere"
+    }
+
+
+def test_savepoints_from_elsewhere_are_candidates_of_a_job_that_never_ran_by_the_clock():
+    first, second = a_cut("first", generation=None, at_min=1), a_cut("second", generation=None, at_min=2)
+    assert ids(first, second) == ["second", "first"]
+
+
+def test_prune_disposes_of_what_is_abandoned_before_anything_on_the_line(repository: SavepointRepository):
+    repository.publish(a_savepoint("sp-elsewhere", 99, at_min=30, generation=7))
+    for blob, entry in manifests_of(repository)[0].blobs.items():
+        repository.store.write(f"orders/blobs/{blob}", b"x" * entry.size_bytes)
+    lead(repository, a_line(2, a_turn(2, back_to=1, run=11)))
+    report = prune(repository, RetentionPolicy(max_count=1), in_use=dict, holder="test", dry_run=True)
+    assert report.plan.disposed == ("sp-elsewhere", "sp-second")
+    assert "abandoned: generation 2 started from generation 1 (fork)" in report.as_markdown()
+    assert [one.savepoint_id for one in list_savepoints(repository)] == ["sp-first"]

@@ -12,6 +12,7 @@ from airflow_flinkstyle.agent.jvm.process import DriverProcess
 from airflow_flinkstyle.errors import SignatureError
 from airflow_flinkstyle.jobs.signing import Signer
 from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.line import BEGINNING
 from airflow_flinkstyle.protocol.query_records import QueryStatus
 from airflow_flinkstyle.protocol.records import Current, Submit, TakeoverOrder
 from airflow_flinkstyle.protocol.signatures import ORDER_KEYS_VARIABLE
@@ -41,7 +42,7 @@ def make_current(board: JobBoard, generation: Generation, incarnation: Incarnati
 
 
 def an_order(closed_at: Mapping[str, int] | None = None) -> TakeoverOrder:
-    return TakeoverOrder(savepoint_id=None, closed_at=closed_at, expected={})
+    return TakeoverOrder(savepoint_id=None, closed_at=closed_at, expected={}, parent=BEGINNING)
 
 
 def at_batch(batch: int) -> dict[str, QueryStatus]:

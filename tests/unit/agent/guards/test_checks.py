@@ -22,6 +22,7 @@ from airflow_flinkstyle.kafka.errors import (
     TopicRecreatedError,
 )
 from airflow_flinkstyle.offsets import Offsets
+from airflow_flinkstyle.protocol.line import BEGINNING
 from airflow_flinkstyle.protocol.query_records import QueryStatus, SourceIdentity
 from airflow_flinkstyle.protocol.records import TakeoverOrder
 from airflow_flinkstyle.savepoint.blobs.references import references
@@ -46,7 +47,9 @@ if TYPE_CHECKING:
 
 
 def an_order(**changes: Any) -> TakeoverOrder:
-    values: dict[str, Any] = {"savepoint_id": None, "closed_at": None, "expected": {}}
+    values: dict[str, Any] = {"savepoint_id": None, "closed_at": None, "expected": {},
+        "parent": BEGINNING,
+    }  # fmt: skip
     return TakeoverOrder(**{**values, **changes})
 
 

@@ -11,6 +11,7 @@ from airflow_flinkstyle.agent.guards import lineages
 from airflow_flinkstyle.agent.guards.lineages import Origin, carried, origins, resumes
 from airflow_flinkstyle.agent.job_query import recorded
 from airflow_flinkstyle.agent.queries.registry import Queries
+from airflow_flinkstyle.protocol.line import BEGINNING
 from airflow_flinkstyle.protocol.query_records import QueryStatus
 from airflow_flinkstyle.protocol.records import Heartbeat, TakeoverOrder
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
@@ -24,7 +25,7 @@ from tests.declared import AS_BEFORE
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from airflow_flinkstyle.protocol.records import Rewind
+    from airflow_flinkstyle.types import Rewind
 
 K = BatchId(10)
 """The last batch of what is gone on from; batch 11 comes first."""
@@ -46,12 +47,13 @@ def a_savepoint(sinks: Sinks | None, *, planned: bool = False) -> Manifest:
     )  # fmt: skip
     return Manifest(
         savepoint_id="sp-1", job="job", parent=None, alignment="none", taken_at_ms=1, taken_from_generation=1,
+        batches_run=1,
         spark_version="4.2.0", evidence={}, queries=(query,),
     )  # fmt: skip
 
 
 def an_order(rewind: Rewind = "continue", **changes: Any) -> TakeoverOrder:
-    order = TakeoverOrder(savepoint_id="sp-1", closed_at=None, expected={}, rewind=rewind)
+    order = TakeoverOrder(savepoint_id="sp-1", closed_at=None, expected={}, parent=BEGINNING, rewind=rewind)
     return replace(order, **changes)
 
 

@@ -8,6 +8,7 @@ import pytest
 from airflow_flinkstyle.agent.guards.sinks import admit, counted_on, left_out, sink_of
 from airflow_flinkstyle.agent.job_query import JobQuery, Sink
 from airflow_flinkstyle.agent.stream_options import StreamOptions
+from airflow_flinkstyle.protocol.line import BEGINNING
 from airflow_flinkstyle.protocol.query_records import Writing
 from airflow_flinkstyle.protocol.records import TakeoverOrder
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
@@ -20,8 +21,8 @@ from testbed.memory_store import MemoryStore
 from tests.declared import AS_BEFORE
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.protocol.records import Rewind
     from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.types import Rewind
 
 NOTHING: Any = None
 
@@ -48,7 +49,7 @@ def an_order(
 ) -> TakeoverOrder:
     numbers = {} if counts_behind is None else {"files": counts_behind}
     return TakeoverOrder(
-        savepoint_id=None, closed_at=None, expected={}, rewind=rewind,
+        savepoint_id=None, closed_at=None, expected={}, parent=BEGINNING, rewind=rewind,
         skip_known_batches=skip_known_batches, counts_behind=numbers,
     )  # fmt: skip
 

@@ -10,6 +10,7 @@ import pytest
 
 from airflow_flinkstyle.agent.errors import SchemaLogError
 from airflow_flinkstyle.agent.jvm.schema_option import schema_locations
+from airflow_flinkstyle.protocol.line import BEGINNING
 from airflow_flinkstyle.protocol.records import TakeoverOrder
 from airflow_flinkstyle.savepoint.files.derive import changed_file
 from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
@@ -66,12 +67,13 @@ def save(driver: SmallDriver, savepoint_id: str, **queries: dict[str, bytes]) ->
         alignment="none",
         taken_at_ms=1,
         taken_from_generation=None,
+        batches_run=1,
         spark_version="4.2.0",
         evidence={},
         queries=tuple(snapshots),
     )
     driver.repository.publish(manifest)
-    order = TakeoverOrder(savepoint_id=savepoint_id, closed_at=None, expected={})
+    order = TakeoverOrder(savepoint_id=savepoint_id, closed_at=None, expected={}, parent=BEGINNING)
     driver.board.create_takeover_order(G1, order)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from airflow_flinkstyle.jobs.running.batch_numbers import UNSEEN_BATCHES, counts_behind
 from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.line import BEGINNING
 from airflow_flinkstyle.protocol.query_records import QueryStatus
 from airflow_flinkstyle.protocol.records import Claim, Heartbeat, TakeoverOrder
 from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
@@ -29,7 +30,7 @@ def a_savepoint(query_id: str = "q-1") -> Manifest:
     )  # fmt: skip
     return Manifest(
         savepoint_id="sp-1", job="orders", parent=None, alignment="none", taken_at_ms=1,
-        taken_from_generation=1, spark_version="4.2.0", evidence={}, queries=(query,),
+        taken_from_generation=1, batches_run=1, spark_version="4.2.0", evidence={}, queries=(query,),
     )  # fmt: skip
 
 
@@ -56,7 +57,13 @@ class Runs:
             overrides=(), lease_s=1.0, launch={}, claimed_at_ms=1,
         )  # fmt: skip
         self.board.create_claim(generation, claim)
-        order = TakeoverOrder(savepoint_id=None, closed_at=None, expected={}, counts_behind=begun or {})
+        order = TakeoverOrder(
+            savepoint_id=None,
+            closed_at=None,
+            expected={},
+            parent=BEGINNING,
+            counts_behind=begun or {},
+        )
         self.board.create_takeover_order(generation, order)
         told = {}
         if batch is not None:

@@ -29,13 +29,14 @@ from airflow_flinkstyle.jobs.running.stopped import take_stopped
 from airflow_flinkstyle.jobs.status import Closed, Dead, NeverStarted, Running, Starting
 from airflow_flinkstyle.kafka.errors import LoginMissingError
 from airflow_flinkstyle.kafka.login.driver import CONNECTION
-from airflow_flinkstyle.protocol.records import KafkaOverride, Rewind
+from airflow_flinkstyle.protocol.records import KafkaOverride
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
 from tests.unit.jobs.conftest import written_by
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.running.client import JobClient
+    from airflow_flinkstyle.types import Rewind
     from tests.unit.jobs.conftest import Mood, World
 
 
@@ -153,7 +154,9 @@ def test_savepoint_of_batches_that_were_emitted_again_since_needs_a_choice_thoug
     stopped = client.stop("stop again", savepoint=True, timeout_s=10)
     ends = [world.repository.read(one.savepoint_id).query("orders") for one in (left, stopped)]
     assert [(end.query_id, end.batch_id) for end in ends] == [(ends[0].query_id, 1)] * 2
-    with pytest.raises(RewindError, match="generation 2 went back and used its batch ids again"):
+    with pytest.raises(
+        RewindError, match=r"left it behind: generation 2 started from savepoint .* \(re-emit\)"
+    ):
         client.start(
             world.spec(), world.target(), claim_key="s3", origin=FromSavepoint(savepoint_id=left.savepoint_id)
         )
@@ -545,10 +548,27 @@ def test_batch_that_a_rewound_run_left_half_written_is_not_the_one_that_its_save
     again.write("offsets/1", again.read("offsets/0"))
     take_stopped(client, "again")  # says that the run has closed, at the batch of the savepoint
     restored = FromSavepoint(savepoint_id=client.board.takeover_order(generation).savepoint_id)
-    with pytest.raises(
-        RewindError, match="went back and used" if rewind == "re-emit" else "no offsets of it"
-    ):
+    back = rf"before it died \(generation {generation} started from .* \({rewind}\)\), found no offsets"
+    with pytest.raises(RewindError, match=back):
         client.start(world.spec(), world.target(), claim_key="s3", origin=restored)
+
+
+def test_batch_that_is_planned_in_a_savepoint_is_not_the_one_of_a_run_that_went_back_to_another_one(
+    world: World,
+):
+    client, hot = killed_within_a_batch(world)
+    planned = take_stopped(client, "back").savepoint_id
+    origin = FromSavepoint(savepoint_id=hot, rewind="re-emit")
+    generation = client.start(world.spec(), world.target(), claim_key="s2", origin=origin).generation
+    client.wait_running(generation, timeout_s=10)
+    world.until(lambda: client.status().heartbeat.queries)
+    world.kill(generation)
+    again = world.drivers[2].checkpoint
+    again.write("offsets/1", again.read("offsets/0"))
+    take_stopped(client, "again")
+    back = rf"before it died \(generation {generation} started from savepoint {hot} \(re-emit\)\)"
+    with pytest.raises(RewindError, match=back):
+        client.start(world.spec(), world.target(), claim_key="s3", origin=FromSavepoint(savepoint_id=planned))
 
 
 def test_batch_that_is_planned_in_a_savepoint_is_the_same_for_whoever_starts_from_it(

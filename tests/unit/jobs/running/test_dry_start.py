@@ -22,8 +22,8 @@ from tests.manifests import a_manifest
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.running.client import JobClient
-    from airflow_flinkstyle.protocol.records import Rewind
     from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.types import Rewind
     from tests.unit.jobs.conftest import Mood, World
 
 

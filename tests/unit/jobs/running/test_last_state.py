@@ -303,8 +303,8 @@ def test_job_with_savepoints_and_no_run_goes_on_from_the_newest(world: World):
     (savepoint_id,) = world.repository.ids()
     with pytest.raises(HistoryError, match=savepoint_id):
         client.start(world.spec(), world.target(), claim_key="fresh", origin=Fresh())
-    start(world, "again")
-    assert client.board.takeover_order(1).savepoint_id == savepoint_id
+    generation = start(world, "again").generation
+    assert client.board.takeover_order(generation).savepoint_id == savepoint_id
     world.judge()
 
 
@@ -387,6 +387,24 @@ def test_offline_savepoint_that_fails_half_way_leaves_the_job_as_it_was(world: W
     assert after is not None
     assert after.value == before.value
     assert describe_status(client.status()) == was
+    world.logs.produce(4)
+    start(world, "again")
+    world.judge()
+
+
+def test_offline_savepoint_that_fails_behind_another_one_gives_back_whom_that_one_stands_for(world: World):
+    client = stopped(world)
+    take_stopped(client, "first")
+    before = world.board.current()
+    world.store.refuse(denied="/takes/")
+    with pytest.raises(StoreDeniedError):
+        take_stopped(client, "second")
+    world.store.refuse()
+    after = world.board.current()
+    assert before is not None
+    assert after is not None
+    assert before.value.head == 1
+    assert after.value == before.value
     world.logs.produce(4)
     start(world, "again")
     world.judge()

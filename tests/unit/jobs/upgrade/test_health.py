@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.upgrade.report import UpgradeReport
     from airflow_flinkstyle.protocol.query_records import QueryStatus
-    from airflow_flinkstyle.protocol.records import Rewind
+    from airflow_flinkstyle.types import Rewind
     from tests.unit.jobs.conftest import Mood, World
 
 OBSERVED = Bounds(observe_s=0.5)

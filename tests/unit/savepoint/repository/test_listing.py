@@ -72,7 +72,7 @@ def test_savepoints_that_were_listed_before_are_not_read_again(
     repository.publish(a_manifest(savepoint_id="sp-new", taken_at_ms=COUNT))
     store.gets = 0
     assert list_savepoints(repository)[0].savepoint_id == "sp-new"
-    assert store.gets == 2  # what is remembered, and the new one
+    assert store.gets == 3  # what is remembered, the new one, and which of them count
 
 
 def test_disposed_and_spent_savepoints_are_listed_no_more(repository: SavepointRepository):
@@ -150,7 +150,7 @@ def test_few_large_savepoints_are_read_once(store: Counting):
     newest = newest_summary(large)
     assert newest is not None
     assert (newest.savepoint_id, newest.files) == ("sp-2", 2000)
-    assert len(counted.requests) == 2  # the listing, and what is remembered
+    assert len(counted.requests) == 3  # the listing, what is remembered, and which of them count
     assert counted.bytes < 5_000
     publish_large(large, 3)
     list_savepoints(large)

@@ -1,0 +1,189 @@
+"""The line of a job: which generations led to the one that runs, and where each was left. Pure.
+
+Each generation says in its takeover order what it continues, its parent: a place in an earlier generation, or
+nothing of this job. So the generations form a tree, and the one that took the job over last is its head. The
+line of the head is the way from there to the beginning. Whatever is not on it was left behind by a start that
+went back, began anew, or came from elsewhere.
+
+Most generations continue where the one before them ended. Only the others bend the line, and only these
+turns are written down: a line of ten thousand generations is as short as the list of its rewinds.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from airflow_flinkstyle.protocol.errors import LineError
+from airflow_flinkstyle.storage.keys import Name
+from airflow_flinkstyle.typed_json import stored
+from airflow_flinkstyle.types import Count, Generation, Rewind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MOST_TURNS: Final = 32
+"""An order repeats so many of the newest turns of its line; those before are in the order of the generation
+that the oldest of them went back to."""
+
+
+def batches_run(batches: Iterable[int]) -> int:
+    """Return how many batches queries have run together whose newest ones have these numbers.
+
+    Within one generation it only grows.
+    """
+    return sum(batch + 1 for batch in batches)
+
+
+@stored
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parent:
+    """What a generation continues; recorded once, so that no one has to look for it."""
+
+    generation: Generation | None
+    """The generation whose state it is; None: of no generation of this job."""
+    batches_run: Count
+    """How many batches that generation's queries had run together at that point, each from its beginning."""
+    savepoint_id: Name | None
+    """The savepoint that was restored; None: that generation's checkpoint was adopted, or nothing."""
+
+    def __str__(self) -> str:
+        """Say where the generation began, for messages."""
+        if self.savepoint_id is not None:
+            return f"savepoint {self.savepoint_id}" + (" from elsewhere" if self.generation is None else "")
+        return "nothing" if self.generation is None else f"generation {self.generation}"
+
+
+BEGINNING: Final = Parent(generation=None, batches_run=0, savepoint_id=None)
+"""The parent of a generation that began with an empty checkpoint."""
+
+
+@stored
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """A generation that did not continue where the one before it ended."""
+
+    generation: Generation
+    parent: Parent
+    """What its generation did beyond this is left behind, and so is every generation in between."""
+    rewind: Rewind = "continue"
+    """What it chose about what it left."""
+
+    def __str__(self) -> str:
+        """Say what happened, for messages."""
+        if self.parent == BEGINNING:
+            return f"generation {self.generation} began anew"
+        how = f" ({self.rewind})" if self.rewind != "continue" else ""
+        return f"generation {self.generation} started from {self.parent}{how}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnLine:
+    """The job is behind this point, or at it."""
+
+    since: tuple[Turn, ...] = ()
+    """The turns between it and the head, the oldest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abandoned:
+    """The job went on from an earlier point, or from another state."""
+
+    by: Turn
+
+    def __str__(self) -> str:
+        """Say by what, for tables."""
+        return f"abandoned: {self.by}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elsewhere:
+    """No generation on this line is known to have been there."""
+
+    why: str
+
+    def __str__(self) -> str:
+        """Say why, for tables."""
+        return self.why
+
+
+Where: TypeAlias = OnLine | Abandoned | Elsewhere
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """The line of one generation.
+
+    Raises:
+        LineError: If its turns are in no order that generations can have been started in: some record was
+            changed, or is of another job.
+    """
+
+    head: Generation
+    parent: Parent
+    turns: tuple[Turn, ...]
+    """The oldest first. If that one went back to a generation, what is before it is not known here."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no starts can have made, circles and equal numbers among it."""
+        at = 0
+        for turn in self.turns:
+            left = turn.parent.generation
+            is_later = at == 0 if left is None else at <= left
+            if not is_later or max(at, left or 0) >= turn.generation:
+                raise LineError.of(self.head, f"{turn} behind generation {at}")
+            at = turn.generation
+        if at > self.head or (self.parent.generation or 0) >= self.head:
+            raise LineError.of(self.head, f"generation {max(at, self.parent.generation or 0)} before it")
+
+    @property
+    def origin(self) -> str | None:
+        """The savepoint from elsewhere that the line began with; None if it began with nothing."""
+        first = self.turns[0].parent if self.turns else BEGINNING
+        return first.savepoint_id if first.generation is None else None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its beginning is known."""
+        return not self.turns or self.turns[0].parent.generation is None
+
+    def where(self, generation: Generation, run: int) -> Where:
+        """Return whether a point lies on the line.
+
+        Args:
+            generation: Of which generation.
+            run: How many batches its queries had run by then.
+        """
+        if generation > self.head:
+            return Elsewhere(why=f"of generation {generation}, which has not taken the job over")
+        place = bisect_right(self.turns, generation, key=lambda turn: turn.generation)
+        if place == 0 and self.turns and self.turns[0].parent.generation is None:
+            return Abandoned(by=self.turns[0])
+        if place < len(self.turns):
+            turn = self.turns[place]
+            left = turn.parent
+            if left.generation is None or (generation, run) > (left.generation, left.batches_run):
+                return Abandoned(by=turn)
+        if place == 0 and self.turns and not self._is_last_known(generation):
+            return Elsewhere(why=f"of generation {generation}, of whose line no record is left")
+        return OnLine(since=self.turns[place:])
+
+    def _is_last_known(self, generation: Generation) -> bool:
+        """Return whether it is the generation to which the oldest turn went back."""
+        return generation == self.turns[0].parent.generation
+
+    def turns_of_next(
+        self, generation: Generation, parent: Parent, rewind: Rewind, line: Line
+    ) -> tuple[Turn, ...]:
+        """Return the turns of a generation that continues this line's head, or leaves it.
+
+        Args:
+            generation: The one that is started.
+            parent: What it continues; a generation of this job.
+            rewind: What was chosen about what it leaves.
+            line: The parent generation's own.
+        """
+        if parent.generation == self.head and rewind == "continue":
+            return self.turns
+        return (*line.turns, Turn(generation=generation, parent=parent, rewind=rewind))[-MOST_TURNS:]

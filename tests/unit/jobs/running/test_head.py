@@ -1,0 +1,160 @@
+"""A job has one line of history: what a fork, a rewind or a new beginning has left is used only by name."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.jobs.errors import LastStateError, RewindError
+from airflow_flinkstyle.jobs.running.start_plan import Fresh, FromSavepoint
+from airflow_flinkstyle.jobs.running.stopped import take_stopped
+from airflow_flinkstyle.jobs.upgrade.rollback_targets import rollback_targets
+from airflow_flinkstyle.protocol.head import read_line
+from airflow_flinkstyle.savepoint.errors import SavepointProtectedError
+from airflow_flinkstyle.savepoint.repository.summary import newest_summary, read_listing
+from airflow_flinkstyle.savepoint.retention.dispose import dispose_savepoint
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.jobs.running.client import JobClient
+    from airflow_flinkstyle.jobs.running.start_plan import Origin
+    from tests.unit.jobs.conftest import World
+
+
+def start(world: World, key: str, origin: Origin | None = None) -> int:
+    client = world.client()
+    handle = client.start(world.spec(), world.target(), claim_key=key, origin=origin)
+    client.wait_running(handle.generation, timeout_s=10)
+    return handle.generation
+
+
+def reads(world: World, count: int) -> None:
+    """Let the job read so many records more, in a batch of its own."""
+    world.logs.produce(count)
+    world.until(lambda: len(world.logs.counted) == len(world.logs.records))
+
+
+def stop(world: World, key: str, *, savepoint: bool = False) -> str | None:
+    outcome = world.client().stop(key, savepoint=savepoint, timeout_s=10)
+    world.until(lambda: world.alive() == [])
+    return outcome.savepoint_id
+
+
+@pytest.fixture
+def forked(world: World) -> tuple[JobClient, str, str]:
+    """A job that was stopped with S2, brought back to S1 by a fork, and has read on without a savepoint."""
+    client = world.start()
+    _, s1 = client.wait(client.request_savepoint("s1"), timeout_s=10)
+    reads(world, 5)
+    s2 = stop(world, "s2", savepoint=True)
+    assert s1.savepoint_id is not None
+    assert s2 is not None
+    start(world, "fork", FromSavepoint(savepoint_id=s1.savepoint_id, rewind="fork"))
+    world.logs.produce(7)
+    world.until(lambda: len(world.logs.counted) == 22)
+    return client, s1.savepoint_id, s2
+
+
+def test_start_after_a_fork_was_lost_with_its_host_is_refused_and_does_not_resume_what_it_left(
+    world: World, forked: tuple[JobClient, str, str]
+):
+    client, s1, s2 = forked
+    world.kill(2)
+    shutil.rmtree(client.run(2).claim.checkpoint_location)
+    with pytest.raises(LastStateError, match="generation 2, at batch") as refused:
+        start(world, "default")
+    said = refused.value
+    assert s1 in said.problem
+    assert s2 not in said.problem + said.remedy
+    assert "rewind='fork'" in said.remedy
+    assert "discard_history='generation 2'" in said.remedy
+    assert client.board.generations() == [1, 2]
+
+
+def test_latest_after_a_fork_that_stopped_without_a_savepoint_is_not_what_it_left(
+    world: World, forked: tuple[JobClient, str, str]
+):
+    client, s1, s2 = forked
+    stop(world, "stop")
+    latest = newest_summary(world.repository)
+    assert latest is not None
+    assert latest.parent == s1, "what the fork began with"
+    with pytest.raises(RewindError, match="and the job continued to batch"):
+        start(world, "latest", FromSavepoint(savepoint_id=latest.savepoint_id))
+    with pytest.raises(RewindError, match=r"has left it behind: generation 2 started from .* \(fork\)"):
+        start(world, "s2", FromSavepoint(savepoint_id=s2))
+    assert client.run(start(world, "default")).claim.checkpoint_location == (
+        client.run(2).claim.checkpoint_location
+    )
+
+
+def test_what_a_fork_left_is_shown_beside_the_line_and_comes_back_by_a_choice(
+    world: World, forked: tuple[JobClient, str, str]
+):
+    client, s1, s2 = forked
+    listing = read_listing(world.repository)
+    assert [one.savepoint.savepoint_id for one in listing.beside] == [s2]
+    assert listing.beside[0].why.startswith("abandoned: generation 2 started from savepoint sp-fork-")
+    assert s2 not in [target.savepoint_id for target in rollback_targets(client)]
+    stop(world, "stop")
+    start(world, "back", FromSavepoint(savepoint_id=s2, rewind="fork"))
+    listing = read_listing(world.repository)
+    assert [one.parent or one.savepoint_id for one in listing.savepoints] == [s2, s2, s1, s1]
+    assert not listing.beside, "the fork that was given up in its turn took no savepoint"
+
+
+def test_last_savepoint_on_the_line_is_not_disposed_of_for_what_a_new_beginning_has_left(world: World):
+    world.start()
+    left = stop(world, "stop", savepoint=True)
+    start(world, "anew", Fresh(discard_history="generation 1"))
+    own = stop(world, "stop anew", savepoint=True)
+    assert left is not None
+    assert own is not None
+    with pytest.raises(SavepointProtectedError, match="it is the last complete one"):
+        dispose_savepoint(world.repository, own, in_use=dict, holder="ann")
+    dispose_savepoint(world.repository, left, in_use=dict, holder="ann")
+
+
+def test_job_that_began_anew_never_takes_up_what_it_gave_up(world: World):
+    client = world.start()
+    saved = stop(world, "stop", savepoint=True)
+    start(world, "anew", Fresh(discard_history="generation 1"))
+    assert newest_summary(world.repository) is None
+    assert [one.savepoint.savepoint_id for one in read_listing(world.repository).beside] == [saved]
+    reads(world, 3)
+    world.kill(2)
+    shutil.rmtree(client.run(2).claim.checkpoint_location)
+    with pytest.raises(LastStateError, match="and it has no savepoint"):
+        start(world, "again")
+
+
+def test_stops_starts_and_offline_savepoints_leave_one_line_without_a_turn(world: World):
+    client = world.start()
+    for number in range(3):
+        stop(world, f"stop {number}")
+        take_stopped(client, f"nightly {number}")
+        world.logs.produce(2)
+        start(world, f"again {number}")
+    line = read_line(world.board)
+    assert line is not None
+    assert (line.head, [turn.generation for turn in line.turns]) == (client.status().run.generation, [1])
+    listing = read_listing(world.repository)
+    assert len(listing.savepoints) == 6, "each start copies the checkpoint that a caller had closed"
+    assert not listing.beside
+    world.judge()
+
+
+def test_savepoint_from_elsewhere_begins_a_line_by_its_name(world: World):
+    client = world.start()
+    saved = stop(world, "stop", savepoint=True)
+    assert saved is not None
+    for info in list(world.store.list(f"{world.job}/")):
+        if "/runs/" in info.key or info.key.endswith("current.json"):
+            world.store.delete(info.key)  # as below another root
+    world.logs.produce(5)
+    assert start(world, "here") == 2, "no generation gets the number of one that a savepoint is of"
+    order = client.board.takeover_order(2)
+    assert order is not None
+    assert (order.parent.generation, order.parent.savepoint_id) == (None, saved)
+    world.judge()
