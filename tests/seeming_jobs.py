@@ -22,6 +22,7 @@ from tests import hearts
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from airflow_flinkstyle.protocol.line import Turn
     from airflow_flinkstyle.protocol.query_records import GroupStatus, Pace
     from airflow_flinkstyle.protocol.records import AgentState
     from airflow_flinkstyle.savepoint.manifest import Manifest
@@ -87,6 +88,7 @@ class SeemingJob:
         drivers: int = 1,
         claimed_after_min: int | None = None,
         said_after_min: int | None = None,
+        turns: tuple[Turn, ...] = (),
     ) -> None:
         """Leave the records of a driver that runs on another machine and answers nothing.
 
@@ -106,6 +108,7 @@ class SeemingJob:
             drivers: How many drivers the run has had.
             claimed_after_min: When it was claimed; None: a minute after the run before.
             said_after_min: When its last word was; None: as it was claimed.
+            turns: Where its line bends.
         """
         number, newest = Generation(generation), Incarnation(drivers)
         minutes = generation - 1 if claimed_after_min is None else claimed_after_min
@@ -123,7 +126,13 @@ class SeemingJob:
             asked_by=asked_by or {},
         )
         self.board.create_claim(number, claim)
-        order = TakeoverOrder(savepoint_id=from_savepoint, closed_at=None, expected={}, parent=BEGINNING)
+        order = TakeoverOrder(
+            savepoint_id=from_savepoint,
+            closed_at=None,
+            expected={},
+            parent=BEGINNING,
+            turns=turns,
+        )
         self.board.create_takeover_order(number, order)
         if from_savepoint is not None:
             held = Reference(

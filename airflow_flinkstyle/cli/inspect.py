@@ -31,11 +31,12 @@ def list_savepoints(
     limit: Annotated[int | None, typer.Option(help="Only the newest so many.", min=1)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the savepoints of a job, the newest first."""
+    """List the savepoints of a job, the newest first; those that it has left behind after the others."""
     require_job(root, job)
     repository = repository_of(root, job)
     listing = read_listing(repository)
-    found = listing.savepoints[:limit]
+    beside = {one.savepoint.savepoint_id: one.why for one in listing.beside}
+    found = (*listing.savepoints, *(one.savepoint for one in listing.beside))[:limit]
     pinned, passed, failed = pins(repository), verified_records(repository), damaged_records(repository)
     rows: list[tuple[object, ...]] = [
         (
@@ -49,6 +50,7 @@ def list_savepoints(
             one.spark_version,
             _checked(passed.get(one.savepoint_id), failed.get(one.savepoint_id)),
             pinned[one.savepoint_id].reason if one.savepoint_id in pinned else None,
+            beside.get(one.savepoint_id),
         )
         for one in found
     ]
@@ -61,15 +63,16 @@ def list_savepoints(
                 "verified": passed.get(one.savepoint_id),
                 "damaged": failed.get(one.savepoint_id),
                 "pinned": pin_document(pinned.get(one.savepoint_id)),
+                "beside": beside.get(one.savepoint_id),
             }
             for one in found
         ],
         "damaged": [asdict(one) for one in listing.damaged],
     }
-    rows += [(one.savepoint_id, "damaged", *[None] * 8) for one in listing.damaged]
+    rows += [(one.savepoint_id, "damaged", *[None] * 9) for one in listing.damaged]
     for one in listing.damaged:
         note(f"{one.problem} {one.remedy}")
-    show(document, table(*columns, "verified", "pinned", rows=rows), as_json=as_json)
+    show(document, table(*columns, "verified", "pinned", "beside the line", rows=rows), as_json=as_json)
 
 
 def _checked(passed: VerifiedRecord | None, failed: DamagedRecord | None) -> str | None:

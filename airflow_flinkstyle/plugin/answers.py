@@ -136,6 +136,9 @@ class Savepoint(Answer):
     in_use: Annotated[
         str | None, Field(description="Which run or migration needs it; null in the table of jobs.")
     ]
+    beside: Annotated[
+        str | None, Field(description="Why it is not on the line of the job's head, by which start.")
+    ]
 
 
 class Phase(Answer):

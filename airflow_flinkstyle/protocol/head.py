@@ -45,7 +45,7 @@ def placed(board: JobBoard, generation: Generation, order: TakeoverOrder) -> Tak
     What a savepoint was taken from counts only if it is a generation of this job, by its records: else the
     line begins with the savepoint, by name.
     """
-    head, parent = read_line(board), order.parent
+    head, parent = read_line(board, back_to=generation), order.parent  # what is before is repeated elsewhere
     line = None
     if head is not None and parent.generation is not None:
         line = head if parent.generation == head.head else _line_of(board, parent.generation)

@@ -128,9 +128,9 @@ def as_markdown(targets: Sequence[RollbackTarget]) -> str:
 
 
 def _versions(client: JobClient) -> Iterator[Version]:
-    """Yield what ran, from the current run backwards; callers' locks run nothing."""
+    """Yield what ran, from the job's head backwards along its line."""
     current = client.board.current()
-    generation = current.value.generation if current else None
+    generation = current.value.head if current else None
     while generation is not None:
         claim = client.board.claim(generation)
         if claim is None:
@@ -138,7 +138,8 @@ def _versions(client: JobClient) -> Iterator[Version]:
         if claim.launch:
             spec, _ = from_launch(claim.launch, secret_env={})
             yield Version(generation=generation, script=spec.script, args=spec.args, conf=spec.conf)
-        generation = claim.follows
+        order = client.board.takeover_order(generation)
+        generation = order.parent.generation if order is not None else None
 
 
 def _told(version: Version) -> tuple[object, ...]:

@@ -52,7 +52,7 @@ class JobLook:
         self._seldom_at_s: float | None = None
 
     def row(self, now_s: float) -> dict[str, Any]:
-        """Return the job's row in the table: 4 to 8 requests, and 6 more once a minute.
+        """Return the job's row in the table: 4 to 8 requests, and 7 more once a minute.
 
         An error of the store, or of what is in it, is part of the row: one job does not hide the others.
         """
@@ -119,7 +119,7 @@ class JobLook:
     def _read_seldom(self) -> dict[str, Any]:
         savepoints = self.savepoints.listed(more=0)
         return {
-            "newest_savepoint": savepoints[0] if savepoints else None,
+            "newest_savepoint": next((one for one in savepoints if one["beside"] is None), None),
             "savepoints": len(savepoints),
             "open": [one for one in self._journals(()) if not one["ended"]],
         }

@@ -52,6 +52,7 @@ def _run_node(run: Mapping[str, Any]) -> dict[str, Any]:
 
 def _savepoint_node(one: Mapping[str, Any]) -> dict[str, Any]:
     state = "damaged" if one["damaged"] else "verified" if one["verified"] else "not verified"
+    state = "abandoned" if one["beside"] and not one["damaged"] else state
     return {
         "id": f"savepoint/{one['savepoint_id']}",
         "row": one["generation"] or 0,

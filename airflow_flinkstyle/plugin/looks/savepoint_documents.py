@@ -24,6 +24,7 @@ def savepoint_document(
     pinned: str | None = None,
     in_use: str | None = None,
     new_bytes: int | None = None,
+    beside: str | None = None,
 ) -> dict[str, Any]:
     """Return what a list shows of a savepoint."""
     is_good = passed is not None and failed is None
@@ -43,6 +44,7 @@ def savepoint_document(
         "damaged": failed.found if failed is not None else None,
         "pinned": pinned,
         "in_use": in_use,
+        "beside": beside,
     }
 
 

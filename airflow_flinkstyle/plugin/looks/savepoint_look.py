@@ -9,7 +9,7 @@ from airflow_flinkstyle.plugin.looks.folders import Folders
 from airflow_flinkstyle.plugin.looks.savepoint_documents import savepoint_document
 from airflow_flinkstyle.savepoint.blobs.references import pins
 from airflow_flinkstyle.savepoint.files.verified import damaged_records, verified_records
-from airflow_flinkstyle.savepoint.repository.summary import read_listing
+from airflow_flinkstyle.savepoint.repository.summary import listing_of, read_summaries
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ class SavepointLook:
     def listed(
         self, in_use: Mapping[str, str] | None = None, *, more: int = MANIFESTS_A_LOOK
     ) -> list[dict[str, Any]]:
-        """Return all savepoints, the newest first.
+        """Return all savepoints, the newest first; those beside the line of the job's head after the others.
 
         Args:
             in_use: Savepoint id -> who needs it.
@@ -45,7 +45,9 @@ class SavepointLook:
         passed = self.folders.remembered("verified", lambda: verified_records(self._repository), "damaged")
         failed = self._failed()
         pinned = self.folders.remembered("references", lambda: pins(self._repository))
-        savepoints = self._listing().savepoints
+        listing = self._listing()
+        beside = {one.savepoint.savepoint_id: one.why for one in listing.beside}
+        savepoints = (*listing.savepoints, *(one.savepoint for one in listing.beside))
         self._look_for_new_bytes(savepoints, more)
         return [
             savepoint_document(
@@ -55,6 +57,7 @@ class SavepointLook:
                 pinned[one.savepoint_id].reason if one.savepoint_id in pinned else None,
                 (in_use or {}).get(one.savepoint_id),
                 self._new_bytes.get(one.savepoint_id),
+                beside.get(one.savepoint_id),
             )
             for one in savepoints
         ]
@@ -63,7 +66,7 @@ class SavepointLook:
         """Return those whose manifest cannot be read."""
         return [
             {"savepoint_id": one.savepoint_id, "problem": one.problem, "remedy": one.remedy}
-            for one in self._listing().damaged
+            for one in self.folders.remembered("savepoints", lambda: read_summaries(self._repository))[1]
         ]
 
     def damaged_at_ms(self) -> dict[str, int]:
@@ -74,8 +77,8 @@ class SavepointLook:
         return self.folders.remembered("damaged", lambda: damaged_records(self._repository))
 
     def _listing(self) -> Listing:
-        found: Listing = self.folders.remembered("savepoints", lambda: read_listing(self._repository))
-        return found
+        read = self.folders.remembered("savepoints", lambda: read_summaries(self._repository))
+        return listing_of(self._repository, *read)
 
     def _look_for_new_bytes(self, savepoints: Sequence[Summary], most: int) -> None:
         """Compare some of the newest savepoints with the one before each."""

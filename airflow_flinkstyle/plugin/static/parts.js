@@ -35,7 +35,7 @@ export function Table({ caption, columns, rows, empty }) {
 
 export const Facts = ({ rows }) => h("dl", null, rows.flatMap(([name, value]) => [h("dt", { key: `${name}-t` }, name), h("dd", { key: name }, value ?? "–")]));
 
-export const keptBecause = (savepoint) => (savepoint.pinned ? `pinned: ${savepoint.pinned}` : savepoint.in_use || "retention decides");
+export const keptBecause = (savepoint) => [savepoint.pinned ? `pinned: ${savepoint.pinned}` : savepoint.in_use || "retention decides", savepoint.beside].filter(Boolean).join("; ");
 
 export function Checked({ savepoint }) {
   if (!savepoint) return "–";

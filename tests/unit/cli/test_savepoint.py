@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.line import Parent, Turn
 from airflow_flinkstyle.protocol.places import own_place
 from airflow_flinkstyle.savepoint.blobs.references import references
 from airflow_flinkstyle.storage.local import LocalStore
+from airflow_flinkstyle.types import Generation
 from tests import hostile
 from tests.unit.agent.conftest import G1, a_claim
 
@@ -39,6 +42,26 @@ def test_list_shows_the_newest_first_and_no_more_than_asked(root: Root):
     assert "sp-2" in text
     assert "sp-1" not in text
     assert "totals@4" in text
+
+
+def test_what_a_fork_has_left_is_listed_behind_the_others_with_the_start_that_left_it(root: Root):
+    for number in range(2):
+        root.take(f"sp-{number}", "4.2.0/rocksdb", minute=number)
+    kept = root.repository.read("sp-0").batches_run
+    root.seem_running(state="closed")
+    later = root.repository.read("sp-1")
+    root.repository.publish(replace(later, savepoint_id="sp-2", batches_run=kept + 1))
+    parent = Parent(generation=Generation(1), batches_run=kept, savepoint_id="sp-1")
+    root.seem_running(
+        generation=2, turns=(Turn(generation=Generation(2), parent=parent, rewind="fork"),), state="closed"
+    )
+    listed = root.json("savepoint", "list")["savepoints"]
+    assert [(one["savepoint_id"], one["beside"]) for one in listed] == [
+        ("sp-1", None),
+        ("sp-0", None),
+        ("sp-2", "abandoned: generation 2 started from savepoint sp-1 (fork)"),
+    ]
+    assert "abandoned" in root.run("savepoint", "list").stdout
 
 
 def test_a_job_without_savepoints_has_an_empty_list(root: Root):

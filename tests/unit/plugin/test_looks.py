@@ -16,11 +16,12 @@ from airflow_flinkstyle.plugin.looks.job_look import JobLook
 from airflow_flinkstyle.plugin.looks.lineage import MOST_SAVEPOINTS, lineage
 from airflow_flinkstyle.plugin.looks.savepoint_look import MANIFESTS_A_LOOK
 from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.line import BEGINNING, Turn
 from airflow_flinkstyle.protocol.query_records import Pace, SourcePace
 from airflow_flinkstyle.savepoint.files.verified import record_damaged
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.storage.local import LocalStore
-from airflow_flinkstyle.types import BatchId
+from airflow_flinkstyle.types import BatchId, Generation
 from tests.seeming_jobs import SeemingJob
 
 if TYPE_CHECKING:
@@ -104,7 +105,14 @@ def test_graph_leads_from_a_run_to_its_savepoints_and_from_one_to_the_next_run(j
 
 
 def a_savepoint(name: str, **more: Any) -> dict[str, Any]:
-    blank = {"parent": None, "generation": 1, "taken_at_ms": 1, "damaged": None, "verified": None}
+    blank = {
+        "parent": None,
+        "generation": 1,
+        "taken_at_ms": 1,
+        "damaged": None,
+        "verified": None,
+        "beside": None,
+    }
     return {"savepoint_id": name, **blank, **more}
 
 
@@ -120,6 +128,16 @@ def test_graph_keeps_an_old_savepoint_that_a_run_began_from_and_counts_what_it_l
     assert graph["left_out"] == 10
     assert {"source": "savepoint/older", "target": "savepoint/old", "kind": "rewritten"} in graph["edges"]
     assert {"source": "savepoint/old", "target": "run/2", "kind": "started"} in graph["edges"]
+
+
+def test_savepoint_that_the_job_has_left_is_behind_the_others_and_never_the_newest(job: SeemingJob):
+    turn = Turn(generation=Generation(3), parent=BEGINNING)
+    job.seem_running(generation=3, turns=(turn,), state="closed")
+    look = look_at(job)
+    assert {one["beside"] for one in look.listed()} == {"abandoned: generation 3 began anew"}
+    assert look.row(0.0)["newest_savepoint"] is None
+    states = {node["state"] for node in look.detail()["lineage"]["nodes"] if "savepoint/" in node["id"]}
+    assert states == {"abandoned"}
 
 
 def test_graph_has_no_edge_to_what_is_gone():
