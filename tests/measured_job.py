@@ -9,8 +9,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.line import BEGINNING
 from airflow_flinkstyle.protocol.query_records import Pace, QueryStatus, SourcePace
-from airflow_flinkstyle.protocol.records import Claim, Current, Heartbeat
+from airflow_flinkstyle.protocol.records import Claim, Current, Heartbeat, TakeoverOrder
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.types import BatchId, Generation, Incarnation
 from testbed.keys import SIGNING_KEY
@@ -45,6 +46,8 @@ def a_job(root: Path) -> None:
         claimed_at_ms=1,
     )
     board.create_claim(first, claim)
+    order = TakeoverOrder(savepoint_id=None, closed_at=None, expected={}, parent=BEGINNING)
+    board.create_takeover_order(first, order)
     pace = Pace(
         batch_id=BatchId(4),
         begun_at_ms=1,

@@ -42,7 +42,7 @@ class StartStreamingJobOperator(StreamingJobOperator):
     :param discard_history: For ``fresh`` over a history: what is given up, as the refusal names it, like
         ``generation 3``. It names one history, since a plain yes that stays in a DAG would start fresh at
         every run of it: at the next run the job has another history, and is asked about again. (templated)
-    :param savepoint_id: For ``savepoint``: which; ``latest`` is the newest one. (templated)
+    :param savepoint_id: For ``savepoint``: which; ``latest`` is the newest one on the job's line. (templated)
     :param rewind: ``continue`` demands that the job has committed nothing after the savepoint. If it has:
         ``fork`` (new query id; counts on behind what a sink remembers) or ``re-emit``. (templated)
     :param skip_known_batches: Accept that a sink that remembers batches, or a function that may, leaves out
