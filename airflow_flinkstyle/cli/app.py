@@ -124,7 +124,10 @@ app.add_typer(
 )
 app.add_typer(_group("Check what a topic holds.", {"verify": topic.verify}), name="topic")
 app.add_typer(
-    _group("Try a store, and say whose it is.", {"check": store.check, "adopt-root": store.adopt}),
+    _group(
+        "Try a store, say whose it is, and see what a job keeps.",
+        {"check": store.check, "adopt-root": store.adopt, "usage": store.usage},
+    ),
     name="store",
 )
 app.add_typer(_group("Bring the agent to drivers.", {"pack": agent.pack}), name="agent")

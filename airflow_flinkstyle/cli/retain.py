@@ -1,5 +1,7 @@
 """``flinkstyle savepoint pin|unpin|release|dispose|prune``: what stays, what goes, and why."""
 
+import os
+from dataclasses import asdict
 from enum import Enum
 from functools import partial
 from typing import Annotated
@@ -13,6 +15,7 @@ from airflow_flinkstyle.cli.output import ExitCode, confirm, note, show, table
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.jobs.answers.values import seconds_or_none
 from airflow_flinkstyle.jobs.retention import dispose_of, prune_job
+from airflow_flinkstyle.jobs.signing import Signer
 from airflow_flinkstyle.savepoint.blobs import references
 from airflow_flinkstyle.savepoint.retention.dispose import PROTECTIONS
 from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
@@ -128,19 +131,27 @@ def prune(
         RetentionPolicy(max_count=max_count, max_age_s=seconds_or_none("--max-age", max_age_s)),
         holder=whoami(),
         wait_s=timeout_s,
+        signer=Signer.of_environment(os.environ),
     )
     if not (dry_run or yes):
         note(_text(apply(dry_run=True)))
         confirm(f"Prune the savepoints of job {job}?", yes=yes)
     report = apply(dry_run=dry_run)
     show(_pruned(report), _text(report), as_json=as_json)
-    if dry_run and (report.plan.disposed or report.freed_blobs):
+    if dry_run and (report.plan.disposed or report.freed_blobs or report.freed_checkpoints):
         raise typer.Exit(ExitCode.PARTLY)
 
 
 def _text(report: PruneReport) -> RenderableType:
     rows = [(one.savepoint_id, one.word, one.reason) for one in report.plan.decisions]
-    return Group(table("savepoint", "decision", "reason", rows=rows), report.sum_up())
+    old = [
+        (", ".join(map(str, one.generations)), "free" if one.goes else "keep", one.reason)
+        for one in report.checkpoints
+    ]
+    tables = [table("savepoint", "decision", "reason", rows=rows)]
+    if old:
+        tables.append(table("checkpoint of generation", "decision", "reason", rows=old))
+    return Group(*tables, report.sum_up())
 
 
 def _pruned(report: PruneReport) -> dict[str, object]:
@@ -154,6 +165,7 @@ def _pruned(report: PruneReport) -> dict[str, object]:
             }
             for decision in report.plan.decisions
         ],
+        "checkpoints": [asdict(one) for one in report.checkpoints],
         "freed_blobs": report.freed_blobs,
         "freed_bytes": report.freed_bytes,
         "noncurrent_bytes": report.noncurrent_bytes,

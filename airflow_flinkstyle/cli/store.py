@@ -1,16 +1,20 @@
-"""``flinkstyle store check|adopt-root``: may savepoints live there, and whose are they?"""
+"""``flinkstyle store check|adopt-root|usage``: may savepoints live there, whose are they, what is kept?"""
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.console import Console
+from rich.console import Console, Group
 
-from airflow_flinkstyle.cli.options import AsJson, Yes
-from airflow_flinkstyle.cli.output import ExitCode, confirm, show
+from airflow_flinkstyle.cli.factories import board_of, repository_of, require_job
+from airflow_flinkstyle.cli.options import AsJson, Job, Root, Yes
+from airflow_flinkstyle.cli.output import ExitCode, confirm, moment, show, table
+from airflow_flinkstyle.jobs.usage import Usage, usage_of
 from airflow_flinkstyle.protocol.root import adopt_root
 from airflow_flinkstyle.storage.contract import GUARANTEES, check_store
 from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.storage.versions import RULE, versioning_of
+from airflow_flinkstyle.wording import size
 
 
 def check(
@@ -63,3 +67,44 @@ def adopt(
     root = adopt_root(store, is_copy=copy)
     document = {"uri": root.uri, "root_id": root.root_id}
     show(document, f"Savepoint root {root.uri} has id {root.root_id}.", as_json=as_json)
+
+
+def usage(root: Root, job: Job, as_json: AsJson = False) -> None:
+    """Show what a job keeps, how much that is, and why: savepoints, who holds them, and checkpoints.
+
+    Changes nothing. A checkpoint on the disk of another machine, or on HDFS, is listed without its size.
+    """
+    require_job(root, job)
+    found = usage_of(board_of(root, job), repository_of(root, job))
+    show({**asdict(found), "total_bytes": found.total_bytes}, _tables(found), as_json=as_json)
+
+
+def _tables(found: Usage) -> Group:
+    savepoints = [
+        (one.savepoint_id, size(one.size_bytes), size(one.own_bytes), one.reason) for one in found.savepoints
+    ]
+    held = [
+        (
+            one.savepoint_id,
+            one.holder,
+            one.by,
+            moment(one.since_ms),
+            "has ended: the next prune releases it" if one.has_ended else one.reason,
+        )
+        for one in found.references
+    ]
+    checkpoints = [
+        (
+            ", ".join(map(str, one.generations)),
+            size(one.size_bytes) if one.size_bytes is not None else "not seen from here",
+            "the next prune frees it: " + one.reason if one.goes else one.reason,
+        )
+        for one in found.checkpoints
+    ]
+    return Group(
+        table("savepoint", "size", "only its own", "why", rows=savepoints),
+        table("savepoint", "holder", "by", "since (UTC)", "why", rows=held),
+        table("checkpoint of generation", "size", "why", rows=checkpoints),
+        f"{size(found.total_bytes)}: savepoints {size(found.blob_bytes)}, of which no savepoint needs "
+        f"{size(found.unneeded_bytes)}; checkpoints {size(found.checkpoint_bytes)}",
+    )

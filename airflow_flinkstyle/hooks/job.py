@@ -293,9 +293,17 @@ class StreamingJobHook(BaseHook):
     ) -> PruneReport:
         """Dispose of what the policy does not keep and the job does not need."""
         from airflow_flinkstyle.jobs.retention import prune_job
+        from airflow_flinkstyle.storage.open import open_store
 
         return prune_job(
-            self.board(job), self.repository(job), policy, holder=by, dry_run=dry_run, wait_s=wait_s
+            self.board(job),
+            self.repository(job),
+            policy,
+            holder=by,
+            dry_run=dry_run,
+            wait_s=wait_s,
+            signer=self.signer,
+            open_checkpoint=partial(open_store, s3=self.s3),
         )
 
     def dispose_savepoint(

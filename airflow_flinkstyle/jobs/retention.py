@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.jobs.journal import has_ended, read_phases
 from airflow_flinkstyle.jobs.old_records import prune_records
+from airflow_flinkstyle.jobs.signing import Signer
 from airflow_flinkstyle.savepoint.blobs.references import references, release
+from airflow_flinkstyle.savepoint.retention.checkpoints import (
+    Place,
+    free_checkpoints,
+    plan_checkpoints,
+    remove_all,
+)
 from airflow_flinkstyle.savepoint.retention.dispose import dispose_savepoint
 from airflow_flinkstyle.savepoint.retention.prune import prune
+from airflow_flinkstyle.storage.open import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from airflow_flinkstyle.jobs.journal import PhaseRecord
     from airflow_flinkstyle.protocol.board import JobBoard
@@ -24,6 +33,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.retention.dispose import Disposed, Protection
     from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
     from airflow_flinkstyle.savepoint.retention.prune import PruneReport
+    from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import Generation
 
 log = logging.getLogger(__name__)
@@ -37,10 +47,13 @@ def prune_job(
     holder: str,
     dry_run: bool = False,
     wait_s: float = 300.0,
+    signer: Signer | None = None,
+    open_checkpoint: Callable[[str], ObjectStore] = open_store,
 ) -> PruneReport:
     """Dispose of what the policy does not keep and the job does not need; raises as ``prune`` does.
 
-    Records of requests and processes that nobody asks for any more go too (``old_records``).
+    Checkpoints that no run can go back to are freed, if ``signer`` can vouch for where they are. Records of
+    requests and processes that nobody asks for any more go too (``old_records``).
     """
     report = prune(
         repository,
@@ -51,10 +64,27 @@ def prune_job(
         dry_run=dry_run,
         wait_s=wait_s,
     )
+    old = plan_checkpoints(board, repository, needed_by=open_journal(board))
+    place = Place(open=open_checkpoint, remove=remove_all, vouch=partial(_vouch, board, signer or Signer()))
+    report = replace(report, checkpoints=free_checkpoints(board, old, place, dry_run=dry_run))
     if not dry_run:
         release_ended(board, repository)
         prune_records(board, now_ms=now_ms())
     return report
+
+
+def _vouch(board: JobBoard, signer: Signer, generation: Generation) -> None:
+    """Require that a caller with the key wrote where a generation's checkpoints are, or took it over."""
+    claim, data = board.claim(generation), board.claim_data(generation)
+    if claim is not None and data is not None and claim.launch:  # a lock names the place of one that has
+        signer.require(data, board.claim_place(generation))
+
+
+def open_journal(board: JobBoard) -> str | None:
+    """Name a migration or an upgrade that has not ended, and may lead back; None if there is none."""
+    phases = read_phases(board.store, board.job)
+    open_ones = sorted(name for name, told in phases.items() if not has_ended(told))
+    return f"migration or upgrade {open_ones[0]}" if open_ones else None
 
 
 def dispose_of(
@@ -146,13 +176,11 @@ def _why_needed(
 
     A run that failed of a cause that may pass is started again as it is, so it has not ended.
     """
-    if generation < named or (generation == named and reference.need == "prepare"):
+    if generation < named or (last is not None and last.is_final):
         return None
     if generation == named:
-        owned = reference.claims and last is not None and last.has_committed
-        return None if owned else f"generation {generation} ({reference.by}) started from it"
-    if last is not None and last.is_final:
-        return None
+        has_it = reference.need == "prepare" or (reference.claims and last is not None and last.has_committed)
+        return None if has_it else f"generation {generation} ({reference.by}) started from it"
     claim = board.claim(generation)
     if claim is not None and claim.claim_id != reference.claim_id:
         return None  # another caller was faster: this one never was a run

@@ -60,8 +60,12 @@ class PruneSavepointsOperator(StreamingJobOperator):
     Kept whatever the limits: pinned ones, those a run or an open migration needs, the newest complete one,
     and the newest complete and verified one. The log has a row with the reason for every savepoint.
 
+    Checkpoints of earlier generations go too, once a later one has committed and a savepoint of it was
+    verified.
+
     Returns ``{"kept": [...], "disposed": [...], "freed_blobs": ..., "freed_bytes": ..., "noncurrent_bytes":
-    ..., "dry_run": ...}``: in a bucket with versioning all deleted bytes stay as noncurrent versions.
+    ..., "freed_checkpoints": [...], "dry_run": ...}``: in a bucket with versioning all deleted bytes stay as
+    noncurrent versions.
 
     :param max_count: Complete savepoints to keep; None or empty for any number. (templated)
     :param max_age_s: How old one may be, in seconds or like ``7d``; None or empty for any age. (templated)
@@ -113,6 +117,7 @@ class PruneSavepointsOperator(StreamingJobOperator):
             "freed_blobs": report.freed_blobs,
             "freed_bytes": report.freed_bytes,
             "noncurrent_bytes": report.noncurrent_bytes,
+            "freed_checkpoints": [one.location for one in report.freed_checkpoints],
             "dry_run": report.dry_run,
         }
 

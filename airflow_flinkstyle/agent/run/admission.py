@@ -125,10 +125,12 @@ class Admission:
                 self._patiently(lambda: self._heartbeat_writer.beat("running"))
             finally:
                 self._taking = False
-        left = (self._queries.spark, board, driver_run)
-        threading.Thread(
-            target=scratch.remove_left, args=left, name="flinkstyle-scratch", daemon=True
-        ).start()
+        threading.Thread(target=self._remove_left, name="flinkstyle-scratch", daemon=True).start()
+
+    def _remove_left(self) -> None:
+        spark, driver_run = self._queries.spark, self._driver_run
+        scratch.remove_left(spark, self._board, driver_run)
+        scratch.free_old(spark, self._board, self._repository, driver_run)
 
     def to_prepare(self) -> Manifest | None:
         """Return the hot savepoint that this driver restores while it waits; None if it does not wait."""

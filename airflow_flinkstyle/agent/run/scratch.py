@@ -7,6 +7,7 @@ import logging
 import uuid
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.board.takeover import wait_until_silent
@@ -17,6 +18,12 @@ from airflow_flinkstyle.checkpoint.inventory import read_inventory
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.places import MARK_KEY, is_own, own_place
 from airflow_flinkstyle.savepoint.files.restore import restore_query
+from airflow_flinkstyle.savepoint.retention.checkpoints import (
+    Place,
+    free_checkpoints,
+    plan_checkpoints,
+    remove_all,
+)
 from airflow_flinkstyle.storage.keys import below
 from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.types import NextOffset
@@ -123,6 +130,28 @@ def _empty(spark: PySpark, location: str) -> tuple[Java, Java]:
         if entry.getPath().getName() != MARK_KEY:
             files.delete(entry.getPath(), True)
     return files, path
+
+
+def free_old(spark: PySpark, board: JobBoard, repository: SavepointRepository, driver_run: DriverRun) -> None:
+    """Free the checkpoints of generations before this one that no caller may reach: on HDFS, on this disk.
+
+    Only beside its own checkpoint, whose place a caller has vouched for.
+    """
+    beside = driver_run.claim.checkpoint_location.rstrip("/").rpartition("/")[0]
+
+    def clear(location: str, store: ObjectStore) -> None:
+        if needs_hadoop(location):
+            remove(spark, location)
+        else:
+            remove_all(location, store)
+
+    place = Place(open=partial(open_at, spark), remove=clear, vouch=lambda _: None)
+    try:
+        planned = plan_checkpoints(board, repository)
+        own = [one for one in planned if one.location.rpartition("/")[0] == beside]
+        free_checkpoints(board, own, place, dry_run=False)
+    except Exception:  # it only takes up room
+        log.warning("Checkpoints of generations before %d may be left", driver_run.generation, exc_info=True)
 
 
 def remove_left(spark: PySpark, board: JobBoard, driver_run: DriverRun) -> None:

@@ -19,6 +19,7 @@ from airflow_flinkstyle.savepoint.blobs.leases import LEASE_S
 from airflow_flinkstyle.savepoint.blobs.needs import Needs
 from airflow_flinkstyle.savepoint.blobs.references import PIN, references
 from airflow_flinkstyle.savepoint.files.verified import damaged_records, verified_records
+from airflow_flinkstyle.savepoint.retention.checkpoints import as_markdown
 from airflow_flinkstyle.savepoint.retention.policy import Candidate, RetentionPlan, plan_retention
 from airflow_flinkstyle.savepoint.sequence import in_order
 from airflow_flinkstyle.storage.versions import versioning_of
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.savepoint.blobs.needs import Need
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+    from airflow_flinkstyle.savepoint.retention.checkpoints import OldCheckpoint
     from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
     from airflow_flinkstyle.storage.versions import Versioning
 
@@ -49,16 +51,29 @@ class PruneReport:
     """Deleted, and kept by the bucket as noncurrent versions."""
     versioning: Versioning | None = None
     """Of the bucket, if it keeps versions."""
+    checkpoints: tuple[OldCheckpoint, ...] = ()
+    """Those of the job's generations, with what became of each."""
+
+    @property
+    def freed_checkpoints(self) -> tuple[OldCheckpoint, ...]:
+        """The checkpoints that went, or would go."""
+        return tuple(one for one in self.checkpoints if one.goes)
 
     def as_markdown(self) -> str:
         """Return the decisions, and what they free."""
-        return f"{self.plan.as_markdown()}\n\n{self.sum_up()}"
+        tables = [self.plan.as_markdown()]
+        if self.checkpoints:
+            tables.append(as_markdown(self.checkpoints))
+        return "\n\n".join((*tables, self.sum_up()))
 
     def sum_up(self) -> str:
         """Return how many savepoints stay and go, and what that frees, as one sentence."""
         verb = "freed" if self.versioning is None else "deleted, and 0 bytes freed so far"
         done = f"would be {verb}" if self.dry_run else f"were {verb}"
         later = f" {self.versioning}" if self.versioning is not None else ""
+        if self.freed_checkpoints:
+            old = sum(one.size_bytes or 0 for one in self.freed_checkpoints)
+            later = f" {len(self.freed_checkpoints)} old checkpoints of {size(old)} {done}.{later}"
         disposed, size_bytes = len(self.plan.disposed), self.freed_bytes + self.noncurrent_bytes
         return (
             f"{len(self.plan.decisions) - disposed} savepoints kept, {disposed} disposed of; "

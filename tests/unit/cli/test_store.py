@@ -58,3 +58,19 @@ def test_copy_of_a_root_is_adopted_after_a_question_and_gets_an_id_of_its_own(ro
     assert root.json("store", "adopt-root", root.uri, "--yes") == {"uri": store.uri, "root_id": first.root_id}
     own = root.json("store", "adopt-root", root.uri, "--copy", "--yes")
     assert own["root_id"] == root_of(store).root_id != first.root_id
+
+
+def test_usage_says_what_is_kept_how_much_and_why(root: Root):
+    for number in (1, 2):
+        root.take(f"sp-{number}", "4.2.0/rocksdb", minute=number)
+    root.run("savepoint", "pin", "sp-1", "--reason", "before the new year")
+    found = root.json("store", "usage")
+    kept = {one["savepoint_id"]: one for one in found["savepoints"]}
+    assert kept["sp-1"]["reason"].endswith("before the new year")
+    assert kept["sp-2"]["reason"] == "the newest complete one"
+    assert kept["sp-1"]["own_bytes"] <= kept["sp-1"]["size_bytes"]
+    assert [(one["holder"], one["has_ended"]) for one in found["references"]] == [("pin", False)]
+    assert found["blob_bytes"] == found["total_bytes"] == sum(root.repository.blob_sizes().values())
+    text = root.run("store", "usage").stdout
+    assert "before the new year" in text
+    assert "of which no savepoint needs 0 bytes" in text

@@ -1,0 +1,223 @@
+"""Checkpoints of generations that others have followed: freed once the job has no way back to them.
+
+Each start from a savepoint copies the whole state into a folder of its own, and nobody goes on in the one
+before once the new run has committed and a savepoint of it was verified. A savepoint shares no file with a
+checkpoint, so no reference to one needs a folder. What was freed is recorded, so that a prune looks at those
+that are left, however many there were.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from airflow_flinkstyle.clock import now_ms
+from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
+from airflow_flinkstyle.protocol.places import MARK_KEY, is_own
+from airflow_flinkstyle.protocol.record import Record
+from airflow_flinkstyle.savepoint.files.verified import verified_records
+from airflow_flinkstyle.savepoint.repository.summary import list_savepoints
+from airflow_flinkstyle.storage.errors import StoreUnavailableError
+from airflow_flinkstyle.types import Generation
+from airflow_flinkstyle.wording import row, size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from airflow_flinkstyle.protocol.board import JobBoard
+    from airflow_flinkstyle.protocol.records import Claim
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+    from airflow_flinkstyle.storage.base import ObjectStore
+
+_THREADS = 16
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreedCheckpoint(Record):
+    """``freed/<generation>.json``: the checkpoint of this generation is gone, or never was."""
+
+    what: ClassVar[str] = "record of a freed checkpoint"
+
+    location: str
+    size_bytes: int
+    reason: str
+    at_ms: int
+    """Epoch milliseconds, UTC: for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OldCheckpoint:
+    """A checkpoint location with what is to become of it."""
+
+    generations: tuple[Generation, ...]
+    """Those that had it, the newest last: one that closed may be followed in its own checkpoint."""
+    location: str
+    goes: bool
+    reason: str
+    """Why it goes or stays."""
+    size_bytes: int | None = None
+    """None if nobody has looked, or it is not to be seen from here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """How one process reaches checkpoints."""
+
+    open: Callable[[str], ObjectStore]
+    """Raises ``BadInputError`` for a place that only Spark's own client reaches."""
+    remove: Callable[[str, ObjectStore], None]
+    """Removes a location with all that is below it."""
+    vouch: Callable[[Generation], None]
+    """Raises ``FlinkstyleError`` unless the claim of a generation is what its caller wrote."""
+
+
+def plan_checkpoints(
+    board: JobBoard, repository: SavepointRepository, *, needed_by: str | None = None
+) -> tuple[OldCheckpoint, ...]:
+    """Decide on every checkpoint that was not freed yet, the newest first.
+
+    Args:
+        board: The job's records.
+        repository: Its savepoints.
+        needed_by: What may lead back to an old one, and keeps them all; None if nothing does.
+    """
+    current = board.current()
+    if current is None:
+        return ()
+    named, freed = current.value.generation, _freed(board)
+    users: dict[str, list[tuple[Generation, Claim]]] = {}
+    for generation in board.generations():
+        claim = board.claim(generation) if generation not in freed else None
+        if claim is not None:
+            users.setdefault(claim.checkpoint_location.rstrip("/"), []).append((generation, claim))
+    proof = _proof(board, repository, named)
+    found = []
+    for location, claimed in users.items():
+        generations = tuple(generation for generation, _ in claimed)
+        why = _why_kept(generations, named, proof, needed_by)
+        reason = (
+            why or f"generation {proof[0]} has committed since, and savepoint {proof[1]} of it was verified"
+        )
+        found.append(
+            OldCheckpoint(generations=generations, location=location, goes=why is None, reason=reason)
+        )
+    return tuple(sorted(found, key=lambda one: one.generations[-1], reverse=True))
+
+
+def _why_kept(
+    generations: tuple[Generation, ...], named: Generation, proof: tuple[int, str], needed_by: str | None
+) -> str | None:
+    last = generations[-1]
+    if last >= named:
+        return f"generation {last} runs in it, ran in it last, or is to run in it"
+    if needed_by is not None:
+        return f"{needed_by} has not ended"
+    if last >= proof[0]:
+        return "no savepoint was verified of a later generation that has committed a batch"
+    return None
+
+
+def _proof(board: JobBoard, repository: SavepointRepository, named: Generation) -> tuple[int, str]:
+    """Return the newest generation that has committed and has a verified savepoint, and that; 0 if none."""
+    passed = verified_records(repository)
+    taken: dict[int, str] = {}
+    for one in list_savepoints(repository):
+        if one.savepoint_id in passed and one.taken_from_generation is not None:
+            taken.setdefault(one.taken_from_generation, one.savepoint_id)
+    for number in sorted(taken, reverse=True):
+        slot = board.heartbeat(Generation(number)) if number <= named else None
+        if slot is not None and slot.value.has_committed:
+            return number, taken[number]
+    return 0, ""
+
+
+def free_checkpoints(
+    board: JobBoard, planned: Iterable[OldCheckpoint], place: Place, *, dry_run: bool
+) -> tuple[OldCheckpoint, ...]:
+    """Free what goes, and return what became of each; one that cannot be freed stays, with the reason."""
+    return tuple(_free(board, one, place, dry_run=dry_run) if one.goes else one for one in planned)
+
+
+def _free(board: JobBoard, old: OldCheckpoint, place: Place, *, dry_run: bool) -> OldCheckpoint:
+    try:
+        for generation in old.generations:
+            place.vouch(generation)
+        store = place.open(old.location)
+        if not is_own(store, board):
+            if any(True for _ in store.folders()):
+                return replace(old, goes=False, reason="it bears no mark of this job")
+            return _gone_or_unseen(board, old, store, dry_run=dry_run)
+        size_bytes = sum(info.size_bytes for info in store.list())
+        if not dry_run:
+            place.remove(old.location, store)
+            _record(board, old, size_bytes)
+        return replace(old, size_bytes=size_bytes)
+    except BadInputError:
+        return replace(old, goes=False, reason="only Spark's own client reaches it: the next driver frees it")
+    except FlinkstyleError as error:
+        return replace(old, goes=False, reason=f"it could not be freed: {error.code}: {error.problem}")
+
+
+def _gone_or_unseen(
+    board: JobBoard, old: OldCheckpoint, store: ObjectStore, *, dry_run: bool
+) -> OldCheckpoint:
+    """Tell a checkpoint that is gone from one on the disk of another machine."""
+    path = store.local_path("x")
+    if path is not None and not path.parent.parent.is_dir():
+        return replace(old, goes=False, reason="it is not to be seen from here: the next driver frees it")
+    if not dry_run:
+        _record(board, old, 0)
+    return replace(old, size_bytes=0)
+
+
+def _freed(board: JobBoard) -> set[Generation]:
+    folder = f"{board.job}/freed/"
+    keys = (info.key for info in board.store.list(folder))
+    return {Generation(int(key.removeprefix(folder).removesuffix(".json"))) for key in keys}
+
+
+def _record(board: JobBoard, old: OldCheckpoint, size_bytes: int) -> None:
+    record = FreedCheckpoint(location=old.location, size_bytes=size_bytes, reason=old.reason, at_ms=now_ms())
+    for generation in old.generations:
+        board.store.write(f"{board.job}/freed/{generation:06d}.json", record.to_bytes())
+    log.info("Checkpoint %s: %s freed; %s", old.location, size(size_bytes), old.reason)
+
+
+def remove_all(location: str, store: ObjectStore) -> None:
+    """Remove a checkpoint in a folder of this machine or in a bucket, the owner's mark last.
+
+    Without the mark what is left after a crash would be nobody's, and stay for ever.
+    """
+    path = store.local_path("x")
+    if path is not None:
+        _remove_folder(path.parent, location)
+        return
+    keys = [info.key for info in store.list() if info.key != MARK_KEY]
+    with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="checkpoints") as pool:
+        list(pool.map(store.delete, keys))
+    store.delete(MARK_KEY)
+
+
+def _remove_folder(folder: Path, location: str) -> None:
+    try:
+        for child in folder.iterdir():
+            if child.is_dir():
+                shutil.rmtree(child)
+        shutil.rmtree(folder)
+    except OSError as error:
+        raise StoreUnavailableError.during("delete", location, error) from error
+
+
+def as_markdown(checkpoints: Iterable[OldCheckpoint]) -> str:
+    """Return one row per checkpoint."""
+    lines = ["| checkpoint of generation | decision | size | reason |", "|---|---|---|---|"]
+    for one in checkpoints:
+        taken = size(one.size_bytes) if one.size_bytes is not None else ""
+        numbers = ", ".join(map(str, one.generations))
+        lines.append(row((numbers, "free" if one.goes else "keep", taken, one.reason)))
+    return "\n".join(lines)
