@@ -229,3 +229,20 @@ def test_stalled_answer_leaves_time_to_try_again_within_the_lease(stalled: str) 
         writer.beat()
     assert time.monotonic() - begun_s < writer.lease_s / 2
     assert writer.board.store.uri == store.uri
+
+
+def test_generation_that_has_committed_has_for_ever_and_says_so() -> None:
+    board, committed = JobBoard(MemoryStore(), "j"), [False, True, False]
+    writer = a_writer(board, has_committed=lambda: committed.pop(0))
+    said = []
+    for _ in range(3):
+        writer.beat("running")
+        slot = board.heartbeat(G1)
+        said.append(slot is not None and slot.value.has_committed)
+    assert said == [False, True, True]
+    seen = slot.version if slot is not None else None
+    relaunched = a_writer(board, has_committed=lambda: False, committed_before=True, seen=seen)
+    relaunched.beat("starting")
+    slot = board.heartbeat(G1)
+    assert slot is not None
+    assert slot.value.has_committed

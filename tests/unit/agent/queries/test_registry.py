@@ -15,6 +15,7 @@ from airflow_flinkstyle.agent.queries.registry import Queries
 from airflow_flinkstyle.agent.stream_options import StreamOptions
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.protocol.query_records import QueryStatus
+from airflow_flinkstyle.types import BatchId
 from tests.unit.agent.conftest import a_heartbeat
 
 if TYPE_CHECKING:
@@ -237,3 +238,14 @@ def test_options_that_do_not_say_what_is_read_may_change() -> None:
     assert Place.of("kafka", options) == Place.of("kafka", {**options, **changed})
     assert Place.of("kafka", options) != Place.of("kafka", {**options, "subscribe": "refunds"})
     assert Place.of("rate", {"rowsPerSecond": "1"}) != Place.of("rate", {"rowsPerSecond": "2"})
+
+
+def test_queries_have_committed_once_one_is_behind_where_it_started() -> None:
+    queries = Queries("/checkpoints")
+    query = run(queries, "orders")
+    query.before = query.committed = BatchId(4)
+    assert not queries.has_committed(), "it was restored there"
+    query.committed = BatchId(5)
+    assert queries.has_committed()
+    query.before = query.committed = None
+    assert not queries.has_committed()

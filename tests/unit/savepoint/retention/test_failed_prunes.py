@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.savepoint.blobs.garbage_collection import hold_prune
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
 from airflow_flinkstyle.savepoint.blobs.prune_slot import read_slot, take_slot
@@ -18,6 +19,7 @@ from airflow_flinkstyle.savepoint.retention.prune import prune
 from airflow_flinkstyle.storage.errors import StoreDeniedError, StoreError, StoreUnavailableError
 from testbed.memory_store import MemoryStore
 from tests.manifests import manifests_of
+from tests.unit.clocks import SleptClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -172,3 +174,15 @@ def test_whichever_deletes_fail_all_savepoints_stay_whole_and_the_next_prune_doe
     assert [one.savepoint_id for one in manifests_of(repository)] == ["sp-3"]
     assert orphan not in repository.blob_sizes()
     assert repository.blob_sizes().keys() == repository.read("sp-3").blobs.keys()
+
+
+@pytest.mark.parametrize("wrong_ms", [86_400_000, -86_400_000])
+def test_clock_that_is_a_day_wrong_costs_neither_the_newest_state_nor_what_is_held(
+    three: SavepointRepository, wrong_ms: int
+):
+    pin(three, "sp-1", reason="audit", by="ann", at_ms=now_ms() + wrong_ms)
+    clock = SleptClock()
+    clock.at_ms = now_ms() + wrong_ms
+    prune(three, RetentionPolicy(max_age_s=3600), in_use=dict, holder="t", wait_s=1, clock=clock)
+    assert {"sp-1", "sp-3"} <= set(three.ids())
+    require_all_whole(three)
