@@ -89,6 +89,7 @@ class JobStarts(JobView):
         self.deployment_for(target).require_able()
         generation = self._own_start(claim_key, spec, target)
         if generation is None or self.board.takeover_order(generation) is None:
+            before = self.board.generations()  # whoever claims one from now on makes the plan out of date
             if generation is None:
                 self._require_stopped(claim_key)
             # Outside the intent: it may take or derive a savepoint, under an intent of its own, and a prune
@@ -99,7 +100,11 @@ class JobStarts(JobView):
                 if plan.order.savepoint_id is not None:
                     self.repository.read(plan.order.savepoint_id)  # it may have gone meanwhile
                 if generation is None:
-                    generation = self._claim(spec, target, claim_key, plan.checkpoint_location, None)
+                    lock = self.own_claim(offline_lock.lock_key(start_plan.copy_key(claim_key)))
+                    last = max([*before, lock or Generation(0)], default=Generation(0))
+                    generation = self._claim(
+                        spec, target, claim_key, plan.checkpoint_location, None, last=last
+                    )
                 self._hold(generation, plan.order.savepoint_id, claims=plan.order.claim_mode == "claim")
                 held.require_alive()  # else a prune had read the references before this one was there
                 self._order(generation, plan.order)
@@ -234,14 +239,17 @@ class JobStarts(JobView):
         prepare_savepoint_id: str | None,
         follows: Generation | None = None,
         *,
+        last: Generation | None = None,
         rehearse: Rehearse | None = None,
     ) -> Generation:
+        """Claim the next generation: behind ``last``, where that was the last one when the caller planned."""
         self._login_env(spec.overrides)  # what it refuses is refused before anything is claimed
         self.board.root.require_at(self.board.store.uri)
         claim_id = uuid.uuid4().hex
         current = self.board.current()
-        generations = self.board.generations()
-        generation = Generation((generations[-1] if generations else self._newest_saved()) + 1)
+        if last is None:
+            last = max(self.board.generations(), default=Generation(0))
+        generation = Generation((last or self._newest_saved()) + 1)
         if rehearse is None or not rehearse.only:
             self._require_no_lock(current)
         claim = Claim(

@@ -32,9 +32,12 @@ from airflow_flinkstyle.kafka.login.driver import CONNECTION
 from airflow_flinkstyle.protocol.records import KafkaOverride
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from tests.unit.jobs.conftest import written_by
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from airflow_flinkstyle.jobs.running.client import JobClient
     from airflow_flinkstyle.types import Rewind
     from tests.unit.jobs.conftest import Mood, World
@@ -76,6 +79,34 @@ def test_second_start_while_one_is_coming_up_is_refused(world: World, mood: type
     client.start(world.spec(), world.target(), claim_key="start")
     with pytest.raises(JobRunningError, match="is starting"):
         client.start(world.spec(), world.target(), claim_key="other")
+
+
+class SlowStore:
+    """Lets something happen before its first create."""
+
+    def __init__(self, store: object, meanwhile: Callable[[], object]) -> None:
+        self._store, self._meanwhile = store, [meanwhile]
+
+    def __getattr__(self, name: str) -> object:
+        if name == "create" and self._meanwhile:
+            self._meanwhile.pop()()
+        return getattr(self._store, name)
+
+
+def test_start_that_slept_since_it_was_planned_does_not_begin_the_job_anew(world: World):
+    def meanwhile() -> None:
+        world.start()
+        world.kill(1)
+
+    late = world.client()
+    late.repository = SavepointRepository(SlowStore(world.store, meanwhile), world.job)
+    with pytest.raises(JobRunningError, match="another caller has just claimed generation 1"):
+        late.start(world.spec(), world.target(), claim_key="late")
+    client = world.client()
+    assert client.board.generations() == [1]
+    client.start(world.spec(), world.target(), claim_key="next")
+    world.logs.produce(5)
+    world.judge()
 
 
 def test_status_of_a_job_nobody_started_is_never_started(world: World):
