@@ -82,14 +82,29 @@ def require_savepoint(client: JobClient, savepoint_id: str) -> Generation:
     """Return the generation that took a savepoint: its version goes back to it.
 
     Raises:
-        BadInputError: If no run of this job took it.
+        BadInputError: If no run of this job took it; or if it is of another cluster than the job reads now,
+            to which no producer may write any more.
     """
-    taken_from = client.repository.read(savepoint_id).taken_from_generation
+    manifest = client.repository.read(savepoint_id)
+    taken_from = manifest.taken_from_generation
     if taken_from is None or client.board.claim(Generation(taken_from)) is None:
         raise BadInputError(
             f"Savepoint {savepoint_id} was expected to be of a run of job {client.board.job}, found none.",
             state_after="Nothing was stopped.",
             remedy="Start the job from it with StartStreamingJobOperator, which names the script.",
+        )
+    last = client.board.current_heartbeat()
+    now = last.queries.values() if last is not None else ()
+    reads = {source.cluster_id for beat in now for source in beat.sources.values()}
+    read = {position.cluster_id for query in manifest.queries for position in query.kafka.values()}
+    if reads and not read <= reads:
+        raise BadInputError(
+            f"Savepoint {savepoint_id} was expected to be of Kafka cluster {', '.join(sorted(reads))}, which "
+            f"job {client.board.job} reads now, found {', '.join(sorted(read - reads))}: it is from before a "
+            "migration.",
+            state_after="Nothing was stopped.",
+            remedy="Fail back first (DAG fail_back), which takes the producers along; or name a savepoint "
+            "that was taken since.",
         )
     return Generation(taken_from)
 

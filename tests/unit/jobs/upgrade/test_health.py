@@ -23,7 +23,7 @@ from airflow_flinkstyle.jobs.upgrade.on_demand import roll_back_to
 from airflow_flinkstyle.jobs.upgrade.rollback_targets import as_markdown, rollback_targets
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from testbed.keys import SIGNER
-from tests.unit.jobs.cutovers import QUICK
+from tests.unit.jobs.cutovers import QUICK, a_cutover
 from tests.unit.jobs.upgrade.paces import a_beat, a_pace
 
 if TYPE_CHECKING:
@@ -191,6 +191,16 @@ def test_job_goes_back_to_the_version_before_from_where_it_is(world: World):
     assert go_back(world, "b2", None, "continue").generation == 3
     assert runs(world) == "v1.py"
     assert go_back(world, "b2", None, "continue").generation == 3, "a retry goes back once"
+    world.logs.produce(5)
+    world.judge()
+
+
+def test_savepoint_from_before_a_migration_is_no_way_back_since_producers_would_stay(world: World):
+    world.start()
+    moved = a_cutover(world).run()
+    with pytest.raises(BadInputError, match="cluster new, which job orders-job reads now, found old") as told:
+        go_back(world, "b1", moved.savepoint_id, "re-emit")
+    assert "fail_back" in told.value.remedy
     world.logs.produce(5)
     world.judge()
 
