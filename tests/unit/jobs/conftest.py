@@ -39,6 +39,7 @@ from airflow_flinkstyle.kafka.verdict import Exact, Refused
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.errors import ToldToEndError
+from airflow_flinkstyle.protocol.places import own_place
 from airflow_flinkstyle.protocol.query_records import QueryStatus, Reading, SourceIdentity
 from airflow_flinkstyle.protocol.records import (
     End,
@@ -295,6 +296,7 @@ class Driver(threading.Thread):
         if self.mood.fails_at_import:
             raise RuntimeError("ImportError: no module named nonsense")
         self.application_id = "app"
+        own_place(LocalStore(Path(self.claim.checkpoint_location)), self.board, self.generation)
         self.beat("standby")
         if self.claim.is_drill:
             self.drill()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,7 @@ from airflow_flinkstyle.jobs.retention import prune_job
 from airflow_flinkstyle.jobs.running.start_plan import FromCheckpoint, FromSavepoint
 from airflow_flinkstyle.jobs.signing import Signer
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES
+from airflow_flinkstyle.protocol.places import MARK_KEY
 from airflow_flinkstyle.savepoint.files.verified import check_savepoint
 from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
 from airflow_flinkstyle.storage.errors import StoreDeniedError
@@ -125,10 +128,23 @@ def test_nothing_goes_while_a_migration_or_an_upgrade_may_lead_back(followed: Wo
     assert folder(followed, 1).is_dir()
 
 
-def test_folder_that_another_query_has_is_not_ours(followed: World):
-    LocalStore(folder(followed, 1) / "other").write("metadata", b'{"id": "somebody else"}')
-    assert why(prune(followed))[1] == "other in it holds a query that these generations did not name"
-    assert folder(followed, 1).is_dir()
+def test_folder_without_a_mark_of_this_job_is_not_ours(followed: World):
+    mark = folder(followed, 1) / MARK_KEY
+    own = mark.read_bytes()
+    mark.unlink()
+    assert why(prune(followed))[1] == "it bears no mark of this job"
+    mark.write_text(json.dumps(json.loads(own) | {"job": "another"}))
+    assert why(prune(followed))[1] == "it bears no mark of this job"
+    mark.write_bytes(own)
+    assert [one.generations for one in prune(followed).freed_checkpoints] == [(1,)]
+
+
+def test_checkpoint_whose_removal_was_cut_off_is_freed_by_the_next_prune(followed: World):
+    for query in folder(followed, 1).iterdir():
+        if query.is_dir():
+            shutil.rmtree(query)
+    assert [one.generations for one in prune(followed).freed_checkpoints] == [(1,)]
+    assert not folder(followed, 1).exists()
 
 
 def test_place_that_no_caller_has_signed_is_left_alone(followed: World):
