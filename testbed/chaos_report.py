@@ -70,6 +70,8 @@ class Report:
             if by_phase[phase] < each
         ]
         wrong += [f"no {target}" for target in planned if not by_target[target]]
+        if not each:
+            return wrong  # a few kills need not meet every moment
         checks = {
             "no replay was skipped": sum(result.replays_skipped for result in self.results),
             "no aborted copy was hidden": sum(result.verdict.hidden or 0 for result in self.results),

@@ -236,16 +236,17 @@ def starter(folder: Path) -> Answering:
 def soak(job: HotJob, starter: Answering, *, seed: int, savepoints: int, rate_per_s: float) -> Tally:
     """Run the job, take savepoints at random moments, end it, and judge every one of them.
 
-    Raises:
-        RuntimeError: If Spark deleted no file that the first savepoint holds: then nothing was tried.
+    The job runs until Spark has deleted files that the first savepoint holds: else nothing was tried.
     """
     job.start(rate_per_s=rate_per_s)
     moments = random.Random(seed)  # noqa: S311  (moments, not secrets)
     manifests = job.take_at_random_moments(moments, savepoints)
-    kept = [query.name for query in manifests[0].queries if not replaced_since(job.live, query)]
+    wait_until(
+        "Spark has deleted state files of each query's first savepoint",
+        lambda: all(replaced_since(job.live, query) for query in manifests[0].queries),
+        timeout_s=PATIENCE_S,
+    )
     judging = job.end(starter)
-    if kept:
-        raise RuntimeError(f"Spark deleted no state file of the first savepoint's queries {kept}")
     tally = Tally()
     for manifest in manifests:
         folder = job.orders.folder / "copies" / manifest.savepoint_id

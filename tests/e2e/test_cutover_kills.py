@@ -104,6 +104,7 @@ def run(killer: Killer) -> bool:
     return True
 
 
+@pytest.mark.nightly
 def test_an_upgrade_goes_through_or_back_whichever_driver_is_killed(
     scenario: OrdersScenario, reader: StateReader
 ):

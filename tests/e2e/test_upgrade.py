@@ -57,6 +57,7 @@ def goes_back_from_where_it_is(scenario: OrdersScenario) -> None:
     scenario.wait_commits(2)
 
 
+@pytest.mark.nightly
 def test_a_broken_version_goes_back_by_itself(scenario: OrdersScenario, reader: StateReader):
     """One job and four broken versions, one after another; two of them never stop it."""
     scenario.start_producer()

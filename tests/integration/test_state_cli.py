@@ -52,6 +52,7 @@ def test_one_key_is_found_by_a_condition(root: Path):
     assert [(row["key"], row["value"]) for row in found["rows"]] == [({"k": 2}, {"count": 10, "sum": 245})]
 
 
+@pytest.mark.nightly
 def test_a_repartitioned_savepoint_is_made_beside_the_old_one(root: Path):
     done = command(root, "repartition", "sp-1", "--partitions", "3", "--json")
     assert done.exit_code == 0, done.stderr

@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent.run import scratch
 from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.line import Parent
+from airflow_flinkstyle.protocol.places import own_place
 from airflow_flinkstyle.protocol.query_records import QueryStatus
-from airflow_flinkstyle.protocol.records import Current
+from airflow_flinkstyle.protocol.records import Current, TakeoverOrder
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.files.verified import check_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.local import LocalStore
+from airflow_flinkstyle.types import Generation
 from testbed.memory_store import MemoryStore
 from testbed.paths import ROOT
 from tests.unit.agent.conftest import G1, G2, G3, I1, a_claim, a_heartbeat
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from airflow_flinkstyle.types import Generation
 
 GOLDEN = ROOT / "tests" / "golden" / "4.2.0" / "stateless"
 
@@ -34,8 +35,10 @@ def a_job(places: dict[Generation, Path]) -> tuple[JobBoard, SavepointRepository
     query_id = json.loads((GOLDEN / "metadata").read_bytes())["id"]
     beat = QueryStatus(query_id=query_id, batch_id=None, batch_committed_at_ms=None, sources={})
     for generation, place in places.items():
-        shutil.copytree(GOLDEN, place / "totals")
         board.create_claim(generation, a_claim(checkpoint_location=str(place)))
+        board.create_takeover_order(generation, an_order(generation))
+        own_place(LocalStore(place), board, generation)
+        shutil.copytree(GOLDEN, place / "totals")
         words = a_heartbeat(queries={"totals": beat}, has_committed=True)
         board.beat(generation, words, seen=None)
     board.take_current(Current(generation=G3, incarnation=I1), seen=None)
@@ -44,6 +47,13 @@ def a_job(places: dict[Generation, Path]) -> tuple[JobBoard, SavepointRepository
     take_savepoint(repository, [source], label)
     check_savepoint(repository, "sp-1", level="quick", by="a test")
     return board, repository
+
+
+def an_order(generation: Generation) -> TakeoverOrder:
+    """Continue where the generation before ended."""
+    before = Generation(generation - 1) if generation > G1 else None
+    parent = Parent(generation=before, batches_run=0, savepoint_id=None)
+    return TakeoverOrder(savepoint_id=None, closed_at=None, expected={}, parent=parent)
 
 
 def free(board: JobBoard, repository: SavepointRepository) -> None:
