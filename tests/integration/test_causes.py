@@ -8,28 +8,26 @@ import pytest
 
 from airflow_flinkstyle.agent.jvm.causes import failure_of
 from airflow_flinkstyle.agent.run.reasons import Failure
-from testbed.drivers import spark_conf
 from testbed.ports import free_port
+from testbed.session import local_session
 from testbed.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from pyspark.sql import SparkSession
+
+    from testbed.spark import SparkPaths
+
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 _KAFKA = "org.apache.kafka.common.errors"
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.master("local[1]")
-    for name, value in spark_conf().items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    yield spark
-    spark.stop()
+def spark(spark_paths: SparkPaths) -> Iterator[SparkSession]:
+    with local_session(spark_paths, {}, threads=1) as session:
+        yield session
 
 
 def test_query_whose_brokers_are_away_may_be_started_again(spark: Any, tmp_path: Path):  # noqa: ANN401
