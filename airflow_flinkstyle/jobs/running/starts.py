@@ -16,7 +16,7 @@ from airflow_flinkstyle.jobs.running import offline_lock, start_choice, start_pl
 from airflow_flinkstyle.jobs.running.last_run import driver_of
 from airflow_flinkstyle.jobs.running.stuck import end_stuck
 from airflow_flinkstyle.jobs.spec import from_launch, launch_of, require_recordable
-from airflow_flinkstyle.jobs.status import Dead, Running, Starting, describe_status
+from airflow_flinkstyle.jobs.status import Dead, NeverStarted, Running, Starting, describe_status
 from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.kafka.login.driver import named_connections, require_logins
 from airflow_flinkstyle.protocol.head import placed
@@ -75,7 +75,8 @@ class JobStarts(JobView):
         Raises:
             BadInputError: If a setting holds a secret, which would be recorded.
             DiesWithStarterError: If the driver would end with the task or the worker that starts it.
-            JobRunningError: If a run is up or being started; its holder is named.
+            JobRunningError: If a run is up or being started, or another was started since an earlier try of
+                this one; its holder is named.
             RewindError: If the savepoint is older than what the job has committed since.
             LastStateError: If where the job was is out of reach, and nothing else is that state.
             HistoryError: If a job with a history would begin anew, and what it gives up was not named.
@@ -88,6 +89,8 @@ class JobStarts(JobView):
         require_recordable(spec, target)
         self.deployment_for(target).require_able()
         generation = self._own_start(claim_key, spec, target)
+        if generation is not None:
+            self._require_newest(generation)
         if generation is None or self.board.takeover_order(generation) is None:
             before = self.board.generations()  # whoever claims one from now on makes the plan out of date
             if generation is None:
@@ -367,6 +370,17 @@ class JobStarts(JobView):
         if names and self.kafka_logins is not None:
             return self.kafka_logins(names)
         return require_logins(names, self.base_env)
+
+    def _require_newest(self, generation: Generation) -> None:
+        """Refuse to go on with a start when another was told to go since: two would wait for each other."""
+        status = self.status()
+        if not isinstance(status, NeverStarted) and status.run.generation > generation:
+            raise JobRunningError(
+                f"Generation {generation} of job {self.board.job}, which this start has begun, was expected "
+                f"to be its newest, found that {describe_status(status)}.",
+                state_after="Nothing was started.",
+                remedy="If the job is to be started once more, trigger a new run of the DAG.",
+            )
 
     def _require_stopped(self, claim_key: str) -> None:
         status = self.settled_status(unless=lambda run: _is_own(run, claim_key))

@@ -109,6 +109,20 @@ def test_start_that_slept_since_it_was_planned_does_not_begin_the_job_anew(world
     world.judge()
 
 
+def test_start_that_another_one_has_followed_is_not_gone_on_with(world: World, mood: type[Mood]):
+    world.moods["v2.py"] = mood(fails_at_import=True)
+    client = world.start()
+    world.kill(1)
+    other = client.start(world.spec("v2.py"), world.target(), claim_key="other")
+    with pytest.raises(DriverFailedError):
+        client.wait_running(other.generation, timeout_s=10)
+    with pytest.raises(JobRunningError, match="begun, was expected to be its newest, found that generation"):
+        client.start(world.spec(), world.target(), claim_key="start")
+    client.start(world.spec(), world.target(), claim_key="next")
+    world.logs.produce(5)
+    world.judge()
+
+
 def test_status_of_a_job_nobody_started_is_never_started(world: World):
     client = world.client()
     assert client.status() == NeverStarted()
