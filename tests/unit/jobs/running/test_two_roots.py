@@ -46,8 +46,11 @@ def test_job_whose_records_were_deleted_begins_anew_and_not_where_it_was(world: 
     for info in list(world.store.list(f"{world.job}/")):
         world.store.delete(info.key)
     world.logs.counted.clear()
-    again = world.start(records=0)
-    assert again.status().heartbeat.batches() == {"orders": 0}  # type: ignore[union-attr]
+    again = world.client()
+    handle = again.start(world.spec(), world.target(), claim_key="start")
+    again.wait_running(handle.generation, timeout_s=10)
+    world.until(lambda: len(world.logs.counted) == 30)
+    world.until(lambda: world.board.heartbeat(handle.generation).value.batches() == {"orders": 0})
     world.judge()
 
 
