@@ -47,6 +47,8 @@ def require_possible(client: JobClient, if_committed: Rewind, *, skip_known: boo
 def another(upgrade: UpgradeContext) -> Mapping[str, Any] | None:
     """Return the run that somebody else has started since the failure, which is left alone; None if none is.
 
+    The new version's driver, if it still waits for its order, is ended: no start goes on beside it.
+
     Returns:
         ``generation`` that has the job, ``how``, and ``another``.
     """
@@ -58,6 +60,8 @@ def another(upgrade: UpgradeContext) -> Mapping[str, Any] | None:
     key = client.claim(generation).claim_key
     if key.startswith((own, offline_lock.lock_key(own))):
         return None
+    if upgrade.new is not None and client.board.takeover_order(upgrade.new) is None:
+        client.dismiss(upgrade.new)
     return {"generation": generation, "how": f"started by {key}", "another": True}
 
 

@@ -266,6 +266,23 @@ def test_retry_leaves_a_job_alone_that_a_person_has_started_since(world: World, 
     assert all(has_ended(phases) for phases in read_phases(world.store, world.job).values())
 
 
+def test_retry_after_the_job_was_stopped_and_started_since_leaves_no_driver_that_waits(world: World):
+    client = world.start()
+    dying = an_upgrade(world)
+    dying.journal._store = DyingStore(world.store, only="-standby.json", after=True)  # type: ignore[assignment]
+    with pytest.raises(Killed):
+        dying.run()  # it has noted which version runs, and begun nothing yet
+    client.stop("stop", savepoint=False, timeout_s=10)
+    client.start(world.spec("v1.py"), world.target(), claim_key="by-hand")
+    world.until(lambda: isinstance(client.status(), Running))
+    client.stop("again", savepoint=False, timeout_s=10)
+    with pytest.raises(JobRunningError, match=r"Generation 2 .started by by-hand. has taken the job"):
+        an_upgrade(world).run()
+    client.start(world.spec("v1.py"), world.target(), claim_key="next")
+    world.logs.produce(5)
+    world.judge()
+
+
 def test_version_that_has_committed_after_all_runs_on_where_nothing_was_chosen(
     world: World, mood: type[Mood]
 ):
