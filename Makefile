@@ -102,6 +102,9 @@ test-dashboard: setup ## Ask a real Prometheus every query of dashboards/grafana
 page-load: setup ## 200 viewers of the Savepoints page, 100 jobs, 10,000 savepoints: answers and requests to the store
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m tests.integration.page_load
 
+histories: setup ## Judge random histories of a job by an oracle, 10,000 or N=n; SEED=n (no JVM; 100,000 in about ten minutes)
+	@PYTHONHASHSEED=0 $(GUARDED) $(AIRFLOW_BIN)/python -m testbed.histories $(if $(N),--histories $(N)) $(if $(SEED),--seed $(SEED))
+
 worlds: setup ## Judge the proof of positions by random worlds, 100,000 or N=n; SEED=n
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m testbed.worlds $(if $(N),--worlds $(N)) $(if $(SEED),--seed $(SEED))
 

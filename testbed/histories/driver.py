@@ -1,0 +1,473 @@
+"""The agent's side of the protocol, with its own guards, on queries that only count.
+
+Order and records are the agent's (``agent.run.admission``); what Spark does is two log files a batch.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.agent.board import takeover
+from airflow_flinkstyle.agent.errors import NotClaimedError
+from airflow_flinkstyle.agent.guards import checks, lineages, waiting
+from airflow_flinkstyle.checkpoint import offset_log
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.query_records import QueryStatus, SourceIdentity
+from airflow_flinkstyle.protocol.records import End, Heartbeat, IncarnationRecord
+from airflow_flinkstyle.protocol.signatures import ORDER_KEYS_VARIABLE
+from airflow_flinkstyle.protocol.sink_records import Sinks, left_by
+from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.savepoint.errors import SavepointDamagedError, SavepointMissingError, SinkSkipsError
+from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
+from airflow_flinkstyle.savepoint.manifest import KafkaLog
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError, StoreUnavailableError
+from airflow_flinkstyle.types import Generation, NextOffset
+from testbed.histories.machine import EPOCH_S, Process
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.jobs.spec import Submission
+    from airflow_flinkstyle.protocol.records import TakeoverOrder
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.storage.base import ObjectStore
+    from testbed.histories.oracle import Batch
+    from testbed.histories.world import World
+
+TOPIC, SOURCE = "orders", "0"
+log = logging.getLogger(__name__)
+
+
+class LeaveError(Exception):
+    """The driver ends, and has nothing to say."""
+
+
+_ENDS = (
+    *(LeaveError, takeover.NotOursError, NotClaimedError),
+    *(ObjectChangedError, ObjectExistsError, StoreUnavailableError),
+)
+
+
+class Driver(Process):
+    """One driver process."""
+
+    def __init__(self, world: World, root: str, host: str, pid: int, submission: Submission) -> None:
+        argv = submission.argv
+        self.generation = Generation(int(argv[argv.index("--generation") + 1]))
+        super().__init__(f"driver {pid} of generation {self.generation} in {root}", host)
+        self.world, self.root, self.pid, self.marker = world, root, pid, submission.marker
+        self.store = world.roots[root]
+        self.life = world.lives[root]
+        self.submit = int(argv[argv.index("--submit") + 1])
+        self.order_keys = tuple(submission.env[ORDER_KEYS_VARIABLE].split(","))
+        self.board, self.repository = (
+            JobBoard(self.store, world.job),
+            SavepointRepository(self.store, world.job),
+        )
+        self.version: str | None = None
+        self.beats, self.beat_at_s = 0, 0.0
+        self.started: set[str] = set()
+        self.has_it = False
+        self.logs: dict[str, tuple[int, int]] = {}
+        self.ids: dict[str, str] = {}
+        self.asked_s: dict[str, float] = {}
+        self.ends: dict[str, tuple[Batch, int]] = {}
+        self.precopied: str | None = None
+        self.confirmed_s = world.machine.now_s
+
+    # --- its life -------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Live, and say why it ended if it can."""
+        try:
+            self._begin()
+            try:
+                self._live()
+            except StoreUnavailableError as error:
+                self._last("failed", error=(error.code, str(error)), transient=True)
+            except (SavepointMissingError, SavepointDamagedError) as error:
+                self.world.oracle.say("needed-gone", f"{self.name}: {error.problem}")
+                self._last("failed", error=(error.code, str(error)))
+            except FlinkstyleError as error:
+                self._last("failed", error=(error.code, str(error)))
+        except _ENDS:
+            log.debug("%s has ended", self.name)
+        self.alive = False
+
+    def _begin(self) -> None:
+        claim = self.board.claim(self.generation)
+        if claim is None:
+            raise LeaveError
+        record = IncarnationRecord(
+            host=self.host, pid=self.pid, jvm_pid=self.pid, pid_started=self.host, started_at_ms=1
+        )
+        process: Any = SimpleNamespace(record=lambda: record)
+        self.driver_run = takeover.begin(
+            self.board, self.generation, process, submit=self.submit, order_keys=self.order_keys
+        )
+        self.claim, self.incarnation = self.driver_run.claim, self.driver_run.incarnation
+        self.version = self.driver_run.prior.version if self.driver_run.prior else None
+        self.script = self.claim.launch["spec"]["script"]
+        self.cluster = "new" if self.claim.overrides else "old"
+        self.names = self.world.queries
+
+    def _live(self) -> None:
+        self._beat("standby")
+        dr, board = self.driver_run, self.board
+        if "broken" in self.script:
+            raise FlinkstyleError("The script raised.", "Nothing ran.", "Correct it.")
+        relaunched = dr.seen is not None and dr.seen.value.generation == self.generation
+        if self.claim.prepare_savepoint_id is not None and not relaunched and self._order() is None:
+            self._restore(self.repository.read(self.claim.prepare_savepoint_id), complete=False)
+        while (order := self._order()) is None:
+            self._wait()
+        seen = dr.seen if relaunched else board.current()
+        takeover.require_may_take_over(seen, self.generation, self.claim)
+        manifest: Manifest | None = None
+        if seen is not None and seen.value.generation == self.generation:
+            manifest = self.repository.find(order.savepoint_id) if order.savepoint_id else None
+            went_on_in = dr.last_heartbeat
+        else:
+            takeover.require_predecessor(board, dr, order, self._look)
+            if order.savepoint_id is not None:
+                manifest = self.repository.read(order.savepoint_id)
+                self._restore(manifest, complete=True, claim_mode=order.claim_mode)
+            went_on_in = self._adopted()
+        checks.require_there(self.checkpoint, went_on_in)
+        before = self._followed()
+        known = checks.queries_to_continue(self.checkpoint, order, manifest, dr.last_heartbeat)
+        self._guard(order, manifest)
+        self.origins = lineages.origins(
+            order, manifest, self._adopted() if not relaunched else before, self.generation
+        )
+        told = waiting.told(dr.last_heartbeat, manifest, before)
+        self.waiting = {
+            one.name: one
+            for one in waiting.look(known, self.checkpoint, told, dr.last_heartbeat, self.origins)
+        }
+        takeover.take_current(board, dr, seen)
+        self.confirmed_s = self.world.machine.now_s
+        self.has_it = True
+        self._took_over()
+        self._beat("running")
+        self._loop()
+
+    def _took_over(self) -> None:
+        found = {name: self.newest(name) for name in self.names}
+        self.world.oracle.takes_over(self.life, self.claim.claim_key, self.name, found)
+
+    def _order(self) -> TakeoverOrder | None:
+        return takeover.signed_order(self.board, self.driver_run)
+
+    def _adopted(self) -> Heartbeat | None:
+        follows = self.claim.follows
+        followed = self.board.claim(follows) if follows is not None else None
+        same = followed is not None and followed.checkpoint_location == self.claim.checkpoint_location
+        return self._followed() if same else None
+
+    def _followed(self) -> Heartbeat | None:
+        follows = self.claim.follows
+        slot = self.board.heartbeat(follows) if follows is not None else None
+        return slot.value if slot else None
+
+    def _guard(self, order: TakeoverOrder, manifest: Manifest | None) -> None:
+        """Judge sink and source as the agent does."""
+        remembers = self.world.sink != "kafka"
+        if order.rewind == "re-emit" and remembers and not order.skip_known_batches:
+            raise SinkSkipsError.of(self.world.sink, state_after="No query was started.")
+        for name in self.names:
+            expected = order.expected.get(name, {}).get(SOURCE)
+            if expected is not None and expected.cluster_id != self.cluster:
+                raise FlinkstyleError(
+                    f"Cluster {expected.cluster_id} was expected, found {self.cluster}.", "Nothing.", "Move."
+                )
+
+    def _restore(self, manifest: Manifest, *, complete: bool, claim_mode: Any = "no_claim") -> None:  # noqa: ANN401
+        restore_savepoint(
+            manifest,
+            self.repository,
+            self.checkpoint,
+            complete=complete,
+            claim_mode=claim_mode if complete else "no_claim",
+            generation=self.generation,
+        )
+
+    # --- while it waits ---------------------------------------------------------------------------
+
+    def _pause(self, seconds: float | None = None) -> None:
+        self.world.machine.sleep(self.world.beat_s if seconds is None else seconds)
+
+    def _wait(self) -> None:
+        self._pause()
+        self._look()
+
+    def _look(self) -> None:
+        """Look at what a driver looks at while it waits, and show that it lives."""
+        takeover.require_may_take_over(self.board.current(), self.generation, self.claim)
+        takeover.require_newest(self.board, self.generation, self.submit)
+        self._obey(standby=True)
+        named = self.board.precopy(self.generation)
+        if named is not None and named.savepoint_id != self.precopied:
+            self.precopied = named.savepoint_id
+        if self.world.machine.now_s - self.beat_at_s >= self.world.beat_s:
+            self._beat("standby")
+
+    # --- while it runs ----------------------------------------------------------------------------
+
+    def _loop(self) -> None:
+        """Run batches as long as the lease is confirmed; a store that is away for longer ends it."""
+        lease_s = self.claim.lease_s
+        late_until_s = self.world.machine.now_s + (self.world.late_s if "late" in self.script else 0)
+        while True:
+            try:
+                current = self.board.current()
+                if current is None or (current.value.generation, current.value.incarnation) != (
+                    self.generation,
+                    self.incarnation,
+                ):
+                    raise LeaveError
+                self._beat("running")
+                self.confirmed_s = self.world.machine.now_s
+                self._start_queries(late_until_s)
+                for name in sorted(self.started):
+                    self._batch(name)
+                self._obey(standby=False)
+            except StoreUnavailableError:
+                pass
+            self._pause()
+            if self.world.machine.now_s - self.confirmed_s >= lease_s:
+                raise LeaveError
+
+    def _start_queries(self, late_until_s: float) -> None:
+        for name in self.names:
+            late = name != self.names[0] and self.world.machine.now_s < late_until_s
+            if name not in self.started and not late:
+                self.started.add(name)
+                self.waiting.pop(name, None)
+                checkpoint = self.checkpoint(name)
+                if checkpoint.head("metadata") is None:
+                    checkpoint.write("metadata", json.dumps({"id": str(uuid.uuid4())}).encode())
+
+    def checkpoint(self, name: str) -> ObjectStore:
+        """Open a query's checkpoint as this driver's host reaches it."""
+        return self.world.open(self.host, f"{self.claim.checkpoint_location}/{name}")
+
+    def _logs(self, name: str) -> tuple[int, int]:
+        """Return the newest committed and planned batch; read once: nobody else writes there."""
+        known = self.logs.get(name) if self.has_it else None
+        if known is None:
+            done, planned = lineages.last_batches(self.checkpoint(name))
+            known = self.logs[name] = (-1 if done is None else done), (-1 if planned is None else planned)
+        return known
+
+    def newest(self, name: str) -> Batch | None:
+        """Return the batch that a query's checkpoint ends with."""
+        done, _ = self._logs(name)
+        return self._stamped(name, done)[0] if done >= 0 else None
+
+    def _stamped(self, name: str, batch: int) -> tuple[Batch, int]:
+        """Return which batch of the history an offset log is, and where it ends."""
+        if self.has_it and batch == self._logs(name)[1] and name in self.ends:
+            return self.ends[name]
+        log = offset_log.parse(self.checkpoint(name).read(f"offsets/{batch}").decode())
+        found = self.world.stamped(log), log.kafka_offsets(SOURCE)[TOPIC, 0]
+        if self.has_it and batch == self._logs(name)[1]:
+            self.ends[name] = found
+        return found
+
+    def _query_id(self, name: str) -> str:
+        found = self.ids.get(name) or lineages.query_id_in(self.checkpoint(name)) or ""
+        if self.has_it and found:
+            self.ids[name] = found
+        return found
+
+    def _batch(self, name: str) -> None:
+        """Plan a batch if none is, write it to the sink, commit it: any moment may be the last."""
+        world, checkpoint = self.world, self.checkpoint(name)
+        done, planned = self._logs(name)
+        before, at = self._stamped(name, done) if done >= 0 else (None, world.kafka.base(self.cluster))
+        if planned <= done:
+            end = world.kafka.end(self.cluster)
+            if end <= at:
+                return
+            base = world.kafka.base(self.cluster)
+            batch = world.oracle.plan(self.life, name, before, at - base, end - base)
+            planned = done + 1
+            checkpoint.write(f"offsets/{planned}", world.log_of(batch, end).encode())
+            self.logs[name] = (done, planned)
+            self.ends[name] = (batch, end)
+        batch, end = self._stamped(name, planned)
+        query_id = self._query_id(name)
+        world.oracle.write(self.life, batch, query_id, planned, self.name)
+        world.machine.point()
+        if world.machine.now_s - self.confirmed_s >= self.claim.lease_s:
+            raise LeaveError
+        checkpoint.write(f"commits/{planned}", b'v1\n{"nextBatchWatermarkMs":0}')
+        self.logs[name] = (planned, planned)
+        world.oracle.commit(self.life, batch, self.name)
+
+    # --- what callers ask ---------------------------------------------------------------------------
+
+    def _obey(self, *, standby: bool) -> None:
+        slot = self.board.request(self.generation)
+        if slot is None or slot.value.command == "none":
+            return
+        request = slot.value
+        if self.board.end(self.generation, request.request_id) is not None:
+            return
+        if request.incarnation != self.incarnation or request.state == "cancelled":
+            self._end(request, "cancelled" if request.state == "cancelled" else "lost")
+            return
+        needs_batches = request.command != "stop"
+        if needs_batches and standby:
+            self._end(request, "refused", detail="There is nothing to save.")
+            return
+        if not standby and needs_batches and self._must_wait(request):
+            return
+        if request.state == "sent":
+            try:
+                self.board.put_request(self.generation, replace(request, state="accepted"), seen=slot)
+            except ObjectChangedError:
+                return
+        self._serve(request, standby=standby)
+
+    def _must_wait(self, request: Any) -> bool:  # noqa: ANN401
+        """Return whether it waits for a first batch, or for a query that is half done and not started."""
+        if any(self._logs(name)[0] < 0 for name in self.names):
+            return self.world.machine.now_s - self._asked_s(request) < 30
+        half_done = [one for one in self.waiting.values() if one.is_half_done]
+        if request.command != "stop_with_savepoint" or not half_done:
+            return False
+        return self.world.machine.now_s - self._asked_s(request) < float(request.hold_s)
+
+    def _asked_s(self, request: Any) -> float:  # noqa: ANN401
+        """Return when a request was first seen."""
+        return self.asked_s.setdefault(request.request_id, self.world.machine.now_s)
+
+    def _serve(self, request: Any, *, standby: bool) -> None:  # noqa: ANN401
+        savepoint_id = None
+        if request.command != "stop":
+            if any(self._logs(name)[0] < 0 for name in self.names):
+                self._end(request, "refused", detail="Expected at least one committed batch.")
+                return
+            try:
+                savepoint_id = self._take(request)
+            except FlinkstyleError as error:
+                self._end(request, "failed", detail=f"{error.code}: {error}", transient=error.retryable)
+                return
+            if request.command == "savepoint":
+                self._end(request, "done", savepoint_id=savepoint_id)
+                return
+        self._last("closed", request_id=request.request_id, savepoint_id=savepoint_id)
+        self._end(request, "done", savepoint_id=savepoint_id)
+        raise LeaveError
+
+    def _take(self, request: Any) -> str:  # noqa: ANN401
+        world = self.world
+        log = KafkaLog(
+            cluster_id=self.cluster,
+            topic_ids={TOPIC: f"{self.cluster}-id"},
+            log_range={
+                TOPIC: {
+                    0: (
+                        NextOffset(world.kafka.base(self.cluster)),
+                        NextOffset(world.kafka.end(self.cluster)),
+                    )
+                }
+            },
+        )
+        label = SavepointLabel(
+            savepoint_id=request.savepoint_id,
+            taken_at_ms=int((EPOCH_S + world.machine.now_s + self.ahead_s) * 1000),
+            spark_version="4.2.0",
+            taken_from_generation=self.generation,
+        )
+        sources = [
+            QuerySource(
+                name=name,
+                checkpoint=self.checkpoint(name),
+                kafka={SOURCE: log},
+                sink=world.sink,
+                sinks=self._status(name).sinks,
+            )
+            for name in self.names
+        ]
+        return take_savepoint(self.repository, sources, label).savepoint_id
+
+    def _end(
+        self,
+        request: Any,  # noqa: ANN401
+        outcome: Any,  # noqa: ANN401
+        *,
+        savepoint_id: str | None = None,
+        detail: str = "",
+        transient: bool = False,
+    ) -> None:
+        end = End(
+            request_id=request.request_id,
+            outcome=outcome,
+            savepoint_id=savepoint_id,
+            detail=detail,
+            ended_at_ms=1,
+            transient=transient,
+        )
+        try:
+            self.board.create_end(self.generation, end)
+        except ObjectExistsError:
+            return
+
+    # --- heartbeats ---------------------------------------------------------------------------------
+
+    def _status(self, name: str) -> QueryStatus:
+        told = self.waiting.get(name)
+        if told is not None:
+            return told.beat
+        done, planned = self._logs(name)
+        return QueryStatus(
+            query_id=self._query_id(name),
+            batch_id=None if done < 0 else done,  # type: ignore[arg-type]
+            batch_committed_at_ms=int((EPOCH_S + self.world.machine.now_s) * 1000),
+            sources={
+                SOURCE: SourceIdentity(cluster_id=self.cluster, topic_ids={TOPIC: f"{self.cluster}-id"})
+            },
+            sink=self.world.sink,
+            sinks=left_by(Sinks(), planned=planned > done),
+        )
+
+    def _beat(self, state: Any, **last: Any) -> None:  # noqa: ANN401
+        known: dict[str, QueryStatus] = {}
+        if self.has_it:
+            known = {name: self._status(name) for name in self.names}
+            known = {name: beat for name, beat in known.items() if beat.query_id}
+        prior = self.driver_run.last_heartbeat
+        said = prior.queries if prior is not None and state != "closed" else {}
+        queries = {**said, **known}
+        self.beats += 1
+        heartbeat = Heartbeat(
+            incarnation=self.incarnation,
+            state=state,
+            precopied=self.precopied,
+            beat=self.beats,
+            written_at_ms=int((EPOCH_S + self.world.machine.now_s + self.ahead_s) * 1000),
+            spark_version="4.2.0",
+            application_id="app",
+            queries=queries,
+            **last,
+        )
+        self.version = self.board.beat(self.generation, heartbeat, seen=self.version)
+        self.beat_at_s = self.world.machine.now_s
+
+    def _last(self, state: Any, **last: Any) -> None:  # noqa: ANN401
+        """Say the last word; a store that is away for a moment is asked again."""
+        for _ in range(3):
+            try:
+                self._beat(state, **last)
+            except StoreUnavailableError:
+                self._pause()
+            else:
+                return
