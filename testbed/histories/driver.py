@@ -18,6 +18,7 @@ from airflow_flinkstyle.agent.guards import checks, lineages, waiting
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.places import own_place
 from airflow_flinkstyle.protocol.query_records import QueryStatus, SourceIdentity
 from airflow_flinkstyle.protocol.records import End, Heartbeat, IncarnationRecord
 from airflow_flinkstyle.protocol.signatures import ORDER_KEYS_VARIABLE
@@ -72,7 +73,7 @@ class Driver(Process):
         self.version: str | None = None
         self.beats, self.beat_at_s = 0, 0.0
         self.started: set[str] = set()
-        self.has_it = False
+        self.has_it = self.committed = False
         self.logs: dict[str, tuple[int, int]] = {}
         self.ids: dict[str, str] = {}
         self.asked_s: dict[str, float] = {}
@@ -111,7 +112,9 @@ class Driver(Process):
             self.board, self.generation, process, submit=self.submit, order_keys=self.order_keys
         )
         self.claim, self.incarnation = self.driver_run.claim, self.driver_run.incarnation
-        self.version = self.driver_run.prior.version if self.driver_run.prior else None
+        prior = self.driver_run.prior
+        self.version = prior.version if prior else None
+        self.committed = bool(prior and prior.value.has_committed)
         self.script = self.claim.launch["spec"]["script"]
         self.cluster = "new" if self.claim.overrides else "old"
         self.names = self.world.queries
@@ -122,6 +125,10 @@ class Driver(Process):
         if "broken" in self.script:
             raise FlinkstyleError("The script raised.", "Nothing ran.", "Correct it.")
         relaunched = dr.seen is not None and dr.seen.value.generation == self.generation
+        place = self.world.open(self.host, self.claim.checkpoint_location)
+        if relaunched or self._adopted() is not None:
+            checks.require_marked(place)
+        own_place(place, board, self.generation)
         if self.claim.prepare_savepoint_id is not None and not relaunched and self._order() is None:
             self._restore(self.repository.read(self.claim.prepare_savepoint_id), complete=False)
         while (order := self._order()) is None:
@@ -136,7 +143,7 @@ class Driver(Process):
             takeover.require_predecessor(board, dr, order, self._look)
             if order.savepoint_id is not None:
                 manifest = self.repository.read(order.savepoint_id)
-                self._restore(manifest, complete=True, claim_mode=order.claim_mode)
+                self._restore(manifest, complete=True)
             went_on_in = self._adopted()
         checks.require_there(self.checkpoint, went_on_in)
         before = self._followed()
@@ -187,15 +194,8 @@ class Driver(Process):
                     f"Cluster {expected.cluster_id} was expected, found {self.cluster}.", "Nothing.", "Move."
                 )
 
-    def _restore(self, manifest: Manifest, *, complete: bool, claim_mode: Any = "no_claim") -> None:  # noqa: ANN401
-        restore_savepoint(
-            manifest,
-            self.repository,
-            self.checkpoint,
-            complete=complete,
-            claim_mode=claim_mode if complete else "no_claim",
-            generation=self.generation,
-        )
+    def _restore(self, manifest: Manifest, *, complete: bool) -> None:
+        restore_savepoint(manifest, self.repository, self.checkpoint, complete=complete)
 
     # --- while it waits ---------------------------------------------------------------------------
 
@@ -309,6 +309,7 @@ class Driver(Process):
             raise LeaveError
         checkpoint.write(f"commits/{planned}", b'v1\n{"nextBatchWatermarkMs":0}')
         self.logs[name] = (planned, planned)
+        self.committed = True
         world.oracle.commit(self.life, batch, self.name)
 
     # --- what callers ask ---------------------------------------------------------------------------
@@ -457,6 +458,7 @@ class Driver(Process):
             spark_version="4.2.0",
             application_id="app",
             queries=queries,
+            has_committed=self.committed,
             **last,
         )
         self.version = self.board.beat(self.generation, heartbeat, seen=self.version)

@@ -12,6 +12,7 @@ import random
 import threading
 import time
 import uuid
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from types import SimpleNamespace
@@ -40,8 +41,9 @@ _POOLS = (
     "airflow_flinkstyle.savepoint.files.transfer",
     "airflow_flinkstyle.savepoint.repository.folder_cache",
     "airflow_flinkstyle.savepoint.repository.repository",
+    "airflow_flinkstyle.savepoint.retention.checkpoints",
 )
-_THREADS = ("airflow_flinkstyle.savepoint.blobs.leases",)
+_THREADS = ("airflow_flinkstyle.savepoint.blobs.leases", "airflow_flinkstyle.jobs.running.offline_lock")
 
 
 class DeadError(BaseException):
@@ -253,7 +255,8 @@ def _threading(machine: Machine) -> SimpleNamespace:
 class _Pool:
     """Does one thing behind the other."""
 
-    def __init__(self, *_: object, **__: object) -> None: ...
+    def __init__(self, *_: object, **__: object) -> None:
+        self._failed = False
 
     def __enter__(self) -> _Pool:
         return self
@@ -262,6 +265,19 @@ class _Pool:
 
     def map(self, do: Callable[..., Any], *each: Iterable[Any]) -> Iterator[Any]:
         return map(do, *each)
+
+    def submit(self, do: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        """Do it at once; nothing more is begun after a failure."""
+        done: Future[Any] = Future()
+        if self._failed:
+            done.cancel()
+            return done
+        try:
+            done.set_result(do(*arguments))
+        except Exception as error:  # noqa: BLE001  # as a thread's is, for who asks for it
+            self._failed = True
+            done.set_exception(error)
+        return done
 
     def shutdown(self, **_: object) -> None: ...
 

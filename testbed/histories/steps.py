@@ -18,7 +18,7 @@ from airflow_flinkstyle.jobs.running.savepoints import begin_savepoint, finish_s
 from airflow_flinkstyle.jobs.running.start_plan import Fresh, FromCheckpoint, FromSavepoint, LastState
 from airflow_flinkstyle.jobs.upgrade.on_demand import roll_back_to
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
-from airflow_flinkstyle.savepoint.blobs.pins import pin, unpin
+from airflow_flinkstyle.savepoint.blobs.references import pin, unpin
 from airflow_flinkstyle.savepoint.exchange.export import export_savepoint
 from airflow_flinkstyle.savepoint.exchange.importing import import_savepoint
 from airflow_flinkstyle.savepoint.files.verified import check_savepoint
@@ -257,7 +257,15 @@ class Asker:
     def prune(self, client: JobClient) -> Any:  # noqa: ANN401
         """Prune by limits."""
         policy = RetentionPolicy(max_count=self.step.many or None, max_age_s=self.step.seconds or None)
-        return prune_job(client.board, client.repository, policy, holder=self.step.key, wait_s=100)
+        return prune_job(
+            client.board,
+            client.repository,
+            policy,
+            holder=self.step.key,
+            wait_s=100,
+            signer=client.signer,
+            open_checkpoint=self.world.open_shared,
+        )
 
     def pin(self, client: JobClient) -> str:
         """Pin one."""

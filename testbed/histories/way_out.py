@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.jobs.journal import has_ended, read_phases
 from airflow_flinkstyle.jobs.retention import savepoints_in_use
-from airflow_flinkstyle.savepoint.blobs.owned import owners
-from airflow_flinkstyle.savepoint.blobs.pins import pins
+from airflow_flinkstyle.savepoint.blobs.references import references
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from testbed.histories.steps import CUTOVERS, Step
 from testbed.histories.task import LONG_S, Task, repeated, tried
@@ -164,13 +163,13 @@ class WayOut:
         repository = SavepointRepository(world.roots[root], world.job)
         in_use = savepoints_in_use(world.client(root, "a").board, repository)
         as_new = {one for one in there if life.savepoints[one] == life.savepoints[newest]}
-        if left := there - {*as_new, *pins(repository), *owners(repository), *in_use}:
+        if left := there - {*as_new, *references(repository), *in_use}:
             self._oracle.say("storage", f"{sorted(left)} of {root}: {told}")
         if blobs := self._judge.blobs(root) - {blob for one in there for blob in life.blobs[one]}:
             self._oracle.say("storage", f"{len(blobs)} blobs of {root} that nothing needs")
         places = {one.claim.checkpoint_location for one in world.drivers if one.life is life and one.has_it}
         used = [place for place in places if any(disk.below(place[1:]) for disk in world.disks.values())]
-        if len(used) > _MOST_CHECKPOINTS:
+        if world.setting.shared and len(used) > _MOST_CHECKPOINTS:
             self._oracle.say("checkpoints", f"{len(used)} of {root}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPages, Gone, Unknown
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.lease import Sightings
@@ -87,6 +88,12 @@ class World:
         """Open a checkpoint location as a host reaches it."""
         disk = self.disks[_SHARED if location.startswith(_SHARED) else host]
         return Place(disk, location)
+
+    def open_shared(self, location: str) -> ObjectStore:
+        """Open a checkpoint location that every host reaches; those on a host's own disk are the drivers'."""
+        if not location.startswith(_SHARED):
+            raise BadInputError(f"A shared disk was expected, found {location}.", "Nothing.", "Use another.")
+        return Place(self.disks[_SHARED], location)
 
     def lose_disk(self, host: str) -> None:
         """Lose a host with all that runs on it and the disk; another one takes its name."""

@@ -17,6 +17,7 @@ from airflow_flinkstyle.agent.errors import (
 from airflow_flinkstyle.agent.guards.guard import check_source, read_positions, require_same_sources
 from airflow_flinkstyle.checkpoint.inventory import remove_unfinished_writes
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.protocol.places import MARK_KEY
 from airflow_flinkstyle.protocol.query_records import SourceIdentity
 from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
 
@@ -87,6 +88,25 @@ def require_not_refused(last: Heartbeat | None) -> None:
     """
     if last is not None and last.error is not None and last.error[0] == QueryNameError.code:
         raise QueryNameError.still(last.error[1])
+
+
+def require_marked(place: ObjectStore) -> None:
+    """Check that a checkpoint location in which the job ran before still bears its owner's mark.
+
+    The mark is made before a run takes the job over, and heartbeats may not have told of its first batches
+    yet. So an empty place is not one in which nothing has happened: it is gone, or another host's disk.
+
+    Raises:
+        CheckpointLostError: If there is no mark: every query would begin anew, without a word.
+    """
+    if place.head(MARK_KEY) is None:
+        raise CheckpointLostError(
+            f"Checkpoint location {place.uri} was expected to bear the mark of the job that ran there "
+            f"({MARK_KEY}), found none: it was deleted, or is on the disk of another machine.",
+            state_after=NOT_STARTED,
+            remedy="Bring it back; or start the job from a savepoint (start_from='savepoint'), or "
+            "anew (start_from='fresh'), which gives up what that run has done.",
+        )
 
 
 def require_there(open_checkpoint: OpenCheckpoint, words: Heartbeat | None) -> None:

@@ -153,6 +153,8 @@ class Admission:
         if self._owns_place:
             return
         generation, queries = self._driver_run.generation, self._queries
+        if self.relaunched or self._adopted() is not None:
+            self._patiently(lambda: checks.require_marked(queries.place()))
         self._patiently(lambda: own_place(queries.place(), self._board, generation))
         self._owns_place = True
 

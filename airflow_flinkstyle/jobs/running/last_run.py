@@ -11,6 +11,7 @@ from airflow_flinkstyle.checkpoint.inventory import list_batches, read_inventory
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.jobs.errors import CheckpointMismatchError
 from airflow_flinkstyle.jobs.status import Closed
+from airflow_flinkstyle.protocol.places import is_own
 from airflow_flinkstyle.storage.keys import below, is_name
 
 if TYPE_CHECKING:
@@ -109,12 +110,10 @@ def look(runs: JobView, run: Run, words: Heartbeat) -> Look:
         return Unseen(error=error, only_by_driver=False)
     committed = {name: batch for name, batch in found.items() if batch is not None}
     fresh = [name for name, batch in found.items() if batch is None or batch < 0]
-    if (
-        not committed
-        and words.state not in ("closed", "failed")
-        and not any(_is_there(runs, run, name) for name in words.queries)
-    ):
-        return Unseen(error=_traceless(run), only_by_driver=False)
+    if not committed and words.state != "closed":  # only then a heartbeat names every batch that there was
+        place = runs.open_checkpoint(run.claim.checkpoint_location)
+        if not is_own(place, runs.board):
+            return Unseen(error=_traceless(run), only_by_driver=False)
     return Seen(committed=committed, unfinished=any(has_begun(runs, run, name) for name in fresh))
 
 
@@ -196,7 +195,7 @@ def _unnamed(runs: JobView, run: Run) -> Iterator[str]:
 def _traceless(run: Run) -> CheckpointMismatchError:
     return CheckpointMismatchError(
         f"Checkpoint {run.claim.checkpoint_location} was expected to show what generation {run.generation} "
-        "did before its driver died without a word, found nothing there, as on a machine where it never ran.",
+        "did before its driver ended, found no mark of the job there, as on a machine where it never ran.",
         state_after=_NOT_TAKEN,
         remedy="A local path means the driver's disk: call from the machine where the driver ran. If it ran "
         "here, it was killed before its first write: start it again (StreamingJobProgressSensor does).",

@@ -269,6 +269,16 @@ def test_checkpoint_that_is_gone_is_refused_before_the_job_is_taken(first: Small
     assert holder(second) == G1
 
 
+def test_place_without_the_mark_is_no_place_in_which_nothing_has_happened(first: SmallDriver) -> None:
+    """The heartbeat has told of no batch yet: an empty folder is another machine's, and not a beginning."""
+    first.start("orders")
+    for key in list(everything_below(first.root)):
+        (first.root / key).unlink()
+    with pytest.raises(CheckpointLostError, match="bear the mark of the job that ran there"):
+        first.relaunched().start("orders")
+    assert list(everything_below(first.root)) == [], "and none is made"
+
+
 def test_query_that_the_job_has_under_another_name_is_refused_unless_it_was_dropped(
     first: SmallDriver,
 ) -> None:

@@ -245,7 +245,7 @@ def test_driver_that_died_before_its_first_word_of_a_query_may_have_run_elsewher
     key = f"{world.job}/runs/000001/heartbeat.json"
     beat = json.loads(world.store.read(key))
     world.store.write(key, json.dumps({**beat, "queries": {}}).encode())
-    with pytest.raises(LastStateError, match="died without a word"):
+    with pytest.raises(LastStateError, match="no mark of the job there"):
         client.start(world.spec(), world.target(), claim_key="again")
     with pytest.raises(HistoryError, match="generation 1"):
         client.start(world.spec(), world.target(), claim_key="again", origin=Fresh())
