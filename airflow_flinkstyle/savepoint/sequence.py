@@ -85,9 +85,11 @@ def place_of(cut: Cut, line: Line, origins: Iterable[str] = ()) -> Where:
         line: Of the job's head.
         origins: The savepoints from elsewhere that count as the one that the line began with.
     """
+    if cut.savepoint_id == line.origin:  # by its name: of the run that took it, no record need be left
+        return OnLine(since=line.turns[1:])
     if cut.taken_from_generation is not None:
         return line.where(Generation(cut.taken_from_generation), cut.batches_run)
-    if cut.savepoint_id in (line.origin, *origins):
+    if cut.savepoint_id in origins:
         return OnLine(since=line.turns[1:])
     return Elsewhere(why="from elsewhere: the job has not been started from it")
 

@@ -178,3 +178,10 @@ def test_prune_disposes_of_what_is_abandoned_before_anything_on_the_line(reposit
     assert report.plan.disposed == ("sp-elsewhere", "sp-second")
     assert "abandoned: generation 2 started from generation 1 (fork)" in report.as_markdown()
     assert [one.savepoint_id for one in list_savepoints(repository)] == ["sp-first"]
+
+
+def test_savepoint_that_a_line_began_with_is_on_it_though_the_records_of_its_run_are_gone():
+    origin, later = a_cut("origin", generation=5, run=3), a_cut("later", generation=5, run=9)
+    line = a_line(6, a_turn(6, back_to=None, savepoint="origin"))
+    assert ids(origin, later, line=line) == ["origin"]
+    assert list(beside(origin, later, line=line)) == ["later"]

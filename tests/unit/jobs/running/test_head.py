@@ -158,3 +158,20 @@ def test_savepoint_from_elsewhere_begins_a_line_by_its_name(world: World):
     assert order is not None
     assert (order.parent.generation, order.parent.savepoint_id) == (None, saved)
     world.judge()
+
+
+def test_savepoint_that_a_job_without_records_began_with_is_where_it_is_until_it_commits(world: World):
+    client = world.start()
+    saved = stop(world, "stop", savepoint=True)
+    for info in list(world.store.list(f"{world.job}/")):
+        if "/runs/" in info.key or info.key.endswith("current.json"):
+            world.store.delete(info.key)
+    start(world, "again")
+    latest = newest_summary(world.repository)
+    assert latest is not None
+    assert latest.savepoint_id == saved
+    stop(world, "stop again")
+    shutil.rmtree(client.run(client.board.generations()[-1]).claim.checkpoint_location)
+    world.logs.produce(4)
+    start(world, "after its host was lost")
+    world.judge()
