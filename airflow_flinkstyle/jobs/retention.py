@@ -125,7 +125,7 @@ def savepoints_in_use(
     for savepoint_id, migration_id in _of_migrations(phases):
         found[savepoint_id] = f"migration or upgrade {migration_id} has not ended"
     current = board.current()
-    for one in held_by_runs(board, repository, current.value.generation if current else 0):
+    for one in held_by_runs(board, repository, current.value.head if current else 0):
         if one.why is not None:
             found[one.savepoint_id] = one.why
     slot = board.heartbeat(current.value.generation) if current is not None else None
@@ -152,33 +152,36 @@ class HeldByRun:
         return self.why is None and not self.is_owned
 
 
-def held_by_runs(board: JobBoard, repository: SavepointRepository, named: int) -> Iterator[HeldByRun]:
-    """Yield what runs refer to; ``named`` is the generation in ``current.json``, 0 before the first."""
+def held_by_runs(board: JobBoard, repository: SavepointRepository, head: int) -> Iterator[HeldByRun]:
+    """Yield what runs refer to; ``head`` is the job's, 0 before the first.
+
+    Not the generation of a caller that holds the job: it may give it back, and then nobody was superseded.
+    """
     for savepoint_id, holders in references(repository).items():
         for holder, reference in holders.items():
             generation = reference.generation
             if generation is None:
                 continue
-            slot = board.heartbeat(generation) if generation >= named or reference.claims else None
+            slot = board.heartbeat(generation) if generation >= head or reference.claims else None
             yield HeldByRun(
                 savepoint_id=savepoint_id,
                 holder=holder,
                 reference=reference,
-                why=_why_needed(board, generation, reference, slot.value if slot else None, named),
+                why=_why_needed(board, generation, reference, slot.value if slot else None, head),
                 is_owned=reference.claims and slot is not None and slot.value.has_committed,
             )
 
 
 def _why_needed(
-    board: JobBoard, generation: Generation, reference: Reference, last: Heartbeat | None, named: int
+    board: JobBoard, generation: Generation, reference: Reference, last: Heartbeat | None, head: int
 ) -> str | None:
     """Return why a run needs a savepoint; None once it has taken over without it, ended, or was superseded.
 
     A run that failed of a cause that may pass is started again as it is, so it has not ended.
     """
-    if generation < named or (last is not None and last.is_final):
+    if generation < head or (last is not None and last.is_final):
         return None
-    if generation == named:
+    if generation == head:
         has_it = reference.need == "prepare" or (reference.claims and last is not None and last.has_committed)
         return None if has_it else f"generation {generation} ({reference.by}) started from it"
     claim = board.claim(generation)
@@ -191,7 +194,7 @@ def _why_needed(
 def ended_references(board: JobBoard, repository: SavepointRepository) -> set[tuple[str, str]]:
     """Return savepoint id and holder of each reference whose need has ended; none is needed again."""
     current = board.current()
-    held = held_by_runs(board, repository, current.value.generation if current is not None else 0)
+    held = held_by_runs(board, repository, current.value.head if current is not None else 0)
     return {(one.savepoint_id, one.holder) for one in held if one.is_released}
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.retention import dispose_of, prune_job, savepoints_in_use
+from airflow_flinkstyle.jobs.running.offline_lock import hold_offline
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
 from airflow_flinkstyle.jobs.running.stopped import take_stopped
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES
@@ -195,3 +196,19 @@ def test_prune_in_the_midst_of_a_start_waits_for_nothing_and_the_start_learns_wh
             origin=FromSavepoint(savepoint_id=savepoint_id),
         )
     assert world.board.generations() == before
+
+
+def test_lock_of_a_caller_ends_no_need_of_a_start_that_is_tried_again(world: World, mood: type[Mood]):
+    first = stopped_with_savepoint(world)
+    take_stopped(world.client(), "another one")
+    client, origin = world.client(), FromSavepoint(savepoint_id=first)
+    world.moods["v1.py"] = mood(out_of_reach=1)
+    client.start(world.spec(), world.target(), claim_key="again", origin=origin)
+    world.until(lambda: world.alive() == [])
+    with contextlib.suppress(ValueError), hold_offline(client, "nightly"):
+        assert prune_all(world, max_count=1).plan.disposed == ()
+        raise ValueError
+    assert prune_all(world, max_count=1).plan.disposed == ()
+    handle = client.start(world.spec(), world.target(), claim_key="again", origin=origin)
+    client.wait_running(handle.generation, timeout_s=10)
+    world.judge()
