@@ -16,7 +16,7 @@ from airflow_flinkstyle.jobs.running import offline_lock, start_choice, start_pl
 from airflow_flinkstyle.jobs.running.last_run import driver_of
 from airflow_flinkstyle.jobs.running.stuck import end_stuck
 from airflow_flinkstyle.jobs.spec import from_launch, launch_of, require_recordable
-from airflow_flinkstyle.jobs.status import Dead, NeverStarted, Running, Starting, describe_status
+from airflow_flinkstyle.jobs.status import Dead, Failed, NeverStarted, Running, Starting, describe_status
 from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.kafka.login.driver import named_connections, require_logins
 from airflow_flinkstyle.protocol.head import placed
@@ -90,7 +90,7 @@ class JobStarts(JobView):
         self.deployment_for(target).require_able()
         generation = self._own_start(claim_key, spec, target)
         if generation is not None:
-            self._require_newest(generation)
+            self._require_newest(generation, claim_key)
         if generation is None or self.board.takeover_order(generation) is None:
             before = self.board.generations()  # whoever claims one from now on makes the plan out of date
             if generation is None:
@@ -371,9 +371,14 @@ class JobStarts(JobView):
             return self.kafka_logins(names)
         return require_logins(names, self.base_env)
 
-    def _require_newest(self, generation: Generation) -> None:
+    def _require_newest(self, generation: Generation, claim_key: str) -> None:
         """Refuse to go on with a start when another was told to go since: two would wait for each other."""
         status = self.status()
+        if not isinstance(status, NeverStarted) and offline_lock.is_open_lock(status.run):
+            status = self.settled_status()  # a caller that was killed has followed nobody
+            if isinstance(status, (Dead, Failed)):
+                self._give_back_or_end(status.run, claim_key)
+                status = self.status()
         if not isinstance(status, NeverStarted) and status.run.generation > generation:
             raise JobRunningError(
                 f"Generation {generation} of job {self.board.job}, which this start has begun, was expected "
@@ -386,14 +391,14 @@ class JobStarts(JobView):
         status = self.settled_status(unless=lambda run: _is_own(run, claim_key))
         if isinstance(status, (Starting, Running)) and not _is_own(status.run, claim_key):
             raise self._running(describe_status(status))
-        if isinstance(status, Dead):
+        if isinstance(status, (Dead, Failed)):
             self._give_back_or_end(status.run, claim_key)
         self._require_no_waiting_run(claim_key)
 
     def _give_back_or_end(self, run: Run, claim_key: str) -> None:
         if not offline_lock.is_open_lock(run):
             end_stuck(self, run)
-        elif not _is_own(run, claim_key):
+        elif run.is_over or not _is_own(run, claim_key):  # over: killed between its last word and giving back
             offline_lock.give_back_abandoned(self, run)
 
     def _require_no_waiting_run(self, claim_key: str) -> None:

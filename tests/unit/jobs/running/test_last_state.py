@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import shutil
@@ -458,4 +459,28 @@ def test_caller_that_was_frozen_beyond_its_lease_says_nothing_of_a_job_that_went
     with pytest.raises(JobRunningError, match="silent for its lease"):
         lock.close(lock.last_words.batches(), under_way=())
     assert world.board.current().value.generation > lock.generation
+    world.judge()
+
+
+def test_start_passes_the_lock_of_a_caller_that_said_it_failed_and_could_not_give_the_job_back(world: World):
+    client = stopped(world)
+    with contextlib.suppress(ValueError), hold_offline(client, "nightly"):
+        world.store.refuse(denied="current.json")
+        raise ValueError
+    world.store.refuse()
+    assert world.board.current().value.generation == 2
+    world.logs.produce(4)
+    start(world, "again")
+    world.judge()
+
+
+def test_retried_start_passes_the_lock_of_a_caller_that_was_killed_meanwhile(world: World, mood: type[Mood]):
+    client = stopped(world)
+    world.moods["v1.py"] = mood(out_of_reach=1)
+    client.start(world.spec(), world.target(), claim_key="again")
+    world.until(lambda: world.alive() == [])
+    killed = hold_offline(elsewhere(client), "nightly")
+    killed.__enter__().beats.stop()
+    world.logs.produce(4)
+    start(world, "again")
     world.judge()
