@@ -156,7 +156,9 @@ def test_job_that_reads_another_cluster_is_refused(bench: Bench):
 def test_target_that_would_delete_unread_mirrored_records_is_refused(bench: Bench, kafka_pair: KafkaPair):
     from confluent_kafka import Producer
 
+    bench.topic = f"{bench.topic}-short"  # on the target first: the mirror makes what it finds missing there
     kafka_pair.new.create_topic(bench.topic, partitions=2, config={"retention.ms": str(2 * HOUR_MS)})
+    kafka_pair.old.create_topic(bench.topic, partitions=2)
     producer = Producer({"bootstrap.servers": kafka_pair.old.bootstrap})
     for _ in range(3):
         long_ago_ms = time.time_ns() // 1_000_000 - 5 * HOUR_MS

@@ -153,7 +153,9 @@ def test_make_runs_in_a_clone_whose_path_has_spaces_and_names_a_folder_for_java_
     (clone / "tools" / "dist.py").write_text(
         "import os; print(os.environ['TMPDIR'], os.environ['JDK_JAVA_OPTIONS'])"
     )
-    said = subprocess.run(["make", "dist"], cwd=clone, capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        ["make", "--no-print-directory", "dist"], cwd=clone, capture_output=True, text=True, check=True
+    ).stdout
     place = clone / ".flinkstyle" / "tmp"
     assert said.strip() == f'{place} "-Djava.io.tmpdir={place}"'
     assert place.is_dir()
