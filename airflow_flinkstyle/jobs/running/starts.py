@@ -250,9 +250,10 @@ class JobStarts(JobView):
         self.board.root.require_at(self.board.store.uri)
         claim_id = uuid.uuid4().hex
         current = self.board.current()
-        if last is None:
-            last = max(self.board.generations(), default=Generation(0))
-        generation = Generation((last or self._newest_saved()) + 1)
+        before = last if last is not None else max(self.board.generations(), default=Generation(0))
+        generation = Generation((before or self._newest_saved()) + 1)
+        while last is not None and (found := self.board.claim(generation)) is not None and found.is_drill:
+            generation = Generation(generation + 1)  # a drill takes nothing over: the plan holds
         if rehearse is None or not rehearse.only:
             self._require_no_lock(current)
         claim = Claim(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,11 +13,13 @@ from airflow_flinkstyle.jobs.running.drills import begin_drill, finish_drill
 from airflow_flinkstyle.jobs.running.recorded import recorded_launch
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.savepoint.errors import SavepointMissingError
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+from airflow_flinkstyle.types import Generation
 from tests.unit.jobs.conftest import Mood, World
+from tests.unit.stores import ActingStore
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.running.drills import Drill
-    from airflow_flinkstyle.types import Generation
 
 
 def save(world: World, key: str = "save") -> str:
@@ -87,6 +90,20 @@ def test_drill_that_still_runs_keeps_no_start_and_no_prune_waiting(world: World)
     with pytest.raises(StepTimeoutError, match="generation 2"):
         finish_drill(client, drilled, timeout_s=0.05)
     world.until(lambda: drilled not in world.alive())
+
+
+def test_drill_that_begins_while_a_start_is_planned_does_not_take_its_turn(world: World):
+    client = world.start()
+    stopped = client.stop("stop", savepoint=True, timeout_s=10)
+    store = ActingStore(world.store, lambda: begin(world, stopped.savepoint_id), key="/takes/")
+    repository = SavepointRepository(store, world.job)  # type: ignore[arg-type]
+    client = replace(client, repository=repository)
+    handle = client.start(world.spec("v2.py"), world.target(), claim_key="again")
+    client.wait_running(handle.generation, timeout_s=10)
+    assert store.has_acted
+    assert client.claim(Generation(2)).is_drill
+    world.logs.produce(5)
+    world.judge()
 
 
 def test_savepoint_that_cannot_be_run_fails_the_drill_alone_and_a_retry_drills_anew(world: World):
