@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.clock import now_ms
+from airflow_flinkstyle.errors import SignatureError
 from airflow_flinkstyle.jobs.journal import has_ended, read_phases
 from airflow_flinkstyle.jobs.old_records import prune_records
 from airflow_flinkstyle.jobs.signing import Signer
@@ -73,11 +74,27 @@ def prune_job(
     return report
 
 
-def _vouch(board: JobBoard, signer: Signer, generation: Generation) -> None:
-    """Require that a caller with the key wrote where a generation's checkpoints are, or took it over."""
-    claim, data = board.claim(generation), board.claim_data(generation)
-    if claim is not None and data is not None and claim.launch:  # a lock names the place of one that has
-        signer.require(data, board.claim_place(generation))
+def _vouch(board: JobBoard, signer: Signer, generations: Sequence[Generation]) -> None:
+    """Require that a caller with the key wrote where these generations have their checkpoints.
+
+    A lock is signed by nobody. It has the place of a run before it, so it names none alone.
+
+    Raises:
+        SignatureError: If no caller did.
+    """
+    signed = False
+    for generation in generations:
+        claim, data = board.claim(generation), board.claim_data(generation)
+        if claim is not None and data is not None and claim.launch:
+            signer.require(data, board.claim_place(generation))
+            signed = True
+    if not signed:
+        numbers = ", ".join(map(str, generations))
+        raise SignatureError(
+            f"A signed claim of generation {numbers} was expected, found locks only.",
+            state_after="The place that they name was left alone.",
+            remedy="Find out who wrote there.",
+        )
 
 
 def open_journal(board: JobBoard) -> str | None:

@@ -25,7 +25,7 @@ from airflow_flinkstyle.types import Generation
 from airflow_flinkstyle.wording import row, size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from airflow_flinkstyle.protocol.board import JobBoard
@@ -72,8 +72,8 @@ class Place:
     """Raises ``BadInputError`` for a place that only Spark's own client reaches."""
     remove: Callable[[str, ObjectStore], None]
     """Removes a location with all that is below it."""
-    vouch: Callable[[Generation], None]
-    """Raises ``FlinkstyleError`` unless the claim of a generation is what its caller wrote."""
+    vouch: Callable[[Sequence[Generation]], None]
+    """Raises ``FlinkstyleError`` unless a caller wrote that these generations had the place."""
 
 
 def plan_checkpoints(
@@ -145,8 +145,7 @@ def free_checkpoints(
 
 def _free(board: JobBoard, old: OldCheckpoint, place: Place, *, dry_run: bool) -> OldCheckpoint:
     try:
-        for generation in old.generations:
-            place.vouch(generation)
+        place.vouch(old.generations)
         store = place.open(old.location)
         if not is_own(store, board):
             if any(True for _ in store.folders()):
@@ -183,7 +182,7 @@ def _freed(board: JobBoard) -> set[Generation]:
 
 def _record(board: JobBoard, old: OldCheckpoint, size_bytes: int) -> None:
     record = FreedCheckpoint(location=old.location, size_bytes=size_bytes, reason=old.reason, at_ms=now_ms())
-    for generation in old.generations:
+    for generation in reversed(old.generations):  # the first one vouches for locks behind it
         board.store.write(f"{board.job}/freed/{generation:06d}.json", record.to_bytes())
     log.info("Checkpoint %s: %s freed; %s", old.location, size(size_bytes), old.reason)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -150,6 +151,17 @@ def test_checkpoint_whose_removal_was_cut_off_is_freed_by_the_next_prune(followe
 def test_place_that_no_caller_has_signed_is_left_alone(followed: World):
     assert "it could not be freed: SIGN" in why(prune(followed, signer=Signer()))[1]
     assert folder(followed, 1).is_dir()
+
+
+def test_lock_that_nobody_signed_leads_to_no_other_place_than_that_of_the_run_it_followed(followed: World):
+    live = followed.board.claim(2).checkpoint_location
+    lock = replace(followed.board.claim(1), signature="", claim_key="lock:x", launch={}, follows=None)
+    followed.kill(2)  # it would go on writing where a failure of this test removes
+    forged = replace(lock, checkpoint_location=f"file://{live}")
+    followed.store.write(f"{followed.job}/runs/000001/claim.json", forged.to_bytes())
+    report = prune(followed)
+    assert folder(followed, 2).is_dir()
+    assert "SIGNATURE" in why(report)[1]
 
 
 def test_what_is_not_to_be_seen_or_reached_from_here_is_left_to_the_driver(followed: World, tmp_path: Path):
