@@ -12,7 +12,7 @@ from airflow_flinkstyle.errors import SignatureError
 from airflow_flinkstyle.jobs.journal import has_ended, read_phases
 from airflow_flinkstyle.jobs.old_records import prune_records
 from airflow_flinkstyle.jobs.signing import Signer
-from airflow_flinkstyle.savepoint.blobs.references import references, release
+from airflow_flinkstyle.savepoint.blobs.references import forget, references
 from airflow_flinkstyle.savepoint.retention.checkpoints import (
     Place,
     free_checkpoints,
@@ -218,7 +218,7 @@ def ended_references(board: JobBoard, repository: SavepointRepository) -> set[tu
 def release_ended(board: JobBoard, repository: SavepointRepository) -> None:
     """Delete the references whose need has ended."""
     for savepoint_id, holder in sorted(ended_references(board, repository)):
-        release(repository, savepoint_id, holder)
+        forget(repository, savepoint_id, holder)
         log.info("Savepoint %s: %s no longer refers to it", savepoint_id, holder)
 
 

@@ -84,6 +84,11 @@ def release(repository: SavepointRepository, savepoint_id: str, holder: str) -> 
     return known[holder]
 
 
+def forget(repository: SavepointRepository, savepoint_id: str, holder: str) -> None:
+    """Delete a reference that keeps nothing any more; another caller may have."""
+    repository.store.delete(_key(repository, savepoint_id, holder))
+
+
 def keys_of(repository: SavepointRepository, savepoints: Collection[str]) -> list[str]:
     """Return where the references to savepoints are, by one listing, for who deletes them with those."""
     folder = f"{repository.job}/{FOLDER}/"
@@ -146,7 +151,7 @@ def pin(
 
 def unpin(repository: SavepointRepository, savepoint_id: str) -> None:
     """Let retention decide on a savepoint again; one that is not pinned stays as it is."""
-    repository.store.delete(_key(repository, savepoint_id, PIN))
+    forget(repository, savepoint_id, PIN)
 
 
 def pins(repository: SavepointRepository) -> Mapping[str, Reference]:

@@ -2,18 +2,18 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_flinkstyle.jobs.journal import CutoverJournal
-from airflow_flinkstyle.jobs.retention import dispose_of, prune_job, savepoints_in_use
+from airflow_flinkstyle.jobs.retention import dispose_of, prune_job, release_ended, savepoints_in_use
 from airflow_flinkstyle.jobs.running.offline_lock import hold_offline
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
 from airflow_flinkstyle.jobs.running.stopped import take_stopped
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.savepoint.blobs.references import references, release, write_reference
+from airflow_flinkstyle.savepoint.blobs.references import Reference, references, release, write_reference
 from airflow_flinkstyle.savepoint.errors import (
     ReferenceMissingError,
     RepositoryBusyError,
@@ -23,7 +23,9 @@ from airflow_flinkstyle.savepoint.errors import (
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.retention.dispose import PROTECTIONS
 from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
+from airflow_flinkstyle.types import Generation
 from testbed.keys import SIGNER
+from tests.counting import CountingStore
 from tests.manifests import manifests_of
 from tests.unit.stores import ActingStore
 
@@ -212,3 +214,17 @@ def test_lock_of_a_caller_ends_no_need_of_a_start_that_is_tried_again(world: Wor
     handle = client.start(world.spec(), world.target(), claim_key="again", origin=origin)
     client.wait_running(handle.generation, timeout_s=10)
     world.judge()
+
+
+def test_references_that_have_ended_are_deleted_by_one_listing(world: World):
+    first = stopped_with_savepoint(world)
+    client = world.client()
+    handle = client.start(world.spec(), world.target(), claim_key="again")
+    client.wait_running(handle.generation, timeout_s=10)
+    ended = Reference(need="start", by="t", reason="it started", at_ms=1, generation=Generation(1))
+    for number in range(20):
+        write_reference(world.repository, first, f"generation-{number}", ended)
+    store: Any = CountingStore(world.store)
+    release_ended(JobBoard(store, world.job), SavepointRepository(store, world.job))
+    assert references(world.repository) == {}
+    assert sum(request.startswith("list") for request in store.requests) == 1
