@@ -30,7 +30,7 @@ from airflow_flinkstyle.types import Generation
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from airflow_flinkstyle.jobs.running.start_plan import Origin
+    from airflow_flinkstyle.jobs.running.start_plan import Origin, StartPlan
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
     from airflow_flinkstyle.jobs.status import Run
     from airflow_flinkstyle.protocol.board import Slot
@@ -102,6 +102,8 @@ class JobStarts(JobView):
             with hold_intent(self.repository, "restore", holder=f"the start {claim_key}") as held:
                 if plan.order.savepoint_id is not None:
                     self.repository.read(plan.order.savepoint_id)  # it may have gone meanwhile
+                if generation is not None and not self._has_place_of(generation, spec, plan):
+                    generation = None
                 if generation is None:
                     lock = self.own_claim(offline_lock.lock_key(start_plan.copy_key(claim_key)))
                     last = max([*before, lock or Generation(0)], default=Generation(0))
@@ -168,6 +170,16 @@ class JobStarts(JobView):
         """
         self._hold(generation, order.savepoint_id, claims=order.claim_mode == "claim")
         self._order(generation, order)
+
+    def _has_place_of(self, generation: Generation, spec: JobSpec, plan: StartPlan) -> bool:
+        """Return whether a claim without an order is for where a plan continues.
+
+        An earlier try on another machine may have seen another state: in a new place, an order to continue
+        would find nothing, and the driver would begin anew.
+        """
+        claim = self.claim(generation)
+        own = spec.checkpoint_location(generation, claim.claim_id)
+        return claim.checkpoint_location == (plan.checkpoint_location or own)
 
     def _hold(
         self,

@@ -7,7 +7,8 @@ import json
 import logging
 import shutil
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -23,13 +24,13 @@ from airflow_flinkstyle.jobs.running.start_choice import plan_start
 from airflow_flinkstyle.jobs.running.start_plan import Fresh, FromCheckpoint, FromSavepoint, LastState
 from airflow_flinkstyle.jobs.running.stopped import take_stopped
 from airflow_flinkstyle.jobs.status import Starting, describe_status
+from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.storage.errors import StoreDeniedError, StoreUnavailableError
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.open import open_store
+from tests.unit.stores import ActingStore
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from airflow_flinkstyle.jobs.running.client import JobClient
     from airflow_flinkstyle.jobs.running.start_plan import Origin
     from airflow_flinkstyle.jobs.running.starts import RunHandle
@@ -483,4 +484,25 @@ def test_retried_start_passes_the_lock_of_a_caller_that_was_killed_meanwhile(wor
     killed.__enter__().beats.stop()
     world.logs.produce(4)
     start(world, "again")
+    world.judge()
+
+
+def test_retry_that_sees_the_checkpoint_does_not_go_on_under_a_claim_for_the_savepoint(world: World):
+    client = stopped(world, savepoint=True)
+    place = Path(client.run(1).claim.checkpoint_location)
+    hidden = place.rename(place.with_name("on another machine"))
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    store: Any = ActingStore(world.store, die, key="takeover-order")
+    with pytest.raises(KeyboardInterrupt):
+        replace(client, board=JobBoard(store, world.job)).start(
+            world.spec(), world.target(), claim_key="again"
+        )
+    hidden.rename(place)
+    world.logs.produce(5)
+    handle = start(world, "again")
+    assert handle.checkpoint_location == str(place)
+    assert start(world, "again").generation == handle.generation
     world.judge()
