@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.types import ClaimMode
 
 _SEAL: Final = "v2147483647\n"
+_SEALED_FOR: Final = "unfinished restore of savepoint"
 _SEALED = "The target holds an unfinished restore, from which Spark refuses to start."
 
 
@@ -194,17 +195,18 @@ def _holds(writer: _Writer, listed: Collection[str], path: str, planned: bytes |
 def _require_free(writer: _Writer, listed: Mapping[str, int], *, newest: int) -> None:
     """Refuse a target that is not ours to write to.
 
-    Ours is: an empty one, a sealed one of the same query, and one of the same query that was restored and
-    never run, which shows in logs that are as short as a restore writes them.
+    Ours is: an empty one, a sealed one of the same query, or of the savepoint that this one was made from (a
+    fork has another query id), and one of the same query that was restored and never run, which shows in logs
+    that are as short as a restore writes them.
     """
     if not listed:
         return
     query = writer.query
     expected = f"empty, or restored from query {query.query_id} and not run since"
-    sealed_for = writer.sealed_for(listed)
-    if sealed_for is not None:
-        if sealed_for != query.query_id:
-            raise writer.occupied(expected, f"an unfinished restore of query {sealed_for}")
+    seal = writer.seal_in(listed)
+    if seal is not None:
+        if seal.query_id != query.query_id and seal.savepoint_id != writer.manifest.parent:
+            raise writer.occupied(expected, f"an unfinished restore of query {seal.query_id}")
         return
     if "metadata" not in listed:
         raise writer.occupied(expected, f"{len(listed)} files that are no checkpoint, like {min(listed)}")
@@ -228,6 +230,14 @@ def _newest_log_last(paths: Collection[str]) -> list[str]:
 def _batches(paths: Collection[str], folder: str) -> set[int]:
     names = (path.removeprefix(f"{folder}/") for path in paths if path.startswith(f"{folder}/"))
     return {int(name) for name in names if name.isascii() and name.isdigit()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seal:
+    """What an unfinished restore says of itself."""
+
+    query_id: str
+    savepoint_id: str
 
 
 @dataclass(slots=True)
@@ -274,18 +284,18 @@ class _Writer:
     def seal(self, path: str) -> None:
         """Make every start of Spark fail from here on."""
         note = {
-            "unfinished restore of savepoint": self.manifest.savepoint_id,
+            _SEALED_FOR: self.manifest.savepoint_id,
             "query id": self.query.query_id,
             "remedy": "restore again; do not edit",
         }
         self.target.write(path, f"{_SEAL}{json.dumps(note)}".encode())
 
-    def sealed_for(self, listed: Collection[str]) -> str | None:
-        """Return the query id of an unfinished restore, or None if there is no seal."""
+    def seal_in(self, listed: Collection[str]) -> _Seal | None:
+        """Return whose unfinished restore is there, or None if there is no seal."""
         for batch in sorted(_batches(listed, "offsets"), reverse=True)[:3]:
             content = self.target.read(f"offsets/{batch}").decode(errors="replace")
             if content.startswith(_SEAL):
-                return _sealed_query(content.removeprefix(_SEAL))
+                return _seal_of(content.removeprefix(_SEAL))
         return None
 
     def unseal(self, path: str, planned: bytes | None) -> int:
@@ -319,8 +329,9 @@ class _Writer:
         return original if isinstance(original, Damaged) else relocate(entry.path, original, self.uri)
 
 
-def _sealed_query(note: str) -> str:
+def _seal_of(note: str) -> _Seal:
     try:
-        return str(json.loads(note)["query id"])
+        told = json.loads(note)
+        return _Seal(query_id=str(told["query id"]), savepoint_id=str(told.get(_SEALED_FOR, "")))
     except (ValueError, KeyError, TypeError, RecursionError):
-        return f"unknown to its note {note[:80]!r}"
+        return _Seal(query_id=f"unknown to its note {note[:80]!r}", savepoint_id="")

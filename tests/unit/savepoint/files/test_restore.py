@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 import time
@@ -18,6 +19,7 @@ from airflow_flinkstyle.savepoint.errors import (
 )
 from airflow_flinkstyle.savepoint.files.restore import Restored, restore_query, restore_savepoint
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
+from airflow_flinkstyle.savepoint.manifest import FileEntry
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
 from airflow_flinkstyle.savepoint.retention.prune import prune
@@ -237,6 +239,34 @@ def test_final_restore_reads_again_nothing_that_the_pre_copy_has_written_and_is_
     assert compared == known
     assert read
     assert read_again == set()
+
+
+def renamed(manifest: Manifest, repository: Repository, parent: str | None) -> Manifest:
+    """Return a savepoint under another query id."""
+    (query,) = manifest.queries
+    content = b'{"id":"q-fork"}'
+    entry = FileEntry(
+        path="metadata",
+        size_bytes=len(content),
+        blob=repository.put_blob(content),
+        digest=f"sha256:{hashlib.sha256(content).hexdigest()}",
+    )
+    files = tuple(entry if file.path == "metadata" else file for file in query.files)
+    forked = replace(query, query_id="q-fork", files=files)
+    return replace(manifest, savepoint_id="sp-fork", parent=parent, queries=(forked,))
+
+
+def test_fork_completes_what_was_copied_ahead_of_the_savepoint_that_it_was_made_from(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
+    hot, targets = take(repository, a_checkpoint(), "sp-hot"), (MemoryStore(), MemoryStore())
+    for target in targets:
+        restored(hot, repository, target, complete=False)
+    restored(renamed(hot, repository, "sp-hot"), repository, targets[0], precopied=hot.queries[0])
+    assert targets[0].read("metadata") == b'{"id":"q-fork"}'
+    assert not is_sealed(targets[0])
+    with pytest.raises(TargetOccupiedError, match="an unfinished restore of query q-1"):
+        restored(renamed(hot, repository, "sp-other"), repository, targets[1])
 
 
 def test_complete_hot_restore_can_be_followed_by_the_final_one(
