@@ -138,5 +138,17 @@ CASES: Final[dict[str, tuple[Setting, tuple[Step, ...]]]] = {
             Step(do="stop", who=11),
         ),
     ),
+    "17-prune-takes-what-a-rollback-that-has-begun-goes-back-to": (
+        PLAIN,
+        (
+            Step(do="start", who=1),
+            Step(do="produce", many=2),
+            Step(do="take", who=3),
+            Step(do="pass", seconds=10),
+            Step(do="rollback", who=6, how="re-emit", fault=("die", 56), retries=0),
+            Step(do="take", who=7),
+            Step(do="prune", who=11, many=1),
+        ),
+    ),
 }
 """By the number of the fault: 1 to 10 were filed together, those from 11 on random histories found."""

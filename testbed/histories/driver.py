@@ -384,7 +384,7 @@ class Driver(Process):
         )
         label = SavepointLabel(
             savepoint_id=request.savepoint_id,
-            taken_at_ms=int((EPOCH_S + world.machine.now_s + self.ahead_s) * 1000),
+            taken_at_ms=self._now_ms(),
             spark_version="4.2.0",
             taken_from_generation=self.generation,
         )
@@ -414,7 +414,7 @@ class Driver(Process):
             outcome=outcome,
             savepoint_id=savepoint_id,
             detail=detail,
-            ended_at_ms=1,
+            ended_at_ms=self._now_ms(),
             transient=transient,
         )
         try:
@@ -432,13 +432,16 @@ class Driver(Process):
         return QueryStatus(
             query_id=self._query_id(name),
             batch_id=None if done < 0 else done,  # type: ignore[arg-type]
-            batch_committed_at_ms=int((EPOCH_S + self.world.machine.now_s) * 1000),
+            batch_committed_at_ms=self._now_ms(),
             sources={
                 SOURCE: SourceIdentity(cluster_id=self.cluster, topic_ids={TOPIC: f"{self.cluster}-id"})
             },
             sink=self.world.sink,
             sinks=left_by(Sinks(), planned=planned > done),
         )
+
+    def _now_ms(self) -> int:
+        return int((EPOCH_S + self.world.machine.now_s + self.ahead_s) * 1000)
 
     def _beat(self, state: Any, **last: Any) -> None:  # noqa: ANN401
         known: dict[str, QueryStatus] = {}
@@ -454,7 +457,7 @@ class Driver(Process):
             state=state,
             precopied=self.precopied,
             beat=self.beats,
-            written_at_ms=int((EPOCH_S + self.world.machine.now_s + self.ahead_s) * 1000),
+            written_at_ms=self._now_ms(),
             spark_version="4.2.0",
             application_id="app",
             queries=queries,

@@ -25,7 +25,7 @@ THEMES: Mapping[str, Mapping[str, int]] = {
 _NEXT: Mapping[str, Sequence[str]] = {
     "take": ("verify", "produce", "take", "prune", "pin", "kill", "start"),
     "verify": ("produce", "take", "prune"),
-    "prune": ("pin", "prune", "take", "pass", "start"),
+    "prune": ("pin", "pin", "prune", "take", "pass", "start"),
     "pin": ("prune", "prune", "take", "unpin"),
     "produce": ("take", "take", "stop", "kill", "pass"),
     "stop": ("start", "start", "take", "lose-host", "prune"),
@@ -34,7 +34,7 @@ _NEXT: Mapping[str, Sequence[str]] = {
     "start": ("produce", "kill", "stop", "take", "pass"),
     "upgrade": ("produce", "rollback", "kill", "upgrade", "watch"),
     "migrate": ("settle", "produce", "kill"),
-    "pass": ("prune", "take", "stop"),
+    "pass": ("prune", "take", "take", "stop"),
     "next-driver": ("start", "watch", "upgrade"),
 }
 """What often comes next, where it is of a theme."""
@@ -81,6 +81,8 @@ class Generator:
         self.local = not setting.shared
         steps = [Step(do="produce", many=draw.randint(1, 5)), self._start(how="")]
         self.runs.add("r1")
+        if "retention" in themes:
+            steps += self._saved_before()
         steps += [self.step(weights) for _ in range(draw.randint(3, 14))]
         return setting, tuple(steps)
 
@@ -174,7 +176,7 @@ class Generator:
                 host=self._host(),
                 how=how,
                 script=script,
-                which=draw.randint(0, 5),
+                which=self._which(),
                 many=many,
                 seconds=seconds,
             )
@@ -190,7 +192,7 @@ class Generator:
                 host=self._host(),
                 how=how,
                 script=script,
-                which=self.draw.randint(0, 5),
+                which=self._which(),
                 many=int(claims),
             )
         )
@@ -207,11 +209,11 @@ class Generator:
         """Give a request its number, and what befalls it."""
         self.number += 1
         fault = None
-        if self.troubled and self.draw.random() < (0.5 if step.do == "prune" else 0.3):
+        if self.troubled and self.draw.random() < (0.6 if step.do == "prune" else 0.3):
             kinds = ("fail", "lost", "die", "die", *(("freeze",) if self.crowded else ()))
             fault = (self.draw.choice(kinds), self.draw.randint(1, _CALLS.get(step.do, 150)))
         for_s = self.draw.choice((3.0, 10.0, 30.0)) if self.crowded and self.draw.random() < 0.3 else 0.0
-        retries = self.draw.choice((0, 1, 1))
+        retries = self.draw.choice((0, 0, 1) if step.do == "prune" else (0, 1, 1))
         step = replace(step, who=self.number, fault=fault, for_s=for_s, retries=retries)
         self.requests.append(step)
         return step
@@ -221,6 +223,18 @@ class Generator:
         step = self.draw.choice(self.requests[-4:])
         script = "v3" if step.do in ("start", "upgrade") and self.draw.random() < 0.3 else step.script
         return replace(step, script=script, fault=None, for_s=0.0)
+
+    def _saved_before(self) -> list[Step]:
+        """Return how a job comes to have some savepoints, so that there is something to keep."""
+        saves = []
+        for _ in range(self.draw.choice((0, 1, 2, 2, 3))):
+            self.saved.add("r1")
+            saves += [Step(do="pass", seconds=5), self._ask("take"), Step(do="produce", many=2)]
+        return saves
+
+    def _which(self) -> int:
+        """Choose a savepoint: the oldest and the newest ones are of most interest."""
+        return self.draw.choice((0, 0, 1, -1, -1, self.draw.randint(0, 5)))
 
     def _root(self) -> str:
         return "r2" if self.two_roots and self.draw.random() < 0.4 else "r1"

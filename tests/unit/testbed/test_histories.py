@@ -107,3 +107,17 @@ def test_history_that_breaks_a_promise_becomes_the_shortest_that_does():
     assert len(shortest) <= len(history)
     assert wrong(setting, shortest) is not None
     assert "Step(do='migrate'" in as_script(setting, shortest, found.what)
+
+
+def test_rollback_by_fork_whose_driver_has_copied_the_savepoint_ahead_succeeds():
+    """Fault 18: no promise was broken by it, it only never worked."""
+    steps_before = (
+        Step(do="produce", many=2),
+        Step(do="start", who=1),
+        Step(do="take", who=3),
+        Step(do="produce", many=2),
+        Step(do="pass", seconds=20),
+    )
+    outcome = run_history(Setting(), (*steps_before, Step(do="rollback", who=4, how="fork")))
+    assert outcome.wrong is None
+    assert outcome.told[-2] == "done: 2"
