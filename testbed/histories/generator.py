@@ -64,8 +64,9 @@ class Generator:
     def history(self) -> tuple[Setting, tuple[Step, ...]]:
         """Draw a setting and steps."""
         draw = self.draw
+        self.late = draw.random() < 0.2
         setting = Setting(
-            queries=2 if draw.random() < 0.25 else 1,
+            queries=2 if self.late or draw.random() < 0.1 else 1,
             sink=draw.choice(("kafka", "delta", "foreachBatch")),
             shared=draw.random() < 0.7,
             ahead_s=draw.choice((0.0, 0.0, 0.0, 600.0, -600.0, 86_400.0)),
@@ -162,7 +163,7 @@ class Generator:
         if do == "stop":
             how = draw.choice(("", "", "plain"))
         elif do == "upgrade":
-            script = draw.choice(("v2", "v2-late", "v3", "v2-broken"))
+            script = draw.choice(("v2-late" if self.late else "v2", "v2", "v3", "v2-broken"))
             how = draw.choice(("", "", "none"))
         elif do == "rollback":
             how = draw.choice(("", "", "fork", "re-emit"))
@@ -183,7 +184,7 @@ class Generator:
         )
 
     def _start(self, *, how: str) -> Step:
-        script = self.draw.choice((*["v1"] * 8, *["v1-late"] * 3, "v1-broken"))
+        script = self.draw.choice((*["v1-late" if self.late else "v1"] * 9, "v1-broken"))
         claims = how.startswith("savepoint") and self.draw.random() < 0.2
         return self._asked(
             Step(

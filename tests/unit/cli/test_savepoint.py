@@ -156,6 +156,19 @@ def test_restore_writes_the_checkpoint_and_does_it_again_without_writing(root: R
     assert contents(target / "totals") == written
 
 
+def test_planned_batch_is_restored_unless_somebody_drops_it_by_name(root: Root):
+    query = root.take("sp-1", "4.2.0/rocksdb").queries[0]
+    log = (root.repository.read_blob(query.file(f"offsets/{query.batch_id}").blob)).decode()
+    saved = root.repository.read("sp-1")
+    root.repository.publish(
+        replace(saved, savepoint_id="sp-2", queries=(replace(query, planned_offsets=log),))
+    )
+    planned = f"totals/offsets/{query.batch_id + 1}"
+    for name, dropped in (("as-it-was", ()), ("without", ("--drop-planned",))):
+        root.run("savepoint", "restore", "sp-2", "--to", str(root.folder / name), *dropped)
+        assert (planned in contents(root.folder / name)) == (not dropped)
+
+
 def test_restore_over_another_query_is_refused_and_leaves_it(root: Root):
     root.take("sp-1", "4.2.0/rocksdb")
     root.take("sp-2", "4.2.0/hdfs")
