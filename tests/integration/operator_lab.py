@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
@@ -98,6 +98,12 @@ def take_while_it_runs(
     finally:
         query.stop()
     return manifest, rows
+
+
+def as_between_batches(manifest: Manifest) -> Manifest:
+    """Return a savepoint as if no batch had been planned when it was taken: the next one gets that number."""
+    bare = tuple(replace(query, planned_offsets=None) for query in manifest.queries)
+    return replace(manifest, queries=bare)
 
 
 def assert_goes_on(

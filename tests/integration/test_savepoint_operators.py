@@ -25,7 +25,7 @@ from airflow_flinkstyle.storage.s3_settings import S3Settings
 from testbed import paths
 from testbed.session import local_session
 from tests.golden.stateful import CASES, STATE
-from tests.integration.operator_lab import assert_goes_on, lab_of, take_while_it_runs
+from tests.integration.operator_lab import as_between_batches, assert_goes_on, lab_of, take_while_it_runs
 from tests.nightly import nightly_but
 
 if TYPE_CHECKING:
@@ -93,6 +93,8 @@ def test_restored_operator_goes_on_as_the_unbroken_one(lab: OperatorLab, tmp_pat
     manifest, unbroken = take_while_it_runs(lab, str(live), LocalStore(live), repository)
     put_away(live)
     verify_savepoint(manifest, repository, level="full")
+    if lab.case.named_sources:  # Spark 4.2 itself cannot restart one in the midst of a batch: None.get
+        manifest = as_between_batches(manifest)
     restore_query(manifest, manifest.queries[0], repository, LocalStore(copy))
     assert_goes_on(lab, manifest, str(copy), unbroken)
 
