@@ -142,7 +142,7 @@ def restore_query(
     """
     known = _copied(precopied) if precopied is not None else {}
     writer = _Writer(manifest, query, repository, target, threads, progress, known)
-    planned = query.planned_offsets.encode() if query.planned_offsets is not None else None
+    planned = _planned_content(manifest, query)
     holder = f"the restore of {manifest.savepoint_id} to {writer.uri}"
     with hold_intent(repository, "restore" if complete else "precopy", holder=holder):
         return _restore(writer, planned, complete=complete)
@@ -183,6 +183,16 @@ def _copied(query: QuerySnapshot) -> dict[str, str]:
     """Return the files that a pre-copy has written, by path: their blobs. Its newest log is the seal."""
     seals = {f"offsets/{query.batch_id}", f"offsets/{query.batch_id + 1}"}
     return {entry.path: entry.blob for entry in query.files if entry.path not in seals}
+
+
+def _planned_content(manifest: Manifest, query: QuerySnapshot) -> bytes | None:
+    try:
+        return query.planned_offsets.encode() if query.planned_offsets is not None else None
+    except UnicodeEncodeError as error:  # half of a surrogate pair, which JSON can name and no file can hold
+        finding = f"the planned offsets of query {query.name} are no text: {error.reason}"
+        raise SavepointDamagedError.of(
+            manifest.savepoint_id, [finding], state_after="Nothing was written."
+        ) from error
 
 
 def _holds(writer: _Writer, listed: Collection[str], path: str, planned: bytes | None) -> bool:

@@ -327,6 +327,16 @@ def test_planned_batch_is_planned_in_the_restored_checkpoint(
     assert carried.read("offsets/3") == checkpoint.store.read("offsets/3")
 
 
+def test_planned_offsets_that_no_file_can_hold_are_a_damage(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
+    manifest, target = take(repository, a_checkpoint()), MemoryStore()
+    broken = replace(manifest.queries[0], planned_offsets="v1\ud800")
+    with pytest.raises(SavepointDamagedError, match="planned offsets of query totals are no text"):
+        restored(replace(manifest, queries=(broken,)), repository, target)
+    assert contents(target) == {}
+
+
 def without_planned(manifest: Manifest) -> Manifest:
     return replace(manifest, queries=tuple(replace(one, planned_offsets=None) for one in manifest.queries))
 
