@@ -30,7 +30,7 @@ from airflow_flinkstyle.savepoint.manifest import KafkaLog
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError, StoreUnavailableError
 from airflow_flinkstyle.types import Generation, NextOffset
-from testbed.histories.machine import EPOCH_S, Process
+from testbed.histories.machine import EPOCH_S, DeadError, Process
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.spec import Submission
@@ -74,6 +74,8 @@ class Driver(Process):
         self.beats, self.beat_at_s = 0, 0.0
         self.started: set[str] = set()
         self.has_it = self.committed = False
+        self.dies_in: str | None = None
+        """The query in whose next batch it is killed: the sink has it, the commit log has not."""
         self.logs: dict[str, tuple[int, int]] = {}
         self.ids: dict[str, str] = {}
         self.asked_s: dict[str, float] = {}
@@ -304,6 +306,9 @@ class Driver(Process):
         batch, end = self._stamped(name, planned)
         query_id = self._query_id(name)
         world.oracle.write(self.life, batch, query_id, planned, self.name)
+        if self.dies_in == name:
+            world.machine.kill(self)
+            raise DeadError
         world.machine.point()
         if world.machine.now_s - self.confirmed_s >= self.claim.lease_s:
             raise LeaveError

@@ -29,7 +29,8 @@ _NEXT: Mapping[str, Sequence[str]] = {
     "pin": ("prune", "prune", "take", "unpin"),
     "produce": ("take", "take", "stop", "kill", "pass"),
     "stop": ("start", "start", "take", "lose-host", "prune"),
-    "kill": ("start", "start", "watch", "lose-host", "take", "stop", "upgrade"),
+    "kill": ("start", "start", "watch", "watch", "lose-host", "take", "stop", "upgrade"),
+    "watch": ("migrate", "upgrade", "rollback", "stop", "take", "kill"),
     "lose-host": ("start", "start", "watch"),
     "start": ("produce", "kill", "stop", "take", "pass"),
     "upgrade": ("produce", "rollback", "kill", "upgrade", "watch"),
@@ -110,6 +111,8 @@ class Generator:
     def _makes_sense(self, step: Step) -> bool:
         if step.do in ("stop", "upgrade", "rollback", "migrate", "kill"):
             return step.root in self.runs
+        if step.do == "watch":
+            return step.root not in self.runs
         if step.do == "start":
             named = "savepoint" in step.how or "latest" in step.how
             return step.root not in self.runs and (not named or step.root in self.saved)
@@ -144,6 +147,8 @@ class Generator:
             case "pass":
                 return Step(do=do, seconds=self.draw.choice((5, 20, 60, 150)))
             case "kill":
+                if self.draw.random() < 0.4:
+                    return Step(do=do, root=self._root(), how="batch", which=self.draw.choice((0, -1, -1)))
                 return Step(do=do, root=self._root(), many=self.draw.choice((0, 0, *range(1, 25))))
             case "next-driver":
                 kind = self.draw.choice(("die", "die", "fail", "fail"))

@@ -90,7 +90,11 @@ class History:
         if not alive:
             return "no driver"
         driver = alive[-1]
-        if step.many == 0:
+        if step.how == "batch":
+            driver.dies_in = self._world.queries[step.which % len(self._world.queries)]
+            self._world.kafka.produce(1)
+            self._machine.run(lambda: not driver.alive, 30)
+        elif step.many == 0:
             self._machine.kill(driver)
         else:
             driver.fault = Fault("die", driver.calls + step.many)

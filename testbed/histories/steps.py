@@ -16,6 +16,7 @@ from airflow_flinkstyle.jobs.running.client import SavepointOnly
 from airflow_flinkstyle.jobs.running.recorded import recorded_launch
 from airflow_flinkstyle.jobs.running.savepoints import begin_savepoint, finish_savepoint
 from airflow_flinkstyle.jobs.running.start_plan import Fresh, FromCheckpoint, FromSavepoint, LastState
+from airflow_flinkstyle.jobs.status import Starting
 from airflow_flinkstyle.jobs.upgrade.on_demand import roll_back_to
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from airflow_flinkstyle.savepoint.blobs.references import pin, unpin
@@ -191,8 +192,11 @@ class Asker:
         return begun.savepoint_id
 
     def watch(self, client: JobClient) -> str:
-        """Look after the job."""
-        return type(client.look_after()).__name__
+        """Look after the job, and wait for a driver that is started again."""
+        status = client.look_after()
+        if isinstance(status, Starting):
+            client.wait_running(status.run.generation, timeout_s=60)
+        return type(status).__name__
 
     # --- cutovers -----------------------------------------------------------------------------------
 

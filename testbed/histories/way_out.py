@@ -62,7 +62,7 @@ class WayOut:
             if not task.is_over:
                 world.machine.kill(task)
         for driver in world.drivers:
-            driver.fault = None
+            driver.fault = driver.dies_in = None
 
     # --- cutovers -----------------------------------------------------------------------------------
 
