@@ -31,6 +31,7 @@ from airflow_flinkstyle.storage.versions import Versioning
 from testbed.memory_store import MemoryStore
 from tests.manifests import manifests_of
 from tests.unit.clocks import SleptClock
+from tests.unit.effort import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -387,7 +388,7 @@ def test_pruning_grows_linearly_and_lists_each_kind_once(a_checkpoint: Make, tak
             self.lists += 1
             return super().list(prefix, after=after)
 
-    def seconds(count: int) -> tuple[float, int]:
+    def cost(count: int) -> tuple[int, int]:
         store = Counting()
         repository = Repository(store, "orders")
         text = example.decode()
@@ -398,18 +399,19 @@ def test_pruning_grows_linearly_and_lists_each_kind_once(a_checkpoint: Make, tak
             store.write(f"orders/savepoints/sp-{number:05}.json", with_checksum(changed).encode())
         for info in source.store.list("orders/blobs/"):
             store.write(info.key, source.store.read(info.key))
-        began = time.process_time()
-        prune_to(repository, 10)
+        with counted() as effort:
+            prune_to(repository, 10)
         assert len(manifests_of(repository)) == 10
-        return time.process_time() - began, store.lists
+        return effort.calls, store.lists
 
     source = Repository(MemoryStore(), "orders")
     take(source, a_checkpoint(batches=1), "sp-1")
     example = source.store.read("orders/savepoints/sp-1.json")
-    few_s, few_lists = seconds(500)
-    many_s, many_lists = seconds(2000)
+    few_calls, few_lists = cost(500)
+    many_calls, many_lists = cost(2000)
     assert many_lists == few_lists
-    assert many_s < 4 * few_s * 2.5, "more than linear"
+    assert few_calls > 500
+    assert many_calls < 4 * few_calls * 1.5, "more than linear"
 
 
 def test_bucket_that_keeps_versions_frees_nothing_until_they_expire(
