@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from airflow_flinkstyle.errors import FlinkstyleError
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+_ERROR: Final = re.compile(r"[A-Za-z_.]*(?:Error|Exception)\b: ")
 _UNTOUCHED: Final = "The savepoint and the job are as they were."
 
 
@@ -201,4 +203,152 @@ class RepartitionError(FlinkstyleError):
             f"repartitioning, found a difference, first at key {key}.",
             state_after="The repartitioned copy was thrown away; the savepoint and the job are as they were.",
             remedy="Keep the number of partitions, and report this.",
+        )
+
+
+class RowError(FlinkstyleError):
+    """Rows of state cannot be read or written."""
+
+    code = "STATE_ROW"
+
+    @classmethod
+    def unknown_type(cls, kind: str) -> Self:
+        """Name a type that Spark keeps in no row."""
+        return cls(
+            f"Expected a type that Spark keeps in state, found {kind}.",
+            state_after=_UNTOUCHED,
+            remedy="Cast the column to the type that it has in the state's schema.",
+        )
+
+    @classmethod
+    def too_large(cls, size_bytes: int) -> Self:
+        """Say how much was given at once."""
+        return cls(
+            f"Expected at most 2 GiB of rows at once, found {size_bytes} bytes.",
+            state_after=_UNTOUCHED,
+            remedy="Give fewer rows at once, for example by spark.sql.execution.arrow.maxRecordsPerBatch.",
+        )
+
+    @classmethod
+    def damaged(cls, what: str) -> Self:
+        """Say what no row of this schema can have."""
+        return cls(
+            f"Expected rows of this schema, found {what}.",
+            state_after=_UNTOUCHED,
+            remedy="See whether the schema is the one that the rows were written with.",
+        )
+
+
+class TransformError(FlinkstyleError):
+    """A savepoint's state cannot be changed as asked."""
+
+    code = "STATE_TRANSFORM"
+
+    @classmethod
+    def spark_too_old(cls, version: str) -> Self:
+        """Name the version that was found."""
+        return cls(
+            f"Changing state needs Spark 4.2 or newer, which brought the writer, found {version}.",
+            state_after=_UNTOUCHED,
+            remedy="Run it with PySpark 4.2 or newer.",
+        )
+
+    @classmethod
+    def provider(cls, query: str, provider: str) -> Self:
+        """Name the state store that Spark's writer does not know."""
+        return cls(
+            f"Spark writes state in RocksDB only; query {query} keeps its in {provider}.",
+            state_after=_UNTOUCHED,
+            remedy="Change the job's state store to RocksDB, or change the state in the job's own script.",
+        )
+
+    @classmethod
+    def several_stores(cls, query: str, operator: int, name: str) -> Self:
+        """Name an operator whose state is in several parts that belong together."""
+        return cls(
+            f"Expected an operator with one store of keys and values, found operator {operator} of query "
+            f"{query}, {name}, which keeps several that belong together.",
+            state_after=_UNTOUCHED,
+            remedy="Aggregations, deduplications, sessions and applyInPandasWithState can be changed; joins "
+            "and transformWithState cannot yet.",
+        )
+
+    @classmethod
+    def placed_otherwise(cls, key: str) -> Self:
+        """Name the key whose place Spark chooses in a way that is not known."""
+        return cls(
+            f"Expected keys that Spark spreads by themselves or by their first fields, found {key}.",
+            state_after=_UNTOUCHED,
+            remedy="This operator's state cannot be changed yet; report it.",
+        )
+
+    @classmethod
+    def schema(cls, query: str, operator: int, expected: str, found: str) -> Self:
+        """Name both schemas."""
+        return cls(
+            f"The function for operator {operator} of query {query} was expected to return {expected}, "
+            f"found {found}.",
+            state_after=_UNTOUCHED,
+            remedy="Return a DataFrame with the columns key and value, of the types that were given.",
+        )
+
+    @classmethod
+    def failed(cls, query: str, operator: int, why: str) -> Self:
+        """Repeat the function's own error, which stands in the last lines of what Spark says."""
+        lines = [line.strip() for line in why.splitlines() if line.strip()]
+        said = next(
+            (line for line in reversed(lines) if _ERROR.match(line)), lines[0] if lines else "nothing"
+        )
+        return cls(
+            f"The function for operator {operator} of query {query} failed: {said}",
+            state_after=_UNTOUCHED,
+            remedy="Correct the function; try it on savepoint_state(...) first.",
+        )
+
+    @classmethod
+    def no_field(cls, name: str, known: Collection[str]) -> Self:
+        """Name the fields that a value has."""
+        return cls(
+            f"Expected a field of the values, {', '.join(known)}, found {name!r}.",
+            state_after=_UNTOUCHED,
+            remedy="Name one of these fields.",
+        )
+
+    @classmethod
+    def null(cls, query: str, operator: int, field: str, key: str) -> Self:
+        """Name a field that must not be null."""
+        return cls(
+            f"The function for operator {operator} of query {query} was expected to return no null in "
+            f"{field}, found one, first at {key}.",
+            state_after=_UNTOUCHED,
+            remedy="Give it a value, or leave the key out.",
+        )
+
+    @classmethod
+    def twice(cls, query: str, operator: int, key: str, count: int) -> Self:
+        """Name a key that was returned more than once."""
+        return cls(
+            f"The function for operator {operator} of query {query} was expected to return each key once, "
+            f"found {key} {count} times.",
+            state_after=_UNTOUCHED,
+            remedy="Combine the rows of a key into one.",
+        )
+
+    @classmethod
+    def by_spark(cls, why: str) -> Self:
+        """Repeat what Spark said."""
+        return cls(
+            f"Spark would not write the new state: {why}",
+            state_after="The copy was thrown away; the savepoint and the job are as they were.",
+            remedy="See what Spark asks for; if it is nothing of the function's, report it.",
+        )
+
+    @classmethod
+    def differs(cls, query: str, operator: int, key: str) -> Self:
+        """Name a key that was not read back as it was written."""
+        return cls(
+            f"Expected to read the state of operator {operator} of query {query} as the function returned "
+            f"it, found a difference, first at key {key}.",
+            state_after="The copy was thrown away; the savepoint and the job are as they were.",
+            remedy="Report this, with the types of key and value.",
         )
