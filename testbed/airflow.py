@@ -54,9 +54,8 @@ class Airflow:
             "api__port": str(self.port),
             # Tasks reach the API server by this; without it they try the default port.
             "api__base_url": self.base_url,
-            # With SQLite's own 5 s the scheduler dies of a locked database on a busy machine; what waits
-            # for itself (see _despite_sqlite) waits that long, too.
-            "database__sql_alchemy_conn": f"sqlite:///{folder / 'airflow.db'}?timeout=20",
+            # With SQLite's own 5 s the scheduler dies of a locked database on a busy machine.
+            "database__sql_alchemy_conn": f"sqlite:///{folder / 'airflow.db'}?timeout=60",
             "scheduler__scheduler_idle_sleep_time": "0.2",
             # The first call makes the API server build its routes: seconds of work, and more than
             # the default of 5 s on a busy machine, where it fails the task.

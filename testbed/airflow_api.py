@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 FINISHED = frozenset({"success", "failed"})
 _CALL_TIMEOUT_S = 30
 _READ_TRIES = 3
-_LOCKED_TRIES = 3
 _POLL_S = 0.3
 
 
@@ -201,25 +200,9 @@ class AirflowApi:
             method=method,
         )
         # On a busy machine the API server may be silent for long; only reading can be asked again.
-        text = _despite_sqlite(lambda: _ask(request, tries=_READ_TRIES if method == "GET" else 1))
+        text = _ask(request, tries=_READ_TRIES if method == "GET" else 1)
         parsed: dict[str, Any] = json.loads(text) if text else {}
         return parsed
-
-
-def _despite_sqlite(call: Callable[[], str]) -> str:
-    """Call again what Airflow has rolled back because its database was locked.
-
-    Airflow's ``log_action`` commits in the API server's event loop, before the call does anything. If another
-    request holds SQLite's only lock for writing, its own commit waits for that loop: each waits for the other
-    until one gives up (3.2; servers with other databases have a lock per row).
-    """
-    for _ in range(_LOCKED_TRIES):
-        try:
-            return call()
-        except AirflowApiError as error:
-            if error.status != 500 or '"reason":"Database error"' not in str(error):
-                raise
-    return call()
 
 
 def _ask(request: urllib.request.Request, *, tries: int) -> str:

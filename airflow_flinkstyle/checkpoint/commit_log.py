@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_flinkstyle.checkpoint.errors import LogFormatError
@@ -48,6 +49,12 @@ class CommitLog:
             }
         except (TypeError, AttributeError) as error:
             raise LogFormatError.of("Commit log", "lists under 'stateUniqueIds'", self.body) from error
+
+    def with_state_ids(self, ids: Mapping[str, Sequence[Sequence[str]]]) -> CommitLog:
+        """Return the log with other attempts of some operators, those of the others as they are."""
+        fields = self._fields()
+        fields["stateUniqueIds"] = {**(fields.get("stateUniqueIds") or {}), **ids}
+        return replace(self, body=json.dumps(fields, separators=(",", ":")))
 
     def _fields(self) -> dict[str, Any]:
         return json_object(self.body, "Commit log's second line")

@@ -20,6 +20,7 @@ _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _VERSION_FILE = re.compile(rf"(?P<version>\d+)(?:_(?P<uid>{_UUID}))?\.(?P<kind>delta|snapshot|zip|changelog)")
 _UNIQUE_SST = re.compile(rf".*/SSTs/\d+-{_UUID}\.sst")
 _STORE = re.compile(r"state/(?P<operator>\d+)/(?P<partition>\d+)(?:/[^/]+)?")
+_IN_STORE = re.compile(r"state/(?P<operator>\d+)/\d+/")
 _V2_KINDS = frozenset({"zip", "changelog"})
 
 
@@ -64,6 +65,12 @@ def is_unique_sst(path: str) -> bool:
     is run again writes anew.
     """
     return _UNIQUE_SST.fullmatch(path) is not None
+
+
+def is_state_data(path: str, operators: Collection[int]) -> bool:
+    """Tell whether the file holds keys and values of one of these operators; schemas and metadata do not."""
+    match = _IN_STORE.match(path)
+    return match is not None and int(match["operator"]) in operators and "/_metadata/" not in path
 
 
 def group_stores(paths: Iterable[str]) -> dict[str, Store]:

@@ -5,7 +5,17 @@ is restored for it, so neither the job nor the savepoint is touched. Nothing her
 """
 
 from airflow_flinkstyle.state.changes import state_changes
+from airflow_flinkstyle.state.edits import DropKeys, SetValues
 from airflow_flinkstyle.state.reader import savepoint_operators, savepoint_state
 from airflow_flinkstyle.state.repartition import repartition_savepoint
+from airflow_flinkstyle.state.transform import transform_state
 
-__all__ = ["repartition_savepoint", "savepoint_operators", "savepoint_state", "state_changes"]
+__all__ = [
+    "DropKeys",
+    "SetValues",
+    "repartition_savepoint",
+    "savepoint_operators",
+    "savepoint_state",
+    "state_changes",
+    "transform_state",
+]

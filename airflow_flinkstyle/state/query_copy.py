@@ -89,7 +89,7 @@ def open_copy(
     repository = SavepointRepository(open_store(root, s3), job)
     manifest = find_savepoint(repository, savepoint)
     return copy_to(
-        spark, repository, manifest, _query(manifest, query), scratch, lambda place: open_store(place, s3)
+        spark, repository, manifest, the_query(manifest, query), scratch, lambda place: open_store(place, s3)
     )
 
 
@@ -135,7 +135,12 @@ def find_savepoint(repository: SavepointRepository, savepoint: str) -> Manifest:
     return newest or repository.read(savepoint)
 
 
-def _query(manifest: Manifest, name: str | None) -> QuerySnapshot:
+def the_query(manifest: Manifest, name: str | None) -> QuerySnapshot:
+    """Return a query by its name, or the only one.
+
+    Raises:
+        StateReadError: If there is none of that name, or several without one.
+    """
     named = {query.name: query for query in manifest.queries}
     if name is None and len(named) == 1:
         return manifest.queries[0]

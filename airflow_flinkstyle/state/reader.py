@@ -103,7 +103,7 @@ def _which_state(
     if mine and mine[0]["operatorName"] == _JOIN:
         stores = sorted(row["stateStoreName"] for row in mine)
         raise StateReadError.side_needed(copied.query.name, operator, stores)
-    variables = _variables(mine[0]) if mine else []
+    variables = variables_of(mine[0]) if mine else []
     if timers:
         return {"readRegisteredTimers": "true"}
     if variables and variable not in variables:
@@ -111,7 +111,7 @@ def _which_state(
     return {"stateVarName": variable} if variable is not None else {}
 
 
-def _variables(operator: Row) -> list[str]:
+def variables_of(operator: Row) -> list[str]:
     """Return the state variables of a ``transformWithState``; none for any other operator."""
     properties = json.loads(operator["operatorProperties"] or "{}")
     return [variable["stateName"] for variable in properties.get("stateVariables", ())]
@@ -124,7 +124,7 @@ def every_state(copied: QueryCopy) -> list[tuple[int, dict[str, str]]]:
         number = int(row["operatorId"])
         if row["operatorName"] == _JOIN:
             found += [(number, {"joinSide": side}) for side in ("left", "right")]
-        elif variables := _variables(row):
+        elif variables := variables_of(row):
             found += [(number, {"stateVarName": name}) for name in variables]
         else:
             found.append((number, {}))

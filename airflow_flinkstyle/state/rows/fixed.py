@@ -32,7 +32,7 @@ _WIDTHS: Final = {
 
 def is_wide_decimal(kind: pa.DataType) -> bool:
     """Tell whether Spark keeps such decimals as bytes."""
-    return pa.types.is_decimal128(kind) and kind.precision > MOST_DIGITS_IN_A_WORD
+    return bool(pa.types.is_decimal128(kind)) and int(kind.precision) > MOST_DIGITS_IN_A_WORD
 
 
 def is_in_a_word(kind: pa.DataType) -> bool:

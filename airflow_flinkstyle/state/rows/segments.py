@@ -71,8 +71,8 @@ class Segments:
 
 def starts_of(lengths: Numbers) -> Numbers:
     """Return where each piece begins if one follows the other: (N,) to (N,)."""
-    ends = np.cumsum(lengths, dtype=np.int64)
-    return ends - lengths
+    found: Numbers = np.cumsum(lengths, dtype=np.int64) - lengths
+    return found
 
 
 def padded(lengths: Numbers) -> Numbers:
@@ -82,9 +82,10 @@ def padded(lengths: Numbers) -> Numbers:
 
 def sums_of(lengths: Numbers, counts: Numbers) -> Numbers:
     """Return the sum of each list's elements: (M,) and (N,) to (N,)."""
-    ends = np.append(0, np.cumsum(lengths, dtype=np.int64))
+    ends: Numbers = np.append(0, np.cumsum(lengths, dtype=np.int64))
     begins = starts_of(counts)
-    return ends[begins + counts] - ends[begins]
+    found: Numbers = ends[begins + counts] - ends[begins]
+    return found
 
 
 def numbered(counts: Numbers) -> tuple[Numbers, Numbers]:

@@ -1,0 +1,159 @@
+"""Spark's own writer of whole state stores, driven from Python: everything that names it is here.
+
+``StateRewriter`` (4.2) is the class behind Spark's offline repartition, and internal: what it writes is
+always read back and compared by who calls this. For each store it hands a DataFrame of raw rows to a function
+and writes what that returns, partition i of it into partition i of the store, as the version behind a batch.
+What is handed over is ignored here: only its schema and its name are used, so the location needs no old data.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow_flinkstyle.state.errors import TransformError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pyarrow as pa
+    from py4j.java_gateway import JavaObject
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+Store = tuple[int, str]
+"""An operator's number, and the name of one of its stores; ``default`` where it has one."""
+_REWRITER: Final = "org.apache.spark.sql.execution.streaming.state.StateRewriter"
+_RAW: Final = ("partition_key", "key_bytes", "value_bytes", "column_family_name")
+
+
+def write_stores(
+    spark: SparkSession,
+    location: str,
+    batch: int,
+    states: Mapping[Store, DataFrame],
+    partitions: Mapping[int, int],
+) -> dict[str, list[list[str]]]:
+    """Write the state of some stores as it is after a batch; the others are left as they are.
+
+    Args:
+        spark: A session of Spark 4.2 or newer, without a query that runs.
+        location: A checkpoint as Spark writes it: logs and schemas, of these stores no data.
+        batch: The batch; the offset log has it, and names the provider.
+        states: What each store is to hold: columns ``key`` and ``value``, structs of the store's schema.
+        partitions: Operator -> how many partitions its stores have.
+
+    Returns:
+        Of checkpoint format 2, by operator and partition the id of each store; of format 1, nothing.
+
+    Raises:
+        TransformError: If Spark does not write it; it is thrown away then.
+    """
+    from py4j.protocol import Py4JJavaError
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    context: Any = spark.sparkContext
+    listen: Any = ensure_callback_server_started  # PySpark has no other way to call back, and no types for it
+    listen(context._gateway)  # noqa: SLF001
+    jvm, session = context._jvm, spark._jsparkSession  # noqa: SLF001 - Spark has no public name for it
+    option, resolved = jvm.scala.Option.apply, _as_spark_resolves(location)
+    give = _Give(spark, states, partitions)
+    rewriter = getattr(jvm, _REWRITER)(
+        session,
+        batch,
+        batch,
+        resolved,
+        session.sessionState().newHadoopConf(),
+        option(resolved),
+        option(give),
+        option(None),
+    )
+    try:
+        return _ids(jvm, rewriter.run())
+    except Py4JJavaError as error:
+        if give.failed is not None:
+            raise give.failed from error
+        raise TransformError.by_spark(str(error.java_exception.toString())) from error
+
+
+class _Give:
+    """Scala's function from a store's raw DataFrame to the one that is written."""
+
+    def __init__(
+        self, spark: SparkSession, states: Mapping[Store, DataFrame], partitions: Mapping[int, int]
+    ) -> None:
+        self._spark, self._states, self._partitions = spark, states, partitions
+        self.failed: Exception | None = None
+        """Why it gave nothing: the JVM only repeats that a call failed."""
+
+    def apply(self, raw: JavaObject) -> JavaObject:
+        try:
+            return self._given(raw)
+        except Exception as error:
+            self.failed = error
+            raise
+
+    def _given(self, raw: JavaObject) -> JavaObject:
+        from pyspark.sql import DataFrame
+
+        options = raw.queryExecution().analyzed().options()
+        operator, store = int(options.get("operatorId")), str(options.get("storeName"))
+        state = self._states.get((operator, store))
+        if state is None:
+            return raw.limit(0)  # without a partition, so that nothing is written
+        schema = DataFrame(raw, self._spark).schema
+        place = _partition_key(state, schema["partition_key"].dataType)
+        placed = state.select(place.alias("partition_key"), "key", "value")
+        spread = placed.repartition(self._partitions[operator], "partition_key")
+        return spread.mapInArrow(_encoded, schema)._jdf  # noqa: SLF001 - what the JVM takes
+
+    def toString(self) -> str:
+        return "flinkstyle"
+
+    class Java:
+        """For py4j."""
+
+        implements = ("scala.Function1",)
+
+
+def _partition_key(state: DataFrame, kind: Any) -> Column:  # noqa: ANN401 - a type of PySpark
+    """Return what Spark spreads a store's keys by: the key, or its first fields (joins, sessions).
+
+    Raises:
+        TransformError: If the store's keys are placed by anything else.
+    """
+    from pyspark.sql import functions as F
+
+    fields = state.select("key.*").schema.fields[: len(kind.fields)]
+    if [field.dataType for field in fields] != [field.dataType for field in kind.fields]:
+        raise TransformError.placed_otherwise(state.schema["key"].dataType.simpleString())
+    parts = [F.col("key").getField(mine.name).alias(its.name) for mine, its in zip(fields, kind, strict=True)]
+    return F.struct(*parts)
+
+
+def _encoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Encode keys and values; runs in executors, which need this package as drivers do."""
+    import pyarrow as pa
+
+    from airflow_flinkstyle.state.rows import encode_rows
+
+    for batch in batches:
+        place, key, value = batch.columns
+        family = pa.array(["default"] * batch.num_rows, pa.string())
+        columns = [place, encode_rows(key), encode_rows(value), family]
+        yield pa.RecordBatch.from_arrays(columns, names=list(_RAW))
+
+
+def _as_spark_resolves(location: str) -> str:
+    """Return the location with a scheme: this class takes it as it is."""
+    return f"file:{location}" if location.startswith("/") else location
+
+
+def _ids(jvm: Any, found: JavaObject) -> dict[str, list[list[str]]]:  # noqa: ANN401 - py4j's view
+    """Return Scala's Option[Map[Long, Array[Array[String]]]] as Python has it, without empty ones."""
+    if found.isEmpty():
+        return {}
+    by_operator = jvm.scala.jdk.javaapi.CollectionConverters.asJava(found.get())
+    ids = {
+        str(operator): [[str(uid) for uid in stores] for stores in by_operator[operator]]
+        for operator in by_operator
+    }
+    return {operator: partitions for operator, partitions in ids.items() if partitions}

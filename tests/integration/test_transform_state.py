@@ -1,0 +1,229 @@
+"""A savepoint whose state was changed: the query goes on as if it had always had these values."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.savepoint.files.restore import restore_query
+from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+from airflow_flinkstyle.state import DropKeys, SetValues, savepoint_state, transform_state
+from airflow_flinkstyle.state.errors import StateReadError, TransformError
+from airflow_flinkstyle.state.transform import Counts
+from airflow_flinkstyle.storage.local import LocalStore
+from testbed import paths
+from testbed.session import local_session
+from tests.golden.stateful import CASES, CHANGELOG, STATE
+from tests.integration.operator_lab import assert_goes_on, lab_of, run_until, take_while_it_runs
+from tests.nightly import nightly_but
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.state.transform import Change
+    from testbed.spark import SparkPaths
+    from tests.golden.stateful import Case
+
+VERSION = tuple(int(part) for part in (paths.SPARK or "4.2").split("."))
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.spark,
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+    pytest.mark.skipif(VERSION < (4, 2), reason="Spark 4.2 brought the writer"),
+]
+
+BY_NAME = {case.name: case for case in CASES}
+OF_HDFS = ("dedup", "pandas-state", "without-keys")
+WRITTEN = [
+    *(BY_NAME[name] for name in ("rocksdb", "rocksdb-changelog", "format-v2", "format-v2-changelog")),
+    *(BY_NAME[name] for name in ("session-window", "dedup-within-watermark", "two-operators")),
+    *(replace(BY_NAME[name], name=f"{name}-in-rocksdb", confs=CHANGELOG) for name in OF_HDFS),
+]
+
+
+@pytest.fixture(scope="module")
+def spark(spark_paths: SparkPaths) -> Iterator[SparkSession]:
+    confs = {"spark.sql.session.timeZone": "UTC", f"{STATE}.minDeltasForSnapshot": "2"}
+    with local_session(spark_paths, confs) as session:
+        yield session
+
+
+class Taken:
+    """A savepoint of a case's query, and what the query wrote, which ran on."""
+
+    def __init__(self, spark: SparkSession, case: Case, folder: Path) -> None:
+        self.lab, self.folder = lab_of(spark, case), folder
+        self.root = folder / "root"
+        self.repository = SavepointRepository(LocalStore(self.root), "job")
+        live = folder / "live"
+        self.manifest, self.unbroken = take_while_it_runs(
+            self.lab, str(live), LocalStore(live), self.repository
+        )
+        live.rename(live.with_name("away"))
+
+    def state(self, savepoint: str = "sp-1") -> DataFrame:
+        return savepoint_state(self.lab.spark, str(self.root), "job", savepoint)
+
+    def changed(self, change: Change, operator: int = 0) -> tuple[Manifest, Counts]:
+        done = transform_state(
+            self.lab.spark, str(self.root), "job", {operator: change}, "sp-1", asked_by="ada"
+        )
+        verify_savepoint(done.savepoint, self.repository, level="full")
+        return done.savepoint, done.counts[operator]
+
+    def restored(self, manifest: Manifest) -> str:
+        copy = self.folder / manifest.savepoint_id
+        restore_query(manifest, manifest.queries[0], self.repository, LocalStore(copy))
+        return str(copy)
+
+
+def as_it_is(state: DataFrame) -> DataFrame:
+    return state
+
+
+@pytest.mark.parametrize(
+    "case", nightly_but(lambda case: case.name == "format-v2-changelog", WRITTEN), ids=lambda case: case.name
+)
+def test_state_that_is_written_as_it_was_goes_on_as_the_unbroken_one(
+    spark: SparkSession, tmp_path: Path, case: Case
+):
+    taken = Taken(spark, case, tmp_path)
+    manifest, counts = taken.changed(as_it_is)
+    assert (counts.added, counts.removed, counts.changed) == (0, 0, 0)
+    assert counts.kept > 0
+    assert_goes_on(taken.lab, manifest, taken.restored(manifest), taken.unbroken)
+    old, new = taken.manifest.queries[0], manifest.queries[0]
+    assert (new.batch_id, new.planned_offsets) == (old.batch_id, old.planned_offsets)
+    same = {entry.path: entry.digest for entry in old.files if not entry.path.startswith("state/0/")}
+    assert {f.path: f.digest for f in new.files if f.path in same and f.path != commit(old.batch_id)} == {
+        path: digest for path, digest in same.items() if path != commit(old.batch_id)
+    }
+
+
+def commit(batch: int) -> str:
+    """In format 2 it names the state's files."""
+    return f"commits/{batch}"
+
+
+def test_dropped_added_and_changed_keys_are_what_the_query_continues_with(
+    spark: SparkSession, tmp_path: Path
+):
+    from pyspark.sql import functions as F
+
+    def correct(state: DataFrame) -> DataFrame:
+        value = state.value.withField(
+            "sum", F.when(state.key.k == 1, F.lit(5_000)).otherwise(state.value["sum"])
+        )
+        kept = state.where("key.k <> 2").withColumn("value", value)
+        added = state.where("key.k = 3").withColumn("key", F.struct(F.lit(77).alias("k")))
+        return kept.union(added)
+
+    taken = Taken(spark, BY_NAME["rocksdb-changelog"], tmp_path)
+    manifest, counts = taken.changed(correct)
+    assert counts == Counts(added=1, removed=1, changed=1, kept=3)
+    state = {row.key.k: row.value.asDict() for row in taken.state(manifest.savepoint_id).collect()}
+    before = {row.key.k: row.value.asDict() for row in taken.state().collect()}
+    assert state == {
+        0: before[0],
+        1: {**before[1], "sum": 5_000},
+        3: before[3],
+        4: before[4],
+        77: before[3],
+    }
+    taken_at = taken.manifest.queries[0].batch_id
+    rows: dict[int, list[str]] = {}
+    query = taken.lab.start(taken.restored(manifest), rows)
+    try:
+        run_until(query, rows, taken_at + 2)
+    finally:
+        query.stop()
+    for batch in (taken_at + 1, taken_at + 2):
+        expected = [json.loads(row) for row in taken.unbroken[batch]]
+        for row in expected:
+            if row["k"] == 1:
+                row["s"] += 5_000 - before[1]["sum"]
+            elif row["k"] == 2:
+                row["s"] -= before[2]["sum"]
+                row["n"] -= before[2]["count"]
+        assert [json.loads(row) for row in rows[batch]] == expected
+    evidence = json.loads(manifest.evidence["q/0/state changed"])
+    assert evidence["by"] == "ada"
+    assert evidence["function"].startswith("test_dropped_added_and_changed_keys")
+    assert (evidence["added"], evidence["removed"], evidence["changed"], evidence["kept"]) == (1, 1, 1, 3)
+    assert manifest.parent == "sp-1"
+
+
+def test_ready_made_changes_do_what_their_names_say(spark: SparkSession, tmp_path: Path):
+    taken = Taken(spark, BY_NAME["rocksdb"], tmp_path)
+    before = {row.key.k: row.value["sum"] for row in taken.state().collect()}
+    dropped, counts = taken.changed(DropKeys("key.k IN (1, 4) OR value.sum IS NULL"))
+    assert counts == Counts(added=0, removed=2, changed=0, kept=3)
+    assert "DropKeys(where=" in dropped.evidence["q/0/state changed"]
+    doubled, counts = taken.changed(SetValues({"sum": "value.sum * 2"}, where="key.k < 2"))
+    assert counts == Counts(added=0, removed=0, changed=2, kept=3)
+    state = {row.key.k: row.value["sum"] for row in taken.state(doubled.savepoint_id).collect()}
+    assert state == {k: total * 2 if k < 2 else total for k, total in before.items()}
+    with pytest.raises(StateReadError, match="Expected a condition in SQL"):
+        taken.changed(DropKeys("key.customer = 1"))
+    with pytest.raises(TransformError, match="a field of the values, count, sum, found 'total'"):
+        taken.changed(SetValues({"total": "1"}))
+
+
+def test_what_is_no_state_is_refused_and_makes_no_savepoint(spark: SparkSession, tmp_path: Path):
+    from pyspark.sql import functions as F
+
+    taken = Taken(spark, replace(BY_NAME["rocksdb"], name="refused"), tmp_path)
+
+    def fails(state: DataFrame) -> DataFrame:
+        return state.withColumn("value", F.when(F.raise_error(F.lit("row 7")).isNull(), F.col("value")))
+
+    refused: list[tuple[Change, str]] = [
+        (lambda state: state.select("key"), "expected to return .*, found "),
+        (
+            lambda state: state.withColumn("key", F.struct(F.lit("x").alias("k"))),
+            r"found struct<key:struct<k:string>",
+        ),
+        (lambda state: state.union(state), "each key once, found Row.* 2 times"),
+        (
+            lambda state: state.withColumn("value", F.lit(None).cast(state.schema["value"].dataType)),
+            "no null in",
+        ),
+        (
+            lambda state: state.withColumn(
+                "value", state.value.withField("count", F.lit(None).cast("bigint"))
+            ),
+            r"no null in value.count",
+        ),
+        (fails, "failed: .*row 7"),
+    ]
+    for change, found in refused:
+        with pytest.raises(TransformError, match=found):
+            taken.changed(change)
+    with pytest.raises(StateReadError, match=r"0 \(stateStoreSave\), found 4"):
+        taken.changed(as_it_is, operator=4)
+    assert taken.repository.ids() == ("sp-1",)
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("hdfs", "keeps its in HDFSBackedStateStoreProvider"),
+        ("named-sink", "Spark would not write the new state: .*FORMAT_VERSION_MISMATCH"),
+        ("join-format-v2", r"operator 0 of query q, symmetricHashJoin, which keeps several"),
+        pytest.param("transform-with-state", "which keeps several", marks=pytest.mark.nightly),
+    ],
+)
+def test_operator_that_cannot_be_written_is_refused_by_name(
+    spark: SparkSession, tmp_path: Path, name: str, found: str
+):
+    taken = Taken(spark, BY_NAME[name], tmp_path)
+    with pytest.raises(TransformError, match=found):
+        taken.changed(as_it_is)
