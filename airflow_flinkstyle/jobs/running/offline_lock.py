@@ -171,25 +171,28 @@ def hold_offline(
         _require_recorded(runs, lock, needed)
         if not driver_has_ended:
             await_end(runs, last)
-    lock = replace(lock, beats=_taken(runs, own, lock))
+    lock = replace(lock, beats=_taken(runs, own, lock, held))
     try:
         yield lock
     finally:
         _let_go(runs, lock)
 
 
-def _taken(runs: JobView, own: Run, lock: OfflineLock) -> _Beats:
-    """Take ``current.json`` over, with a heartbeat in place: a lock without one could be anybody's."""
+def _taken(runs: JobView, own: Run, lock: OfflineLock, held: Slot[Current] | None) -> _Beats:
+    """Take ``current.json`` over, with a heartbeat in place: a lock without one could be anybody's.
+
+    Only if it is as before the driver's end was waited for (``held``): since then another caller may have
+    started that driver again, under the same generation.
+    """
     last_words = lock.last_words
     beats = _Beats(runs.board, own.generation, _words(last_words, "standby", queries={}), own.claim.lease_s)
     try:
-        seen = runs.board.current()
-        if seen is None or seen.value.generation != own.generation:
+        if held is None or held.value.generation != own.generation:
             recorded = AsRecorded(claim=own.claim, order=None, process=None, submit=None, submit_version="")
-            held = Current(
+            mine = Current(
                 generation=own.generation, incarnation=CALLER, recorded=recorded, stands_for=lock.driver
             )
-            runs.board.take_current(held, seen=_follows(runs, own, seen))
+            _take(runs, own, mine, held)
     except BaseException:
         with suppress(FlinkstyleError):
             beats.end(_words(last_words, "failed", queries={}))
@@ -197,9 +200,14 @@ def _taken(runs: JobView, own: Run, lock: OfflineLock) -> _Beats:
     return beats
 
 
-def _follows(runs: JobView, own: Run, seen: Slot[Current] | None) -> Slot[Current] | None:
-    if seen is not None and seen.value.generation == own.claim.follows:
-        return seen
+def _take(runs: JobView, own: Run, mine: Current, held: Slot[Current] | None) -> None:
+    if held is not None and held.value.generation == own.claim.follows:
+        with suppress(ObjectChangedError):
+            runs.board.take_current(mine, seen=held)
+            return
+        found = runs.board.current()
+        if found is not None and found.value == mine:  # an answer was lost: the write was ours
+            return
     raise JobRunningError(
         f"Job {runs.board.job} was expected to be left alone, found that another run has taken it over.",
         state_after="Nothing was taken.",

@@ -28,6 +28,7 @@ from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.storage.errors import StoreDeniedError, StoreUnavailableError
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.open import open_store
+from airflow_flinkstyle.types import Generation
 from tests.unit.stores import ActingStore
 
 if TYPE_CHECKING:
@@ -355,6 +356,27 @@ def test_retry_finds_the_offline_lock_of_its_killed_attempt(world: World):
     assert isinstance(client.status(), Starting), "for another start, until its lease has passed"
     world.logs.produce(4)
     start(world, "again")
+    world.judge()
+
+
+def test_caller_that_froze_before_it_took_the_job_leaves_it_to_the_driver_that_was_started_again(
+    world: World,
+):
+    client = world.start()
+    world.kill(1)
+
+    def start_again() -> None:
+        world.client().ensure_running()
+        world.client().wait_running(Generation(1), timeout_s=10)
+
+    store: Any = ActingStore(world.store, start_again, key="runs/000002/heartbeat")
+    with pytest.raises(JobRunningError, match="another run has taken it over"):
+        take_stopped(replace(client, board=JobBoard(store, world.job)), "nightly")
+    assert store.has_acted
+    current = world.board.current()
+    assert current is not None
+    assert (current.value.generation, current.value.incarnation) == (1, 2)
+    world.logs.produce(4)
     world.judge()
 
 
