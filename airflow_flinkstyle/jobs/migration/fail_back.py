@@ -95,9 +95,9 @@ def last_migration(
     finished: dict[str, dict[str, PhaseRecord]] = {}
     for name, phases in read_phases(store, job).items():
         done = {record.phase: record for record in phases if record.result is not None}
-        if {"translate", "running"} <= done.keys():
+        if {"translate", "takeover", "running"} <= done.keys():
             finished[name] = done
-    newest = max(finished, key=lambda name: finished[name]["running"].result_at_ms or 0, default=None)
+    newest = max(finished, key=lambda name: _ran_as(finished[name]), default=None)
     chosen = migration_id or newest
     if chosen not in finished:
         raise BadInputError(
@@ -115,6 +115,12 @@ def last_migration(
         fence=FenceRecord.from_dict(fenced.intent) if fenced else None,
         approved=Approved.from_fields(approved).migration if approved is not None else None,
     )
+
+
+def _ran_as(done: Mapping[str, PhaseRecord]) -> int:
+    """Return the generation that a migration let take over: these only grow, and clocks differ."""
+    found = (done["takeover"].result or {}).get("generation")
+    return found if isinstance(found, int) else 0
 
 
 def fill_back(form: MigrationForm, finished: FinishedMigration) -> MigrationForm:

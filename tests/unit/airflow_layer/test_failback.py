@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 from dataclasses import replace
 from pathlib import Path
@@ -131,6 +132,22 @@ def test_only_a_migration_that_has_finished_can_be_reversed(world: World):
     assert (found.migration_id, found.plan) == ("m1", report.plan)
     with pytest.raises(BadInputError, match="m2"):
         last_migration(world.store, world.job, "m2", signer=SIGNER)
+
+
+def test_newest_migration_is_that_of_the_newest_generation_whatever_the_clocks_say(world: World):
+    world.start()
+    quick = {"steady_window_s": 0.01, "hold_timeout_s": 0.2, "first_commit_timeout_s": 0.2}
+    hook = WorldHook(world)
+    migration.cutover(hook, approval.read(hook, a_form(world, timeouts=quick)), "m1").run()
+    for key in [info.key for info in world.store.list(f"{world.job}/migrations/m1")]:
+        if key.endswith("-attempt.json"):
+            continue
+        values = json.loads(world.store.read(key))
+        values["result_at_ms"] = 4_000_000_000_000
+        if key.endswith("-takeover.json"):
+            values["result"]["generation"] = 1
+        world.store.write(key.replace("m1", "m0"), json.dumps(values).encode())
+    assert last_migration(world.store, world.job, signer=SIGNER).migration_id == "m1"
 
 
 def test_finished_migration_answers_what_the_form_of_the_way_back_leaves_open(world: World):
