@@ -85,6 +85,11 @@ class OnLine:
     since: tuple[Turn, ...] = ()
     """The turns between it and the head, the oldest first."""
 
+    @property
+    def renumbered(self) -> Turn | None:
+        """The newest start since that gave batches other numbers; None: they compare with the head's."""
+        return next((turn for turn in reversed(self.since) if turn.rewind == "fork"), None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abandoned:

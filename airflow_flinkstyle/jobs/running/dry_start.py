@@ -16,9 +16,12 @@ from airflow_flinkstyle.jobs.running.newest import require_newest
 from airflow_flinkstyle.jobs.spec import from_launch
 from airflow_flinkstyle.jobs.status import NeverStarted, Running, Starting, describe_status
 from airflow_flinkstyle.kafka.login.driver import named_connections
+from airflow_flinkstyle.protocol.head import read_line
+from airflow_flinkstyle.protocol.line import OnLine
 from airflow_flinkstyle.savepoint import compat, sinks
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError
 from airflow_flinkstyle.savepoint.files.renumber import renumber
+from airflow_flinkstyle.savepoint.sequence import cut_of, place_of
 from airflow_flinkstyle.types import BatchId
 
 if TYPE_CHECKING:
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
     from airflow_flinkstyle.jobs.status import JobStatus
     from airflow_flinkstyle.jobs.view import JobView
+    from airflow_flinkstyle.protocol.line import Where
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
     from airflow_flinkstyle.types import Rewind
 
@@ -55,7 +59,9 @@ class DryStart:
 def dry_start(runs: JobView, manifest: Manifest) -> DryStart:
     """Return what a start from a savepoint would meet, by the job's records; reads, and writes nothing."""
     status = runs.status()
-    since = _since(status, manifest)
+    line = read_line(runs.board, back_to=manifest.taken_from_generation or 0)
+    where = place_of(cut_of(manifest), line) if line is not None else None
+    since = _since(status, manifest, where)
     launch = _last_launch(runs)
     overrides = launch[0].overrides if launch is not None else ()
     return DryStart(
@@ -74,9 +80,11 @@ def dry_start(runs: JobView, manifest: Manifest) -> DryStart:
     )
 
 
-def _since(status: JobStatus, manifest: Manifest) -> dict[str, int | None]:
+def _since(status: JobStatus, manifest: Manifest, where: Where | None) -> dict[str, int | None]:
+    """Count along the line of the job's head: other lines have the same numbers, for other batches."""
     heartbeat = None if isinstance(status, NeverStarted) else status.run.heartbeat
-    said = heartbeat.queries if heartbeat is not None else {}
+    counts = isinstance(where, OnLine) and where.renumbered is None
+    said = heartbeat.queries if heartbeat is not None and counts else {}
 
     def of(query: QuerySnapshot) -> int | None:
         beat = said.get(query.name)

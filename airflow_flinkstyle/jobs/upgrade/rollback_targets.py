@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.errors import JobNotRunningError
 from airflow_flinkstyle.jobs.spec import from_launch
+from airflow_flinkstyle.protocol.head import read_line
+from airflow_flinkstyle.protocol.line import OnLine
 from airflow_flinkstyle.python_versions import UTC
 from airflow_flinkstyle.savepoint.repository.summary import list_savepoints
+from airflow_flinkstyle.savepoint.sequence import place_of
 from airflow_flinkstyle.types import Generation
 from airflow_flinkstyle.wording import batch_words, row
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from airflow_flinkstyle.jobs.running.client import JobClient
+    from airflow_flinkstyle.protocol.line import Turn
 
 _MOST = 20
 """So many savepoints are listed."""
@@ -48,13 +52,18 @@ class RollbackTarget:
     taken_at_ms: int | None
     batches: Mapping[str, int]
     behind: Mapping[str, int]
-    """Query name -> batches that were committed since then."""
+    """Query name -> batches that were committed since then on the line of the job's head."""
+    renumbered: Turn | None = None
+    """The start since that gave batches other numbers, so that none can be counted; None if none did."""
 
     def cells(self) -> tuple[str, ...]:
         """Return its row."""
         if self.savepoint_id is None or self.taken_at_ms is None:
             return ("where the job is", self.version.says(), "now", "nothing")
         when = datetime.fromtimestamp(self.taken_at_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        if self.renumbered is not None:
+            since = f"not counted: {self.renumbered} since"
+            return (self.savepoint_id, self.version.says(), f"{when}, at {batch_words(self.batches)}", since)
         counts = ", ".join(f"{count} of {name}" for name, count in sorted(self.behind.items()) if count)
         since = f"batches: {counts}" if counts else "nothing"
         return (self.savepoint_id, self.version.says(), f"{when}, at {batch_words(self.batches)}", since)
@@ -120,12 +129,17 @@ def rollback_targets(client: JobClient) -> list[RollbackTarget]:
         targets.append(
             RollbackTarget(version=before, savepoint_id=None, taken_at_ms=None, batches={}, behind={})
         )
-    for one in list_savepoints(client.repository)[:_MOST]:
+    listed = list_savepoints(client.repository)[:_MOST]
+    earliest = min((one.taken_from_generation or 0 for one in listed), default=0)
+    line = read_line(client.board, back_to=earliest)
+    for one in listed:
         taken_from = one.taken_from_generation
         version = found.get(Generation(taken_from)) if taken_from is not None else None
-        if version is not None:
+        where = place_of(one.cut, line) if line is not None else None
+        if version is not None and isinstance(where, OnLine):
             behind = {name: max(0, now.get(name, batch) - batch) for name, batch in one.batches.items()}
             target = RollbackTarget(
+                renumbered=where.renumbered,
                 version=version,
                 savepoint_id=one.savepoint_id,
                 taken_at_ms=one.taken_at_ms,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.jobs.errors import LastStateError, RewindError
+from airflow_flinkstyle.jobs.running.dry_start import dry_start
 from airflow_flinkstyle.jobs.running.start_plan import Fresh, FromSavepoint
 from airflow_flinkstyle.jobs.running.stopped import take_stopped
 from airflow_flinkstyle.jobs.upgrade.rollback_targets import rollback_targets
@@ -102,6 +103,29 @@ def test_what_a_fork_left_is_shown_beside_the_line_and_comes_back_by_a_choice(
     listing = read_listing(world.repository)
     assert [one.parent or one.savepoint_id for one in listing.savepoints] == [s2, s2, s1, s1]
     assert not listing.beside, "the fork that was given up in its turn took no savepoint"
+
+
+def test_batches_since_a_savepoint_are_not_counted_by_numbers_that_a_fork_has_changed(
+    world: World, forked: tuple[JobClient, str, str]
+):
+    client, s1, _ = forked
+    (target,) = (one for one in rollback_targets(client) if one.savepoint_id == s1)
+    assert target.cells()[-1].startswith("not counted: generation 2 started from savepoint sp-fork-")
+
+
+def test_batches_of_numbers_that_were_used_again_are_not_those_since_what_was_left(world: World):
+    client = world.start()
+    _, s1 = client.wait(client.request_savepoint("s1"), timeout_s=10)
+    reads(world, 5)
+    s2 = stop(world, "s2", savepoint=True)
+    assert s1.savepoint_id is not None
+    assert s2 is not None
+    start(world, "again", FromSavepoint(savepoint_id=s1.savepoint_id, rewind="re-emit"))
+    world.until(lambda: client.board.heartbeat(2).value.has_committed)
+    assert dry_start(client, world.repository.read(s2)).since == {"orders": None}
+    since = dry_start(client, world.repository.read(s1.savepoint_id)).since["orders"]
+    assert since is not None
+    assert since >= 1
 
 
 def test_last_savepoint_on_the_line_is_not_disposed_of_for_what_a_new_beginning_has_left(world: World):
