@@ -60,6 +60,13 @@ class Hdfs:
         with _put(where, file.read_bytes()):
             return f"{self.uri}{place}"
 
+    def folders(self, place: str) -> list[str]:
+        """Return the names of what is in a folder, sorted."""
+        url = f"http://{LOOPBACK}:{self._web_port}/webhdfs/v1{place}?op=LISTSTATUS"
+        with urllib.request.urlopen(url) as answer:
+            found = json.load(answer)["FileStatuses"]["FileStatus"]
+        return sorted(one["pathSuffix"] for one in found)
+
 
 def _put(url: str, data: bytes | None = None) -> Any:  # noqa: ANN401 - as urllib has it
     request = urllib.request.Request(url, data, method="PUT")  # noqa: S310 - of this machine

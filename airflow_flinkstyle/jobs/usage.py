@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.retention import ended_references, open_journal, savepoints_in_use
+from airflow_flinkstyle.protocol.head import read_line
+from airflow_flinkstyle.protocol.line import Abandoned, batches_run
+from airflow_flinkstyle.protocol.places import is_own
 from airflow_flinkstyle.savepoint.blobs.needs import Needs
 from airflow_flinkstyle.savepoint.blobs.references import references
 from airflow_flinkstyle.savepoint.retention.checkpoints import plan_checkpoints
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_flinkstyle.protocol.board import JobBoard
+    from airflow_flinkstyle.protocol.line import Line
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.savepoint.retention.checkpoints import OldCheckpoint
     from airflow_flinkstyle.storage.base import ObjectStore
@@ -112,8 +116,9 @@ def usage_of(
         for savepoint_id, holders in references(repository).items()
         for holder, one in holders.items()
     )
+    line = read_line(board)
     planned = plan_checkpoints(board, repository, needed_by=open_journal(board))
-    checkpoints = tuple(_measured(one, open_checkpoint) for one in planned)
+    checkpoints = tuple(_measured(_placed(one, board, line), board, open_checkpoint) for one in planned)
     return Usage(
         job=repository.job,
         savepoints=savepoints,
@@ -125,10 +130,23 @@ def usage_of(
     )
 
 
-def _measured(one: OldCheckpoint, open_checkpoint: Callable[[str], ObjectStore]) -> OldCheckpoint:
-    """Return a checkpoint with its size, if it is to be seen from here."""
+def _placed(one: OldCheckpoint, board: JobBoard, line: Line | None) -> OldCheckpoint:
+    """Return a checkpoint, with the start that has left behind what was done there last if one has."""
+    last = one.generations[-1]
+    slot = board.heartbeat(last) if line is not None and last < line.head else None
+    if line is None or slot is None:
+        return one
+    where = line.where(last, batches_run(slot.value.batches().values()))
+    return replace(one, reason=f"{one.reason}; {where}") if isinstance(where, Abandoned) else one
+
+
+def _measured(
+    one: OldCheckpoint, board: JobBoard, open_checkpoint: Callable[[str], ObjectStore]
+) -> OldCheckpoint:
+    """Return a checkpoint with its size if it is to be seen from here, which the job's mark tells."""
     try:
-        sizes = [info.size_bytes for info in open_checkpoint(one.location).list()]
+        place = open_checkpoint(one.location)
+        sizes = [info.size_bytes for info in place.list()] if is_own(place, board) else []
     except FlinkstyleError:
         return one
     return replace(one, size_bytes=sum(sizes)) if sizes else one

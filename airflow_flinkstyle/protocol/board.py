@@ -155,11 +155,16 @@ class JobBoard:
 
     def generations(self) -> list[Generation]:
         """Return the claimed generations, oldest first."""
+        return sorted(self.claim_versions())
+
+    def claim_versions(self) -> dict[Generation, str]:
+        """Return the version of each generation's claim, by one listing."""
         prefix = f"{self.job}/runs/"
-        keys = (info.key for info in self.store.list(prefix))
-        return sorted(
-            {Generation(int(key[len(prefix) :].split("/")[0])) for key in keys if key.endswith("/claim.json")}
-        )
+        return {
+            Generation(int(info.key[len(prefix) :].split("/")[0])): info.version
+            for info in self.store.list(prefix)
+            if info.key.endswith("/claim.json")
+        }
 
     def create_claim(self, generation: Generation, claim: Claim) -> None:
         """Claim a generation; raises ``ObjectExistsError`` if another caller was first."""

@@ -109,6 +109,11 @@ class TakeoverOrder(SignedRecord):
     claim_mode: ClaimMode = "no_claim"
     """``claim``: the savepoint is this job's from now on, and goes once a newer one has taken its place."""
 
+    @property
+    def adopts(self) -> Generation | None:
+        """The generation in whose checkpoint it continues; None: it has a checkpoint of its own."""
+        return self.parent.generation if self.parent.savepoint_id is None else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precopy(Record):

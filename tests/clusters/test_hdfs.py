@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_flinkstyle.jobs.retention import prune_job
 from airflow_flinkstyle.jobs.running.client import Stopped
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
 from airflow_flinkstyle.jobs.status import Dead
+from airflow_flinkstyle.savepoint.files.verified import check_savepoint
+from airflow_flinkstyle.savepoint.retention.checkpoints import plan_checkpoints
+from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
 from testbed.hdfs import CLIENT_CONF, Hdfs
 from testbed.waiting import wait_until
 from tests.integration.cluster_lab import Cluster, ClusterLab, Place
@@ -17,6 +21,8 @@ from tests.integration.detached_lab import COUNTS, TIMEOUT_S
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
 
 pytestmark = pytest.mark.integration
 
@@ -50,3 +56,26 @@ def test_job_whose_script_and_checkpoint_are_on_hdfs_is_killed_saved_and_resumed
         lab.until_committed_beyond(lab.until_committed_beyond(0) + 1)
         assert isinstance(client.stop("stop-2", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
         lab.judge()
+        if place == "standalone":
+            _frees_the_checkpoint_before(lab, hdfs, spec, target)
+
+
+def _frees_the_checkpoint_before(lab: ClusterLab, hdfs: Hdfs, spec: JobSpec, target: SubmitTarget) -> None:
+    """No caller reads HDFS: the next driver frees what a prune has to leave there."""
+    client, folder = lab.client, f"/checkpoints/{lab.client.board.job}"
+    saved = client.repository.ids()[-1]
+    check_savepoint(client.repository, saved, level="quick", by="t")
+    report = prune_job(
+        client.board, client.repository, RetentionPolicy(), holder="t", wait_s=60, signer=client.signer
+    )
+    assert {one.reason for one in report.checkpoints if one.generations == (1,)} == {
+        "only Spark's own client reaches it: the next driver frees it"
+    }
+    first, second = hdfs.folders(folder)
+    last = client.start(spec, target, claim_key="frees", origin=FromSavepoint(savepoint_id=saved))
+    client.wait_running(last.generation, timeout_s=TIMEOUT_S)
+    wait_until("it is freed", lambda: first not in hdfs.folders(folder), timeout_s=TIMEOUT_S)
+    assert second in hdfs.folders(folder)
+    assert isinstance(client.stop("stop-3", savepoint=False, timeout_s=TIMEOUT_S), Stopped)
+    left = plan_checkpoints(client.board, client.repository)
+    assert (1,) not in [one.generations for one in left]

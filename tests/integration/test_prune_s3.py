@@ -12,8 +12,14 @@ import pytest
 from typer.testing import CliRunner
 
 from airflow_flinkstyle.cli.app import app
+from airflow_flinkstyle.jobs.retention import prune_job
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.line import BEGINNING
+from airflow_flinkstyle.protocol.places import own_place
+from airflow_flinkstyle.protocol.records import Claim, Current, Heartbeat, TakeoverOrder
 from airflow_flinkstyle.savepoint.blobs.garbage_collection import hold_prune
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.savepoint.files.verified import check_savepoint
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.retention import prune as pruning
@@ -22,10 +28,13 @@ from airflow_flinkstyle.savepoint.retention.prune import prune
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.storage.s3_settings import S3Settings
+from airflow_flinkstyle.types import Generation, Incarnation
+from testbed.keys import SIGNER
 from testbed.s3 import VersionsGw
 from tests.manifests import manifests_of
 
 if TYPE_CHECKING:
+    from airflow_flinkstyle.savepoint.retention.prune import PruneReport
     from testbed.s3 import VersityGw
 
 pytestmark = pytest.mark.integration
@@ -116,3 +125,69 @@ def test_prune_of_a_bucket_that_keeps_versions_frees_nothing_and_check_warns(
         assert repository.blob_sizes() == {}
         listed = gateway.client().list_object_versions(Bucket="kept", Prefix="root/orders/blobs/")
         assert sum(one["Size"] for one in listed["Versions"]) == report.noncurrent_bytes, "they are there"
+
+
+def test_checkpoint_of_a_generation_that_another_followed_goes_from_a_bucket(versitygw: VersityGw):
+    versitygw.create_bucket("freed")
+    settings = S3Settings(
+        endpoint=versitygw.endpoint, access_key=versitygw.access_key, secret_key=versitygw.secret_key
+    )
+    store = open_store("s3://freed/root", settings)
+    board, repository = JobBoard(store, "orders"), SavepointRepository(store, "orders")
+    places = {}
+    for number in (Generation(1), Generation(2)):
+        location = f"s3a://freed/checkpoints/orders/{number:06d}-x"
+        claim = Claim(
+            claim_key="test",
+            follows=Generation(1) if number == 2 else None,
+            checkpoint_location=location,
+            prepare_savepoint_id=None,
+            overrides=(),
+            lease_s=30.0,
+            launch={"spec": {}},
+            claimed_at_ms=1,
+        )
+        board.create_claim(number, SIGNER.sign(claim, board.claim_place(number)))
+        places[number] = open_store(location, settings)
+        own_place(places[number], board, number)
+        for file in GOLDEN.rglob("*"):
+            if file.is_file():
+                places[number].upload(f"q/{file.relative_to(GOLDEN)}", file)
+    order = TakeoverOrder(savepoint_id=None, closed_at=None, expected={}, parent=BEGINNING)
+    board.create_takeover_order(Generation(2), order)
+    board.take_current(Current(generation=Generation(2), incarnation=Incarnation(1)), seen=None)
+    beat = Heartbeat(
+        incarnation=Incarnation(1),
+        state="running",
+        beat=1,
+        written_at_ms=1,
+        spark_version="4.2.0",
+        application_id="app",
+        queries={},
+        has_committed=True,
+    )
+    board.beat(Generation(2), beat, seen=None)
+    label = SavepointLabel(savepoint_id="sp-1", taken_at_ms=1, spark_version="4.2.0", taken_from_generation=2)
+    checkpoint = open_store("s3a://freed/checkpoints/orders/000002-x/q", settings)
+    take_savepoint(repository, [QuerySource(name="q", checkpoint=checkpoint, kafka={})], label)
+    check_savepoint(repository, "sp-1", level="quick", by="t")
+    kept = {info.key for info in places[Generation(2)].list()}
+
+    def prune_all(*, dry_run: bool = False) -> PruneReport:
+        return prune_job(
+            board,
+            repository,
+            RetentionPolicy(),
+            holder="t",
+            wait_s=60,
+            dry_run=dry_run,
+            signer=SIGNER,
+            open_checkpoint=partial(open_store, s3=settings),
+        )
+
+    (would,) = prune_all(dry_run=True).freed_checkpoints
+    assert would.size_bytes == sum(info.size_bytes for info in places[Generation(1)].list()) > 0
+    assert prune_all().freed_checkpoints == (would,)
+    assert list(places[Generation(1)].list()) == []
+    assert {info.key for info in places[Generation(2)].list()} == kept
+    assert [one.generations for one in prune_all().checkpoints] == [(2,)]

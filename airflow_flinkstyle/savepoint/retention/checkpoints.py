@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
@@ -19,13 +20,14 @@ from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.protocol.places import MARK_KEY, is_own
 from airflow_flinkstyle.protocol.record import Record
 from airflow_flinkstyle.savepoint.files.verified import verified_records
+from airflow_flinkstyle.savepoint.repository.folder_cache import read_folder
 from airflow_flinkstyle.savepoint.repository.summary import list_savepoints
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.types import Generation
 from airflow_flinkstyle.wording import row, size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from airflow_flinkstyle.protocol.board import JobBoard
@@ -48,6 +50,9 @@ class FreedCheckpoint(Record):
     reason: str
     at_ms: int
     """Epoch milliseconds, UTC: for people."""
+    claim_version: str
+    """Of the generation's claim in this store. Another one is of another run: a job whose ``runs`` were
+    deleted by hand counts its generations from 1 again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +96,8 @@ def plan_checkpoints(
         return ()
     named, freed = current.value.generation, _freed(board)
     users: dict[str, list[tuple[Generation, Claim]]] = {}
-    for generation in board.generations():
-        claim = board.claim(generation) if generation not in freed else None
+    for generation, version in sorted(board.claim_versions().items()):
+        claim = board.claim(generation) if freed.get(f"{generation:06d}") != version else None
         if claim is not None:
             users.setdefault(claim.checkpoint_location.rstrip("/"), []).append((generation, claim))
     proof = _proof(board, repository, named)
@@ -167,22 +172,55 @@ def _gone_or_unseen(
 ) -> OldCheckpoint:
     """Tell a checkpoint that is gone from one on the disk of another machine."""
     path = store.local_path("x")
-    if path is not None and not path.parent.parent.is_dir():
+    if path is not None and not (path.parent.parent.is_dir() and _was_here(board, old)):
         return replace(old, goes=False, reason="it is not to be seen from here: the next driver frees it")
     if not dry_run:
         _record(board, old, 0)
     return replace(old, size_bytes=0)
 
 
-def _freed(board: JobBoard) -> set[Generation]:
-    folder = f"{board.job}/freed/"
-    keys = (info.key for info in board.store.list(folder))
-    return {Generation(int(key.removeprefix(folder).removesuffix(".json"))) for key in keys}
+def _was_here(board: JobBoard, old: OldCheckpoint) -> bool:
+    """Return whether a folder without a mark says that the checkpoint is gone: nobody else has its disk.
+
+    Either a driver wrote it on this machine, or none ever came so far.
+    """
+    for generation in old.generations:
+        processes = board.incarnations(generation)
+        if not processes:
+            if board.heartbeat(generation) is not None:  # records of old processes are deleted
+                return False
+            continue
+        record = board.incarnation(generation, processes[-1])
+        if record is None or record.host != socket.gethostname():
+            return False
+    return True
+
+
+def _freed(board: JobBoard) -> Mapping[str, str]:
+    """Return generation, as keys have it -> version of the claim whose checkpoint was freed."""
+
+    def extract(_: str, data: bytes) -> str:
+        return FreedCheckpoint.from_bytes(data).claim_version
+
+    return read_folder(board, "freed", extract, unreadable=_looked_at_again)
+
+
+def _looked_at_again(name: str, error: FlinkstyleError) -> None:
+    log.warning(
+        "Whether the checkpoint of generation %s was freed is looked at again: %s", name, error.problem
+    )
 
 
 def _record(board: JobBoard, old: OldCheckpoint, size_bytes: int) -> None:
-    record = FreedCheckpoint(location=old.location, size_bytes=size_bytes, reason=old.reason, at_ms=now_ms())
+    versions = board.claim_versions()
     for generation in reversed(old.generations):  # the first one vouches for locks behind it
+        record = FreedCheckpoint(
+            location=old.location,
+            size_bytes=size_bytes,
+            reason=old.reason,
+            at_ms=now_ms(),
+            claim_version=versions.get(generation, ""),
+        )
         board.store.write(f"{board.job}/freed/{generation:06d}.json", record.to_bytes())
     log.info("Checkpoint %s: %s freed; %s", old.location, size(size_bytes), old.reason)
 

@@ -12,9 +12,10 @@ import pytest
 
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.retention import prune_job
-from airflow_flinkstyle.jobs.running.start_plan import FromCheckpoint, FromSavepoint
+from airflow_flinkstyle.jobs.running.start_plan import Fresh, FromCheckpoint, FromSavepoint
 from airflow_flinkstyle.jobs.signing import Signer
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES
+from airflow_flinkstyle.jobs.usage import usage_of
 from airflow_flinkstyle.protocol.places import MARK_KEY
 from airflow_flinkstyle.savepoint.files.verified import check_savepoint
 from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
@@ -176,3 +177,60 @@ def test_delete_that_is_refused_leaves_the_checkpoint_to_the_next_prune(followed
 
     assert "it could not be freed: STORE_DENIED" in why(prune(followed, open_checkpoint=refuse))[1]
     assert [one.generations for one in prune(followed).freed_checkpoints] == [(1,)]
+
+
+def test_folder_that_is_missing_says_nothing_of_a_run_on_another_machine(
+    followed: World, monkeypatch: pytest.MonkeyPatch
+):
+    ran_on = followed.board.incarnation(1, 1).host
+    shutil.rmtree(folder(followed, 1))
+    assert folder(followed, 1).parent.is_dir(), "this machine has a folder of the job, too"
+    assert why(prune(followed))[1] == "it is not to be seen from here: the next driver frees it"
+    monkeypatch.setattr("socket.gethostname", lambda: ran_on)
+    assert [one.generations for one in prune(followed).freed_checkpoints] == [(1,)]
+    assert 1 not in why(prune(followed))
+
+
+def test_start_that_no_driver_came_of_has_left_nothing_to_look_for(followed: World):
+    shutil.rmtree(folder(followed, 1))
+    runs = f"{followed.job}/runs/000001/"
+    followed.store.delete(f"{runs}incarnations/000001.json")
+    assert "not to be seen from here" in why(prune(followed))[1], "old records of processes are deleted"
+    followed.store.delete(f"{runs}heartbeat.json")
+    assert [one.generations for one in prune(followed).freed_checkpoints] == [(1,)]
+
+
+def test_what_was_freed_says_nothing_of_runs_that_began_anew_under_its_numbers(followed: World):
+    first = followed.board.claim(1).checkpoint_location
+    assert [one.generations for one in prune(followed).freed_checkpoints] == [(1,)]
+    stop(followed, "stop it")
+    for info in list(followed.store.list(f"{followed.job}/")):
+        if "/freed/" not in info.key:
+            followed.store.delete(info.key)
+    anew = followed.client().start(followed.spec(), followed.target(), claim_key="anew", origin=Fresh())
+    followed.client().wait_running(anew.generation, timeout_s=10)
+    assert followed.board.claim(1).checkpoint_location != first
+    (seen,) = usage_of(followed.board, followed.repository).checkpoints
+    assert seen.generations == (1,)
+
+
+def test_checkpoint_of_a_line_that_was_left_says_by_which_start(followed: World):
+    old = stop(followed, "left")
+    started = followed.client().start(
+        followed.spec(), followed.target(), claim_key="on", origin=FromSavepoint(savepoint_id=old)
+    )
+    followed.client().wait_running(started.generation, timeout_s=10)
+    committed(followed, started.generation)
+    stop(followed, "and left behind")
+    back = followed.client().start(
+        followed.spec(),
+        followed.target(),
+        claim_key="back",
+        origin=FromSavepoint(savepoint_id=old, rewind="fork"),
+    )
+    followed.client().wait_running(back.generation, timeout_s=10)
+    found = {one.generations[-1]: one for one in usage_of(followed.board, followed.repository).checkpoints}
+    assert f"; abandoned: generation {back.generation} started from savepoint" in found[3].reason
+    assert found[3].reason.endswith("(fork)")
+    assert "abandoned" not in found[back.generation].reason
+    assert "abandoned" not in found[2].reason, "the fork began where generation 2 ended"
