@@ -200,9 +200,13 @@ class Run(Answer):
     started_by: str | None
     asked_by: AskedBy | None
     claimed_at_ms: int | None
-    follows: int | None
-    adopts_checkpoint: Annotated[bool, Field(description="Of the generation that it follows.")]
     from_savepoint: str | None
+    adopts_checkpoint_of: Annotated[
+        int | None, Field(description="The generation in whose checkpoint it continued.")
+    ]
+    beside: Annotated[
+        str | None, Field(description="By which start the job left behind what the run did last.")
+    ]
     state: str
     heartbeat_at_ms: int | None
     restarted_at_ms: Annotated[list[int], Field(description="When drivers after the first began.")]
@@ -276,6 +280,56 @@ class Savepoints(Answer):
 
     total: int
     savepoints: list[Savepoint]
+
+
+class KeptSavepoint(Answer):
+    """A savepoint, and what it takes up."""
+
+    savepoint_id: str
+    size_bytes: Annotated[int, Field(description="Of all its files, however many savepoints share them.")]
+    own_bytes: Annotated[int, Field(description="Of the files that only it needs: what goes with it.")]
+    reason: Annotated[str, Field(description="Why a prune without limits keeps it, or does not.")]
+
+
+class KeptReference(Answer):
+    """Who holds a savepoint."""
+
+    savepoint_id: str
+    holder: str
+    by: str
+    reason: str
+    since_ms: int
+    has_ended: Annotated[bool, Field(description="The next prune releases it.")]
+
+
+class KeptCheckpoint(Answer):
+    """The checkpoint of one run, or of several that continued in it."""
+
+    generations: list[int]
+    goes: Annotated[bool, Field(description="The next prune frees it.")]
+    reason: str
+    size_bytes: Annotated[int | None, Field(description="Null if it is not to be seen from the API server.")]
+
+
+class Usage(Answer):
+    """What a job keeps."""
+
+    job: str
+    savepoints: list[KeptSavepoint]
+    references: list[KeptReference]
+    checkpoints: list[KeptCheckpoint]
+    blob_bytes: Annotated[int, Field(description="Of all files of savepoints, each counted once.")]
+    unneeded_bytes: Annotated[int, Field(description="Of files that no savepoint needs.")]
+    checkpoint_bytes: Annotated[int, Field(description="As far as they are to be seen.")]
+    total_bytes: int
+
+
+class Kept(Answer):
+    """What a job keeps, as ``flinkstyle store usage`` shows it."""
+
+    read_at_ms: int
+    not_counted: Annotated[str | None, Field(description="Why it was not counted.")]
+    found: Usage | None
 
 
 class Position(Answer):

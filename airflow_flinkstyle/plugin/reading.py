@@ -9,7 +9,7 @@ from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import JSONResponse
 
-from airflow_flinkstyle.plugin import access, acting_answers, answers
+from airflow_flinkstyle.plugin import access, acting_answers, answers, kept
 from airflow_flinkstyle.plugin.access import Looked, Readable, may, roots_of
 from airflow_flinkstyle.plugin.driver_log import driver_log
 from airflow_flinkstyle.plugin.looks.savepoint_documents import manifest_document
@@ -68,6 +68,16 @@ def savepoints(job: str, root: Readable, look: Looked, offset: int = 0, limit: i
     found = _listed(job, root, look)
     first, most = max(0, offset), min(max(1, limit), 1000)
     return JSONResponse({"total": len(found), "savepoints": found[first : first + most]})
+
+
+@answered(JOB + "/usage", answers.Kept)
+def usage(job: str, root: Readable, look: Looked) -> JSONResponse:
+    """Return what the job keeps, how much that is, and why, as counted in the last ten minutes."""
+
+    def count() -> dict[str, Any]:
+        return kept.kept(root, look, look.savepoints.listed(more=0))
+
+    return JSONResponse(root.watch.pieces.get(("usage", job), count, fresh_s=kept.FRESH_S))
 
 
 @answered(SAVEPOINT, answers.SavepointContent)

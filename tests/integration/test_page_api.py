@@ -164,6 +164,21 @@ def test_clusters_are_asked_only_for_who_may_trigger(viewer: Caller):
     assert viewer.ask("GET", f"{ORDERS}/savepoints/sp-3/start")[0] == 200
 
 
+def test_what_a_job_keeps_is_counted_once_for_all_and_names_no_place(viewer: Caller, admin: Caller):
+    status, told = viewer.ask("GET", f"{ORDERS}/usage")
+    found = told["found"]
+    assert (status, told["not_counted"], found["job"]) == (200, None, "orders")
+    reasons = {one["savepoint_id"]: one["reason"] for one in found["savepoints"]}
+    assert reasons["sp-1"].startswith("pinned by")
+    assert {one["holder"] for one in found["references"]} >= {"pin", "generation-000002"}
+    assert [one["generations"] for one in found["checkpoints"]] == [[2], [1]]
+    assert {tuple(sorted(one)) for one in found["checkpoints"]} == {
+        ("generations", "goes", "reason", "size_bytes")
+    }
+    assert found["total_bytes"] == found["blob_bytes"] + found["checkpoint_bytes"] > 0
+    assert admin.ask("GET", f"{ORDERS}/usage")[1] == told, "read again only after ten minutes"
+
+
 def test_button_of_a_job_opens_the_dag_that_it_has_of_its_own(admin: Caller):
     def opened(job: str) -> str | None:
         return admin.ask("GET", f"{ROOT}/actions?job={job}")[1]["dags"].get("take_savepoint")
@@ -185,6 +200,7 @@ ANSWERS = {
     "/api/roots/{conn_id}/jobs/{job}": ORDERS,
     "/api/roots/{conn_id}/jobs/{job}/diff": f"{ORDERS}/diff?before=sp-1&after=sp-3",
     "/api/roots/{conn_id}/jobs/{job}/runs/{generation}/log": f"{ORDERS}/runs/2/log",
+    "/api/roots/{conn_id}/jobs/{job}/usage": f"{ORDERS}/usage",
     "/api/roots/{conn_id}/jobs/{job}/savepoints": f"{ORDERS}/savepoints",
     "/api/roots/{conn_id}/jobs/{job}/savepoints/{savepoint_id}": f"{ORDERS}/savepoints/sp-3",
     "/api/roots/{conn_id}/jobs/{job}/savepoints/{savepoint_id}/start": f"{ORDERS}/savepoints/sp-3/start",

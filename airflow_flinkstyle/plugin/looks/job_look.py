@@ -21,12 +21,14 @@ from airflow_flinkstyle.plugin.looks.run_look import RunLook
 from airflow_flinkstyle.plugin.looks.savepoint_look import SavepointLook
 from airflow_flinkstyle.plugin.looks.trouble import troubles
 from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.head import read_line
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.journal import PhaseRecord
     from airflow_flinkstyle.jobs.lease import Sightings
     from airflow_flinkstyle.jobs.status import JobStatus
+    from airflow_flinkstyle.protocol.line import Line
     from airflow_flinkstyle.protocol.records import IncarnationRecord
     from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import Generation, Incarnation
@@ -73,7 +75,7 @@ class JobLook:
             StoreError: If the store cannot be read.
         """
         savepoints, status = self.listed(), self._readable_status()
-        runs = self.runs.newest()
+        runs = self.runs.newest(self._line())
         journals = self._journals(runs)[:NEWEST_JOURNALS]
         return {
             "job": self.job,
@@ -123,6 +125,14 @@ class JobLook:
             "savepoints": len(savepoints),
             "open": [one for one in self._journals(()) if not one["ended"]],
         }
+
+    def _line(self) -> Line | None:
+        try:
+            return read_line(self.board)
+        except FlinkstyleError as error:
+            if error.retryable:
+                raise
+            return None  # what contradicts itself is an error in its own place
 
     def _in_use(self) -> dict[str, str]:
         try:

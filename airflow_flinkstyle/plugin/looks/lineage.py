@@ -66,8 +66,8 @@ def _of_runs(runs: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
         target = f"run/{run['generation']}"
         if run["from_savepoint"]:
             yield {"source": f"savepoint/{run['from_savepoint']}", "target": target, "kind": "started"}
-        elif run["adopts_checkpoint"]:
-            yield {"source": f"run/{run['follows']}", "target": target, "kind": "continued"}
+        elif run["adopts_checkpoint_of"] is not None:
+            yield {"source": f"run/{run['adopts_checkpoint_of']}", "target": target, "kind": "continued"}
 
 
 def _of_savepoints(shown: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, str]]:

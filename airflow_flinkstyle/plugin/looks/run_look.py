@@ -6,10 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.plugin.looks.documents import asked_by
+from airflow_flinkstyle.protocol.line import Abandoned, batches_run
 from airflow_flinkstyle.types import Incarnation
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow_flinkstyle.protocol.board import JobBoard
+    from airflow_flinkstyle.protocol.line import Line
     from airflow_flinkstyle.protocol.records import Claim, Heartbeat
     from airflow_flinkstyle.types import Generation
 
@@ -25,12 +29,19 @@ class RunLook:
         self._board = board
         self._ended: dict[int, dict[str, Any]] = {}
         self._claims: dict[int, Claim] = {}
+        self._batches_run: dict[int, int] = {}
+        """Of generations that a driver ran: a caller that held the job has no takeover order."""
         self._began_at_ms: dict[tuple[Generation, int], int | None] = {}
 
-    def newest(self) -> list[dict[str, Any]]:
-        """Return the newest runs, the newest first; raises ``StoreError`` if the store cannot be read."""
+    def newest(self, line: Line | None) -> list[dict[str, Any]]:
+        """Return the newest runs, the newest first; ``line`` is that of the job's head.
+
+        Raises:
+            StoreError: If the store cannot be read.
+        """
         generations = self._board.generations()[-NEWEST_RUNS:]
-        return [self._run(generation) for generation in reversed(generations)]
+        runs = (self._run(generation) for generation in reversed(generations))
+        return [{**run, "beside": self._beside(run, line)} for run in runs]
 
     def _run(self, generation: Generation) -> dict[str, Any]:
         if generation in self._ended:
@@ -55,11 +66,9 @@ class RunLook:
                 "started_by": claim.claim_key,
                 "asked_by": asked_by(claim),
                 "claimed_at_ms": claim.claimed_at_ms,
-                "follows": claim.follows,
-                "adopts_checkpoint": self._adopts(claim),
             }
         if order is not None:
-            run["from_savepoint"] = order.savepoint_id
+            run |= {"from_savepoint": order.savepoint_id, "adopts_checkpoint_of": order.adopts}
         if heartbeat is not None:
             run |= {
                 "state": heartbeat.state,
@@ -69,6 +78,8 @@ class RunLook:
                 "error": list(heartbeat.error) if heartbeat.error else None,
                 "batches": heartbeat.batches(),
             }
+            if order is not None:
+                self._batches_run[generation] = batches_run(heartbeat.batches().values())
         return run, heartbeat
 
     def _claim(self, generation: Generation) -> Claim | None:
@@ -80,10 +91,11 @@ class RunLook:
             self._claims[generation] = claim
         return self._claims[generation]
 
-    def _adopts(self, claim: Claim) -> bool:
-        """Return whether a run continues in the checkpoint of the one that it follows."""
-        before = self._claim(claim.follows) if claim.follows is not None else None
-        return before is not None and before.checkpoint_location == claim.checkpoint_location
+    def _beside(self, run: Mapping[str, Any], line: Line | None) -> str | None:
+        """Return by which start the job left behind what a driver did last; None if it did not."""
+        run_by_then = self._batches_run.get(run["generation"], 0)
+        where = line.where(run["generation"], run_by_then) if line is not None and run_by_then else None
+        return str(where) if isinstance(where, Abandoned) else None
 
     def _restarts(self, generation: Generation, newest: int) -> list[int]:
         """Return when drivers after the first began: one before them had ended without closing."""
@@ -102,9 +114,9 @@ _BLANK: dict[str, Any] = {
     "started_by": None,
     "asked_by": None,
     "claimed_at_ms": None,
-    "follows": None,
-    "adopts_checkpoint": False,
     "from_savepoint": None,
+    "adopts_checkpoint_of": None,
+    "beside": None,
     "state": "no heartbeat",
     "heartbeat_at_ms": None,
     "restarted_at_ms": [],

@@ -2,6 +2,7 @@
 import { JobActions } from "./actions.js";
 import { AskedBy, DagRun } from "./dagruns.js";
 import { ownUrl, useActions, useAnswer } from "./fetching.js";
+import { Kept } from "./kept.js";
 import { Lineage } from "./lineage.js";
 import { Badge, Checked, Facts, Fault, Outside, Table, Time, keptBecause } from "./parts.js";
 import { Plots } from "./plots.js";
@@ -29,6 +30,7 @@ export function JobView({ conn, job }) {
       h("h2", null, "Queries"), h(Queries, { queries: value.queries }),
       h("h2", null, "Positions"), h(NewestPositions, { conn, job, newest: value.savepoints[0] }),
       h("h2", null, "Savepoints"), h(Savepoints, { value, conn, job }),
+      h(Kept, { conn, job }),
       h("h2", null, "Lineage"), h(Lineage, { lineage: value.lineage, conn, job }),
       h("h2", null, "Migrations and upgrades"), h(Journals, { journals: value.journals }),
       h("h2", null, "Runs"), h(Runs, { runs: value.runs, conn, job })));
@@ -91,7 +93,8 @@ const Runs = ({ runs, conn, job }) => h(Table, {
   rows: runs.map((run) => [
     h("a", { href: linkToRun(conn, job, run.generation) }, run.generation), h(AskedBy, { asked: run.asked_by, otherwise: run.started_by }),
     h(Time, { at: run.claimed_at_ms }), h(Badge, { state: run.state }),
-    savepointLink(conn, job, run.from_savepoint), savepointLink(conn, job, run.savepoint_id), batches(run.batches),
+    savepointLink(conn, job, run.from_savepoint), savepointLink(conn, job, run.savepoint_id),
+    h(Fragment, null, batches(run.batches), run.beside && h("div", { className: "reason" }, run.beside)),
     run.error ? run.error.join(": ") : "–",
   ]),
 });

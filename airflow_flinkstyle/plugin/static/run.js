@@ -26,11 +26,11 @@ const savepoint = (conn, job, id) => (id ? h("a", { href: linkTo(conn, job, id) 
 const About = ({ run, ui, conn, job }) => h(Facts, { rows: [
   ["Asked by", h(AskedBy, { asked: run.asked_by, otherwise: run.started_by })],
   ["Claimed", h(Fragment, null, h(Time, { at: run.claimed_at_ms }), `, ${moment(run.claimed_at_ms)}`)],
-  ["Began", run.from_savepoint ? h(Fragment, null, "from savepoint ", savepoint(conn, job, run.from_savepoint)) : run.adopts_checkpoint ? `in the checkpoint of generation ${run.follows}` : "with an empty checkpoint"],
+  ["Began", run.from_savepoint ? h(Fragment, null, "from savepoint ", savepoint(conn, job, run.from_savepoint)) : run.adopts_checkpoint_of != null ? `in the checkpoint of generation ${run.adopts_checkpoint_of}` : "with an empty checkpoint"],
   ["Newest heartbeat", h(Time, { at: run.heartbeat_at_ms })],
   ["Drivers started again", run.restarted_at_ms.length ? run.restarted_at_ms.map((at) => h("div", { key: at }, moment(at))) : "none"],
   ["Closed with", savepoint(conn, job, run.savepoint_id)],
-  ["Batches", batches(run.batches)],
+  ["Batches", batches(run.batches)], ...(run.beside ? [["Left behind", run.beside]] : []),
   ["Error", run.error ? run.error.join(": ") : "none"],
   ["Spark UI", h(Outside, { href: ui, otherwise: "only while its driver lives" })],
 ] });

@@ -54,7 +54,7 @@ def test_runs_say_who_asked_and_when_drivers_were_started_again(job: SeemingJob)
     assert (first["asked_by"], second["asked_by"]) == (ASKED, None)
     assert first["restarted_at_ms"] == [job.begun_at_ms + 60_000, job.begun_at_ms + 120_000]
     assert second["from_savepoint"] == "sp-1"
-    assert not second["adopts_checkpoint"]
+    assert second["adopts_checkpoint_of"] is None
 
 
 @pytest.mark.parametrize(("state", "rates"), [("running", (20.5, 200.0)), ("failed", (0, 0))])
@@ -117,7 +117,7 @@ def a_savepoint(name: str, **more: Any) -> dict[str, Any]:
 
 
 def a_run(number: int, **more: Any) -> dict[str, Any]:
-    blank = {"from_savepoint": None, "adopts_checkpoint": False, "follows": None, "claimed_at_ms": 1}
+    blank = {"from_savepoint": None, "adopts_checkpoint_of": None, "claimed_at_ms": 1}
     return {"generation": number, "state": "closed", **blank, **more}
 
 
@@ -141,13 +141,13 @@ def test_savepoint_that_the_job_has_left_is_behind_the_others_and_never_the_newe
 
 
 def test_graph_has_no_edge_to_what_is_gone():
-    graph = lineage([a_run(3, from_savepoint="gone"), a_run(2, adopts_checkpoint=True, follows=1)], [])
+    graph = lineage([a_run(3, from_savepoint="gone"), a_run(2, adopts_checkpoint_of=1)], [])
     assert graph["edges"] == []
     assert len(graph["nodes"]) == 2
 
 
 def test_graph_shows_a_run_that_continues_a_checkpoint():
-    graph = lineage([a_run(2, adopts_checkpoint=True, follows=1), a_run(1)], [])
+    graph = lineage([a_run(2, adopts_checkpoint_of=1), a_run(1)], [])
     assert graph["edges"] == [{"source": "run/1", "target": "run/2", "kind": "continued"}]
 
 
