@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperCommand
 
 from airflow_flinkstyle import __version__
-from airflow_flinkstyle.cli import agent, cut, inspect, job, retain, run, state, store, take, transfer
+from airflow_flinkstyle.cli import adopt, agent, cut, inspect, job, retain, run, state, store, take, transfer
 from airflow_flinkstyle.cli.kafka import mirror, offsets, positions, topic, transactions
 from airflow_flinkstyle.cli.options import AS_JSON
 from airflow_flinkstyle.cli.output import ExitCode, report
@@ -105,6 +105,8 @@ app.add_typer(
             "stop": job.stop,
             "logs": run.logs,
             "health": run.health,
+            "adopt": adopt.adopt,
+            "leave": adopt.leave,
             "declare-dead": job.declare_dead,
         },
     ),

@@ -17,6 +17,7 @@ from airflow_flinkstyle.jobs.asked import digest_of
 from airflow_flinkstyle.jobs.definition import SparkStreamingJob, read_job
 from airflow_flinkstyle.jobs.errors import JobNotRunningError
 from airflow_flinkstyle.jobs.running.client import JobClient, SavepointOnly
+from airflow_flinkstyle.jobs.running.home import moved_on
 from airflow_flinkstyle.jobs.running.recorded import recorded_launch
 from airflow_flinkstyle.jobs.running.start_plan import (
     Fresh,
@@ -176,13 +177,17 @@ def health(
     require_job(root, job)
     batch_limit_s = seconds_or_none("--max-batch-age", max_batch_age)
     savepoint_limit_s = seconds_or_none("--max-savepoint-age", max_savepoint_age)
-    status = client_of(root, job).settled_status(at_most_s=_CERTAIN_S)
+    client = client_of(root, job)
+    status = client.settled_status(at_most_s=_CERTAIN_S)
     findings = [] if isinstance(status, Running) else [f"it does not run: {describe_status(status)}"]
     ages = _batch_ages_s(status) if isinstance(status, Running) else {}
     for name, age_s in ages.items():
         if batch_limit_s is not None and (age_s is None or age_s > batch_limit_s):
             said = "no batch" if age_s is None else f"its last batch {_age(age_s)} ago"
             findings.append(f"query {name} has committed {said}")
+    home = client.board.home()
+    if home is not None and home.value.state == "adopted":
+        findings += [f"its old job runs too: {found}" for found in moved_on(client, home.value)]
     newest, savepoint_age_s, savepoint, faults = _newest(repository_of(root, job), savepoint_limit_s)
     findings += faults
     document = {

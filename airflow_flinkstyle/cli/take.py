@@ -6,10 +6,13 @@ from typing import Annotated
 
 import typer
 
+from airflow_flinkstyle.cli.adopt import SparkVersion, watched_checkpoint
 from airflow_flinkstyle.cli.factories import client_of, repository_of, whoami
+from airflow_flinkstyle.cli.kafka.options import KafkaConfigs, KafkaConns
 from airflow_flinkstyle.cli.options import Aligned, AsJson, Job, Key, Root, SavepointId, TimeoutS
 from airflow_flinkstyle.cli.output import batches, batches_of, note, show, table
 from airflow_flinkstyle.cli.progress import progress_bar
+from airflow_flinkstyle.jobs.adoption.taking import take_outside
 from airflow_flinkstyle.jobs.request_states import Withdrawn
 from airflow_flinkstyle.jobs.requests import PendingRequest
 from airflow_flinkstyle.jobs.running.client import JobClient
@@ -23,6 +26,15 @@ from airflow_flinkstyle.storage.keys import below
 from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.wording import size
 
+Outside = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--checkpoint",
+        help="QUERY=LOCATION of a job that plain Spark runs: take its savepoint from outside; repeated.",
+        show_default=False,
+    ),
+]
+
 
 def take(
     root: Root,
@@ -30,21 +42,25 @@ def take(
     key: Key = None,
     alignment: Aligned = "none",
     timeout_s: TimeoutS = 3600.0,
+    checkpoints: Outside = None,
+    kafka_configs: KafkaConfigs = None,
+    kafka_conn_ids: KafkaConns = None,
+    spark_version: SparkVersion = None,
     as_json: AsJson = False,
 ) -> None:
     """Take a savepoint: by the job's driver, which keeps running, or by this process if the job has stopped.
 
-    Ctrl-C cancels it.
+    With --checkpoint of a job that plain Spark runs, from outside: nothing is asked of its driver. Ctrl-C
+    cancels it.
     """
-    client = client_of(root, job)
+    client, key = client_of(root, job), key or f"cli:{uuid.uuid4()}"
+    begun: Manifest | PendingRequest
     with progress_bar("savepoint") as move:
-        begun = begin_savepoint(
-            client,
-            key or f"cli:{uuid.uuid4()}",
-            timeout_s=timeout_s,
-            alignment=alignment,
-            progress=move,
-        )
+        if checkpoints:
+            watched = watched_checkpoint(checkpoints, kafka_configs, kafka_conn_ids, spark_version)
+            begun = take_outside(client, watched, key, by=whoami(), progress=move)
+        else:
+            begun = begin_savepoint(client, key, timeout_s=timeout_s, alignment=alignment, progress=move)
     manifest = begun if isinstance(begun, Manifest) else _follow(client, begun, timeout_s, tell=not as_json)
     found = batches_of(manifest)
     document = {

@@ -177,6 +177,42 @@ class HistoryError(JobError):
     code = "HISTORY"
 
 
+class CheckpointWrittenError(JobError):
+    """A checkpoint that was expected to stand still is written, or was written a moment ago."""
+
+    code = "CHECKPOINT_WRITTEN"
+
+
+class AdoptedBeforeError(JobError):
+    """A job, or a checkpoint, was adopted before, and this is another adoption."""
+
+    code = "ADOPTED_BEFORE"
+
+
+class SourceClusterError(JobError):
+    """None, or more than one, of the Kafka clusters that were named has the topics that a checkpoint read."""
+
+    code = "SOURCE_CLUSTER"
+
+
+class NotAdoptedError(JobError):
+    """Plain Spark runs the job, as far as its records tell: it was not adopted, or was left."""
+
+    code = "NOT_ADOPTED"
+
+
+class OldJobRunsError(JobError):
+    """A checkpoint that was adopted has moved on: the old job was started again."""
+
+    code = "OLD_JOB_RUNS"
+
+
+class LocationNotEmptyError(JobError):
+    """A checkpoint was to be written to a location that holds something."""
+
+    code = "LOCATION_NOT_EMPTY"
+
+
 class DiesWithStarterError(JobError):
     """A driver that was started here would end with the task or the worker that starts it."""
 

@@ -145,6 +145,18 @@ def savepoints_in_use(
     for one in held_by_runs(board, repository, current.value.head if current else 0):
         if one.why is not None:
             found[one.savepoint_id] = one.why
+    home = board.home()
+    if (
+        home is not None
+        and home.value.savepoint_id
+        and home.value.binds(current.value.head if current else None)
+    ):
+        kept = (
+            "is to continue from it"
+            if home.value.state == "adopted"
+            else "was given back to plain Spark with it"
+        )
+        found[home.value.savepoint_id] = f"the job {kept}"
     slot = board.heartbeat(current.value.generation) if current is not None else None
     if current is not None and slot is not None and slot.value.savepoint_id is not None:
         found[slot.value.savepoint_id] = f"generation {current.value.generation} stopped with it"

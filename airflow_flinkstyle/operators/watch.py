@@ -19,7 +19,8 @@ class WatchStreamingJobOperator(StreamingJobOperator):
 
     A driver that died without a word, or was told to end by its cluster or a person (SIGTERM), is started
     again, from its own checkpoint. One that said why it failed fails the task with that error, also once a
-    rotation has saved what it left; so does a newest savepoint that is too old. The task is skipped for a job
+    rotation has saved what it left; so does a newest savepoint that is too old, and the old checkpoint of an
+    adopted job that has moved on. The task is skipped for a job
     that was stopped, or never started: it is meant to be down.
     Returns generation, batches and the newest savepoint.
 
@@ -36,6 +37,7 @@ class WatchStreamingJobOperator(StreamingJobOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Start the driver again if it died, and look at the newest savepoint."""
         from airflow_flinkstyle.jobs.errors import SavepointStaleError
+        from airflow_flinkstyle.jobs.running.home import require_still
         from airflow_flinkstyle.jobs.running.last_run import failed_before
         from airflow_flinkstyle.jobs.status import describe_status, stays_down
 
@@ -43,6 +45,9 @@ class WatchStreamingJobOperator(StreamingJobOperator):
             max_age_s = seconds_or_none("fresh", self.fresh)
             client = self.hook.client(self.job)
             found = client.status()
+            home = client.board.home()
+            if home is not None and home.value.state == "adopted":
+                require_still(client, home.value, state_after=f"This job: {describe_status(found)}.")
             if (failed := failed_before(client, found)) is not None:
                 raise client.driver_failed(failed)
             if stays_down(found):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.protocol.history import History
+from airflow_flinkstyle.protocol.home import HOME_KEY, Home
 from airflow_flinkstyle.protocol.record import Record
 from airflow_flinkstyle.protocol.records import (
     Claim,
@@ -290,6 +291,16 @@ class JobBoard:
     def write_history(self, history: History, *, seen: str) -> str:
         """Write the history over version ``seen`` (empty: the first); raises as a replace or create does."""
         return write_over(self.store, f"{self.job}/history.json", history.to_bytes(), seen=seen or None)
+
+    # --- a job that plain Spark runs, or ran ---------------------------------------------------
+
+    def home(self) -> Slot[Home] | None:
+        """Return who runs the job outside this package; None if it never lived there."""
+        return self._get(Home, f"{self.job}/{HOME_KEY}")
+
+    def put_home(self, home: Home, *, seen: Slot[Home] | None) -> None:
+        """Say who runs it, if nothing changed since ``seen``; else raises as a replace or create does."""
+        self._put(f"{self.job}/{HOME_KEY}", home, seen)
 
     # --- requests and reports -----------------------------------------------------------------
 

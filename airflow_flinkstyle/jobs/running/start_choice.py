@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.jobs.errors import HistoryError, LastStateError, RewindError
 from airflow_flinkstyle.jobs.running import last_run, start_plan
+from airflow_flinkstyle.jobs.running.home import from_home
 from airflow_flinkstyle.jobs.running.start_plan import (
     Fresh,
     FromCheckpoint,
@@ -54,6 +55,7 @@ class History:
 
 def plan_start(runs: JobView, origin: Origin, claim_key: str) -> StartPlan:
     """Decide what a start continues from; may take a savepoint of a job whose driver died."""
+    origin = from_home(runs, origin)
     match origin:
         case LastState():
             plan = _last_state(runs, claim_key)

@@ -1,0 +1,144 @@
+"""``flinkstyle job adopt|leave``: a job moves in from plain Spark, and out again."""
+
+import uuid
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+
+from airflow_flinkstyle.cli.factories import client_of, require_job, whoami
+from airflow_flinkstyle.cli.kafka.options import KafkaConfigs, KafkaConns, all_clusters
+from airflow_flinkstyle.cli.options import AsJson, Job, Key, Root, TimeoutS, Yes
+from airflow_flinkstyle.cli.output import confirm, note, show, table
+from airflow_flinkstyle.cli.progress import progress_bar
+from airflow_flinkstyle.jobs.adoption.leaving import leave as leave_job
+from airflow_flinkstyle.jobs.adoption.logs import LiveClusters
+from airflow_flinkstyle.jobs.adoption.stopped import adopt_stopped
+from airflow_flinkstyle.jobs.adoption.taking import WatchedCheckpoint
+
+Checkpoints = Annotated[
+    list[str],
+    typer.Option(
+        "--checkpoint",
+        help="QUERY=LOCATION: a query's name and the checkpointLocation that its script names; repeated.",
+        show_default=False,
+    ),
+]
+SparkVersion = Annotated[
+    str | None,
+    typer.Option(help="Which Spark wrote it, if you know: an older one is then refused at the start."),
+]
+
+
+def adopt(
+    root: Root,
+    job: Job,
+    checkpoints: Checkpoints,
+    kafka_configs: KafkaConfigs = None,
+    kafka_conn_ids: KafkaConns = None,
+    spark_version: SparkVersion = None,
+    still_s: Annotated[
+        float | None,
+        typer.Option(
+            "--still",
+            help="For how many seconds nothing may have been written.",
+            show_default="3 of its intervals, 5 to 120",
+            min=0,
+        ),
+    ] = None,
+    mark: Annotated[
+        bool, typer.Option(help="Leave _adopted.json in the old location, which Spark does not read.")
+    ] = True,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Adopt a job that plain Spark ran and that has stopped: its checkpoint becomes the first savepoint here.
+
+    The next start (flinkstyle job start) continues at that batch. No file of Spark's is changed.
+    """
+    watched = watched_checkpoint(checkpoints, kafka_configs, kafka_conn_ids, spark_version)
+    client = client_of(root, job)
+    with progress_bar(f"adopt {job}") as move:
+        adoption = adopt_stopped(
+            client,
+            watched,
+            key=key or f"cli:{uuid.uuid4()}",
+            by=whoami(),
+            still_s=still_s,
+            mark=mark,
+            progress=move,
+        )
+    rows = [("job", job), ("savepoint", adoption.manifest.savepoint_id)]
+    rows += [
+        (f"query {query.name}", f"batch {query.batch_id}, {query.checkpoint_location}")
+        for query in adoption.manifest.queries
+    ]
+    rows += [("note" if not number else "", text) for number, text in enumerate(adoption.notes)]
+    rows += [("next", f"flinkstyle job start --job {job} --file JOBS --master MASTER --python PYTHON")]
+    show(adoption.as_dict(), table("", "", rows=rows), as_json=as_json)
+
+
+def leave(
+    root: Root,
+    job: Job,
+    to: Annotated[
+        list[str],
+        typer.Option(
+            "--to",
+            help="QUERY=LOCATION: where the query's script looks for its checkpoint; repeated.",
+            show_default=False,
+        ),
+    ],
+    key: Key = None,
+    yes: Yes = False,
+    timeout_s: TimeoutS = 3600.0,
+    as_json: AsJson = False,
+) -> None:
+    """Give a job back to plain Spark: stop it with a savepoint, and write its checkpoints where they belong.
+
+    Prints the spark-submit that runs it on, and what stays behind.
+    """
+    places = named_locations(to, "--to")
+    require_job(root, job)
+    confirm(f"Stop job {job} and leave it to plain Spark?", yes=yes)
+    client = client_of(root, job)
+    key = key or f"cli:{uuid.uuid4()}"
+    if not as_json:
+        note(f"Leaving job {job}, with key {key}.")
+    with progress_bar(f"leave {job}") as move:
+        left = leave_job(client, places, key=key, by=whoami(), timeout_s=timeout_s, progress=move)
+    rows = [("job", job), ("savepoint", left.savepoint_id)]
+    rows += [
+        (f"query {name}", f"batch {one.batch_id}, {one.location}")
+        for name, one in sorted(left.checkpoints.items())
+    ]
+    rows += [("run it", left.spark_submit or "as it ran before it was adopted"), ("way back", left.way_back)]
+    rows += [("note" if not number else "", text) for number, text in enumerate(left.notes)]
+    show(left.as_dict(), table("", "", rows=rows), as_json=as_json)
+
+
+def watched_checkpoint(
+    checkpoints: list[str] | None,
+    kafka_configs: KafkaConfigs,
+    kafka_conn_ids: KafkaConns,
+    spark_version: str | None,
+) -> WatchedCheckpoint:
+    """Return what the options say of a job that plain Spark runs."""
+    return WatchedCheckpoint(
+        checkpoints=named_locations(checkpoints or [], "--checkpoint"),
+        clusters=LiveClusters(all_clusters(kafka_configs, kafka_conn_ids)),
+        spark_version=spark_version,
+    )
+
+
+def named_locations(pairs: list[str], option: str) -> Mapping[str, str]:
+    """Return query name -> location from ``QUERY=LOCATION``."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, location = pair.partition("=")
+        if not (name and equals and location):
+            raise typer.BadParameter(f"expected QUERY=LOCATION, found {pair!r}", param_hint=option)
+        if name in found:
+            raise typer.BadParameter(f"query {name} is named twice", param_hint=option)
+        found[name] = location
+    return found

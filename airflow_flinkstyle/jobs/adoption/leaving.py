@@ -1,0 +1,321 @@
+"""Give a job back to plain Spark: its state where its script looks for it, its history here ends as left."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.clock import now_ms
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.adoption.taking import head_of
+from airflow_flinkstyle.jobs.errors import (
+    AdoptedBeforeError,
+    JobNotRunningError,
+    LocationNotEmptyError,
+    NotAdoptedError,
+    RequestFailedError,
+)
+from airflow_flinkstyle.jobs.running.client import SavepointOnly
+from airflow_flinkstyle.jobs.running.last_run import last_words
+from airflow_flinkstyle.jobs.running.stopped import savepoint_at_rest, take_stopped
+from airflow_flinkstyle.jobs.spec import Program, from_launch, submit_argv
+from airflow_flinkstyle.jobs.status import NeverStarted, Running, Starting, describe_status
+from airflow_flinkstyle.protocol.home import Home, OutsideCheckpoint
+from airflow_flinkstyle.protocol.places import MARK_KEY
+from airflow_flinkstyle.savepoint.blobs.references import pins
+from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
+from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from airflow_flinkstyle.jobs.running.client import JobClient
+    from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
+    from airflow_flinkstyle.protocol.home import HomeState
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.savepoint.progress import FileProgress
+
+log = logging.getLogger(__name__)
+_OWN_SETTINGS = "spark.flinkstyle."
+
+
+def _ignore(_: FileProgress) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """A job that plain Spark has again."""
+
+    job: str
+    savepoint_id: str
+    """What it goes on from, and what an adoption would find here if that is all it has done."""
+    checkpoints: Mapping[str, OutsideCheckpoint]
+    spark_submit: str | None
+    """The command that runs it as it ran here; None if nothing recorded how it ran."""
+    way_back: str
+    """The command that adopts it again."""
+    notes: tuple[str, ...]
+    """What is to be looked after by hand, and what stays behind."""
+
+    def as_dict(self) -> dict[str, object]:
+        """Return plain values."""
+        return {
+            "job": self.job,
+            "savepoint_id": self.savepoint_id,
+            "batches": {name: int(one.batch_id) for name, one in self.checkpoints.items()},
+            "checkpoints": {name: one.location for name, one in self.checkpoints.items()},
+            "spark_submit": self.spark_submit,
+            "way_back": self.way_back,
+            "notes": list(self.notes),
+        }
+
+
+def leave(
+    client: JobClient,
+    to: Mapping[str, str],
+    *,
+    key: str,
+    by: str,
+    timeout_s: float = 3600.0,
+    progress: Callable[[FileProgress], None] = _ignore,
+) -> Left:
+    """Stop a job with a savepoint and write each query's checkpoint where plain Spark is to find it.
+
+    Batches that are planned come along: plain Spark runs them again with the same offsets. A retry continues
+    where it was; nothing is stopped unless every location is empty.
+
+    Args:
+        client: The job.
+        to: Query name -> the location that its script names.
+        key: Who asks, without the try number.
+        by: The same for people.
+        timeout_s: How long the stop may take.
+        progress: Told after each file that was written.
+
+    Raises:
+        BadInputError: If a query has no location here, or two have one.
+        LocationNotEmptyError: If a location holds something.
+        NotAdoptedError: If plain Spark has the job already.
+        JobNotRunningError: If it was never started: there is nothing to give back.
+        RequestFailedError: If the stop failed; the job runs on.
+        FlinkstyleError: Whatever ``restore_savepoint`` raises: the job is stopped then, and the locations
+            hold nothing that Spark would start from.
+    """
+    slot = client.board.home()
+    before = slot.value if slot is not None and slot.value.binds(head_of(client)) else None
+    if before is not None and before.state == "left":
+        return _left_before(client, before, to)
+    _require_named(client, to)
+    begun = before if before is not None and before.state == "leaving" else None
+    if begun is None or {name: one.location for name, one in begun.checkpoints.items()} != dict(to):
+        _require_empty(client, to)
+        manifest = _stopped(client, before, key, timeout_s)
+        _require_queries(manifest, to)
+        begun = _say(client, "leaving", manifest, to, by)
+    else:
+        manifest = client.repository.read(begun.savepoint_id or "")
+    restore_savepoint(
+        manifest, client.repository, lambda name: client.open_checkpoint(to[name]), progress=progress
+    )
+    left = _say(client, "left", manifest, to, by)
+    log.info("Job %s is left to plain Spark, with savepoint %s", client.board.job, manifest.savepoint_id)
+    return _report(client, left, manifest)
+
+
+def _stopped(client: JobClient, before: Home | None, key: str, timeout_s: float) -> Manifest:
+    """Return the savepoint of the stopped job; one that runs is stopped with it."""
+    status = client.settled_status()
+    if isinstance(status, NeverStarted):
+        if before is not None and before.state == "adopted" and before.savepoint_id is not None:
+            return client.repository.read(before.savepoint_id)
+        raise JobNotRunningError(
+            f"Job {client.board.job} was expected to have run here, found that {describe_status(status)}.",
+            state_after="Nothing was stopped or written.",
+            remedy="Plain Spark has it, if anyone does; nothing is to be given back.",
+        )
+    if isinstance(status, (Running, Starting)):
+        outcome = client.stop(key, savepoint=True, timeout_s=timeout_s)
+        if isinstance(outcome, SavepointOnly) or outcome.savepoint_id is None:
+            found = outcome.reason if isinstance(outcome, SavepointOnly) else "it closed without one"
+            raise RequestFailedError(
+                f"Job {client.board.job} was expected to stop with a savepoint, found: {found}",
+                state_after="Nothing was written to the locations; the job was not left.",
+                remedy="Try again.",
+            )
+        return client.repository.read(outcome.savepoint_id)
+    at_rest = savepoint_at_rest(client)
+    return client.repository.read(at_rest.savepoint_id) if at_rest is not None else take_stopped(client, key)
+
+
+def _require_named(client: JobClient, to: Mapping[str, str]) -> None:
+    """Require a location of its own for each query that the job has, before it is stopped."""
+    _, words = last_words(client)
+    known = [name for name, beat in words.queries.items() if beat.query_id] if words is not None else []
+    missing = sorted(set(known) - set(to))
+    if missing or not to:
+        raise BadInputError(
+            f"Expected the location of each query of job {client.board.job}, found none of "
+            f"{', '.join(missing) or 'any'}.",
+            state_after="Nothing was stopped or written.",
+            remedy="Name for each query the checkpointLocation that its script names (--to QUERY=LOCATION).",
+        )
+    places: dict[str, str] = {}
+    for name, location in sorted(to.items()):
+        other = places.setdefault(client.open_checkpoint(location).uri.rstrip("/"), name)
+        if other != name:
+            raise BadInputError(
+                f"Expected a location of its own for each query, found that {other} and {name} have one: "
+                f"{location}.",
+                state_after="Nothing was stopped or written.",
+                remedy="Give each query the location that its own writeStream names.",
+            )
+
+
+def _require_queries(manifest: Manifest, to: Mapping[str, str]) -> None:
+    """Require exactly the savepoint's queries; the job has stopped by now, and can be started again."""
+    saved = {query.name for query in manifest.queries}
+    if saved != set(to):
+        raise BadInputError(
+            f"Expected locations for the queries {', '.join(sorted(saved))} of savepoint "
+            f"{manifest.savepoint_id}, found {', '.join(sorted(to))}.",
+            state_after="Nothing was written; the job has stopped with that savepoint, and can start again.",
+            remedy="Leave it again with those queries.",
+        )
+
+
+def _require_empty(client: JobClient, to: Mapping[str, str]) -> None:
+    for name, location in sorted(to.items()):
+        first = next(iter(client.open_checkpoint(location).list()), None)
+        if first is None:
+            continue
+        what = "the checkpoint of a job of this package" if first.key == MARK_KEY else f"{first.key} and more"
+        raise LocationNotEmptyError(
+            f"{location} was expected to be empty, to receive the checkpoint of query {name}, found {what}.",
+            state_after="Nothing was stopped or written; the job keeps running.",
+            remedy="Move what is there away (an old checkpoint of this query is not needed), or name "
+            "another place and give that to the script.",
+        )
+
+
+def _say(client: JobClient, state: HomeState, manifest: Manifest, to: Mapping[str, str], by: str) -> Home:
+    checkpoints = {
+        query.name: OutsideCheckpoint(
+            location=to[query.name],
+            query_id=query.query_id,
+            batch_id=query.batch_id,
+            planned=query.planned_offsets is not None,
+        )
+        for query in manifest.queries
+    }
+    home = Home(
+        state=state,
+        checkpoints=checkpoints,
+        savepoint_id=manifest.savepoint_id,
+        after=head_of(client),
+        by=by,
+        at_ms=now_ms(),
+    )
+    slot = client.board.home()
+    try:
+        client.board.put_home(home, seen=slot)
+    except (ObjectChangedError, ObjectExistsError) as error:
+        found = client.board.home()
+        if found is None or replace(found.value, at_ms=0) != replace(home, at_ms=0):
+            raise AdoptedBeforeError(
+                f"Job {client.board.job} was expected to be left alone, found that another caller leaves or "
+                "adopts it at this moment.",
+                state_after="The job is stopped, and not left.",
+                remedy="Look at what that caller did, then leave it again.",
+            ) from error
+    return home
+
+
+def _left_before(client: JobClient, home: Home, to: Mapping[str, str]) -> Left:
+    was = {name: one.location for name, one in home.checkpoints.items()}
+    if was != dict(to):
+        raise NotAdoptedError(
+            f"Job {client.board.job} was expected to be run from here, found that it was left before, to "
+            f"{', '.join(f'{name}={location}' for name, location in sorted(was.items()))}.",
+            state_after="Nothing was changed.",
+            remedy="Plain Spark has it: copy its checkpoint yourself while it is stopped; or adopt it, and "
+            "leave it again.",
+        )
+    return _report(client, home, client.repository.read(home.savepoint_id or ""))
+
+
+def _report(client: JobClient, home: Home, manifest: Manifest) -> Left:
+    launch = _launch(client)
+    named = sorted(home.checkpoints.items())
+    back = "".join(f" --checkpoint {shlex.quote(f'{name}={one.location}')}" for name, one in named)
+    return Left(
+        job=client.board.job,
+        savepoint_id=manifest.savepoint_id,
+        checkpoints=home.checkpoints,
+        spark_submit=_command(*launch) if launch is not None else None,
+        way_back=f"flinkstyle job adopt {client.board.job}{back}",
+        notes=tuple(_notes(client, home, launch)),
+    )
+
+
+def _launch(client: JobClient) -> tuple[JobSpec, SubmitTarget] | None:
+    """Return how the job ran last; not verified, because nothing is started by it."""
+    current = client.board.current()
+    generation = current.value.head if current is not None else None
+    while generation is not None:
+        claim = client.board.claim(generation)
+        if claim is None:
+            return None
+        if claim.launch:
+            return from_launch(claim.launch, secret_env={})
+        generation = claim.follows
+    return None
+
+
+def _command(spec: JobSpec, target: SubmitTarget) -> str:
+    conf = {
+        name: value
+        for name, value in {**target.conf, **spec.conf}.items()
+        if not name.startswith(_OWN_SETTINGS)
+    }
+    program = Program(
+        conf=conf,
+        application=spec.script,
+        arguments=spec.args,
+        jars=target.jars,
+        packages=target.packages,
+    )
+    env = "".join(f"{name}={shlex.quote(value)} " for name, value in sorted(spec.env.items()))
+    return env + shlex.join(submit_argv(program, target, name=spec.name))
+
+
+def _notes(client: JobClient, home: Home, launch: tuple[JobSpec, SubmitTarget] | None) -> list[str]:
+    """Say what the script must name, and what stays behind here."""
+    notes = [
+        f"The script of query {name} must name checkpointLocation {one.location}."
+        for name, one in sorted(home.checkpoints.items())
+    ]
+    if launch is not None:
+        spec, _ = launch
+        for rule in spec.overrides:
+            renamed = f", topics renamed {dict(rule.rename)}" if rule.rename else ""
+            notes.append(
+                f"This package set options over the script's own for servers {rule.servers} "
+                f"({', '.join(sorted(rule.options)) or 'none'}{renamed}): write them into the script first, "
+                "else it reads another cluster at these offsets."
+            )
+        if spec.script == "-m":
+            notes.append("spark-submit takes no module: give it a file that imports it.")
+    planned = [name for name, one in home.checkpoints.items() if one.planned]
+    if planned:
+        notes.append(f"A batch of {', '.join(sorted(planned))} is planned: Spark runs it first, as it was.")
+    held = sorted(pins(client.repository))
+    notes.append(
+        "What stays here: the savepoints"
+        + (f", of which {', '.join(held)} are pinned" if held else "")
+        + ", the job's records and its checkpoints (DAG dispose_savepoints, flinkstyle savepoint prune), the "
+        "connections, the DAGs that name the job: pause those that watch or rotate it."
+    )
+    return notes

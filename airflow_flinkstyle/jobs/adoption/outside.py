@@ -1,0 +1,259 @@
+"""A checkpoint that plain Spark wrote, read from outside: what it is, and whether it stands still."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.checkpoint import commit_log, metadata, offset_log
+from airflow_flinkstyle.checkpoint.errors import LogFormatError
+from airflow_flinkstyle.checkpoint.inventory import read_inventory
+from airflow_flinkstyle.checkpoint.state_store import refuse_unsupported
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.errors import CheckpointWrittenError
+from airflow_flinkstyle.protocol.board import check_name
+from airflow_flinkstyle.protocol.home import OutsideCheckpoint
+from airflow_flinkstyle.storage.errors import ObjectMissingError, StoreDeniedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
+    from airflow_flinkstyle.clock import Clock
+    from airflow_flinkstyle.storage.base import ObjectStore
+    from airflow_flinkstyle.types import BatchId
+
+log = logging.getLogger(__name__)
+UNTOUCHED = "Nothing was adopted; the checkpoint was only read."
+UNKNOWN_SPARK = "unknown"
+"""Any Spark writes such files."""
+_INTERVALS = 3
+"""A checkpoint that is written shows that within so many of its own intervals between two batches."""
+_LEAST_S, _MOST_S = 5.0, 120.0
+_BATCHES = 4
+"""How many of the newest batches tell the interval."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """One query of plain Spark, as one look at its checkpoint shows it."""
+
+    name: str
+    """What the query is to be called here: the ``queryName`` of the script."""
+    location: str
+    """As somebody wrote it."""
+    checkpoint: ObjectStore
+    query_id: str
+    batch_id: BatchId
+    """The newest committed batch."""
+    committed: OffsetLog
+    """Of that batch."""
+    planned: OffsetLog | None
+    """Of the batch behind it, if it was planned: Spark runs it again, with the same offsets."""
+    spark_version: str
+    """The oldest Spark that writes such files, or ``UNKNOWN_SPARK``: no file says which one wrote it."""
+    interval_s: float
+    """Between two of the newest batches, by Spark's own clock; 0 if there was only one."""
+    mark: str
+    """Changes with whatever is written to the logs or the state."""
+
+    @property
+    def newest(self) -> OffsetLog:
+        """The log whose offsets must lie in the live cluster's logs."""
+        return self.planned or self.committed
+
+    @property
+    def begun_at_ms(self) -> int:
+        """When the newest batch was planned, by the driver's clock."""
+        return self.newest.timestamp_ms
+
+    def as_record(self) -> OutsideCheckpoint:
+        """Return what is recorded of it."""
+        return OutsideCheckpoint(
+            location=self.location,
+            query_id=self.query_id,
+            batch_id=self.batch_id,
+            planned=self.planned is not None,
+        )
+
+
+def look(name: str, location: str, open_checkpoint: Callable[[str], ObjectStore]) -> Outside:
+    """Read one query's checkpoint; writes nothing.
+
+    Raises:
+        BadInputError: If the name is none, or no query's checkpoint is there.
+        StoreDeniedError: If it may not be read.
+        CheckpointError: If it is of an unsupported kind, contradicts itself, or has committed nothing yet.
+    """
+    check_name("query name", name)
+    checkpoint = open_checkpoint(location)
+    try:
+        query_id = metadata.parse(checkpoint.read("metadata").decode()).query_id
+        return _look(name, location, checkpoint, query_id)
+    except StoreDeniedError as error:
+        raise StoreDeniedError(
+            f"The checkpoint of query {name} in {location} was expected to be readable from here, found that "
+            f"it is not: {error.problem}",
+            state_after=UNTOUCHED,
+            remedy="Let this process's user or keys read below it (list and read; nothing is written), or "
+            "copy it to where they can and adopt the copy.",
+        ) from error
+    except ObjectMissingError as error:
+        raise _none(name, location, checkpoint) from error
+
+
+def _look(name: str, location: str, checkpoint: ObjectStore, query_id: str) -> Outside:
+    mark = _mark(checkpoint)  # before the logs: what is written between the two shows at the next look
+    inventory = read_inventory(checkpoint)
+    committed = _offsets(checkpoint, inventory.committed)
+    planned = _offsets(checkpoint, inventory.planned) if inventory.planned is not None else None
+    refuse_unsupported(committed.confs)
+    commit = commit_log.parse(_text(checkpoint.read(f"commits/{inventory.committed}")))
+    return Outside(
+        name=name,
+        location=location,
+        checkpoint=checkpoint,
+        query_id=query_id,
+        batch_id=inventory.committed,
+        committed=committed,
+        planned=planned,
+        spark_version=_at_least(committed.version, commit.version),
+        interval_s=_interval_s(checkpoint, inventory.committed),
+        mark=mark,
+    )
+
+
+def look_at_all(
+    named: Mapping[str, str], open_checkpoint: Callable[[str], ObjectStore]
+) -> tuple[Outside, ...]:
+    """Read the checkpoints of a job, by query name; raises as ``look`` does.
+
+    Raises:
+        BadInputError: If none is named, or two have one location.
+    """
+    if not named:
+        raise BadInputError(
+            "Expected the checkpoint location of each query of the job, found none.",
+            state_after=UNTOUCHED,
+            remedy="Name each query as its script does, with its location: totals=s3a://bucket/checkpoint.",
+        )
+    found = tuple(look(name, location, open_checkpoint) for name, location in sorted(named.items()))
+    places: dict[str, str] = {}
+    for one in found:
+        other = places.setdefault(one.checkpoint.uri.rstrip("/"), one.name)
+        if other != one.name:
+            raise BadInputError(
+                f"Expected a checkpoint location of its own for each query, found that {other} and {one.name}"
+                f" have one: {one.location}.",
+                state_after=UNTOUCHED,
+                remedy="Give each query the location that its own writeStream names.",
+            )
+    return found
+
+
+def await_still(
+    seen: Sequence[Outside],
+    open_checkpoint: Callable[[str], ObjectStore],
+    *,
+    still_s: float | None,
+    clock: Clock,
+) -> tuple[Outside, ...]:
+    """Wait until checkpoints have not changed for a while, and return what is there.
+
+    A running query without new records writes nothing either: stillness shows that no batch was written
+    meanwhile, not that no process is left.
+
+    Args:
+        seen: The first look.
+        open_checkpoint: Opens a location.
+        still_s: For how long they must not change; None for three of their own intervals, 5 s to 120 s.
+        clock: By which to wait.
+
+    Raises:
+        CheckpointWrittenError: If one changed.
+    """
+    needed_s = still_s if still_s is not None else still_for(seen)
+    log.info("Looking for %.0f s whether the checkpoints stand still", needed_s)
+    wait = clock.wait(needed_s, every_s=max(0.05, min(1.0, needed_s / 4)))
+    while True:
+        now = look_at_all({one.name: one.location for one in seen}, open_checkpoint)
+        require_same(seen, now, within_s=needed_s)
+        if not wait.again():
+            return now
+
+
+def still_for(seen: Sequence[Outside]) -> float:
+    """Return for how many seconds checkpoints must stand still, by their own pace."""
+    return min(_MOST_S, max(_LEAST_S, *(_INTERVALS * one.interval_s for one in seen)))
+
+
+def require_same(before: Sequence[Outside], now: Sequence[Outside], *, within_s: float) -> None:
+    """Require that nothing was written between two looks; raises ``CheckpointWrittenError``."""
+    for one, again in zip(before, now, strict=True):
+        if one.mark == again.mark and one.query_id == again.query_id:
+            continue
+        went = f"batch {one.batch_id}, then batch {again.batch_id}"
+        went = went if one.batch_id != again.batch_id else "a batch under way"
+        raise CheckpointWrittenError(
+            f"The checkpoint of query {one.name} in {one.location} was expected to stand still for "
+            f"{within_s:.0f} s, found that it was written meanwhile: {went}.",
+            state_after=UNTOUCHED,
+            remedy="Stop the job that writes there and adopt it then; or adopt it while it runs "
+            "(flinkstyle job adopt-running).",
+        )
+
+
+def _none(name: str, location: str, checkpoint: ObjectStore) -> BadInputError:
+    folders = [folder for folder in checkpoint.folders() if checkpoint.head(f"{folder}/metadata") is not None]
+    hint = (
+        f" Below it are the checkpoints {', '.join(sorted(folders)[:5])}: name each of them."
+        if folders
+        else ""
+    )
+    return BadInputError(
+        f"Expected the checkpoint of query {name} in {location}, found no whole one: the file metadata, or a "
+        "log that it names, is missing.",
+        state_after=UNTOUCHED,
+        remedy=f"Give the checkpointLocation of that query, as its script names it.{hint}",
+    )
+
+
+def _mark(checkpoint: ObjectStore) -> str:
+    """Return what changes with each write; the logs' and the state's files, by name and version."""
+    found = [
+        f"{info.key} {info.version}"
+        for part in ("offsets/", "commits/", "state/")
+        for info in checkpoint.list(part)
+    ]
+    return str(hash(tuple(found)))
+
+
+def _offsets(checkpoint: ObjectStore, batch: int) -> OffsetLog:
+    return offset_log.parse(_text(checkpoint.read(f"offsets/{batch}")))
+
+
+def _interval_s(checkpoint: ObjectStore, newest: int) -> float:
+    """Return the longest time between two of the newest batches; old logs may have been purged."""
+    times = []
+    for batch in range(newest, max(-1, newest - _BATCHES), -1):
+        try:
+            times.append(_offsets(checkpoint, batch).timestamp_ms)
+        except (ObjectMissingError, LogFormatError):
+            break
+    gaps = [later - earlier for later, earlier in itertools.pairwise(times)]
+    return max(0, *gaps, 0) / 1000
+
+
+def _at_least(offsets_version: int, commit_version: int) -> str:
+    if offsets_version > 1 or commit_version > 2:  # the versions that 4.2 brought
+        return "4.2"
+    return "4.0" if commit_version == 2 else UNKNOWN_SPARK
+
+
+def _text(content: bytes) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise LogFormatError.of("A log file", "UTF-8 text", content[:40].hex()) from error

@@ -1,0 +1,263 @@
+"""Adopt a job that plain Spark ran and that has stopped: its checkpoint becomes the job's first savepoint."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.clock import now_ms
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.jobs.adoption.logs import find_logs, unread
+from airflow_flinkstyle.jobs.adoption.outside import (
+    UNTOUCHED,
+    await_still,
+    look_at_all,
+    require_same,
+    still_for,
+)
+from airflow_flinkstyle.jobs.adoption.taking import capture, head_of, require_outside, say_home
+from airflow_flinkstyle.jobs.errors import AdoptedBeforeError
+from airflow_flinkstyle.protocol.home import ADOPTED_KEY, AdoptedMark
+from airflow_flinkstyle.savepoint.capture.copier import ignore
+from airflow_flinkstyle.savepoint.ids import new_savepoint_id
+from airflow_flinkstyle.storage.errors import StoreError
+from airflow_flinkstyle.wording import row, size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from airflow_flinkstyle.jobs.adoption.outside import Outside
+    from airflow_flinkstyle.jobs.adoption.taking import WatchedCheckpoint
+    from airflow_flinkstyle.jobs.view import JobView
+    from airflow_flinkstyle.protocol.home import Home
+    from airflow_flinkstyle.savepoint.capture.copier import CaptureProgress
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adoption:
+    """A job that was adopted."""
+
+    manifest: Manifest
+    """Its first savepoint: the next start continues from it, at the same batch numbers."""
+    notes: tuple[str, ...]
+    """What no one could check, as sentences."""
+
+    def as_dict(self) -> dict[str, object]:
+        """Return plain values, for XCom and ``--json``."""
+        return {
+            "job": self.manifest.job,
+            "savepoint_id": self.manifest.savepoint_id,
+            "batches": {query.name: int(query.batch_id) for query in self.manifest.queries},
+            "planned": [query.name for query in self.manifest.queries if query.planned_offsets is not None],
+            "clusters": sorted({at.cluster_id for q in self.manifest.queries for at in q.kafka.values()}),
+            "spark_version": self.manifest.spark_version,
+            "size_bytes": self.manifest.total_bytes,
+            "notes": list(self.notes),
+        }
+
+    def as_markdown(self) -> str:
+        """Return a row per query, then the notes."""
+        lines = ["| query | batch | checkpoint | Kafka | state |", "|---|---|---|---|---|"]
+        for query in self.manifest.queries:
+            state = [entry for entry in query.files if entry.path.startswith("state/")]
+            reads = ", ".join(sorted({t for at in query.kafka.values() for t in at.topic_ids})) or "none"
+            planned = f" ({query.batch_id + 1} planned)" if query.planned_offsets is not None else ""
+            stores = len({entry.path.rpartition("/")[0] for entry in state})
+            total = size(sum(entry.size_bytes for entry in state))
+            held = f"{stores} folders, {total}" if state else "none"
+            lines.append(
+                row((query.name, f"{query.batch_id}{planned}", query.checkpoint_location, reads, held))
+            )
+        return "\n".join([*lines, "", *(f"- {note}" for note in self.notes)])
+
+
+def adopt_stopped(
+    runs: JobView,
+    watched: WatchedCheckpoint,
+    *,
+    key: str,
+    by: str,
+    still_s: float | None = None,
+    mark: bool = True,
+    progress: Callable[[CaptureProgress], None] = ignore,
+) -> Adoption:
+    """Make the checkpoints of a stopped job its first savepoint here; nothing of Spark's is changed.
+
+    The next start continues from it, at the same batch numbers and query ids, so sinks that remember those go
+    on. A repeated call finds what was done.
+
+    Args:
+        runs: The job, which has no history here, or was left.
+        watched: Its checkpoints, and the clusters that it reads.
+        key: Who asks, without the try number.
+        by: The same for people.
+        still_s: For how long nothing may have been written; None for three of the checkpoint's intervals.
+        mark: Leave ``_adopted.json`` beside Spark's files, by which another adoption is refused.
+        progress: Told after each file.
+
+    Raises:
+        CheckpointWrittenError: If a checkpoint is being written.
+        AdoptedBeforeError: If the job, or one of these checkpoints, was adopted otherwise.
+        HistoryError: If the job has a history of its own here.
+        JobRunningError: If a driver of it runs here.
+        FlinkstyleError: Whatever ``look_at_all``, ``find_logs`` and ``take_savepoint`` raise.
+    """
+    first = look_at_all(watched.checkpoints, runs.open_checkpoint)
+    if (done := _done_before(runs, first)) is not None:
+        return done
+    _require_of_nobody_else(runs, first)
+    logs = find_logs(first, watched.clusters)
+    queries = await_still(first, runs.open_checkpoint, still_s=still_s, clock=runs.clock)
+    stood_s = still_s if still_s is not None else still_for(first)
+    say_home(runs, "watched", queries, by=by)  # before there is a savepoint that a start could take
+    manifest = finish(
+        runs, queries, key=key, by=by, watched=watched, mark=mark, stood_s=stood_s, progress=progress
+    )
+    return Adoption(manifest=manifest, notes=tuple(_notes(queries, watched, unread(queries, logs), stood_s)))
+
+
+def finish(
+    runs: JobView,
+    queries: Sequence[Outside],
+    *,
+    key: str,
+    by: str,
+    watched: WatchedCheckpoint,
+    mark: bool,
+    stood_s: float,
+    progress: Callable[[CaptureProgress], None] = ignore,
+) -> Manifest:
+    """Capture checkpoints that stand still, find them as they were, and write the adoption down."""
+    batches = ",".join(f"{one.name}:{one.query_id}:{one.batch_id}" for one in queries)
+    savepoint_id = new_savepoint_id(runs.board.job, f"{key}/adopt/{batches}/{head_of(runs) or 0}")
+    logs = find_logs(queries, watched.clusters)
+    manifest = capture(
+        runs, queries, logs, savepoint_id,
+        spark_version=watched.spark_version, at_rest=True, progress=progress,
+    )  # fmt: skip
+    again = look_at_all({one.name: one.location for one in queries}, runs.open_checkpoint)
+    require_same(queries, again, within_s=stood_s)
+    say_home(runs, "adopted", queries, by=by, savepoint_id=savepoint_id)
+    if mark:
+        _mark(runs, queries, savepoint_id)
+    log.info("Job %s is adopted: savepoint %s", runs.board.job, savepoint_id)
+    return manifest
+
+
+def _done_before(runs: JobView, found: Sequence[Outside]) -> Adoption | None:
+    """Return an adoption of just this; None if there is none, or the old job went on before any start.
+
+    Raises:
+        AdoptedBeforeError: If the job was adopted otherwise.
+    """
+    slot = runs.board.home()
+    named = {one.name: one.location for one in found}
+    if slot is None or not slot.value.binds(head_of(runs)) or slot.value.state != "adopted":
+        require_outside(runs, {"watched", "left"}, named)
+        return None
+    home = slot.value
+    if home.checkpoints == {one.name: one.as_record() for one in found}:
+        manifest = runs.repository.read(home.savepoint_id or "")
+        return Adoption(manifest=manifest, notes=("It was adopted before, just so; nothing was done.",))
+    require_outside(runs, {"watched", "left", "adopted"}, named)
+    if _is_later(home, found):
+        log.warning("Job %s went on in its old place since it was adopted: adopting it anew", runs.board.job)
+        return None
+    was = "; ".join(
+        f"{name} in {one.location} at batch {one.batch_id}" for name, one in home.checkpoints.items()
+    )
+    raise AdoptedBeforeError(
+        f"Job {runs.board.job} was expected to be adopted with the checkpoints that it was adopted with "
+        f"before ({was}), found others.",
+        state_after="Nothing was changed: the adoption before stands, and the next start continues from it.",
+        remedy="Adopt the others under another job's name; or give this job back first (job leave).",
+    )
+
+
+def _is_later(home: Home, found: Sequence[Outside]) -> bool:
+    """Return whether these are the adopted queries in their places, further on."""
+    if home.checkpoints.keys() != {one.name for one in found}:
+        return False
+    pairs = [(home.checkpoints[one.name], one) for one in found]
+    return all(
+        (was.location, was.query_id) == (one.location, one.query_id) and was.batch_id <= one.batch_id
+        for was, one in pairs
+    )
+
+
+def _require_of_nobody_else(runs: JobView, queries: Sequence[Outside]) -> None:
+    """Require that no other job was made of a checkpoint; raises ``AdoptedBeforeError``."""
+    for one in queries:
+        found = one.checkpoint.get(ADOPTED_KEY)
+        if found is None:
+            continue
+        try:
+            mark = AdoptedMark.from_bytes(found.data)
+        except FlinkstyleError as error:
+            raise AdoptedBeforeError(
+                f"{one.location} was expected to bear no mark, or this job's, found one that cannot be read "
+                f"({ADOPTED_KEY}): {error.problem}",
+                state_after=UNTOUCHED,
+                remedy="Find out who wrote it; delete it if nobody goes on with this checkpoint elsewhere.",
+            ) from error
+        if (mark.root, mark.job) != (runs.board.store.uri, runs.board.job):
+            raise AdoptedBeforeError(
+                f"The checkpoint of query {one.name} in {one.location} was expected to be nobody else's,"
+                f" found that job {mark.job} of root {mark.root} adopted it at batch {mark.batch_id}.",
+                state_after=UNTOUCHED,
+                remedy="Two jobs that go on from one checkpoint write the same output twice. If that job was "
+                f"given up, delete {ADOPTED_KEY} there.",
+            )
+
+
+def _mark(runs: JobView, queries: Sequence[Outside], savepoint_id: str) -> None:
+    """Leave a mark in each old location; where that is not allowed, the adoption stands without it."""
+    for one in queries:
+        mark = AdoptedMark(
+            root=runs.board.store.uri,
+            job=runs.board.job,
+            query=one.name,
+            batch_id=one.batch_id,
+            savepoint_id=savepoint_id,
+            at_ms=now_ms(),
+        )
+        try:
+            one.checkpoint.write(ADOPTED_KEY, mark.to_bytes())
+        except StoreError as error:
+            log.warning("%s bears no mark of the adoption: %s", one.location, error.problem)
+
+
+def _notes(queries: Sequence[Outside], watched: WatchedCheckpoint, behind: int, stood_s: float) -> list[str]:
+    """Say what rests on a person's word, and what a look at files cannot show."""
+    notes = []
+    if any(one.newest.kafka_sources for one in queries):
+        notes.append(
+            f"Which Kafka cluster the positions belong to is your word ({watched.clusters}): no checkpoint "
+            "names one. They lie in its logs, with exactly its partitions."
+        )
+    if watched.spark_version is None:
+        notes.append(
+            "Which Spark wrote the checkpoint is not recorded in it: the same or a newer one can go on."
+        )
+    notes.append("Sinks are not recorded: keep them as the script has them.")
+    stood = f"Nothing was written for {stood_s:.0f} s"
+    if behind:
+        notes.append(
+            f"{stood}, although {behind:,} offsets wait to be read: a running query would have begun a batch, "
+            "unless its trigger is rarer than that."
+        )
+    else:
+        notes.append(
+            f"{stood}. Nothing waits to be read either, so a query that still runs would look the same: make "
+            "sure that the old job has ended."
+        )
+    planned = [f"{one.batch_id + 1} of {one.name}" for one in queries if one.planned is not None]
+    if planned:
+        notes.append(
+            f"Planned, not committed: batch {', '.join(planned)}. It is run again with the same offsets."
+        )
+    return notes

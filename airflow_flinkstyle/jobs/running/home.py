@@ -1,0 +1,108 @@
+"""What a job's life outside this package means for its next start, and whether it still goes on there."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.checkpoint import metadata
+from airflow_flinkstyle.checkpoint.inventory import list_batches
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.errors import NotAdoptedError, OldJobRunsError
+from airflow_flinkstyle.jobs.running.start_plan import FromCheckpoint, FromSavepoint, LastState
+from airflow_flinkstyle.storage.errors import ObjectMissingError, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_flinkstyle.jobs.running.start_plan import Origin
+    from airflow_flinkstyle.jobs.view import JobView
+    from airflow_flinkstyle.protocol.home import Home, OutsideCheckpoint
+
+log = logging.getLogger(__name__)
+
+
+def binding_home(runs: JobView) -> Home | None:
+    """Return who runs the job outside; None if no one does, or a driver has taken it over since."""
+    slot = runs.board.home()
+    if slot is None:
+        return None
+    current = runs.board.current()
+    return slot.value if slot.value.binds(current.value.head if current is not None else None) else None
+
+
+def from_home(runs: JobView, origin: Origin) -> Origin:
+    """Return where a start continues, for a job that plain Spark runs or ran last.
+
+    Raises:
+        NotAdoptedError: If plain Spark has the job: to continue here would repeat or lose what it does.
+        OldJobRunsError: If the adopted checkpoints have moved on.
+    """
+    home = binding_home(runs)
+    if home is None or home.state == "leaving":  # a person may change their mind until it was left
+        return origin
+    if home.state == "adopted":
+        return _adopted(runs, home, origin)
+    goes_back = isinstance(origin, FromSavepoint) and (home.state == "watched" or origin.rewind != "continue")
+    if goes_back or not isinstance(origin, (LastState, FromCheckpoint, FromSavepoint)):
+        return origin  # a person has named a savepoint, or gives the history up by name
+    where = "; ".join(f"{name} in {one.location}" for name, one in sorted(home.checkpoints.items()))
+    said = "left, with savepoint " + str(home.savepoint_id) if home.state == "left" else "never adopted"
+    again = " ".join(f"--checkpoint {name}={one.location}" for name, one in sorted(home.checkpoints.items()))
+    raise NotAdoptedError(
+        f"Job {runs.board.job} was expected to be run from here, found that it was {said}: plain Spark has "
+        f"it ({where}).",
+        state_after="Nothing was started.",
+        remedy=f"Stop it there, then adopt it: flinkstyle job adopt {runs.board.job} {again}.",
+    )
+
+
+def _adopted(runs: JobView, home: Home, origin: Origin) -> Origin:
+    if isinstance(origin, FromSavepoint) and origin.savepoint_id != home.savepoint_id:
+        return origin
+    if not isinstance(origin, (LastState, FromCheckpoint, FromSavepoint)):
+        return origin
+    require_still(runs, home, state_after="Nothing was started.")
+    return (
+        origin if isinstance(origin, FromSavepoint) else FromSavepoint(savepoint_id=home.savepoint_id or "")
+    )
+
+
+def require_still(runs: JobView, home: Home, *, state_after: str) -> None:
+    """Require that nobody has written to the adopted checkpoints since; raises ``OldJobRunsError``."""
+    found = list(moved_on(runs, home))
+    if found:
+        raise OldJobRunsError(
+            f"The old checkpoints of job {runs.board.job} were expected to stand still since it was adopted, "
+            f"found: {'; '.join(found)}.",
+            state_after=state_after,
+            remedy="Find out what started the old script again (a scheduler, an operator, a person) and end "
+            "it. If this job has run no batch yet, adopt it again to begin where the old one is now; else "
+            "its output since holds records twice.",
+        )
+
+
+def moved_on(runs: JobView, home: Home) -> Iterator[str]:
+    """Yield, for each adopted checkpoint that was written since, what happened there.
+
+    A checkpoint that cannot be seen from here says nothing; one that was deleted is nobody's.
+    """
+    for name, one in sorted(home.checkpoints.items()):
+        try:
+            if (found := _since(runs, one)) is not None:
+                yield f"query {name} in {one.location} {found}"
+        except ObjectMissingError:
+            continue
+        except (StoreError, BadInputError) as error:
+            log.warning("The old checkpoint of query %s cannot be looked at from here: %s", name, error)
+
+
+def _since(runs: JobView, one: OutsideCheckpoint) -> str | None:
+    checkpoint = runs.open_checkpoint(one.location)
+    query_id = metadata.parse(checkpoint.read("metadata").decode()).query_id
+    done, planned = (max(list_batches(checkpoint, part), default=-1) for part in ("commits", "offsets"))
+    if query_id != one.query_id:
+        return f"is another one now ({query_id}, then {one.query_id})"
+    if done > one.batch_id:
+        return f"went on from batch {one.batch_id} to batch {done}"
+    return f"has planned batch {planned}" if planned > one.batch_id + one.planned else None
