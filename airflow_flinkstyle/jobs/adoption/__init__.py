@@ -2,5 +2,5 @@
 
 A caller reads a checkpoint here that no agent wrote, so whatever the agent would have recorded (clusters,
 topic ids, sinks, Spark's version) is taken from the live cluster or a person's word, and said to be. How a
-job of this package starts and stops belongs in ``running``; how files are captured and restored in ``savepoint``.
+job starts and stops here belongs in ``running``; how files are captured and restored in ``savepoint``.
 """

@@ -247,7 +247,7 @@ def _notes(queries: Sequence[Outside], watched: WatchedCheckpoint, behind: int, 
     stood = f"Nothing was written for {stood_s:.0f} s"
     if behind:
         notes.append(
-            f"{stood}, although {behind:,} offsets wait to be read: a running query would have begun a batch, "
+            f"{stood}, although {behind:,} offsets wait: a running query would have begun a batch, "
             "unless its trigger is rarer than that."
         )
     else:
