@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.storage.s3_settings import S3Settings
 
+_S3 = frozenset({"s3", "s3a", "s3n"})
+
 
 def impatient(store: ObjectStore, *, answer_s: float) -> ObjectStore:
     """Return a client of its own for the same store, each call of which gives up after twice ``answer_s``.
@@ -40,17 +42,51 @@ def open_store(uri: str, s3: S3Settings | None = None) -> ObjectStore:
         BadInputError: If the location is of another kind.
     """
     parts = urlsplit(uri)
-    if parts.scheme in {"s3", "s3a", "s3n"} and parts.netloc:
-        from airflow_flinkstyle.storage.s3 import S3Store
-        from airflow_flinkstyle.storage.s3_settings import S3Settings
-
-        return S3Store(bucket=parts.netloc, prefix=parts.path.strip("/"), settings=s3 or S3Settings())
+    if parts.scheme in _S3 and parts.netloc:
+        return _open_s3(parts.netloc, parts.path, s3)
     if parts.scheme == "file" and parts.netloc in {"", "localhost"} and parts.path.startswith("/"):
         return LocalStore(Path(unquote(parts.path)))
     if not parts.scheme and uri.startswith("/"):
         return LocalStore(Path(uri))
-    raise BadInputError(
-        f"Expected a location like s3://bucket/prefix, file:///path or /path, found {uri!r}.",
+    raise _no_location(uri)
+
+
+def open_as_hadoop(location: str, s3: S3Settings | None = None) -> ObjectStore:
+    """Open the place that Hadoop's client means by a location, as a script of Spark names its checkpoint.
+
+    Unlike in a URI, ``%20``, ``#`` and ``?`` are characters of the path like any other.
+
+    Args:
+        location: ``s3a://bucket/prefix``, ``file:///path``, ``file:/path`` or ``/path``.
+        s3: Endpoint and keys for an S3 location; None for boto3's standard environment variables.
+
+    Raises:
+        BadInputError: If the location is of another kind: only the client of its file system opens it.
+    """
+    scheme, colon, rest = location.partition(":")
+    if "/" in scheme or not colon:
+        scheme, rest = "", location
+    authority, path = "", rest
+    if rest.startswith("//"):
+        authority, slash, path = rest[2:].partition("/")
+        path = slash + path
+    if scheme in _S3 and authority:
+        return _open_s3(authority, path, s3)
+    if scheme in {"", "file"} and authority in {"", "localhost"} and path.startswith("/"):
+        return LocalStore(Path(path))
+    raise _no_location(location)
+
+
+def _open_s3(bucket: str, path: str, s3: S3Settings | None) -> ObjectStore:
+    from airflow_flinkstyle.storage.s3 import S3Store
+    from airflow_flinkstyle.storage.s3_settings import S3Settings
+
+    return S3Store(bucket=bucket, prefix=path.strip("/"), settings=s3 or S3Settings())
+
+
+def _no_location(found: str) -> BadInputError:
+    return BadInputError(
+        f"Expected a location like s3://bucket/prefix, file:///path or /path, found {found!r}.",
         state_after="Nothing was read or written.",
         remedy="Correct the savepoint root or checkpoint location.",
     )
