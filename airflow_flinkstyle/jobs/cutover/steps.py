@@ -50,15 +50,15 @@ def start_standby(context: CutoverContext) -> Mapping[str, Any]:
         return beat.state == "standby" and bool(beat.application_id)  # its script has come up
 
     try:
-        _await_word(client, handle.generation, has_come_up, "come up and wait", timeout_s)
+        await_word(client, handle.generation, has_come_up, "come up and wait", timeout_s)
     except DriverFailedError:
-        _rehearsal(client, handle.generation)
+        told_of_rehearsal(client, handle.generation)
         raise
-    told = _rehearsal(client, handle.generation) if rehearse is not None else None
+    told = told_of_rehearsal(client, handle.generation) if rehearse is not None else None
     return {"old": context.old(), "new": handle.generation, "rehearsal": told}
 
 
-def _await_word(
+def await_word(
     client: JobClient,
     generation: Generation,
     has_said: Callable[[Heartbeat], bool],
@@ -79,7 +79,8 @@ def _await_word(
         check()
 
 
-def _rehearsal(client: JobClient, generation: Generation) -> Mapping[str, str] | None:
+def told_of_rehearsal(client: JobClient, generation: Generation) -> Mapping[str, str] | None:
+    """Return what came of a rehearsal, as a line and as a table; None if nothing was said."""
     rehearsal = client.board.rehearsal(generation)
     if rehearsal is None:
         return None
@@ -113,7 +114,7 @@ def precopy(context: CutoverContext) -> Mapping[str, Any]:
         return bool(beat.precopied == saved["savepoint_id"])
 
     timeout_s = context.settings.standby_timeout_s
-    _await_word(client, new, has_copied, "copy a savepoint", timeout_s, context.journal.check)
+    await_word(client, new, has_copied, "copy a savepoint", timeout_s, context.journal.check)
     client.ask_to_attend(context.old(), context.settings.stop_timeout_s)
     return saved
 

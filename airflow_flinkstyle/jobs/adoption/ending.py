@@ -1,0 +1,199 @@
+"""How the driver of plain Spark is ended, by what started it, and how its end is known.
+
+A process of this machine: the kernel says that it and all that it had started are gone. A command, or a
+person: their word, a second command that looks, and a checkpoint that stands still; a job with nothing to read
+that still runs looks the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shlex
+import signal
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from airflow_flinkstyle.clock import CLOCK, Clock
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.errors import OldJobRunsError
+from airflow_flinkstyle.protocol.process import process_started
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any
+
+log = logging.getLogger(__name__)
+_UNTOUCHED: Final = "Nothing was ended; the old job runs on."
+_COMMAND_S: Final = 120.0
+
+
+class Ending(Protocol):
+    """Ends the old driver."""
+
+    proves_itself: bool
+    """Whether its end is known for certain, so that the checkpoint need stand still for a moment only."""
+
+    def prepare(self) -> Mapping[str, Any]:
+        """Return what is to be ended, to be remembered before it is; raises if there is nothing to end."""
+
+    def end(self, what: Mapping[str, Any]) -> str:
+        """End what was prepared, also by an earlier try, and return how its end is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndProcess:
+    """A process of this machine: ``spark-submit`` or its JVM, with everything that it has started."""
+
+    pid: int
+    grace_s: float = 10.0
+    """Between the request to end (SIGTERM) and the end (SIGKILL)."""
+    clock: Clock = CLOCK
+    proves_itself: bool = True
+
+    def prepare(self) -> dict[str, Any]:
+        """Return the process and its children, each with its start: a pid alone is used again."""
+        started = process_started(self.pid)
+        if started is None or self.pid == os.getpid():
+            raise BadInputError(
+                f"A process {self.pid} of this machine was expected to be the old driver, found none.",
+                state_after=_UNTOUCHED,
+                remedy="Run this on the machine of the old driver, with the pid of its spark-submit.",
+            )
+        found = {self.pid: started, **_with_starts(_descendants(self.pid))}
+        return {"processes": {str(pid): began for pid, began in found.items()}}
+
+    def end(self, what: Mapping[str, Any]) -> str:
+        """Ask it to end, and kill what is left after the grace; raises if something cannot be killed."""
+        wanted = {int(pid): str(started) for pid, started in what["processes"].items()}
+        for pid in list(wanted):
+            if _lives(pid, wanted[pid]):  # it may have started more since
+                wanted |= _with_starts(child for child in _descendants(pid) if child not in wanted)
+        self._tell({self.pid: wanted[self.pid]}, signal.SIGTERM)
+        if not self._are_gone(wanted, self.grace_s):
+            log.warning("Process %d has not ended in %.0f s: killing it", self.pid, self.grace_s)
+            self._tell(wanted, signal.SIGKILL)
+            if not self._are_gone(wanted, self.grace_s):
+                left = ", ".join(str(pid) for pid, started in wanted.items() if _lives(pid, started))
+                raise OldJobRunsError(
+                    f"The old driver (process {self.pid}) was expected to end, found process {left} alive "
+                    "after SIGKILL.",
+                    state_after="The old job may run; this one has not taken over.",
+                    remedy="Find out what keeps it (a disk that hangs), end it, then try again.",
+                )
+        return f"process {self.pid} and {len(wanted) - 1} that it had started are gone, as the kernel says"
+
+    def _are_gone(self, wanted: Mapping[int, str], within_s: float) -> bool:
+        wait = self.clock.wait(within_s, every_s=0.05)
+        while any(_lives(pid, started) for pid, started in wanted.items()):
+            if not wait.again():
+                return False
+        return True
+
+    @staticmethod
+    def _tell(wanted: Mapping[int, str], what: signal.Signals) -> None:
+        for pid, started in wanted.items():
+            if _lives(pid, started):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, what)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndByCommand:
+    """A command ends it: ``yarn application -kill ...``, ``kubectl delete sparkapplication ...``."""
+
+    command: Sequence[str]
+    gone: Sequence[str] = ()
+    """Succeeds once it has ended; empty: only its checkpoint tells."""
+    timeout_s: float = _COMMAND_S
+    clock: Clock = CLOCK
+    proves_itself: bool = False
+
+    def prepare(self) -> dict[str, Any]:
+        """Return the command."""
+        if not self.command:
+            raise BadInputError(
+                "A command that ends the old driver was expected, found none.",
+                state_after=_UNTOUCHED,
+                remedy="Give the command, a process, or end it yourself.",
+            )
+        return {"command": list(self.command)}
+
+    def end(self, what: Mapping[str, Any]) -> str:
+        """Run it; a retry runs it again, so it must succeed for what has ended already."""
+        said = _run(what["command"], self.timeout_s)
+        if said is not None:
+            raise OldJobRunsError(
+                f"The command {shlex.join(what['command'])} was expected to end the old driver, found that "
+                f"it failed: {said}",
+                state_after="The old job may run; this one has not taken over.",
+                remedy="Correct the command, or end the driver otherwise, then try again.",
+            )
+        if not self.gone:
+            return f"the command {shlex.join(what['command'])} succeeded"
+        wait = self.clock.wait(self.timeout_s, every_s=0.5)
+        while (said := _run(self.gone, self.timeout_s)) is not None:
+            if not wait.again():
+                raise OldJobRunsError(
+                    f"The old driver was expected to be gone within {self.timeout_s:.0f} s, found that "
+                    f"{shlex.join(self.gone)} still fails: {said}",
+                    state_after="The old job may run; this one has not taken over.",
+                    remedy="Look at it where it runs, then try again.",
+                )
+        return f"the command {shlex.join(self.gone)} says that it is gone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndByPerson:
+    """Somebody ends it, and says so."""
+
+    confirm: Callable[[], bool]
+    """Asks; returns once it was answered."""
+    proves_itself: bool = False
+
+    def prepare(self) -> dict[str, Any]:
+        """Return nothing."""
+        return {}
+
+    def end(self, what: Mapping[str, Any]) -> str:
+        """Wait for the word."""
+        if not self.confirm():
+            raise OldJobRunsError(
+                "A person was expected to end the old driver, found that they did not.",
+                state_after="The old job runs on; the driver that waits for it can go on waiting.",
+                remedy="End it, then try again.",
+            )
+        return "a person says that it has ended"
+
+
+def _run(command: Sequence[str], timeout_s: float) -> str | None:
+    """Run a command; return None if it succeeded, else the end of what it said."""
+    try:
+        done = subprocess.run(  # noqa: S603  # a person's own command, no shell
+            list(command), capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    said = (done.stderr or done.stdout).strip()[-500:]
+    return None if done.returncode == 0 else said or f"exit code {done.returncode}"
+
+
+def _with_starts(pids: Iterable[int]) -> dict[int, str]:
+    return {pid: started for pid in pids if (started := process_started(pid)) is not None}
+
+
+def _lives(pid: int, started: str) -> bool:
+    return process_started(pid) == started
+
+
+def _descendants(pid: int) -> list[int]:
+    """Return the children of a process, theirs, and so on."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in map(int, task.read_text().split()):
+                found += [child, *_descendants(child)]
+    return found

@@ -1,0 +1,272 @@
+"""Adopt a job while plain Spark runs it: a driver waits with its state, the old one ends, the next goes on.
+
+Until the old driver is told to end, every error leaves it as it was. From then on nothing goes back by
+itself: this package cannot start what it did not start. A retry continues; or a person gives the adoption up
+and starts the old job again, whose checkpoint is as it left it.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.jobs.adoption.outside import await_still, look_at_all, still_for
+from airflow_flinkstyle.jobs.adoption.stopped import finish
+from airflow_flinkstyle.jobs.adoption.taking import require_outside, take_outside
+from airflow_flinkstyle.jobs.cutover import steps
+from airflow_flinkstyle.jobs.cutover.context import CutoverContext, late
+from airflow_flinkstyle.jobs.cutover.room import require_room
+from airflow_flinkstyle.jobs.errors import DriverFailedError, RolledBackError
+from airflow_flinkstyle.jobs.journal import is_last
+from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint, plan_savepoint
+from airflow_flinkstyle.jobs.upgrade.first_batch import await_first
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.jobs.adoption.ending import Ending
+    from airflow_flinkstyle.jobs.adoption.taking import WatchedCheckpoint
+    from airflow_flinkstyle.protocol.records import Heartbeat
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.types import Generation
+
+log = logging.getLogger(__name__)
+ADOPTION_PHASES = (
+    "savepoint",
+    "standby",
+    steps.PRECOPY,
+    "end",
+    "adopt",
+    "takeover-order",
+    "takeover",
+    "verify",
+    "rollback",
+)
+_MOMENT_S = 0.5
+"""How long a checkpoint must stand still whose writer is known to be gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptedRunning:
+    """A job that was adopted while it ran."""
+
+    job: str
+    savepoint_id: str
+    generation: int
+    batches: Mapping[str, int]
+    """Where it was adopted."""
+    ended: str
+    """How the end of the old driver is known."""
+    stood_s: float
+    """For how long its checkpoint stood still after that."""
+    down_s: float | None
+    """From the request that ended the old driver to the first batch of this one; None if there was nothing
+    to read."""
+
+    def as_dict(self) -> dict[str, object]:
+        """Return plain values."""
+        return {name: getattr(self, name) for name in self.__slots__} | {"batches": dict(self.batches)}
+
+
+@dataclass(kw_only=True)
+class RunningAdoption(CutoverContext):
+    """One adoption of one job; ``run`` may be called again after a failed try."""
+
+    NEXT: ClassVar[str] = "adopt"
+
+    watched: WatchedCheckpoint
+    ending: Ending
+    by: str
+    still_s: float | None = None
+    mark: bool = True
+
+    def run(self) -> AdoptedRunning:
+        """Adopt it, or continue an adoption that an earlier try began.
+
+        Raises:
+            RolledBackError: If it was given up before; the old job was never touched, or the error says so.
+            OldJobRunsError: If the old driver did not end.
+            CheckpointWrittenError: If its checkpoint is written although it should have ended.
+            DriverFailedError: If the next driver did not come up, or failed.
+            FlinkstyleError: Whatever ``take_outside`` raises; nothing was ended then.
+        """
+        self.journal.begin(lambda: 0)
+        if (begun := self.journal.read("rollback")) is not None:
+            raise self._given_up(str(begun.intent.get("failure", "")))
+        if is_last(self.journal.read("verify")):
+            return self._report()
+        try:
+            self._prepare()
+        except FlinkstyleError as error:
+            if (
+                self.journal.read("standby") is None
+                or error.retryable
+                or self.journal.read("end") is not None
+            ):
+                raise
+            self.give_up(f"{error.problem} {error.state_after}")
+            raise self._given_up(error.problem) from error
+        ended = self.phase("end", self._to_end(), self._end)
+        manifest = self.phase("adopt", {}, self._adopt)
+        saved = self.client.repository.read(manifest["savepoint_id"])
+        self.phase("takeover-order", {"savepoint_id": saved.savepoint_id}, lambda: self._let_take_over(saved))
+        self.phase("takeover", {}, self._await_takeover)
+        before = {query.name: int(query.batch_id) for query in saved.queries}
+        verified = self.phase("verify", {}, partial(self._verify, before))
+        if verified["failure"] is not None:
+            raise DriverFailedError(
+                f"Job {self.client.board.job} was expected to commit a batch after it was adopted, found: "
+                f"{verified['failure']}",
+                state_after=f"The old driver has ended ({ended['known']}), and the job is this package's.",
+                remedy="Correct what the error names and start the job again: it continues at the same batch. "
+                "Or give it back (flinkstyle job leave).",
+            )
+        return self._report()
+
+    def give_up(self, why: str) -> None:
+        """End the driver that waits; the old job, if it was not ended, runs on.
+
+        Raises:
+            RolledBackError: If the next driver was told to take over: then the job is adopted.
+        """
+        new = self.new
+        if new is not None and self.client.board.takeover_order(new) is not None:
+            raise RolledBackError(
+                f"The adoption of job {self.client.board.job} was expected not to have come to the takeover, "
+                f"found that generation {new} was told to take over.",
+                state_after="The job is adopted.",
+                remedy="Give it back with flinkstyle job leave.",
+            )
+        self.phase("rollback", {"failure": why}, lambda: self._dismiss(new))
+
+    def _dismiss(self, new: Generation | None) -> Mapping[str, Any]:
+        if new is not None:
+            self.client.dismiss(new)
+        return {"generation": new}
+
+    def _given_up(self, why: str) -> RolledBackError:
+        touched = self.journal.read("end") is not None
+        left = "The old driver was told to end; start it as before" if touched else "The old job runs on"
+        return RolledBackError(
+            f"Job {self.client.board.job} was expected to be adopted while it runs, found: {why}",
+            state_after=f"{left}; its checkpoint is as it left it.",
+            remedy="Correct the cause, then adopt it anew (with another key).",
+        )
+
+    # --- until the old driver is told to end ---------------------------------------------------
+
+    def _prepare(self) -> None:
+        """Bring the next driver up with a copy of the state."""
+        if self.journal.read("end") is not None:
+            return
+        if self.journal.read("savepoint") is None:
+            require_outside(self.client, {"watched", "left"}, self.watched.checkpoints)
+            self.client.deployment_for(self.target).require_able()
+            require_room(self.client, self.spec, self.target)
+            self.ending.prepare()
+        saved = self.phase("savepoint", {}, lambda: self._save("savepoint"))
+        self.hot_savepoint_id = saved["savepoint_id"]
+        self.phase("standby", {"old": 0}, self._stand_by)
+        self.phase(steps.PRECOPY, {}, self._precopy)
+
+    def _save(self, name: str) -> Mapping[str, Any]:
+        key = f"{self.journal.migration_id}/{name}"
+        return {"savepoint_id": take_outside(self.client, self.watched, key, by=self.by).savepoint_id}
+
+    def _stand_by(self) -> Mapping[str, Any]:
+        timeout_s = self.settings.standby_timeout_s
+        timeout_s += self.rehearse.timeout_s if self.rehearse is not None else 0
+        handle = self.client.standby(
+            self.spec,
+            self.target,
+            claim_key=self.next_key,
+            prepare_savepoint_id=self.hot_savepoint_id,
+            rehearse=self.rehearse,
+        )
+
+        def has_come_up(beat: Heartbeat) -> bool:
+            return beat.state == "standby" and bool(beat.application_id)
+
+        steps.await_word(self.client, handle.generation, has_come_up, "come up and wait", timeout_s)
+        told = steps.told_of_rehearsal(self.client, handle.generation) if self.rehearse is not None else None
+        return {"old": 0, "new": handle.generation, "rehearsal": told}
+
+    def _precopy(self) -> Mapping[str, Any]:
+        new, saved = self.generation("new"), self._save(steps.PRECOPY)
+        self.client.board.write_precopy(new, saved["savepoint_id"])
+
+        def has_copied(beat: Heartbeat) -> bool:
+            return bool(beat.precopied == saved["savepoint_id"])
+
+        timeout_s = self.settings.standby_timeout_s
+        steps.await_word(self.client, new, has_copied, "copy a savepoint", timeout_s, self.journal.check)
+        return saved
+
+    # --- the window ----------------------------------------------------------------------------
+
+    def _to_end(self) -> Mapping[str, Any]:
+        begun = self.journal.read("end")
+        return begun.intent if begun is not None else self.ending.prepare()
+
+    def _end(self) -> Mapping[str, Any]:
+        begun = self.journal.read("end")
+        return {"known": self.ending.end(begun.intent if begun is not None else {})}
+
+    def _adopt(self) -> Mapping[str, Any]:
+        """Capture what the old driver left, once its checkpoint stands still."""
+        open_checkpoint = self.client.open_checkpoint
+        seen = look_at_all(self.watched.checkpoints, open_checkpoint)
+        still_s = _MOMENT_S if self.ending.proves_itself else still_for(seen)
+        still_s = still_s if self.still_s is None else self.still_s
+        queries = await_still(seen, open_checkpoint, still_s=still_s, clock=self.client.clock)
+        self.journal.check()
+        manifest = finish(
+            self.client,
+            queries,
+            key=self.journal.migration_id,
+            by=self.by,
+            watched=self.watched,
+            mark=self.mark,
+            stood_s=still_s,
+        )
+        return {"savepoint_id": manifest.savepoint_id, "stood_s": still_s}
+
+    def _let_take_over(self, manifest: Manifest) -> Mapping[str, Any]:
+        self.journal.check()
+        new, origin = self.generation("new"), FromSavepoint(savepoint_id=manifest.savepoint_id)
+        if self.client.board.takeover_order(new) is None:
+            self.client.order_takeover(new, plan_savepoint(self.client, origin, self.next_key).order)
+        return {"generation": new}
+
+    def _await_takeover(self) -> Mapping[str, Any]:
+        client, new = self.in_window().client, self.generation("new")
+        wait = client.waiting(self.settings.takeover_timeout_s)
+        while True:
+            current = client.board.current()
+            if current is not None and current.value.generation >= new:
+                return {"generation": current.value.generation}
+            client.ensure_running()
+            if not wait.again():
+                raise late("The new driver", "take over", self.settings.takeover_timeout_s)
+            self.journal.check()
+
+    def _verify(self, before: Mapping[str, int]) -> Mapping[str, Any]:
+        return await_first(self.in_window(), self.generation("new"), before)
+
+    def _report(self) -> AdoptedRunning:
+        adopted, end = self.journal.result("adopt") or {}, self.journal.read("end")
+        verified = self.journal.result("verify") or {}
+        saved = self.client.repository.read(adopted["savepoint_id"])
+        first_ms, told_ms = verified.get("first_commit_at_ms"), end.intent_at_ms if end is not None else None
+        return AdoptedRunning(
+            job=self.client.board.job,
+            savepoint_id=saved.savepoint_id,
+            generation=int((self.journal.result("takeover") or {})["generation"]),
+            batches={query.name: int(query.batch_id) for query in saved.queries},
+            ended=(end.result or {})["known"] if end is not None else "",
+            stood_s=adopted["stood_s"],
+            down_s=(first_ms - told_ms) / 1000 if first_ms is not None and told_ms is not None else None,
+        )

@@ -1,0 +1,335 @@
+"""A job of plain Spark moves in and out: each record is counted once, and what would not be is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_flinkstyle.checkpoint.errors import NoCommitYetError, UnsupportedCheckpointError
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.adoption.leaving import leave
+from airflow_flinkstyle.jobs.adoption.stopped import adopt_stopped
+from airflow_flinkstyle.jobs.adoption.taking import take_outside
+from airflow_flinkstyle.jobs.errors import (
+    AdoptedBeforeError,
+    CheckpointWrittenError,
+    HistoryError,
+    JobRunningError,
+    LocationNotEmptyError,
+    NotAdoptedError,
+    OldJobRunsError,
+    SourceClusterError,
+)
+from airflow_flinkstyle.jobs.retention import savepoints_in_use
+from airflow_flinkstyle.jobs.running.home import moved_on
+from airflow_flinkstyle.jobs.running.start_choice import plan_start
+from airflow_flinkstyle.jobs.running.start_plan import Fresh, FromCheckpoint, FromSavepoint, LastState
+from airflow_flinkstyle.kafka.errors import OffsetBeforeStartError, OffsetBeyondEndError
+from airflow_flinkstyle.protocol.home import ADOPTED_KEY
+from airflow_flinkstyle.storage.errors import StoreDeniedError
+from airflow_flinkstyle.storage.local import LocalStore
+from tests.unit.jobs.adoption.plain import OneCluster, PlainSpark, watched
+from tests.unit.jobs.conftest import QUERY
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from airflow_flinkstyle.jobs.adoption.stopped import Adoption
+    from airflow_flinkstyle.jobs.running.starts import RunHandle
+    from tests.unit.jobs.conftest import World
+
+
+@pytest.fixture
+def plain(world: World) -> PlainSpark:
+    made = PlainSpark(world, world.folder / "ck")
+    made.run(batches=3)
+    return made
+
+
+def adopt(world: World, *queries: PlainSpark, key: str = "adopt", **changes: Any) -> Adoption:
+    client = world.client()
+    return adopt_stopped(client, watched(world, *queries, **changes), key=key, by="test", still_s=0.02)
+
+
+def start(world: World, key: str = "start", **more: Any) -> RunHandle:
+    client = world.client()
+    handle = client.start(world.spec(), world.target(), claim_key=key, **more)
+    client.wait_running(handle.generation, timeout_s=10)
+    return handle
+
+
+def at(world: World, generation: int) -> int:
+    beat = world.board.heartbeat(generation)
+    return beat.value.batches().get(QUERY, -1) if beat is not None else -1
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != ADOPTED_KEY)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_adopted_job_goes_on_at_its_batch_is_left_goes_on_in_plain_spark_and_is_adopted_again(
+    world: World, plain: PlainSpark
+):
+    before = content(plain.place)
+    adoption = adopt(world, plain)
+    assert content(plain.place) == before
+    assert adoption.manifest.taken_from_generation is None
+    assert world.board.generations() == []
+    start(world)
+    world.logs.produce(5)
+    world.until(lambda: at(world, 1) > 2)
+    order = world.board.takeover_order(1)
+    assert (order.savepoint_id, order.parent.generation) == (adoption.manifest.savepoint_id, None)
+    assert world.board.takeover_order(1).turns[0].parent.savepoint_id == adoption.manifest.savepoint_id
+
+    out = world.folder / "out"
+    left = leave(world.client(), {QUERY: str(out)}, key="leave", by="test", timeout_s=10)
+    assert left.way_back == f"flinkstyle job adopt {world.job} --checkpoint {QUERY}={out}"
+    assert "v1.py" in left.spark_submit
+    again = PlainSpark(world, out)
+    reached = again.batch
+    assert reached == left.checkpoints[QUERY].batch_id > 2
+    again.run(batches=2)
+    for origin in (LastState(), FromCheckpoint()):
+        with pytest.raises(NotAdoptedError, match="left"):
+            world.client().start(world.spec(), world.target(), claim_key="too early", origin=origin)
+
+    second = adopt(world, again, key="adopt again")
+    assert second.manifest.queries[0].batch_id == reached + 2
+    handle = start(world, "start again")
+    world.logs.produce(5)
+    world.until(lambda: at(world, handle.generation) > reached + 2)
+    assert world.board.takeover_order(handle.generation).savepoint_id == second.manifest.savepoint_id
+    world.judge()
+
+
+def test_planned_batch_is_carried_in_and_out(world: World, plain: PlainSpark):
+    world.logs.produce(7)
+    assert plain.plan() == 3
+    world.logs.produce(4)
+    adoption = adopt(world, plain)
+    assert adoption.manifest.queries[0].planned_offsets is not None
+    assert [note for note in adoption.notes if "batch 3 of orders" in note]
+    out = world.folder / "out"
+    left = leave(world.client(), {QUERY: str(out)}, key="leave", by="test")  # before any start
+    assert left.checkpoints[QUERY].planned
+    PlainSpark(world, out).run()
+    PlainSpark(world, out).run()
+    world.judge()
+
+
+def test_adopting_the_same_twice_is_done_already_and_anything_else_is_refused(
+    world: World, plain: PlainSpark
+):
+    first = adopt(world, plain)
+    assert adopt(world, plain, key="another").manifest == first.manifest
+    assert len(world.repository.ids()) == 1
+    other = PlainSpark(world, world.folder / "other")
+    other.run()
+    with pytest.raises(AdoptedBeforeError, match="found others"):
+        adopt(world, other)
+    start(world)
+    with pytest.raises(JobRunningError):
+        adopt(world, plain)
+    world.client().stop("stop", savepoint=False, timeout_s=10)
+    with pytest.raises(HistoryError, match="no history"):
+        adopt(world, plain)
+
+
+def test_checkpoint_that_another_job_was_made_of_is_refused(world: World, plain: PlainSpark, tmp_path: Path):
+    adopt(world, plain)
+    another = type(world)(tmp_path / "another", job="another-job", store=world.store)
+    another.logs = world.logs
+    with pytest.raises(AdoptedBeforeError, match=f"job {world.job} of root"):
+        adopt(another, plain)
+    assert another.board.home() is None
+
+
+def test_old_job_that_goes_on_is_noticed_and_is_adopted_anew_while_nothing_was_started(
+    world: World, plain: PlainSpark
+):
+    adopt(world, plain)
+    plain.run(batches=2)
+    (found,) = moved_on(world.client(), world.board.home().value)
+    assert "went on from batch 2 to batch 4" in found
+    with pytest.raises(OldJobRunsError, match="batch 2 to batch 4"):
+        world.client().start(world.spec(), world.target(), claim_key="start")
+    assert world.board.generations() == []
+    assert adopt(world, plain, key="again").manifest.queries[0].batch_id == 4
+    start(world)
+    world.logs.produce(3)
+    world.until(lambda: at(world, 1) > 4)
+    plain.plan()
+    assert list(moved_on(world.client(), world.board.home().value)) != []
+
+
+def test_checkpoint_that_is_being_written_is_refused(world: World, plain: PlainSpark):
+    client = world.client()
+    looks = []
+
+    def open_and_write(location: str) -> LocalStore:
+        looks.append(location)
+        if len(looks) == 2:
+            plain.run()
+        return LocalStore(plain.place)
+
+    client = replace(client, open_checkpoint=open_and_write)
+    with pytest.raises(CheckpointWrittenError, match="batch 2, then batch 3"):
+        adopt_stopped(client, watched(world, plain), key="adopt", by="test", still_s=0.02)
+    assert (world.repository.ids(), world.board.home()) == ([], None)
+
+
+def test_job_written_while_it_is_captured_is_not_adopted(world: World, plain: PlainSpark):
+    looks = []
+
+    def open_and_write(location: str) -> LocalStore:
+        looks.append(location)
+        return LocalStore(plain.place)
+
+    client = replace(world.client(), open_checkpoint=open_and_write)
+    with pytest.raises(CheckpointWrittenError):
+        adopt_stopped(
+            client, watched(world, plain), key="adopt", by="test", still_s=0.0,
+            progress=lambda _: plain.plan() if plain.plan else None,
+        )  # fmt: skip
+    assert world.board.home().value.state == "watched"
+    with pytest.raises(NotAdoptedError):
+        plan_start(world.client(), LastState(), "start")
+
+
+@pytest.mark.parametrize("side", ["new", "both"])
+def test_positions_that_no_cluster_or_two_have_are_refused(world: World, plain: PlainSpark, side: str):
+    sides = ("new",) if side == "new" else ("old", "old")
+    error = OffsetBeyondEndError if side == "new" else SourceClusterError
+    with pytest.raises(error) as caught:
+        adopt(world, plain, clusters=OneCluster(world, *sides))
+    assert "only read" in caught.value.state_after
+    assert world.board.home() is None
+
+
+def test_cluster_without_the_topic_is_refused(world: World, plain: PlainSpark):
+    with pytest.raises(SourceClusterError, match="none among old"):
+        adopt(world, plain, clusters=OneCluster(world, topics=()))
+
+
+def test_positions_whose_records_were_deleted_are_refused(world: World, plain: PlainSpark):
+    world.logs.base = lambda _: 10_000  # type: ignore[method-assign]
+    world.logs.end = lambda _: 20_000  # type: ignore[method-assign]
+    with pytest.raises(OffsetBeforeStartError) as caught:
+        adopt(world, plain)
+    assert "only read" in caught.value.state_after
+
+
+def test_two_queries_with_one_location_and_none_at_all_are_refused(world: World, plain: PlainSpark):
+    with pytest.raises(BadInputError, match="more and orders have one"):
+        adopt(world, plain, checkpoints={QUERY: str(plain.place), "more": f"{plain.place}/"})
+    with pytest.raises(BadInputError, match="found none"):
+        adopt(world, plain, checkpoints={})
+
+
+def test_place_without_a_checkpoint_names_those_below_it(world: World, plain: PlainSpark):
+    with pytest.raises(BadInputError) as caught:
+        adopt(world, plain, checkpoints={QUERY: str(plain.place.parent)})
+    assert "Below it are the checkpoints ck" in caught.value.remedy
+
+
+def test_query_without_a_commit_is_refused(world: World):
+    fresh = PlainSpark(world, world.folder / "fresh")
+    world.logs.produce(1)
+    fresh.plan()
+    with pytest.raises(NoCommitYetError):
+        adopt(world, fresh)
+
+
+def test_checkpoint_of_a_spark_that_is_newer_than_this_package_is_refused(world: World):
+    newer = PlainSpark(world, world.folder / "newer", commit_version=4)
+    newer.run()
+    with pytest.raises(UnsupportedCheckpointError, match="v4 is newer"):
+        adopt(world, newer)
+
+
+def test_checkpoint_that_may_not_be_read_is_refused(world: World, plain: PlainSpark):
+    class Denied(LocalStore):
+        def read(self, key: str, **_: Any) -> bytes:
+            raise StoreDeniedError(f"{key} may not be read.", "Nothing.", "Ask its owner.")
+
+    client = replace(world.client(), open_checkpoint=lambda _: Denied(plain.place))
+    with pytest.raises(StoreDeniedError, match="readable from here"):
+        adopt_stopped(client, watched(world, plain), key="adopt", by="test", still_s=0.0)
+    assert world.board.home() is None
+
+
+def test_adopted_savepoint_is_kept_until_the_job_has_started(world: World, plain: PlainSpark):
+    adoption = adopt(world, plain)
+    wanted = adoption.manifest.savepoint_id
+    assert "continue from it" in savepoints_in_use(world.board, world.repository)[wanted]
+    start(world)
+    assert "continue from it" not in savepoints_in_use(world.board, world.repository).get(wanted, "")
+
+
+def test_savepoints_from_outside_start_nothing_unless_one_is_named(world: World, plain: PlainSpark):
+    client = world.client()
+    first = take_outside(client, watched(world, plain), "one", by="test")
+    plain.run()
+    second = take_outside(client, watched(world, plain), "two", by="test")
+    assert take_outside(client, watched(world, plain), "two", by="test") == second
+    assert [q.batch_id for m in (first, second) for q in m.queries] == [2, 3]
+    for origin in (LastState(), FromCheckpoint()):
+        with pytest.raises(NotAdoptedError, match="never adopted"):
+            plan_start(client, origin, "start")
+    with pytest.raises(HistoryError):
+        plan_start(client, Fresh(), "start")
+    plan = plan_start(client, FromSavepoint(savepoint_id=first.savepoint_id), "start")
+    assert plan.order.savepoint_id == first.savepoint_id
+    adoption = adopt(world, plain)
+    with pytest.raises(AdoptedBeforeError):
+        take_outside(client, watched(world, plain), "three", by="test")
+    start(world)
+    world.logs.produce(2)
+    world.until(lambda: at(world, 1) > 3)
+    assert world.board.takeover_order(1).savepoint_id == adoption.manifest.savepoint_id
+    world.judge()
+
+
+def test_job_is_not_left_to_a_place_that_holds_something(world: World, plain: PlainSpark):
+    adopt(world, plain)
+    start(world)
+    with pytest.raises(LocationNotEmptyError, match="commits/0 and more") as caught:
+        leave(world.client(), {QUERY: str(plain.place)}, key="leave", by="test")
+    assert "keeps running" in caught.value.state_after
+    with pytest.raises(BadInputError, match="found none of orders"):
+        leave(world.client(), {}, key="leave", by="test")
+    assert world.alive() != []
+
+
+def test_leaving_twice_says_the_same_and_to_another_place_is_refused(world: World, plain: PlainSpark):
+    adopt(world, plain)
+    start(world)
+    out = world.folder / "out"
+    first = leave(world.client(), {QUERY: str(out)}, key="leave", by="test")
+    assert leave(world.client(), {QUERY: str(out)}, key="leave", by="test") == first
+    with pytest.raises(NotAdoptedError, match="left before"):
+        leave(world.client(), {QUERY: f"{out}-2"}, key="leave", by="test")
+
+
+def test_leaving_that_ends_half_way_is_continued_by_a_retry(world: World, plain: PlainSpark):
+    adopt(world, plain)
+    start(world)
+    out = world.folder / "out"
+
+    class Full(LocalStore):
+        def write(self, key: str, data: bytes) -> str:
+            if key.startswith("commits/"):
+                raise StoreDeniedError(f"{key} may not be written.", "Nothing.", "Ask its owner.")
+            return super().write(key, data)
+
+    broken = replace(world.client(), open_checkpoint=lambda _: Full(out))
+    with pytest.raises(StoreDeniedError):
+        leave(broken, {QUERY: str(out)}, key="leave", by="test")
+    assert world.board.home().value.state == "leaving"
+    leave(world.client(), {QUERY: str(out)}, key="leave", by="test")
+    PlainSpark(world, out).run()
+    world.judge()
