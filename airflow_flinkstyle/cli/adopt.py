@@ -1,5 +1,6 @@
 """``flinkstyle job adopt|leave``: a job moves in from plain Spark, and out again."""
 
+import shlex
 import uuid
 from collections.abc import Mapping
 from typing import Annotated
@@ -9,12 +10,18 @@ import typer
 from airflow_flinkstyle.cli.factories import client_of, require_job, whoami
 from airflow_flinkstyle.cli.kafka.options import KafkaConfigs, KafkaConns, all_clusters
 from airflow_flinkstyle.cli.options import AsJson, Job, Key, Root, TimeoutS, Yes
-from airflow_flinkstyle.cli.output import confirm, note, show, table
+from airflow_flinkstyle.cli.output import batches, confirm, note, show, table
 from airflow_flinkstyle.cli.progress import progress_bar
+from airflow_flinkstyle.cli.run import Definitions, LogDir, Master, Python, launch_by, wanted_by
+from airflow_flinkstyle.jobs.adoption.ending import EndByCommand, EndByPerson, Ending, EndProcess
 from airflow_flinkstyle.jobs.adoption.leaving import leave as leave_job
 from airflow_flinkstyle.jobs.adoption.logs import LiveClusters
+from airflow_flinkstyle.jobs.adoption.running import ADOPTION_PHASES, RunningAdoption
 from airflow_flinkstyle.jobs.adoption.stopped import adopt_stopped
 from airflow_flinkstyle.jobs.adoption.taking import WatchedCheckpoint
+from airflow_flinkstyle.jobs.asked import digest_of
+from airflow_flinkstyle.jobs.journal import CutoverJournal
+from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 
 Checkpoints = Annotated[
     list[str],
@@ -76,6 +83,99 @@ def adopt(
     rows += [("note" if not number else "", text) for number, text in enumerate(adoption.notes)]
     rows += [("next", f"flinkstyle job start --job {job} --file JOBS --master MASTER --python PYTHON")]
     show(adoption.as_dict(), table("", "", rows=rows), as_json=as_json)
+
+
+def adopt_running(
+    root: Root,
+    job: Job,
+    checkpoints: Checkpoints,
+    file: Definitions = None,
+    master: Master = None,
+    python: Python = None,
+    log_dir: LogDir = None,
+    kafka_configs: KafkaConfigs = None,
+    kafka_conn_ids: KafkaConns = None,
+    spark_version: SparkVersion = None,
+    end_pid: Annotated[
+        int | None,
+        typer.Option(help="The old driver: its spark-submit on this machine, which is ended.", min=2),
+    ] = None,
+    end_command: Annotated[
+        str | None, typer.Option(help="What ends the old driver; no shell. It must succeed twice.")
+    ] = None,
+    gone_command: Annotated[
+        str | None, typer.Option(help="Succeeds once the driver has ended; run until it does.")
+    ] = None,
+    still_s: Annotated[
+        float | None,
+        typer.Option(
+            "--still",
+            help="For how many seconds nothing may be written after its end.",
+            show_default="0.5 for a process, else 3 of its intervals, 5 to 120",
+            min=0,
+        ),
+    ] = None,
+    rehearse: Annotated[
+        int, typer.Option(help="Batches to try on a copy of the state first; 0 for none.", min=0)
+    ] = 1,
+    give_up: Annotated[
+        bool,
+        typer.Option("--give-up", help="End the driver that an earlier call with this --key left waiting."),
+    ] = False,
+    key: Key = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Adopt a job while plain Spark runs it: a driver waits with its state, the old one ends, it goes on.
+
+    Without --end-pid and --end-command you are asked to end the old driver at the right moment. A call with
+    the same --key continues one that failed.
+    """
+    client = client_of(root, job)
+    spec, target = launch_by(client, root, wanted_by(job, file, master, python, log_dir))
+    key = key or f"cli-{uuid.uuid4()}"
+    adoption = RunningAdoption(
+        client=client,
+        journal=CutoverJournal(
+            client.board.store, job, f"adopt-{digest_of(key)}", ADOPTION_PHASES, signer=client.signer
+        ),
+        spec=spec,
+        target=target,
+        rehearse=Rehearse(batches=rehearse) if rehearse else None,
+        watched=watched_checkpoint(checkpoints, kafka_configs, kafka_conn_ids, spark_version),
+        ending=_ending(end_pid, end_command, gone_command),
+        by=whoami(),
+        still_s=still_s,
+    )
+    if give_up:
+        adoption.journal.begin(lambda: 0)
+        adoption.give_up(f"{whoami()} gave it up.")
+        show({"job": job, "given_up": True}, f"The adoption of job {job} was given up.", as_json=as_json)
+        return
+    confirm(f"Adopt job {job}, and end its old driver?", yes=yes)
+    if not as_json:
+        note(f"Adopting job {job}, with key {key}.")
+    done = adoption.run()
+    down = f"{done.down_s:.1f} s" if done.down_s is not None else "unknown: nothing was to be read"
+    rows = [
+        ("job", job),
+        ("savepoint", done.savepoint_id),
+        ("generation", done.generation),
+        ("adopted at", batches(dict(done.batches))),
+        ("old driver", f"{done.ended}; its checkpoint stood still for {done.stood_s:g} s after that"),
+        ("down for", down),
+    ]
+    show(done.as_dict(), table("", "", rows=rows), as_json=as_json)
+
+
+def _ending(pid: int | None, command: str | None, gone: str | None) -> Ending:
+    if pid is not None and command is not None:
+        raise typer.BadParameter("give --end-pid or --end-command, not both")
+    if pid is not None:
+        return EndProcess(pid=pid)
+    if command is not None:
+        return EndByCommand(command=shlex.split(command), gone=shlex.split(gone or ""))
+    return EndByPerson(confirm=lambda: typer.confirm("End the old driver now. Has it ended?", err=True))
 
 
 def leave(

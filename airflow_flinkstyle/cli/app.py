@@ -106,6 +106,7 @@ app.add_typer(
             "logs": run.logs,
             "health": run.health,
             "adopt": adopt.adopt,
+            "adopt-running": adopt.adopt_running,
             "leave": adopt.leave,
             "declare-dead": job.declare_dead,
         },

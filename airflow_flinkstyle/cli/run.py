@@ -57,7 +57,7 @@ LogDir = Annotated[str | None, typer.Option(help="Folder of the driver's log.", 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Wanted:
+class Wanted:
     """What was said of how to run the job; None for as it was."""
 
     definition: SparkStreamingJob | None
@@ -109,7 +109,7 @@ def start(
     elif start_from == "checkpoint":
         origin = FromCheckpoint()
     client = client_of(root, job)
-    spec, target = _launch(client, root, _wanted(job, file, master, python, log_dir))
+    spec, target = launch_by(client, root, wanted_by(job, file, master, python, log_dir))
     _start(client, spec, target, origin, key, timeout_s, as_json=as_json)
 
 
@@ -131,7 +131,7 @@ def restart(
     """
     require_job(root, job)
     client = client_of(root, job)
-    spec, target = _launch(client, root, _wanted(job, file, master, python, log_dir))
+    spec, target = launch_by(client, root, wanted_by(job, file, master, python, log_dir))
     confirm(f"Restart job {job}?", yes=yes)
     key = key or f"cli:{uuid.uuid4()}"
     if isinstance(client.settled_status(at_most_s=_CERTAIN_S), (Running, Starting)):
@@ -228,14 +228,15 @@ def _newest(
     return found.savepoint_id, age_s, f"{found.savepoint_id}, {_age(age_s)} old, {checked}", faults
 
 
-def _wanted(
+def wanted_by(
     job: str, file: Path | None, master: str | None, python: str | None, log_dir: str | None
-) -> _Wanted:
+) -> Wanted:
+    """Return what the options say."""
     definition = read_job(file, job) if file is not None else None
-    return _Wanted(definition=definition, master=master, python=python, log_dir=log_dir)
+    return Wanted(definition=definition, master=master, python=python, log_dir=log_dir)
 
 
-def _launch(client: JobClient, root: str, wanted: _Wanted) -> tuple[JobSpec, SubmitTarget]:
+def launch_by(client: JobClient, root: str, wanted: Wanted) -> tuple[JobSpec, SubmitTarget]:
     """Return what to run and where: the last start's, with what was said instead."""
     said = wanted.definition
     try:

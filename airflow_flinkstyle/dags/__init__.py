@@ -10,12 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from airflow_flinkstyle.dags.adopt import adopt_dag as adopt_dag
     from airflow_flinkstyle.dags.cut import cut_dag as cut_dag
     from airflow_flinkstyle.dags.dispose import dispose_dag as dispose_dag
     from airflow_flinkstyle.dags.drill import drill_dag as drill_dag
     from airflow_flinkstyle.dags.drill_jobs import drill_jobs_dag as drill_jobs_dag
     from airflow_flinkstyle.dags.export import export_dag as export_dag
     from airflow_flinkstyle.dags.fail_back import fail_back_dag as fail_back_dag
+    from airflow_flinkstyle.dags.leave import leave_dag as leave_dag
     from airflow_flinkstyle.dags.measure import measure_dag as measure_dag
     from airflow_flinkstyle.dags.migrate import migration_dag as migration_dag
     from airflow_flinkstyle.dags.roll_back import roll_back_dag as roll_back_dag
@@ -28,12 +30,14 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.dags.watch import watch_dag as watch_dag
 
 _HOME = {
+    "adopt_dag": "adopt",
     "cut_dag": "cut",
     "dispose_dag": "dispose",
     "drill_dag": "drill",
     "drill_jobs_dag": "drill_jobs",
     "export_dag": "export",
     "fail_back_dag": "fail_back",
+    "leave_dag": "leave",
     "measure_dag": "measure",
     "migration_dag": "migrate",
     "roll_back_dag": "roll_back",

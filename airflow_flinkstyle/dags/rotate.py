@@ -51,7 +51,14 @@ def rotation_dag(
 def _rotate(job: SparkStreamingJob) -> None:
     known: dict[str, Any] = {"job": job.job, "flinkstyle_conn_id": job.flinkstyle_conn_id}
     with TaskGroup(group_of(job)) as group:
-        taken = TakeSavepointOperator(task_id="take_savepoint", deferrable=True, unless_saved=True, **known)
+        taken = TakeSavepointOperator(
+            task_id="take_savepoint",
+            deferrable=True,
+            unless_saved=True,
+            checkpoints=dict(job.checkpoints) or None,
+            kafka_conn_ids=list(job.kafka_conn_ids) or None,
+            **known,
+        )
         verified = VerifySavepointOperator(
             task_id="verify_savepoint",
             savepoint_id=f"{{{{ ti.xcom_pull(task_ids='{group.group_id}.take_savepoint') }}}}",

@@ -55,6 +55,11 @@ class SparkStreamingJob:
     """How many savepoints a rotation keeps; None for any number."""
     max_age: str | float | None = None
     """How old a savepoint may be that a rotation keeps: seconds, or like ``7d``; None for any age."""
+    checkpoints: Mapping[str, str] = field(default_factory=dict)
+    """While plain Spark runs the job: query name -> the location that its script names. A rotation takes its
+    savepoints from outside then, until it is adopted."""
+    kafka_conn_ids: tuple[str, ...] = ()
+    """Airflow's connections of the Kafka clusters that such a job reads."""
     verify: str = "quick"
     """How a rotation checks each savepoint: ``quick``, or ``full``, which reads every byte."""
 
@@ -193,10 +198,7 @@ class _Reader:
     def job(self, node: Node) -> SparkStreamingJob | None:
         values: dict[str, Any] = {}
         readers: dict[str, Callable[[str, Node], Any]] = {
-            item.name: {"args": self._texts, "conf": self._mapping, "env": self._mapping}.get(
-                item.name, self._text
-            )
-            for item in fields(_KIND)
+            item.name: getattr(self, _READERS.get(item.name, "_text")) for item in fields(_KIND)
         }
         for name, key, value in self._pairs("a job", node):
             if name not in readers:
@@ -263,3 +265,10 @@ def _bad(where: str, expected: str, found: str) -> BadInputError:
 
 
 _KIND = SparkStreamingJob
+_READERS: Final = {
+    "args": "_texts",
+    "conf": "_mapping",
+    "env": "_mapping",
+    "checkpoints": "_mapping",
+    "kafka_conn_ids": "_texts",
+}

@@ -6,6 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from airflow_flinkstyle.operators.adopt import AdoptStreamingJobOperator as AdoptStreamingJobOperator
+    from airflow_flinkstyle.operators.adopt import LeaveStreamingJobOperator as LeaveStreamingJobOperator
     from airflow_flinkstyle.operators.approval import ApproveMigrationOperator as ApproveMigrationOperator
     from airflow_flinkstyle.operators.choice import ChooseSavepointOperator as ChooseSavepointOperator
     from airflow_flinkstyle.operators.choice import ChooseSavepointsOperator as ChooseSavepointsOperator
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.operators.watch import WatchStreamingJobOperator as WatchStreamingJobOperator
 
 _HOME = {
+    "AdoptStreamingJobOperator": "adopt",
     "ApproveMigrationOperator": "approval",
     "BeginFailBackOperator": "fail_back",
     "ChangeSourcesOperator": "sources",
@@ -53,6 +56,7 @@ _HOME = {
     "DisposeSavepointOperator": "retention",
     "DrillRestoreOperator": "drill",
     "ExportSavepointOperator": "exchange",
+    "LeaveStreamingJobOperator": "adopt",
     "MeasureJobsOperator": "measure",
     "MigrateStreamingJobOperator": "migrate",
     "PlanMigrationOperator": "migrate",

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.hooks.deferral import is_deferrable
 from airflow_flinkstyle.hooks.failures import raise_failure
-from airflow_flinkstyle.operators.base import SavepointMaker, airflow_errors, request_key
+from airflow_flinkstyle.operators.base import SavepointMaker, airflow_errors, request_key, run_key
 from airflow_flinkstyle.wording import batch_words, size
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
 
@@ -29,16 +29,23 @@ class TakeSavepointOperator(SavepointMaker):
         offsets, for which they are held for seconds.
     :param unless_saved: Return the newest savepoint, where the job has stopped and that holds what it stopped
         at, and take no other one like it.
+    :param checkpoints: For a job that plain Spark runs: query name -> the ``checkpointLocation`` that its
+        script names. Its savepoints are taken from outside, until it is adopted. (templated)
+    :param kafka_conn_ids: For such a job: connections of the Kafka clusters that it reads. (templated)
     :param timeout_s: How long the savepoint may take.
     :param deferrable: Wait in the triggerer, so that no worker slot is held.
     :param poll_interval_s: Between two looks of the triggerer.
     """
+
+    template_fields: Sequence[str] = (*SavepointMaker.template_fields, "checkpoints", "kafka_conn_ids")
 
     def __init__(
         self,
         *,
         alignment: Alignment = "none",
         unless_saved: bool = False,
+        checkpoints: Mapping[str, str] | str | None = None,
+        kafka_conn_ids: Sequence[str] | str | None = None,
         timeout_s: float = 3600.0,
         deferrable: bool | None = None,
         poll_interval_s: float = 2.0,
@@ -47,6 +54,8 @@ class TakeSavepointOperator(SavepointMaker):
         super().__init__(**kwargs)
         self.alignment = alignment
         self.unless_saved = unless_saved
+        self.checkpoints = checkpoints
+        self.kafka_conn_ids = kafka_conn_ids
         self.timeout_s = timeout_s
         self.deferrable = is_deferrable(deferrable)
         self.poll_interval_s = poll_interval_s
@@ -57,12 +66,14 @@ class TakeSavepointOperator(SavepointMaker):
         from airflow_flinkstyle.jobs.running.stopped import savepoint_at_rest
 
         with airflow_errors():
-            known = savepoint_at_rest(self.hook.client(self.job)) if self.unless_saved else None
+            outside = self._from_outside(context)
+            may_be_saved = self.unless_saved and outside is None
+            known = savepoint_at_rest(self.hook.client(self.job)) if may_be_saved else None
             if known is not None:
                 self.show_savepoint(context, known.savepoint_id)
                 self.log.info("Job %s has stopped, and is saved in %s", self.job, known.savepoint_id)
                 return known.savepoint_id
-            begun = self.hook.begin_savepoint(
+            begun = outside or self.hook.begin_savepoint(
                 self.job,
                 request_key(context),
                 timeout_s=self.timeout_s,
@@ -75,6 +86,15 @@ class TakeSavepointOperator(SavepointMaker):
                 self._defer(asdict(begun))
             taken = self.hook.finish_savepoint(self.job, begun, timeout_s=self.timeout_s)
         return self._taken(context, taken)
+
+    def _from_outside(self, context: Context) -> Manifest | None:
+        """Take it where plain Spark runs the job; None if it does not, by its records."""
+        from airflow_flinkstyle.hooks.adoption import take_if_outside, watched_checkpoint
+
+        if not self.checkpoints:
+            return None
+        watched = watched_checkpoint(self.hook, self.checkpoints, self.kafka_conn_ids, None)
+        return take_if_outside(self.hook, self.job, request_key(context), watched, by=run_key(context))
 
     def _defer(self, request: dict[str, Any]) -> None:
         from airflow_flinkstyle.triggers.savepoint import RequestTrigger

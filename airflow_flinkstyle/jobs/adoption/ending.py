@@ -1,8 +1,8 @@
 """How the driver of plain Spark is ended, by what started it, and how its end is known.
 
 A process of this machine: the kernel says that it and all that it had started are gone. A command, or a
-person: their word, a second command that looks, and a checkpoint that stands still; a job with nothing to read
-that still runs looks the same.
+person: their word, a second command that looks, and a checkpoint that stands still; a job that still runs
+with nothing to read looks the same.
 """
 
 from __future__ import annotations

@@ -255,7 +255,7 @@ def _report(client: JobClient, home: Home, manifest: Manifest) -> Left:
         savepoint_id=manifest.savepoint_id,
         checkpoints=home.checkpoints,
         spark_submit=_command(*launch) if launch is not None else None,
-        way_back=f"flinkstyle job adopt {client.board.job}{back}",
+        way_back=f"flinkstyle job adopt --job {client.board.job}{back}",
         notes=tuple(_notes(client, home, launch)),
     )
 

@@ -121,7 +121,7 @@ class RunningAdoption(CutoverContext):
                 f"Job {self.client.board.job} was expected to commit a batch after it was adopted, found: "
                 f"{verified['failure']}",
                 state_after=f"The old driver has ended ({ended['known']}), and the job is this package's.",
-                remedy="Correct what the error names and start the job again: it continues at the same batch. "
+                remedy="Correct what the error names and start the job again: it continues at that batch. "
                 "Or give it back (flinkstyle job leave).",
             )
         return self._report()

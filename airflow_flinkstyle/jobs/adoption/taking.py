@@ -140,7 +140,7 @@ def require_outside(runs: JobView, states: set[HomeState], named: Mapping[str, s
             f"{slot.value.savepoint_id}.",
             state_after="Nothing was taken or adopted.",
             remedy="Start it; then its own driver takes its savepoints. Or give it back first "
-            f"(flinkstyle job leave {runs.board.job}).",
+            f"(flinkstyle job leave --job {runs.board.job}).",
         )
     history = history_of(runs)
     if history is not None:

@@ -53,7 +53,7 @@ def from_home(runs: JobView, origin: Origin) -> Origin:
         f"Job {runs.board.job} was expected to be run from here, found that it was {said}: plain Spark has "
         f"it ({where}).",
         state_after="Nothing was started.",
-        remedy=f"Stop it there, then adopt it: flinkstyle job adopt {runs.board.job} {again}.",
+        remedy=f"Stop it there, then adopt it: flinkstyle job adopt --job {runs.board.job} {again}.",
     )
 
 

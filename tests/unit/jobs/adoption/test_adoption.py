@@ -87,7 +87,7 @@ def test_adopted_job_goes_on_at_its_batch_is_left_goes_on_in_plain_spark_and_is_
 
     out = world.folder / "out"
     left = leave(world.client(), {QUERY: str(out)}, key="leave", by="test", timeout_s=10)
-    assert left.way_back == f"flinkstyle job adopt {world.job} --checkpoint {QUERY}={out}"
+    assert left.way_back == f"flinkstyle job adopt --job {world.job} --checkpoint {QUERY}={out}"
     assert "v1.py" in left.spark_submit
     again = PlainSpark(world, out)
     reached = again.batch

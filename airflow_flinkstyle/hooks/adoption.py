@@ -1,0 +1,73 @@
+"""Jobs that move in from plain Spark, and out again, through the connections of a hook."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.hooks.launches import mapping
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow_flinkstyle.hooks.job import StreamingJobHook
+    from airflow_flinkstyle.jobs.adoption.taking import WatchedCheckpoint
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+
+
+def watched_checkpoint(
+    hook: StreamingJobHook,
+    checkpoints: Mapping[str, Any] | str | None,
+    kafka_conn_ids: Sequence[str] | str | None,
+    spark_version: str | None,
+) -> WatchedCheckpoint:
+    """Return what an operator was told of a job that plain Spark runs.
+
+    Args:
+        hook: With the Kafka connections.
+        checkpoints: Query name -> location; also as JSON.
+        kafka_conn_ids: Of the clusters that the script reads; also as one text with commas.
+        spark_version: Which Spark wrote the checkpoints; None if nobody knows.
+    """
+    from airflow_flinkstyle.jobs.adoption.logs import LiveClusters
+    from airflow_flinkstyle.jobs.adoption.taking import WatchedCheckpoint
+
+    return WatchedCheckpoint(
+        checkpoints=locations(checkpoints),
+        clusters=LiveClusters([hook.kafka(conn_id) for conn_id in names(kafka_conn_ids)]),
+        spark_version=spark_version or None,
+    )
+
+
+def locations(given: Mapping[str, Any] | str | None) -> dict[str, str]:
+    """Return query name -> location, as a form or an author gives it."""
+    found = mapping(given)
+    if not all(isinstance(location, str) and location for location in found.values()):
+        raise BadInputError(
+            f"A location for each query was expected, found {dict(found)}.",
+            state_after="Nothing was done.",
+            remedy='Give them as {"query": "s3a://bucket/checkpoint"}.',
+        )
+    return {str(name): str(location) for name, location in found.items()}
+
+
+def names(given: Sequence[str] | str | None) -> list[str]:
+    """Return names, as a list or as one text with commas gives them."""
+    return [name.strip() for name in (given.split(",") if isinstance(given, str) else given or ()) if name]
+
+
+def take_if_outside(
+    hook: StreamingJobHook, job: str, key: str, watched: WatchedCheckpoint, *, by: str
+) -> Manifest | None:
+    """Take a savepoint of a job from outside; None if the job is this package's by now: it was adopted."""
+    from airflow_flinkstyle.hooks.progress import ProgressLog
+    from airflow_flinkstyle.jobs.adoption.taking import take_outside
+    from airflow_flinkstyle.jobs.running.home import binding_home
+
+    client = hook.client(job)
+    home = binding_home(client)
+    if (home is None and client.board.current() is not None) or (
+        home is not None and home.state == "adopted"
+    ):
+        return None
+    return take_outside(client, watched, key, by=by, progress=ProgressLog(hook.log.info).captured)
