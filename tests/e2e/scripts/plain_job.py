@@ -1,0 +1,56 @@
+"""A job as its author has it: ``spark-submit plain_job.py SERVERS TOPIC CHECKPOINTS OUT now|on``.
+
+Counts numbered records by their remainder, and writes each of them to a file.
+"""
+
+import json
+import sys
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+servers, topic, checkpoints, out, until = sys.argv[1:6]
+spark = SparkSession.builder.appName("plain").getOrCreate()
+
+
+def numbers() -> DataFrame:
+    """Read the topic."""
+    records = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", servers)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .option("kafka.fetch.max.wait.ms", "10")
+        .load()
+    )
+    return records.select(F.col("value").cast("string").cast("long").alias("n"))
+
+
+def note(frame: DataFrame, batch: int) -> None:
+    """Write down what was counted so far."""
+    found = {row.k: [row.c, row.s] for row in frame.collect()}
+    with open(f"{out}/totals.jsonl", "a") as file:
+        file.write(json.dumps({"batch": batch, "totals": found}) + "\n")
+
+
+trigger = {"availableNow": True} if until == "now" else {"processingTime": "300 milliseconds"}
+counted = numbers().groupBy((F.col("n") % 7).alias("k")).agg(F.count("*").alias("c"), F.sum("n").alias("s"))
+totals = (
+    counted.writeStream.queryName("totals")
+    .outputMode("complete")
+    .foreachBatch(note)
+    .option("checkpointLocation", f"{checkpoints}/totals")
+    .trigger(**trigger)
+    .start()
+)
+rows = (
+    numbers()
+    .writeStream.queryName("rows")
+    .format("json")
+    .option("path", f"{out}/rows")
+    .option("checkpointLocation", f"{checkpoints}/rows")
+    .trigger(**trigger)
+    .start()
+)
+totals.awaitTermination()
+rows.awaitTermination()

@@ -1,0 +1,286 @@
+"""A job of plain Spark moves in, stopped or running, and out again: each row is counted and written once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from airflow_flinkstyle.cli.app import app
+from airflow_flinkstyle.jobs.adoption.ending import EndProcess
+from airflow_flinkstyle.jobs.adoption.logs import LiveClusters
+from airflow_flinkstyle.jobs.adoption.running import ADOPTION_PHASES, RunningAdoption
+from airflow_flinkstyle.jobs.adoption.taking import WatchedCheckpoint, take_outside
+from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
+from airflow_flinkstyle.jobs.journal import CutoverJournal
+from airflow_flinkstyle.jobs.running.client import JobClient
+from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
+from airflow_flinkstyle.jobs.status import Running
+from airflow_flinkstyle.kafka.settings import KafkaCluster
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
+from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
+from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+from airflow_flinkstyle.storage.open import open_store
+from testbed.drivers import spark_conf
+from testbed.keys import SIGNER
+from testbed.spark import spark_paths
+from testbed.waiting import PATIENCE_S, wait_until
+from tests.nightly import nightly_but
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from testbed.kafka import Broker
+    from tests.conftest import KafkaPair
+
+pytestmark = pytest.mark.e2e
+
+SCRIPT = Path(__file__).parent / "scripts" / "plain_job.py"
+JOB, QUERIES = "plain", ("totals", "rows")
+CONF = {"spark.sql.shuffle.partitions": "2"}
+
+
+class Plain:
+    """One job in a folder: as plain Spark runs it, and as this package does."""
+
+    def __init__(self, folder: Path, broker: Broker, topic: str) -> None:
+        self.folder, self.broker, self.topic = folder, broker, topic
+        self.out, self.produced = folder / "out", 0
+        self.out.mkdir(parents=True)
+        broker.create_topic(topic, partitions=2)
+        self.root = folder / "root"
+        store = open_store(str(self.root))
+        self.client = JobClient(
+            board=JobBoard(store, JOB),
+            repository=SavepointRepository(store, JOB),
+            deployment=DetachedDeployment(),
+            signer=SIGNER,
+        )
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.config = folder / "kafka.properties"
+        self.config.write_text(f"bootstrap.servers={broker.bootstrap}\n")
+
+    def produce(self, count: int) -> None:
+        from confluent_kafka import Producer
+
+        producer = Producer({"bootstrap.servers": self.broker.bootstrap, "linger.ms": 5})
+        for number in range(self.produced, self.produced + count):
+            producer.produce(self.topic, str(number).encode(), partition=number % 2)
+        assert producer.flush(30) == 0
+        self.produced += count
+
+    # --- plain Spark ---
+
+    def arguments(self, checkpoints: Path, until: str) -> list[str]:
+        return [self.broker.bootstrap, self.topic, str(checkpoints), str(self.out), until]
+
+    def submit(self, checkpoints: Path, until: str) -> subprocess.Popen[bytes]:
+        spark = spark_paths()
+        conf = [part for item in {**spark_conf(), **CONF}.items() for part in ("--conf", "=".join(item))]
+        argv = [str(spark.spark_submit), "--master", "local[2]", *conf, str(SCRIPT)]
+        env = {"PATH": "/usr/bin:/bin", "HOME": str(self.folder), **spark.env}
+        with (self.folder / f"plain-{len(self.processes)}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [*argv, *self.arguments(checkpoints, until)],
+                env=env, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+        self.processes.append(process)
+        return process
+
+    def run_to_the_end(self, checkpoints: Path) -> None:
+        assert self.submit(checkpoints, "now").wait(PATIENCE_S) == 0, self.logs()
+
+    # --- this package ---
+
+    def cli(self, *args: str) -> dict[str, Any]:
+        """Run a command that must succeed; the options that all share stand behind its words."""
+        root = ["--root", str(self.root), "--job", JOB, "--json"]
+        result = CliRunner().invoke(app, [*args, *root], env={"COLUMNS": "200"})
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    def locations(self, option: str, checkpoints: Path) -> list[str]:
+        return [part for name in QUERIES for part in (option, f"{name}={checkpoints / name}")]
+
+    def adopt(self, checkpoints: Path) -> dict[str, Any]:
+        where = self.locations("--checkpoint", checkpoints)
+        return self.cli("job", "adopt", *where, "--kafka-config", str(self.config), "--still", "0.5")
+
+    def spec(self) -> JobSpec:
+        nowhere = self.folder / "never"
+        return JobSpec(
+            name=JOB,
+            script=str(SCRIPT),
+            args=tuple(self.arguments(nowhere, "on")),
+            conf=CONF,
+            checkpoint_root=str(self.folder / "checkpoints"),
+            lease_s=8,
+        )
+
+    def target(self) -> SubmitTarget:
+        spark = spark_paths()
+        return SubmitTarget(
+            master="local[2]",
+            python=str(spark.python),
+            spark_home=str(spark.spark_home),
+            conf=spark_conf(),
+            working_dir=str(self.folder),
+            log_dir=str(self.folder / "logs"),
+        )
+
+    def start(self, key: str) -> int:
+        handle = self.client.start(self.spec(), self.target(), claim_key=key)
+        self.client.wait_running(handle.generation, timeout_s=PATIENCE_S)
+        return handle.generation
+
+    def watched(self, checkpoints: Path) -> WatchedCheckpoint:
+        cluster = KafkaCluster(name="old", config={"bootstrap.servers": self.broker.bootstrap})
+        return WatchedCheckpoint(
+            checkpoints={name: str(checkpoints / name) for name in QUERIES}, clusters=LiveClusters([cluster])
+        )
+
+    # --- the judge ---
+
+    def rows(self) -> list[int]:
+        """Return every row that the file sink has committed, by Spark's own log of its files."""
+        log = self.out / "rows" / "_spark_metadata"
+        if not log.exists():
+            return []
+        names = [path.name for path in log.iterdir() if not path.name.startswith(".")]
+        compacted = max((int(n.partition(".")[0]) for n in names if n.endswith(".compact")), default=-1)
+        wanted = [n for n in names if n.endswith(".compact") and int(n.partition(".")[0]) == compacted]
+        wanted += [n for n in names if n.isdigit() and int(n) > compacted]
+        entries = [json.loads(line) for n in wanted for line in (log / n).read_text().splitlines()[1:]]
+        files = [Path(entry["path"].removeprefix("file://")) for entry in entries]
+        return [json.loads(line)["n"] for file in files for line in file.read_text().splitlines()]
+
+    def counted(self) -> tuple[int, int]:
+        """Return how many records the newest batch has counted, and their sum."""
+        path = self.out / "totals.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        if not lines:
+            return 0, 0
+        totals = json.loads(lines[-1])["totals"].values()
+        return sum(count for count, _ in totals), sum(total for _, total in totals)
+
+    def judge(self) -> None:
+        """Wait until everything was read; then each row is counted and written exactly once."""
+        whole = (self.produced, sum(range(self.produced)))
+        wait_until(f"{whole} counted", lambda: self.counted()[0] >= self.produced, show=self.logs)
+        wait_until("all rows written", lambda: len(self.rows()) >= self.produced, show=self.logs)
+        assert self.counted() == whole
+        assert sorted(self.rows()) == list(range(self.produced))
+
+    def logs(self) -> str:
+        files = [*self.folder.glob("plain-*.log"), *(self.folder / "logs").glob("*.log")]
+        return "\n".join(f"--- {path.name}\n{path.read_text(errors='replace')[-3000:]}" for path in files)
+
+    def close(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait(20)
+        for generation in self.client.board.generations():
+            if self.client.run(generation).submit is not None:
+                self.client.end_driver(generation)
+
+
+@pytest.fixture
+def plain(request: pytest.FixtureRequest, tmp_path: Path, kafka_pair: KafkaPair) -> Iterator[Plain]:
+    topic = f"plain-{abs(hash(request.node.name)) % 10**8}"
+    job = Plain(tmp_path, kafka_pair.old, topic)
+    yield job
+    job.close()
+
+
+def test_job_is_adopted_goes_on_is_left_runs_in_plain_spark_and_is_adopted_again(plain: Plain):
+    own, out = plain.folder / "ck", plain.folder / "ck 2"
+    plain.produce(200)
+    plain.run_to_the_end(own)
+    plain.judge()
+    plain.produce(100)  # while nothing runs
+    first = plain.adopt(own)
+    assert first["batches"].keys() == set(QUERIES)
+    plain.start("first")
+    plain.judge()
+    plain.produce(100)
+    plain.judge()
+
+    left = plain.cli("job", "leave", "--yes", *plain.locations("--to", out))
+    assert str(SCRIPT) in left["spark_submit"]
+    assert all(left["batches"][name] > first["batches"][name] for name in QUERIES)
+    plain.produce(100)
+    plain.run_to_the_end(out)
+    plain.judge()
+
+    second = plain.adopt(out)
+    assert all(second["batches"][name] > left["batches"][name] for name in QUERIES)
+    plain.produce(100)
+    plain.start("second")
+    plain.judge()
+
+
+@pytest.mark.nightly
+def test_running_job_is_adopted_with_seconds_of_downtime(plain: Plain):
+    own = plain.folder / "ck"
+    plain.produce(500)
+    process = plain.submit(own, "on")
+    wait_until("it counts", lambda: plain.counted()[0] == 500, show=plain.logs)
+    wait_until("it writes", lambda: len(plain.rows()) == 500, show=plain.logs)
+    journal = CutoverJournal(plain.client.board.store, JOB, "adopt", ADOPTION_PHASES, signer=SIGNER)
+    adoption = RunningAdoption(
+        client=plain.client,
+        journal=journal,
+        spec=plain.spec(),
+        target=plain.target(),
+        rehearse=Rehearse(batches=1),
+        watched=plain.watched(own),
+        ending=EndProcess(pid=process.pid),
+        by="test",
+    )
+    plain.produce(300)
+    done = adoption.run()
+    print("down for", done.down_s, "s;", done.ended, journal.seconds())  # noqa: T201  (a figure to look at)
+    process.wait(20)
+    plain.produce(200)
+    plain.judge()
+    assert isinstance(plain.client.status(), Running)
+
+
+@pytest.mark.parametrize("savepoints", nightly_but((3).__eq__, [3, 200]))
+def test_savepoints_from_outside_of_a_running_job_are_restored_by_plain_spark_and_right(
+    plain: Plain, savepoints: int
+):
+    own = plain.folder / "ck"
+    plain.produce(100)
+    process = plain.submit(own, "on")
+    wait_until("it counts", lambda: plain.counted()[0] == 100, show=plain.logs)
+    wait_until("it writes", lambda: len(plain.rows()) == 100, show=plain.logs)
+    taken = []
+    for number in range(savepoints):
+        plain.produce(50)
+        taken.append(take_outside(plain.client, plain.watched(own), f"take-{number}", by="test"))
+        assert process.poll() is None, plain.logs()
+    assert len({manifest.savepoint_id for manifest in taken}) == savepoints
+    for manifest in taken:
+        verify_savepoint(manifest, plain.client.repository, level="full")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait(20)
+    for manifest in (taken[0], taken[-1]):
+        copy = Plain.__new__(Plain)
+        copy.__dict__.update(plain.__dict__)
+        copy.out = plain.folder / f"out-{manifest.savepoint_id}"
+        copy.out.mkdir()
+        place = plain.folder / f"ck-{manifest.savepoint_id}"
+        restore_savepoint(manifest, plain.client.repository, lambda name: open_store(str(place / name)))  # noqa: B023
+        copy.run_to_the_end(place)
+        assert copy.counted() == (plain.produced, sum(range(plain.produced)))

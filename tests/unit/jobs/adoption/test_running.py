@@ -1,0 +1,168 @@
+"""A job is adopted while plain Spark runs it: each record is counted once, and no failure leads nowhere."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.adoption.ending import EndByCommand, EndByPerson, EndProcess
+from airflow_flinkstyle.jobs.adoption.running import ADOPTION_PHASES, RunningAdoption
+from airflow_flinkstyle.jobs.errors import CheckpointWrittenError, OldJobRunsError, RolledBackError
+from airflow_flinkstyle.jobs.journal import CutoverJournal
+from airflow_flinkstyle.protocol.process import process_started
+from testbed.keys import SIGNER
+from tests.unit.jobs.adoption.plain import PlainSpark, watched
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tests.unit.jobs.conftest import Mood, World
+
+
+class Old(threading.Thread):
+    """The driver of plain Spark, and the way to end it."""
+
+    proves_itself = True
+
+    def __init__(self, plain: PlainSpark) -> None:
+        super().__init__(daemon=True)
+        self.plain, self.ended = plain, threading.Event()
+        self.fails_to_end = 0
+
+    def run(self) -> None:
+        while not self.ended.wait(0.01):
+            self.plain.run(2)
+
+    def prepare(self) -> dict[str, Any]:
+        return {"old": "thread"}
+
+    def end(self, what: Mapping[str, Any]) -> str:
+        assert what == {"old": "thread"}
+        if self.fails_to_end:
+            self.fails_to_end -= 1
+            raise OldJobRunsError("It was expected to end, and does not.", "It runs.", "Try again.")
+        self.ended.set()
+        self.join(10)
+        return "the thread has ended"
+
+
+@pytest.fixture
+def old(world: World) -> Iterator[Old]:
+    made = Old(PlainSpark(world, world.folder / "ck"))
+    made.plain.run(batches=2)
+    made.start()
+    yield made
+    made.ended.set()
+    made.join(10)
+
+
+def adoption(world: World, old: Old, *, key: str = "adopt", ending: Old | None = None) -> RunningAdoption:
+    client = world.client()
+    return RunningAdoption(
+        client=client,
+        journal=CutoverJournal(world.store, world.job, key, ADOPTION_PHASES, signer=SIGNER),
+        spec=world.spec(),
+        target=world.target(),
+        watched=watched(world, old.plain),
+        ending=ending or old,
+        by="test",
+        still_s=0.05,
+    )
+
+
+def test_running_job_is_adopted_and_counts_each_record_once(world: World, old: Old):
+    world.until(lambda: old.plain.batch > 5)
+    producing = threading.Timer(0.2, lambda: world.logs.produce(5))
+    producing.start()
+    world.logs.produce(5)
+    done = adoption(world, old).run()
+    assert done.ended == "the thread has ended"
+    assert done.batches == {"orders": old.plain.batch}
+    assert done.down_s is None or done.down_s >= 0
+    world.logs.produce(5)
+    producing.join()
+    world.judge()
+    assert world.alive() == [done.generation]
+    assert adoption(world, old).run() == done  # a retry finds it done
+
+
+def test_driver_that_fails_while_it_waits_leaves_the_old_job_untouched(
+    world: World, old: Old, mood: type[Mood]
+):
+    world.moods["v1.py"] = mood(fails_at_import=True)
+    with pytest.raises(RolledBackError, match="The old job runs on"):
+        adoption(world, old).run()
+    assert not old.ended.is_set()
+    assert world.board.home().value.state == "watched"
+    with pytest.raises(RolledBackError):
+        adoption(world, old).run()
+
+
+def test_old_job_that_does_not_end_is_asked_again_by_a_retry(world: World, old: Old):
+    old.fails_to_end = 1
+    with pytest.raises(OldJobRunsError):
+        adoption(world, old).run()
+    assert world.board.current() is None
+    adoption(world, old).run()
+    world.logs.produce(3)
+    world.judge()
+
+
+def test_old_job_that_writes_although_it_should_have_ended_keeps_the_job(world: World, old: Old):
+    class Survives(Old):
+        def end(self, what: Mapping[str, Any]) -> str:
+            return "somebody says so"
+
+    surviving = Survives(old.plain)
+    with pytest.raises(CheckpointWrittenError):
+        adoption(world, old, ending=surviving).run()
+    assert world.board.current() is None
+    again = adoption(world, old, ending=surviving)
+    again.journal.begin(lambda: 0)
+    again.give_up("a person gave it up")
+    world.until(lambda: world.alive() == [])
+    with pytest.raises(RolledBackError, match="told to end"):
+        adoption(world, old).run()
+
+
+def test_process_and_what_it_started_are_ended_and_no_other_of_its_number():
+    sleep = "import time; time.sleep(99)"
+    script = f"import subprocess, sys, time\nchild = subprocess.Popen([sys.executable, '-c', {sleep!r}])\n"
+    script += "print(child.pid, flush=True)\ntime.sleep(99)"
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    child = int(process.stdout.readline())
+    ending = EndProcess(pid=process.pid, grace_s=0.3)
+    what = ending.prepare()
+    assert set(what["processes"]) == {str(process.pid), str(child)}
+    other = {"processes": dict.fromkeys(what["processes"], "another start")}
+    ending.end(other)
+    assert process.poll() is None
+    assert "are gone" in ending.end(what)
+    process.wait(10)
+    assert process_started(child) is None
+    assert "are gone" in ending.end(what)  # a retry
+    with pytest.raises(BadInputError):
+        EndProcess(pid=process.pid).prepare()
+
+
+def test_command_must_succeed_and_the_one_that_looks_too():
+    fine, bad = [sys.executable, "-c", ""], [sys.executable, "-c", "raise SystemExit('no such application')"]
+    ending = EndByCommand(command=fine, gone=fine)
+    assert "gone" in ending.end(ending.prepare())
+    with pytest.raises(OldJobRunsError, match="no such application"):
+        EndByCommand(command=bad).end({"command": bad})
+    with pytest.raises(OldJobRunsError, match="gone within"):
+        EndByCommand(command=fine, gone=bad, timeout_s=0.1).end({"command": fine})
+    with pytest.raises(BadInputError):
+        EndByCommand(command=[]).prepare()
+
+
+def test_person_who_did_not_end_it_is_no_end():
+    assert "person" in EndByPerson(confirm=lambda: True).end({})
+    with pytest.raises(OldJobRunsError):
+        EndByPerson(confirm=lambda: False).end({})
