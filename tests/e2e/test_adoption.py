@@ -175,8 +175,8 @@ class Plain:
     def judge(self) -> None:
         """Wait until everything was read; then each row is counted and written exactly once."""
         whole = (self.produced, sum(range(self.produced)))
-        wait_until(f"{whole} counted", lambda: self.counted()[0] >= self.produced, show=self.logs)
-        wait_until("all rows written", lambda: len(self.rows()) >= self.produced, show=self.logs)
+        wait_until(f"{whole} counted", lambda: self.counted()[0] >= self.produced)
+        wait_until("all rows written", lambda: len(self.rows()) >= self.produced)
         assert self.counted() == whole
         assert sorted(self.rows()) == list(range(self.produced))
 
@@ -234,8 +234,8 @@ def test_running_job_is_adopted_with_seconds_of_downtime(plain: Plain):
     own = plain.folder / "ck"
     plain.produce(500)
     process = plain.submit(own, "on")
-    wait_until("it counts", lambda: plain.counted()[0] == 500, show=plain.logs)
-    wait_until("it writes", lambda: len(plain.rows()) == 500, show=plain.logs)
+    wait_until("it counts", lambda: plain.counted()[0] == 500)
+    wait_until("it writes", lambda: len(plain.rows()) == 500)
     journal = CutoverJournal(plain.client.board.store, JOB, "adopt", ADOPTION_PHASES, signer=SIGNER)
     adoption = RunningAdoption(
         client=plain.client,
@@ -263,8 +263,8 @@ def test_savepoints_from_outside_of_a_running_job_are_restored_by_plain_spark_an
     own = plain.folder / "ck"
     plain.produce(100)
     process = plain.submit(own, "on")
-    wait_until("it counts", lambda: plain.counted()[0] == 100, show=plain.logs)
-    wait_until("it writes", lambda: len(plain.rows()) == 100, show=plain.logs)
+    wait_until("it counts", lambda: plain.counted()[0] == 100)
+    wait_until("it writes", lambda: len(plain.rows()) == 100)
     taken = []
     for number in range(savepoints):
         plain.produce(50)

@@ -29,7 +29,7 @@ def numbers() -> DataFrame:
 def note(frame: DataFrame, batch: int) -> None:
     """Write down what was counted so far."""
     found = {row.k: [row.c, row.s] for row in frame.collect()}
-    with open(f"{out}/totals.jsonl", "a") as file:
+    with open(f"{out}/totals.jsonl", "a") as file:  # noqa: PTH123  # as its author has it
         file.write(json.dumps({"batch": batch, "totals": found}) + "\n")
 
 

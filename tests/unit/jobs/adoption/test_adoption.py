@@ -179,7 +179,7 @@ def test_checkpoint_that_is_being_written_is_refused(world: World, plain: PlainS
     client = replace(client, open_checkpoint=open_and_write)
     with pytest.raises(CheckpointWrittenError, match="batch 2, then batch 3"):
         adopt_stopped(client, watched(world, plain), key="adopt", by="test", still_s=0.02)
-    assert (world.repository.ids(), world.board.home()) == ([], None)
+    assert (world.repository.ids(), world.board.home()) == ((), None)
 
 
 def test_job_written_while_it_is_captured_is_not_adopted(world: World, plain: PlainSpark):
@@ -297,7 +297,7 @@ def test_savepoints_from_outside_start_nothing_unless_one_is_named(world: World,
 def test_job_is_not_left_to_a_place_that_holds_something(world: World, plain: PlainSpark):
     adopt(world, plain)
     start(world)
-    with pytest.raises(LocationNotEmptyError, match="commits/0 and more") as caught:
+    with pytest.raises(LocationNotEmptyError, match="_adopted.json and more") as caught:
         leave(world.client(), {QUERY: str(plain.place)}, key="leave", by="test")
     assert "keeps running" in caught.value.state_after
     with pytest.raises(BadInputError, match="found none of orders"):

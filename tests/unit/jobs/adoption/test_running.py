@@ -12,6 +12,7 @@ import pytest
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.adoption.ending import EndByCommand, EndByPerson, EndProcess
 from airflow_flinkstyle.jobs.adoption.running import ADOPTION_PHASES, RunningAdoption
+from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.jobs.errors import CheckpointWrittenError, OldJobRunsError, RolledBackError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.protocol.process import process_started
@@ -72,6 +73,7 @@ def adoption(world: World, old: Old, *, key: str = "adopt", ending: Old | None =
         ending=ending or old,
         by="test",
         still_s=0.05,
+        settings=CutoverSettings(first_commit_timeout_s=1.0),
     )
 
 
@@ -135,7 +137,9 @@ def test_process_and_what_it_started_are_ended_and_no_other_of_its_number():
     script = f"import subprocess, sys, time\nchild = subprocess.Popen([sys.executable, '-c', {sleep!r}])\n"
     script += "print(child.pid, flush=True)\ntime.sleep(99)"
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
-    child = int(process.stdout.readline())
+    assert process.stdout is not None
+    with process.stdout:
+        child = int(process.stdout.readline())
     ending = EndProcess(pid=process.pid, grace_s=0.3)
     what = ending.prepare()
     assert set(what["processes"]) == {str(process.pid), str(child)}
