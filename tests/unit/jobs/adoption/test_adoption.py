@@ -297,7 +297,7 @@ def test_savepoints_from_outside_start_nothing_unless_one_is_named(world: World,
 def test_job_is_not_left_to_a_place_that_holds_something(world: World, plain: PlainSpark):
     adopt(world, plain)
     start(world)
-    with pytest.raises(LocationNotEmptyError, match="_adopted.json and more") as caught:
+    with pytest.raises(LocationNotEmptyError, match=r"_adopted\.json and more") as caught:
         leave(world.client(), {QUERY: str(plain.place)}, key="leave", by="test")
     assert "keeps running" in caught.value.state_after
     with pytest.raises(BadInputError, match="found none of orders"):
