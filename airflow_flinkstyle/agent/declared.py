@@ -58,7 +58,9 @@ class Declaration:
     """One start of a query, as the script asks for it."""
 
     location: str | None
-    """The script's own checkpoint; None if plain Spark would make a new one for this start."""
+    """The script's own checkpoint, to be compared; None if plain Spark would make a new one each time."""
+    named: str | None = None
+    """The same, exactly as Spark would be given it."""
     sink: Place
     sources: Place
 
@@ -73,10 +75,11 @@ class Declaration:
 
 def declaration(writer: PySpark, seen: StreamOptions, sources: Sequence[Source]) -> Declaration:
     """Return what the script says of a query that it starts now."""
-    location = own_location(seen, writer._spark.conf.get(_LOCATION_CONF, None))  # noqa: SLF001
+    default = writer._spark.conf.get(_LOCATION_CONF, None)  # noqa: SLF001
     kind = (seen.format or "default format").lower()
     return Declaration(
-        location=location,
+        location=own_location(seen, default),
+        named=named_location(seen, default),
         sink=Place.of(kind if seen.table is None else f"table {seen.table}", seen.options),
         sources=_all(
             Place.of(f"{source.provider} {source.detail}".strip(), source.options) for source in sources
@@ -84,7 +87,7 @@ def declaration(writer: PySpark, seen: StreamOptions, sources: Sequence[Source])
     )
 
 
-def own_location(seen: StreamOptions, default: str | None) -> str | None:
+def named_location(seen: StreamOptions, default: str | None) -> str | None:
     """Return where plain Spark would keep the checkpoint, and look for it at the next start.
 
     Below the session's default (``spark.sql.streaming.checkpointLocation``) it is in a folder of the
@@ -93,6 +96,12 @@ def own_location(seen: StreamOptions, default: str | None) -> str | None:
     given = seen.options.get(_LOCATION)
     if given is None and default is not None and seen.query_name is not None:
         given = f"{default}/{seen.query_name}"
+    return given
+
+
+def own_location(seen: StreamOptions, default: str | None) -> str | None:
+    """Return the same with one spelling for each place, to be compared."""
+    given = named_location(seen, default)
     return None if given is None else re.sub(r"(?<!:)/+", "/", given).rstrip("/")
 
 

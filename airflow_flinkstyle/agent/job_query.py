@@ -80,6 +80,8 @@ class JobQuery:
     """It has passed the guard for the start at hand."""
     identities: Mapping[str, SourceIdentity] = field(default_factory=dict)
     """By source, from the newest guard."""
+    looked_for: bool = False
+    """It was looked whether plain Spark has run it; what was found is left behind."""
     known_id: str = ""
     """Its id in the checkpoint that it is about to start from; empty if there is none yet."""
     schema_logs: dict[str, Mapping[str, bytes]] = field(default_factory=dict)

@@ -122,6 +122,7 @@ class Runtime:
         try:
             query = self._register(writer, seen, run)
             with self._settled_if_not_started(query):
+                self.admission.look_ahead(query)
                 if (handle := self.postponed.put_off(query)) is not None:
                     return handle
                 self.admission.admit(query)

@@ -54,6 +54,14 @@ Python = Annotated[
     ),
 ]
 LogDir = Annotated[str | None, typer.Option(help="Folder of the driver's log.", show_default="last start's")]
+LeaveCheckpoint = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Location of a checkpoint of plain Spark that is left behind, as the refusal names it; "
+        "may be given several times.",
+        show_default=False,
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +95,7 @@ def start(
     discard_history: Annotated[
         str | None, typer.Option(help="For fresh: the history given up, as the refusal names it.")
     ] = None,
+    leave_checkpoint: LeaveCheckpoint = None,
     key: Key = None,
     timeout_s: TimeoutS = 300.0,
     as_json: AsJson = False,
@@ -110,6 +119,7 @@ def start(
         origin = FromCheckpoint()
     client = client_of(root, job)
     spec, target = launch_by(client, root, wanted_by(job, file, master, python, log_dir))
+    spec = replace(spec, leave_checkpoints=tuple(leave_checkpoint or ()))
     _start(client, spec, target, origin, key, timeout_s, as_json=as_json)
 
 
@@ -120,6 +130,7 @@ def restart(
     master: Master = None,
     python: Python = None,
     log_dir: LogDir = None,
+    leave_checkpoint: LeaveCheckpoint = None,
     key: Key = None,
     yes: Yes = False,
     timeout_s: TimeoutS = 300.0,
@@ -132,6 +143,7 @@ def restart(
     require_job(root, job)
     client = client_of(root, job)
     spec, target = launch_by(client, root, wanted_by(job, file, master, python, log_dir))
+    spec = replace(spec, leave_checkpoints=tuple(leave_checkpoint or ()))
     confirm(f"Restart job {job}?", yes=yes)
     key = key or f"cli:{uuid.uuid4()}"
     if isinstance(client.settled_status(at_most_s=_CERTAIN_S), (Running, Starting)):
@@ -273,7 +285,8 @@ def _start(
     *,
     as_json: bool,
 ) -> None:
-    asked = {"spec": launch_of(spec, target)["spec"], "origin": origin}
+    left = {"leave_checkpoints": spec.leave_checkpoints} if spec.leave_checkpoints else {}
+    asked = {"spec": launch_of(spec, target)["spec"], "origin": origin, **left}
     claim_key = f"{key}/{digest_of(asked=asked)}" if key else f"cli:{uuid.uuid4()}"
     handle = client.start(spec, target, claim_key=claim_key, origin=origin)
     client.wait_running(handle.generation, timeout_s=timeout_s)

@@ -58,6 +58,21 @@ def skip_known_fields() -> dict[str, Param]:
     }
 
 
+def leave_fields() -> dict[str, Param]:
+    """Return the field that leaves checkpoints of plain Spark behind."""
+    return {
+        "leave_checkpoints": Param(
+            None,
+            type=["null", "array"],
+            examples=["s3a://bucket/checkpoints/orders"],
+            title="Checkpoints left behind",
+            description="Of plain Spark, one location per line, in the words of the refusal: their queries "
+            "begin anew.",
+            section=MORE,
+        ),
+    }
+
+
 def trial_fields() -> dict[str, Param]:
     """Return the fields about the next version, before and right after it has taken the job over."""
     return {

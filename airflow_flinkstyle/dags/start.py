@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Param
 
-from airflow_flinkstyle.dags.fields import MORE, connection_fields, job_fields, skip_known_fields
+from airflow_flinkstyle.dags.fields import (
+    MORE,
+    connection_fields,
+    job_fields,
+    leave_fields,
+    skip_known_fields,
+)
 from airflow_flinkstyle.dags.form import Form, Job
 from airflow_flinkstyle.operators.choice import CHOOSE, ChooseSavepointOperator
 from airflow_flinkstyle.operators.start import StartStreamingJobOperator
@@ -43,7 +49,7 @@ def start_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> DA
             **form.job,
             **form.answers("spark_conn_id", "script", "args", "conf", "env", "start_from", "discard_history"),
             savepoint_id="{{ ti.xcom_pull(task_ids='savepoint') }}",
-            **form.answers("rewind", "skip_known_batches"),
+            **form.answers("rewind", "skip_known_batches", "leave_checkpoints"),
         )
         savepoint >> start
     return dag
@@ -111,6 +117,7 @@ def _beginning() -> dict[str, Param]:
             description="To start a job fresh that has run: its last run, in the words of the refusal.",
             section=MORE,
         ),
+        **leave_fields(),
         "env": Param(
             None,
             type=["null", "object"],

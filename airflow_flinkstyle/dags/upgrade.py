@@ -16,6 +16,7 @@ from airflow_flinkstyle.dags.fields import (
     MORE,
     connection_fields,
     job_fields,
+    leave_fields,
     skip_known_fields,
     trial_fields,
 )
@@ -46,6 +47,7 @@ def upgrade_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> 
             **form.answers("spark_conn_id", "script", "args", "conf", "if_committed", "skip_known_batches"),
             **form.answers("standby", "rehearse_batches", "rehearse_records", "observe_s", "max_lag"),
             **form.answers("min_rate", "shuffle_partitions", "first_commit_timeout_s"),
+            **form.answers("leave_checkpoints"),
         )
     return dag
 
@@ -114,6 +116,7 @@ def _health() -> dict[str, Param]:
             section=MORE,
         ),
         **skip_known_fields(),
+        **leave_fields(),
     }
 
 

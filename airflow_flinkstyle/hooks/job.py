@@ -176,6 +176,7 @@ class StreamingJobHook(BaseHook):
         conf: Mapping[str, Any] | str | None = None,
         env: Mapping[str, str] | None = None,
         overrides: Sequence[Mapping[str, Any]] = (),
+        leave_checkpoints: Sequence[str] | str | None = (),
     ) -> JobSpec:
         """Return what to run.
 
@@ -186,6 +187,7 @@ class StreamingJobHook(BaseHook):
             conf: Spark settings, as a mapping or as JSON.
             env: The driver's environment.
             overrides: ``KafkaOverride`` rules as mappings.
+            leave_checkpoints: Locations, as a list or as one line as a shell would split it.
         """
         from airflow_flinkstyle.hooks.launches import arguments, mapping
         from airflow_flinkstyle.jobs.spec import JobSpec
@@ -204,6 +206,7 @@ class StreamingJobHook(BaseHook):
             overrides=rules,
             checkpoint_root=self.defaults.checkpoint_root,
             lease_s=self.defaults.lease_s,
+            leave_checkpoints=arguments(leave_checkpoints),
         )
 
     def look_after(self, job: str) -> Running | Starting:

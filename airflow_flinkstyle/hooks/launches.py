@@ -140,6 +140,7 @@ def next_version(
     script: str | None,
     args: Sequence[Any] | str | None,
     conf: Mapping[str, Any] | None,
+    leave_checkpoints: Sequence[str] | str | None = None,
 ) -> JobSpec:
     """Return the job with what is given changed; a setting whose new value is None is taken away."""
     merged = {
@@ -152,4 +153,5 @@ def next_version(
         script=script or spec.script,
         args=spec.args if args is None else arguments(args),
         conf={name: value for name, value in merged.items() if name not in gone},
+        leave_checkpoints=arguments(leave_checkpoints),
     )

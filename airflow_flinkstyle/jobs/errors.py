@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
+from airflow_flinkstyle.protocol.errors import CheckpointFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _SHOWN = 20
+_SENTENCES = 3
+"""Of an error: problem, what is left, remedy."""
 
 
 class JobError(FlinkstyleError):
@@ -84,6 +87,18 @@ class DriverFailedError(JobError):
     """The driver ended, or never came up; its own words and the end of its log are in the message."""
 
     code = "DRIVER_FAILED"
+
+
+class BeginsAnewError(DriverFailedError):
+    """The driver has found that a query would begin anew although its script names a checkpoint of it."""
+
+    code = CheckpointFoundError.code
+
+    @classmethod
+    def told(cls, text: str) -> Self | None:
+        """Return the driver's own three sentences; None if another version of it has told them otherwise."""
+        sentences = text.split("\n")
+        return cls(*sentences) if len(sentences) == _SENTENCES else None
 
 
 class NoRoomError(JobError):

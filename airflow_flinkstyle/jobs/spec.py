@@ -73,6 +73,10 @@ class JobSpec:
     lease_s: float = DEFAULT_LEASE_S
     """How long a driver may go unconfirmed before it ends itself and another may take its place."""
 
+    leave_checkpoints: tuple[str, ...] = ()
+    """Checkpoints of plain Spark that this one start leaves behind, by their locations: a claim says it, and
+    no launch that a later start repeats."""
+
     def __post_init__(self) -> None:
         """Refuse what cannot run."""
         check_job_name(self.name)
@@ -157,7 +161,8 @@ def require_recordable(spec: JobSpec, target: SubmitTarget) -> None:
 def launch_of(spec: JobSpec, target: SubmitTarget) -> dict[str, Any]:
     """Return what a claim records, so that any caller can start one more incarnation; no secrets."""
     where = {name: value for name, value in asdict(target).items() if name != "secret_env"}
-    return {"spec": asdict(spec), "target": where}
+    what = {name: value for name, value in asdict(spec).items() if name != "leave_checkpoints"}
+    return {"spec": what, "target": where}
 
 
 def from_launch(launch: Mapping[str, Any], *, secret_env: Mapping[str, str]) -> tuple[JobSpec, SubmitTarget]:

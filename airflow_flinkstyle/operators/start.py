@@ -42,6 +42,8 @@ class StartStreamingJobOperator(StreamingJobOperator):
     :param discard_history: For ``fresh`` over a history: what is given up, as the refusal names it, like
         ``generation 3``. It names one history, since a plain yes that stays in a DAG would start fresh at
         every run of it: at the next run the job has another history, and is asked about again. (templated)
+    :param leave_checkpoints: Locations, as the refusal ``CHECKPOINT_FOUND`` names them, of checkpoints of
+        plain Spark that this start leaves behind: their queries begin anew. (templated)
     :param savepoint_id: For ``savepoint``: which; ``latest`` is the newest one on the job's line. (templated)
     :param rewind: ``continue`` demands that the job has committed nothing after the savepoint. If it has:
         ``fork`` (new query id; counts on behind what a sink remembers) or ``re-emit``. (templated)
@@ -56,12 +58,13 @@ class StartStreamingJobOperator(StreamingJobOperator):
     operator_extra_links = (SavepointLink(), *LINKS)
     asks = (
         *("script", "args", "conf", "env", "kafka_overrides", "start_from", "discard_history"),
-        *("savepoint_id", "rewind", "skip_known_batches", "claim_mode"),
+        *("leave_checkpoints", "savepoint_id", "rewind", "skip_known_batches", "claim_mode"),
     )
     template_fields: Sequence[str] = (
         *StreamingJobOperator.template_fields,
         *("spark_conn_id", "script", "args", "conf", "env", "kafka_overrides"),
-        *("start_from", "discard_history", "savepoint_id", "rewind", "skip_known_batches"),
+        *("start_from", "discard_history", "leave_checkpoints"),
+        *("savepoint_id", "rewind", "skip_known_batches"),
     )
 
     def __init__(
@@ -75,6 +78,7 @@ class StartStreamingJobOperator(StreamingJobOperator):
         kafka_overrides: Sequence[Mapping[str, Any]] = (),
         start_from: str = "last_state",
         discard_history: str | None = None,
+        leave_checkpoints: Sequence[str] | str | None = None,
         savepoint_id: str | None = None,
         rewind: str = "continue",
         skip_known_batches: bool | str = False,
@@ -92,6 +96,7 @@ class StartStreamingJobOperator(StreamingJobOperator):
         self.kafka_overrides = kafka_overrides
         self.start_from = start_from
         self.discard_history = discard_history
+        self.leave_checkpoints = leave_checkpoints
         self.savepoint_id = savepoint_id
         self.rewind = rewind
         self.skip_known_batches = skip_known_batches
@@ -116,6 +121,7 @@ class StartStreamingJobOperator(StreamingJobOperator):
                 conf=self.conf,
                 env=self.env,
                 overrides=self.kafka_overrides,
+                leave_checkpoints=self.leave_checkpoints,
             )
             client = hook.client(self.job)
             handle = client.start(spec, hook.target(self.spark_conn_id), claim_key=key, origin=origin)

@@ -32,6 +32,8 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         fails and leaves the choice. (templated)
     :param skip_known_batches: Accept, for that rollback, that a sink that remembers batches, or a function
         that may, leaves out those it knows. (templated)
+    :param leave_checkpoints: For a query that the new version adds: locations, as the refusal
+        ``CHECKPOINT_FOUND`` names them, of checkpoints of plain Spark that are left behind. (templated)
     :param spark_conn_id: Where the new version runs; None: where the job runs now. (templated)
     :param standby: ``warm``: the new version's driver waits, its session up and a hot savepoint restored,
         before the old one stops; it needs the resources of a second driver meanwhile. ``none``: it starts
@@ -55,7 +57,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
     template_fields: Sequence[str] = (
         *StreamingJobOperator.template_fields,
         *("script", "args", "conf", "if_committed", "skip_known_batches", "spark_conn_id"),
-        *("standby", "rehearse_batches", "rehearse_records", "first_commit_timeout_s"),
+        *("leave_checkpoints", "standby", "rehearse_batches", "rehearse_records", "first_commit_timeout_s"),
         *("observe_s", "max_lag", "min_rate", "shuffle_partitions"),
     )
 
@@ -70,6 +72,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         shuffle_partitions: int | str | None = None,
         if_committed: str = "continue",
         skip_known_batches: bool | str = False,
+        leave_checkpoints: Sequence[str] | str | None = None,
         spark_conn_id: str | None = None,
         standby: str = "warm",
         rehearse_batches: int | str = 2,
@@ -89,6 +92,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         self.shuffle_partitions = shuffle_partitions
         self.if_committed = if_committed
         self.skip_known_batches = skip_known_batches
+        self.leave_checkpoints = leave_checkpoints
         self.spark_conn_id = spark_conn_id
         self.standby = standby
         self.rehearse_batches = rehearse_batches
@@ -127,7 +131,13 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
                     hook.store, self.job, self.request_key(context), UPGRADE_PHASES, signer=hook.signer
                 ),
                 spec=with_partitions(
-                    next_version(spec, script=self.script, args=self.args, conf=mapping(self.conf)),
+                    next_version(
+                        spec,
+                        script=self.script,
+                        args=self.args,
+                        conf=mapping(self.conf),
+                        leave_checkpoints=self.leave_checkpoints,
+                    ),
                     number("shuffle_partitions", self.shuffle_partitions),
                 ),
                 target=hook.target(self.spark_conn_id) if self.spark_conn_id else target,

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+from typing import TYPE_CHECKING
+
 from airflow_flinkstyle.errors import FlinkstyleError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from typing_extensions import Self
 
 
 class ToldToEndError(FlinkstyleError):
@@ -81,3 +89,69 @@ class LineError(FlinkstyleError):
             remedy="Find out who writes to the savepoint root, or which copy of it this is. To continue "
             "without these records, export the savepoint that counts and start from it below another root.",
         )
+
+
+class CheckpointFoundError(FlinkstyleError):
+    """A query would begin anew although its script names a checkpoint in which plain Spark has run it."""
+
+    code = "CHECKPOINT_FOUND"
+
+    def __str__(self) -> str:
+        """Return the three sentences a line each: the caller of the driver takes them apart again."""
+        return "\n".join((self.problem, self.state_after, self.remedy))
+
+    @classmethod
+    def of(cls, job: str, query: str, location: str, found: str, *, ran: Collection[str]) -> Self:
+        """Say what was found, and both ways on.
+
+        Args:
+            job: Its name.
+            query: The query that would begin anew.
+            location: Where, as it is to be named.
+            found: How far that checkpoint came.
+            ran: Queries that the script had started before.
+        """
+        return cls(
+            f"Query {query} of job {job} was expected to begin where no query has run, found a checkpoint at "
+            f"{location}, which its script names: {found}.",
+            state_after=_left(ran),
+            remedy=f"To continue it, end what runs it, then `flinkstyle job adopt {job} --checkpoint "
+            f"{query}={location}` (AdoptStreamingJobOperator). {_leave(location)}",
+        )
+
+    @classmethod
+    def unseen(cls, job: str, query: str, location: str, why: str, *, ran: Collection[str]) -> Self:
+        """Say why nobody knows whether there is one."""
+        return cls(
+            f"Query {query} of job {job} was expected to begin where no query has run, found that nobody can "
+            f"tell: {location}, which its script names, could not be looked into: {why}",
+            state_after=_left(ran),
+            remedy=f"Give the driver what opens that place, or correct the script. {_leave(location)}",
+        )
+
+    @classmethod
+    def elsewhere(cls, job: str, query: str, location: str, other: str, *, ran: Collection[str]) -> Self:
+        """Name the job that has the query already, under another name."""
+        return cls(
+            f"Query {query} of job {job} was expected to be no other job's, found {other}: it has the same "
+            f"sources, the same output and the same checkpoint {location} in its script.",
+            state_after=_left(ran),
+            remedy=f"Start that job to continue it. {_leave(location)}",
+        )
+
+
+def _left(ran: Collection[str]) -> str:
+    if not ran:
+        return "No record was read and nothing was written; that checkpoint is as it was."
+    return (
+        f"No record was read for it; that checkpoint is as it was. Before it the script had started "
+        f"{', '.join(sorted(ran))}, which may have committed batches."
+    )
+
+
+def _leave(location: str) -> str:
+    quoted = shlex.quote(location)
+    return (
+        "To begin anew all the same, at the script's startingOffsets and without state, name what is left "
+        f"behind: `--leave-checkpoint {quoted}`, leave_checkpoints=[{location!r}]."
+    )

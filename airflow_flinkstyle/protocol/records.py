@@ -72,6 +72,9 @@ class Claim(SignedRecord):
     """It is on the driver's command line: two stores may hold the same root, job and generation."""
     rehearse: Rehearse | None = None
     """Whether its queries are tried on a copy of ``prepare_savepoint_id`` before the driver waits."""
+    leave_checkpoints: tuple[str, ...] = ()
+    """Locations that the script names, as the refusal told them: their checkpoints are left behind, and the
+    queries begin anew. This start's choice alone: no later claim repeats it by itself."""
     asked_by: Mapping[str, str] = field(default_factory=dict)
     """The task of Airflow that asks (``dag_id``, ``run_id``, ``task_id``), for people; empty for others."""
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 _TEMPORARY = ".flinkstyle-"
 _OWN_SCHEMES = frozenset({"", "file", "s3", "s3a", "s3n"})
 
+_NO_CLIENT = frozenset({"UnsupportedFileSystemException", "ClassNotFoundException"})
+
 
 def needs_hadoop(location: str) -> bool:
     """Tell whether only the driver's Hadoop client can open the location."""
@@ -63,6 +65,11 @@ class HadoopStore:
     def uri(self) -> str:
         """As Spark writes it."""
         return self._location
+
+    @property
+    def qualified(self) -> str:
+        """The location with its scheme and its whole path, by the client's own rules."""
+        return str(self._root_path)
 
     def local_path(self, key: str) -> Path | None:
         """Return None: the files are on other machines."""
@@ -232,7 +239,7 @@ class HadoopStore:
         except Py4JJavaError as error:
             raised = error.java_exception
             name, text = raised.getClass().getSimpleName(), _first_line(raised.getMessage())
-            if name == "UnsupportedFileSystemException":
+            if _has_no_client(raised):
                 raise self._no_place(text) from error
             if name == "FileNotFoundException":
                 raise ObjectMissingError.at(self.uri, key) from error
@@ -248,6 +255,15 @@ class HadoopStore:
             state_after="Nothing was read or written.",
             remedy="Correct it, or give the driver the jars and settings of that file system.",
         )
+
+
+def _has_no_client(raised: Java) -> bool:
+    """Tell whether there is no such file system here, or its class is in none of the driver's jars."""
+    while raised is not None:
+        if raised.getClass().getSimpleName() in _NO_CLIENT:
+            return True
+        raised = raised.getCause()
+    return False
 
 
 def _first_line(text: object) -> str:

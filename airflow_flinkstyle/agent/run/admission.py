@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from airflow_flinkstyle.agent.board import takeover
 from airflow_flinkstyle.agent.board.patience import patiently
-from airflow_flinkstyle.agent.guards import checks, compat, lineages, sinks, waiting
+from airflow_flinkstyle.agent.guards import checks, compat, lineages, own_checkpoint, sinks, waiting
 from airflow_flinkstyle.agent.run import repartition, scratch
 from airflow_flinkstyle.agent.run.reasons import Drilled
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.places import own_place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from airflow_flinkstyle.agent.job_query import JobQuery
     from airflow_flinkstyle.agent.run.driver import Driver
@@ -72,6 +72,22 @@ class Admission:
             else:
                 self._take_over(query)
             self._patiently(lambda: checks.clear(query))
+
+    def look_ahead(self, query: JobQuery) -> None:
+        """Refuse a query that would leave a checkpoint behind, while the run before this one still runs.
+
+        Only where all queries of the run that it follows are known to come: otherwise the guard decides.
+        """
+        claim = self._driver_run.claim
+        if self.taken_over or self.relaunched or claim.is_drill or claim.follows is None:
+            return
+        before = self._followed()
+        known = set(before.queries) if before is not None else set()
+        if known and known <= self._queries.names() and not self._is_told():
+            self._require_none_left(query, known)
+
+    def _is_told(self) -> bool:
+        return self._patiently(lambda: self._board.takeover_order(self._driver_run.generation)) is not None
 
     def await_order(self) -> None:
         """Show that this driver waits, and return once it was told to take the job over."""
@@ -262,6 +278,7 @@ class Admission:
     def _guard(self, query: JobQuery) -> None:
         checks.require_not_dropped(query, self._dropped)
         checks.require_known(query, self._to_continue, self._queries.names())
+        self._require_none_left(query, self._to_continue | self._ever_told())
         newest = sinks.newest_batch(self._queries.spark, query.sink)
         self.manifest = sinks.admit(query, newest, self._order, self.manifest, self._repository)
         compat.require_for_checkpoint(query.session, query.name, query.checkpoint)
@@ -276,6 +293,23 @@ class Admission:
         self._await_kafka(
             lambda: checks.guard(self._driver.describe, query, self._expected.get(query.name, {}))
         )
+
+    def _ever_told(self) -> set[str]:
+        """Return the queries of which earlier runs and incarnations told: they begin anew by choice."""
+        told = (self._before, self._driver_run.last_heartbeat)
+        return {name for words in told if words is not None for name in words.queries}
+
+    def _require_none_left(self, query: JobQuery, known: Collection[str]) -> None:
+        """Refuse a query that nobody knows here and that has run in plain Spark."""
+        if query.name in known or query.looked_for or query.checkpoint.head("metadata") is not None:
+            return
+        own_checkpoint.require_none(
+            query,
+            job=self._board.job,
+            left=self._driver_run.claim.leave_checkpoints,
+            ran=[one.name for one in self._queries.all()],
+        )
+        query.looked_for = True
 
     def _await_kafka(self, guard: Callable[[], None]) -> None:
         """Guard a query as soon as the brokers answer; a bad minute of theirs is no refusal."""

@@ -12,6 +12,7 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs import requests
 from airflow_flinkstyle.jobs.deployments.base import DriverPages, DriverState, Gone, Unknown
 from airflow_flinkstyle.jobs.errors import (
+    BeginsAnewError,
     DriverFailedError,
     DriverLostError,
     JobNotRunningError,
@@ -249,6 +250,8 @@ class JobRuns(JobStarts):
         """Build the error for a run that ended by itself."""
         heartbeat = run.heartbeat
         code, text = (heartbeat.error if heartbeat else None) or ("", "")
+        if code == BeginsAnewError.code and (refused := BeginsAnewError.told(text)) is not None:
+            return refused
         said = f"it failed with {code}: {text}" if code else "it ended without a word"
         if heartbeat is not None and heartbeat.state == "closed":
             said = f"its script ended at {batch_words(heartbeat.batches())}"

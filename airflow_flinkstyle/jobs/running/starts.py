@@ -19,6 +19,7 @@ from airflow_flinkstyle.jobs.spec import from_launch, launch_of, require_recorda
 from airflow_flinkstyle.jobs.status import Dead, Failed, NeverStarted, Running, Starting, describe_status
 from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.kafka.login.driver import named_connections, require_logins
+from airflow_flinkstyle.protocol.errors import CheckpointFoundError
 from airflow_flinkstyle.protocol.head import placed
 from airflow_flinkstyle.protocol.records import Claim, Submit
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
@@ -232,6 +233,9 @@ class JobStarts(JobView):
         if never_ran and not _is_seen(run) and _as_recorded(run.claim.launch) != launch_of(spec, target):
             log.warning("Generation %d was never started; the job's start was changed since", own)
             return None
+        if _was_refused(run):
+            log.info("Generation %d was refused for a checkpoint that it found: starting anew", own)
+            return None
         if self._was_killed(run, claim_key):
             log.info("Generation %d was stopped when its start's task was killed: starting anew", own)
             return None
@@ -279,6 +283,7 @@ class JobStarts(JobView):
             lease_s=spec.lease_s,
             launch=launch_of(spec, target),
             claimed_at_ms=now_ms(),
+            leave_checkpoints=spec.leave_checkpoints,
             asked_by=self.asked_by,
         )
         try:
@@ -437,6 +442,14 @@ class JobStarts(JobView):
 def _is_own(run: Run, claim_key: str) -> bool:
     """Return whether it is an earlier try of the same start: its claim, or its lock to copy a checkpoint."""
     return run.claim.claim_key in (claim_key, offline_lock.lock_key(start_plan.copy_key(claim_key)))
+
+
+def _was_refused(run: Run) -> bool:
+    """Return whether its driver found a checkpoint: a clear of the task starts anew, as is chosen by then."""
+    beat = run.heartbeat
+    return (
+        beat is not None and beat.state == "failed" and (beat.error or ("",))[0] == CheckpointFoundError.code
+    )
 
 
 def _is_seen(run: Run) -> bool:

@@ -1,0 +1,112 @@
+"""Whether a query that would begin anew has run in plain Spark: its script names the checkpoint of that.
+
+The agent keeps checkpoints in places of its own, so Spark would never look there. The place is opened by
+Spark's own client, with the session's settings, as plain Spark would have opened it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.agent.jvm.hadoop_store import HadoopStore
+from airflow_flinkstyle.checkpoint.found import checkpoints_below, look_into
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.protocol.errors import CheckpointFoundError
+from airflow_flinkstyle.storage.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from airflow_flinkstyle.agent.job_query import JobQuery
+    from airflow_flinkstyle.agent.jvm.untyped import PySpark
+
+_MOST_BESIDE = 5
+"""How many checkpoints beside the one that was found a message names."""
+log = logging.getLogger(__name__)
+
+
+def require_none(query: JobQuery, *, job: str, left: Collection[str], ran: Collection[str]) -> None:
+    """Check that a query which begins anew leaves no checkpoint behind, but one that was named to be left.
+
+    Args:
+        query: About to start, without a checkpoint of the job.
+        job: Its job's name, for the message.
+        left: Locations whose checkpoints this start leaves behind.
+        ran: Queries that the script had started before.
+
+    Raises:
+        CheckpointFoundError: If it does, or if nobody can tell.
+    """
+    named = query.declared.named
+    if not named:  # plain Spark too would begin anew at each start
+        return
+    location = named
+    try:
+        location = shown(query.session, named)
+        found = _found(query.session, named)
+    except (StoreError, BadInputError) as error:
+        if not _is_left(left, named, location):
+            raise CheckpointFoundError.unseen(job, query.name, location, error.problem, ran=ran) from error
+        log.warning("Query %s begins anew; %s could not be looked into", query.name, location)
+        return
+    if found is None:
+        return
+    if not _is_left(left, named, location):
+        raise CheckpointFoundError.of(job, query.name, location, found, ran=ran)
+    log.warning("Query %s begins anew and leaves behind what is at %s: %s", query.name, location, found)
+
+
+def shown(spark: PySpark, named: str) -> str:
+    """Return a location as it is told to people, and named by them: whole, so that every process finds it."""
+    qualified = HadoopStore(spark, named).qualified
+    if qualified.startswith("file:/") and not qualified.startswith("file://"):
+        return qualified.removeprefix("file:")
+    return qualified
+
+
+def _found(spark: PySpark, named: str) -> str | None:
+    """Return how far the checkpoint came that is at a location; None if no batch was planned there.
+
+    Spark 2.4 wrote ``%20`` for a space into the path itself; newer ones refuse to start beside such a folder.
+    """
+    written = str(_path(spark, named).toUri().toString())
+    for place in dict.fromkeys((named, written)):
+        found = look_into(HadoopStore(spark, place))
+        if found is not None:
+            query_id = f", query id {found.query_id}" if found.query_id else ""
+            spelled = "" if place == named else f" (in {place}, as Spark 2.4 wrote it)"
+            return f"{found.where}{query_id}{spelled}{_beside(spark, place)}"
+    return None
+
+
+def _beside(spark: PySpark, place: str) -> str:
+    """Name the checkpoints in the same folder: those of the script's other queries may be among them."""
+    folder, _, own = place.rstrip("/").rpartition("/")
+    if not folder or folder.endswith(("/", ":")):
+        return ""
+    try:
+        others = [name for name in checkpoints_below(HadoopStore(spark, folder)) if name != own]
+    except (StoreError, BadInputError):
+        return ""
+    more = f" and {len(others) - _MOST_BESIDE} more" if len(others) > _MOST_BESIDE else ""
+    return f"; beside it {', '.join(others[:_MOST_BESIDE])}{more}" if others else ""
+
+
+def _is_left(left: Collection[str], named: str, location: str) -> bool:
+    own = {_plain(named), _plain(location)}
+    return any(_plain(one) in own for one in left)
+
+
+def _plain(location: str) -> str:
+    """Return one spelling for what is written with and without a scheme, or by S3's several names."""
+    scheme, colon, rest = location.rstrip("/").partition(":")
+    if not colon or "/" in scheme:
+        return location.rstrip("/")
+    if scheme == "file":
+        return "/" + rest.lstrip("/")
+    return f"s3:{rest}" if scheme in {"s3", "s3a", "s3n"} else f"{scheme}:{rest}"
+
+
+def _path(spark: PySpark, location: str) -> PySpark:
+    return spark.sparkContext._jvm.org.apache.hadoop.fs.Path(location)  # noqa: SLF001
