@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import itertools
 import json
 import time
 import uuid
@@ -38,7 +36,8 @@ rows = (spark.readStream.format("kafka").option("kafka.bootstrap.servers", serve
         .option("subscribe", topic).option("startingOffsets", begin).load())
 def note(batch, batch_id):
     with open(out, "a") as f:
-        f.write(json.dumps({"batch": batch_id, "values": [int(row.value) for row in batch.collect()]}) + "\\n")
+        values = [int(row.value) for row in batch.collect()]
+        f.write(json.dumps({"batch": batch_id, "values": values}) + "\\n")
 writer = rows.writeStream.queryName("orders").foreachBatch(note).option("checkpointLocation", checkpoint)
 often = {"availableNow": True} if trigger == "now" else {"processingTime": "100 milliseconds"}
 writer.trigger(**often).start().awaitTermination()
@@ -54,20 +53,19 @@ class Moving:
     topic: str
     checkpoint: Path
 
-    numbers: Iterator[int] = field(default_factory=itertools.count)
-    """Those that were not produced yet."""
+    produced: list[int] = field(default_factory=list)
+    """All numbers so far, of every test of this topic."""
 
-    def produce(self, count: int) -> None:
+    def produce(self, count: int) -> int:
+        """Produce so many numbers more; returns the last one."""
         from confluent_kafka import Producer
 
         producer = Producer({"bootstrap.servers": self.broker.bootstrap})
-        for number in itertools.islice(self.numbers, count):
+        for number in range(len(self.produced), len(self.produced) + count):
             producer.produce(self.topic, str(number).encode())
+            self.produced.append(number)
         assert producer.flush(20) == 0
-
-    def produce_one(self) -> int:
-        self.produce(1)
-        return next(iter(copy.copy(self.numbers))) - 1
+        return self.produced[-1]
 
     def args(self, begin: str, trigger: str) -> tuple[str, ...]:
         return (str(self.lab.out), self.broker.bootstrap, self.topic, str(self.checkpoint), begin, trigger)
@@ -150,7 +148,7 @@ def test_first_start_of_a_job_that_ran_in_plain_spark_is_refused_until_its_check
 
     assert started(moving.spec(begin, leave_checkpoints=(location,)), "first") == 3
     moving.until("its first batch says where it begins", moving.lab.out.exists)
-    newest = moving.produce_one()
+    newest = moving.produce(1)
     moving.until("it reads on", lambda: newest in moving.read())
     assert moving.read()[:-1] == ([] if begin == "latest" else list(range(newest)))
     assert moving.files() == before
@@ -158,5 +156,5 @@ def test_first_start_of_a_job_that_ran_in_plain_spark_is_refused_until_its_check
     client.stop("stop", savepoint=True, timeout_s=TIMEOUT_S)
     again = client.start(moving.spec(begin), moving.lab.target(), claim_key="again")
     client.wait_running(again.generation, timeout_s=TIMEOUT_S)  # it has a history of its own now
-    newest = moving.produce_one()
+    newest = moving.produce(1)
     moving.until("it reads on", lambda: newest in moving.read())
