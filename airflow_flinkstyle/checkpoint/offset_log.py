@@ -34,6 +34,8 @@ class OffsetLog:
     """The second line: watermark, timestamp and pinned confs as raw JSON."""
     sources: Mapping[str, str]
     """Raw offset JSON per source, in the file's order; the key is the position in v1, the id in v2."""
+    end: str = ""
+    """Behind the last source: a line end, where somebody has edited the file; Spark reads it all the same."""
     _parsed: dict[str, Offsets | None] = field(default_factory=dict, init=False, repr=False, compare=False)
     """What was asked for: a source's line is parsed once."""
 
@@ -43,7 +45,7 @@ class OffsetLog:
             lines = list(self.sources.values())
         else:
             lines = [f"{source}:{offset}" for source, offset in self.sources.items()]
-        return "\n".join([f"v{self.version}", self.header, *lines])
+        return "\n".join([f"v{self.version}", self.header, *lines]) + self.end
 
     @property
     def confs(self) -> Mapping[str, str]:
@@ -158,7 +160,8 @@ def parse(text: str) -> OffsetLog:
         UnsupportedCheckpointError: If its version is newer than 2.
     """
     version, rest = split_version(text, "Offset log", KNOWN_VERSIONS)
-    header, *lines = rest.split("\n")
+    end = "\n" if rest.endswith("\n") else ""
+    header, *lines = rest.removesuffix(end).split("\n")
     if not lines or "" in lines:
         raise LogFormatError.of("Offset log", "a line for each source, no empty one", text)
     if version == 1:
@@ -167,7 +170,7 @@ def parse(text: str) -> OffsetLog:
         sources = dict(_source_and_offset(line) for line in lines)
         if len(sources) != len(lines):
             raise LogFormatError.of("Offset log v2", "each source once", rest[len(header) + 1 :])
-    log = OffsetLog(version=version, header=header, sources=sources)
+    log = OffsetLog(version=version, header=header, sources=sources, end=end)
     _ = (log.confs, log.watermark_ms, log.timestamp_ms)  # a torn header is refused here, not later
     return log
 

@@ -154,7 +154,7 @@ class StreamingJobHook(BaseHook):
     def client(self, job: str) -> JobClient:
         """Return the job's client."""
         from airflow_flinkstyle.jobs.running.client import JobClient
-        from airflow_flinkstyle.storage.open import open_store
+        from airflow_flinkstyle.storage.open import open_as_hadoop
 
         return JobClient(
             board=self.board(job),
@@ -162,7 +162,7 @@ class StreamingJobHook(BaseHook):
             deployment=self.deployment,
             signer=self.signer,
             secret_env=self.secret_env,
-            open_checkpoint=partial(open_store, s3=self.s3),
+            open_checkpoint=partial(open_as_hadoop, s3=self.s3),
             kafka_logins=self.kafka_logins,
             asked_by=asked_by(),
         )
@@ -296,7 +296,7 @@ class StreamingJobHook(BaseHook):
     ) -> PruneReport:
         """Dispose of what the policy does not keep and the job does not need."""
         from airflow_flinkstyle.jobs.retention import prune_job
-        from airflow_flinkstyle.storage.open import open_store
+        from airflow_flinkstyle.storage.open import open_as_hadoop
 
         return prune_job(
             self.board(job),
@@ -306,7 +306,7 @@ class StreamingJobHook(BaseHook):
             dry_run=dry_run,
             wait_s=wait_s,
             signer=self.signer,
-            open_checkpoint=partial(open_store, s3=self.s3),
+            open_checkpoint=partial(open_as_hadoop, s3=self.s3),
         )
 
     def dispose_savepoint(

@@ -26,7 +26,7 @@ from airflow_flinkstyle.jobs.status import (
     classify,
 )
 from airflow_flinkstyle.protocol.records import AsRecorded, Claim
-from airflow_flinkstyle.storage.open import open_store
+from airflow_flinkstyle.storage.open import open_as_hadoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -67,7 +67,7 @@ class JobView:
     """Without a key nothing is started."""
     secret_env: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Store credentials for drivers that are relaunched."""
-    open_checkpoint: Callable[[str], ObjectStore] = open_store
+    open_checkpoint: Callable[[str], ObjectStore] = open_as_hadoop
     """Opens a checkpoint location, for what callers do with stopped jobs."""
     poll_s: float = 0.25
     clock: Clock = field(default=CLOCK, repr=False)

@@ -13,7 +13,7 @@ from airflow_flinkstyle.agent.jvm.hadoop_store import HadoopStore, needs_hadoop
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.protocol.board import check_name
 from airflow_flinkstyle.storage.keys import below
-from airflow_flinkstyle.storage.open import open_store
+from airflow_flinkstyle.storage.open import open_as_hadoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -47,11 +47,11 @@ class Queries:
     def checkpoint(self, query: str) -> ObjectStore:
         """Open a query's checkpoint: it is in a folder of the query's name."""
         location = below(self.root, query)
-        return HadoopStore(self.spark, location) if needs_hadoop(location) else open_store(location)
+        return HadoopStore(self.spark, location) if needs_hadoop(location) else open_as_hadoop(location)
 
     def place(self) -> ObjectStore:
         """Open the checkpoint location, in which the queries' checkpoints are."""
-        return HadoopStore(self.spark, self.root) if needs_hadoop(self.root) else open_store(self.root)
+        return HadoopStore(self.spark, self.root) if needs_hadoop(self.root) else open_as_hadoop(self.root)
 
     def names_in_checkpoint(self) -> list[str]:
         """Return the folders at the checkpoint location: one for each query that has run there."""

@@ -25,7 +25,7 @@ from airflow_flinkstyle.savepoint.retention.checkpoints import (
     remove_all,
 )
 from airflow_flinkstyle.storage.keys import below
-from airflow_flinkstyle.storage.open import open_store
+from airflow_flinkstyle.storage.open import open_as_hadoop
 from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def location_of(checkpoint_location: str) -> str:
 
 def open_at(spark: PySpark, place: str) -> ObjectStore:
     """Open a scratch place, as Spark's executors reach it."""
-    return HadoopStore(spark, place) if needs_hadoop(place) else open_store(place)
+    return HadoopStore(spark, place) if needs_hadoop(place) else open_as_hadoop(place)
 
 
 def restore(
