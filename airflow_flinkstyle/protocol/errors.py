@@ -130,13 +130,15 @@ class CheckpointFoundError(FlinkstyleError):
         )
 
     @classmethod
-    def elsewhere(cls, job: str, query: str, location: str, other: str, *, ran: Collection[str]) -> Self:
-        """Name the job that has the query already, under another name."""
+    def adopted(
+        cls, job: str, query: str, location: str, by: str, root: str, *, ran: Collection[str]
+    ) -> Self:
+        """Name the job that goes on from the checkpoint: it may be this one under another name."""
         return cls(
-            f"Query {query} of job {job} was expected to be no other job's, found {other}: it has the same "
-            f"sources, the same output and the same checkpoint {location} in its script.",
+            f"Query {query} of job {job} was expected to begin where no query has run, found that its script "
+            f"names {location}, from which job {by} of root {root} goes on: it was adopted there.",
             state_after=_left(ran),
-            remedy=f"Start that job to continue it. {_leave(location)}",
+            remedy=f"To continue it, start job {by} instead. {_leave(location)}",
         )
 
 

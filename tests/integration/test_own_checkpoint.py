@@ -14,6 +14,8 @@ from airflow_flinkstyle.agent.job_query import JobQuery
 from airflow_flinkstyle.agent.jvm.hadoop_store import HadoopStore
 from airflow_flinkstyle.agent.stream_options import StreamOptions
 from airflow_flinkstyle.protocol.errors import CheckpointFoundError
+from airflow_flinkstyle.protocol.home import ADOPTED_KEY, AdoptedMark
+from airflow_flinkstyle.types import BatchId
 from testbed.hdfs import CLIENT_CONF, Hdfs
 from testbed.memory_store import MemoryStore
 from testbed.session import local_session
@@ -146,6 +148,26 @@ def test_checkpoints_beside_it_and_queries_that_ran_before_are_named(spark: Spar
     with pytest.raises(CheckpointFoundError) as refused:
         look(spark, str(tmp_path / "orders"), ran=["totals", "clicks"])
     assert "the script had started clicks, totals" in refused.value.state_after
+
+
+def test_checkpoint_that_another_job_has_adopted_is_that_jobs(spark: SparkSession, tmp_path: Path):
+    place = put(tmp_path / "ck")
+    mark = AdoptedMark(
+        root="s3://shop/savepoints",
+        job="orders",
+        query="orders",
+        batch_id=BatchId(0),
+        savepoint_id="sp-1",
+        at_ms=1,
+    )
+    (place / ADOPTED_KEY).write_bytes(mark.to_bytes())
+    with pytest.raises(CheckpointFoundError) as refused:
+        look(spark, str(place))
+    assert "from which job orders of root s3://shop/savepoints goes on" in refused.value.problem
+    assert "start job orders instead" in refused.value.remedy
+    look(spark, str(place), left=[str(place)])
+    (place / ADOPTED_KEY).write_bytes(b"{")
+    assert FOUND in found(spark, str(place))
 
 
 @pytest.mark.parametrize(

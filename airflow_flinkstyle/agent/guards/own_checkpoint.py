@@ -7,12 +7,14 @@ Spark's own client, with the session's settings, as plain Spark would have opene
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.jvm.hadoop_store import HadoopStore
 from airflow_flinkstyle.checkpoint.found import checkpoints_below, look_into
-from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.protocol.errors import CheckpointFoundError
+from airflow_flinkstyle.protocol.home import ADOPTED_KEY, AdoptedMark
 from airflow_flinkstyle.storage.errors import StoreError
 
 if TYPE_CHECKING:
@@ -20,10 +22,21 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.agent.job_query import JobQuery
     from airflow_flinkstyle.agent.jvm.untyped import PySpark
+    from airflow_flinkstyle.storage.base import ObjectStore
 
 _MOST_BESIDE = 5
 """How many checkpoints beside the one that was found a message names."""
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """A checkpoint at the location that a script names."""
+
+    where: str
+    """How far it came, for messages."""
+    adopted: AdoptedMark | None
+    """Which job goes on from it."""
 
 
 def require_none(query: JobQuery, *, job: str, left: Collection[str], ran: Collection[str]) -> None:
@@ -53,8 +66,11 @@ def require_none(query: JobQuery, *, job: str, left: Collection[str], ran: Colle
     if found is None:
         return
     if not _is_left(left, named, location):
-        raise CheckpointFoundError.of(job, query.name, location, found, ran=ran)
-    log.warning("Query %s begins anew and leaves behind what is at %s: %s", query.name, location, found)
+        if found.adopted is not None:
+            by, root = found.adopted.job, found.adopted.root
+            raise CheckpointFoundError.adopted(job, query.name, location, by, root, ran=ran)
+        raise CheckpointFoundError.of(job, query.name, location, found.where, ran=ran)
+    log.warning("Query %s begins anew and leaves behind what is at %s: %s", query.name, location, found.where)
 
 
 def shown(spark: PySpark, named: str) -> str:
@@ -65,19 +81,31 @@ def shown(spark: PySpark, named: str) -> str:
     return qualified
 
 
-def _found(spark: PySpark, named: str) -> str | None:
-    """Return how far the checkpoint came that is at a location; None if no batch was planned there.
+def _found(spark: PySpark, named: str) -> _Found | None:
+    """Return what is at a location; None if no batch was planned there.
 
     Spark 2.4 wrote ``%20`` for a space into the path itself; newer ones refuse to start beside such a folder.
     """
     written = str(_path(spark, named).toUri().toString())
     for place in dict.fromkeys((named, written)):
-        found = look_into(HadoopStore(spark, place))
+        store = HadoopStore(spark, place)
+        found = look_into(store)
         if found is not None:
             query_id = f", query id {found.query_id}" if found.query_id else ""
             spelled = "" if place == named else f" (in {place}, as Spark 2.4 wrote it)"
-            return f"{found.where}{query_id}{spelled}{_beside(spark, place)}"
+            where = f"{found.where}{query_id}{spelled}{_beside(spark, place)}"
+            return _Found(where=where, adopted=_mark_in(store))
     return None
+
+
+def _mark_in(store: ObjectStore) -> AdoptedMark | None:
+    """Return who has adopted a checkpoint; None if nobody has, or the mark cannot be read."""
+    mark = store.get(ADOPTED_KEY)
+    try:
+        return None if mark is None else AdoptedMark.from_bytes(mark.data)
+    except FlinkstyleError as error:
+        log.warning("%s bears a mark that cannot be read: %s", store.uri, error.problem)
+        return None
 
 
 def _beside(spark: PySpark, place: str) -> str:
