@@ -38,7 +38,7 @@ from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.verdict import Exact, Refused
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.protocol.errors import ToldToEndError
+from airflow_flinkstyle.protocol.errors import CheckpointFoundError, ToldToEndError
 from airflow_flinkstyle.protocol.places import own_place
 from airflow_flinkstyle.protocol.query_records import QueryStatus, Reading, SourceIdentity
 from airflow_flinkstyle.protocol.records import (
@@ -206,6 +206,8 @@ class Mood:
     fails_in_batch: bool = False
     hangs_in_batch: bool = False
     fails_guard: bool = False
+    own_checkpoint: str = ""
+    """Its script names it, and plain Spark has run there."""
     out_of_reach: int = 0
     """How many drivers in a row cannot reach their brokers."""
     loses_reach: bool = False
@@ -264,7 +266,7 @@ class Driver(threading.Thread):
             self.version = self.driver_run.prior.version if self.driver_run.prior else None
             try:
                 self.live()
-            except (PredecessorError, SignatureError) as error:
+            except (CheckpointFoundError, PredecessorError, SignatureError) as error:
                 self.beat("failed", error=(error.code, str(error)))
             except ConnectionError as error:
                 self.beat("failed", error=("CLUSTER_UNREACHABLE", str(error)), transient=True)
@@ -316,6 +318,9 @@ class Driver(threading.Thread):
         expected = order.expected.get(QUERY, {}).get("0")
         if self.mood.fails_guard or (expected and expected.cluster_id != self.cluster):
             raise RuntimeError("CLUSTER_MISMATCH")
+        own = self.mood.own_checkpoint
+        if own and seen is None and own not in self.claim.leave_checkpoints:
+            raise CheckpointFoundError.of(self.world.job, QUERY, own, "batch 17 committed", ran=())
         if self.mood.out_of_reach:
             self.mood.out_of_reach -= 1
             raise ConnectionError("no broker answered")
