@@ -85,6 +85,14 @@ RENAMED = f"""{JOB}
 started("counts", 2)
 started("renamed", 3).awaitTermination()
 """
+ADDS_ONE_OF_PLAIN_SPARK = f"""{JOB}
+started("counts", 2)
+started("others", 3)
+idle()
+moved = spark.readStream.format("rate").load().writeStream.queryName("moved").format("noop")
+moved.option("checkpointLocation", str(Path(out).with_name("own"))).start()
+spark.streams.awaitAnyTermination()
+"""
 ON_CONDITION = f"""{JOB}
 first = started("counts", 2)
 while not first.lastProgress:
@@ -159,6 +167,21 @@ def test_what_does_not_fit_the_savepoints_queries_fails_while_the_job_runs_on(
     for query in ("counts", "others"):
         lab.until_batch(1, query, above=lab.until_batch(1, query))
     require_each_counted(lab)
+
+
+@pytest.mark.nightly
+def test_added_query_that_has_run_in_plain_spark_is_refused_while_the_job_runs_on(lab: Lab):
+    for log in ("offsets", "commits"):
+        (lab.folder / "own" / log).mkdir(parents=True)
+        (lab.folder / "own" / log / "0").write_text("v1\n{}\n0")
+    driver = rehearse(lab, 8, ADDS_ONE_OF_PLAIN_SPARK)
+    beat = lab.until_state(8, "failed")
+    assert beat.error[0] == "CHECKPOINT_FOUND"
+    assert f"found a checkpoint at {lab.folder / 'own'}, which its script names: batch 0 com" in beat.error[1]
+    assert driver.wait() == 1
+    assert lab.current().generation == 1
+    for query in ("counts", "others"):
+        lab.until_batch(1, query, above=lab.until_batch(1, query))
 
 
 @pytest.mark.nightly
