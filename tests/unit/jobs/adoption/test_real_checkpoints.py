@@ -99,7 +99,7 @@ FOREIGN = {**OF_2_4, PROVIDER: "com.example.OwnStateStoreProvider"}
 SHAPES = [
     Shape("Spark 2.4, one Kafka source", logs(), LAST),
     Shape("Spark 3.5, aggregation on HDFS's store", golden("3.5.9/hdfs"), "batch 4"),
-    Shape("Spark 3.5, join of two streams", golden("3.5.9/join"), "batch 5"),
+    Shape("Spark 3.5, join of two streams", golden("3.5.9/join"), "batch 4"),
     Shape("Spark 4.0, RocksDB with changelogs", golden("4.0.5/rocksdb-changelog"), "batch 4"),
     Shape("Spark 4.1, state format 2", golden("4.1.4/format-v2"), "batch 4"),
     Shape("Spark 4.2, Kafka", golden("4.2.0/kafka"), "batch 4"),
