@@ -61,7 +61,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         *("observe_s", "max_lag", "min_rate", "shuffle_partitions"),
     )
 
-    asks = ("script", "args", "conf", "shuffle_partitions", "spark_conn_id")
+    asks = ("script", "args", "conf", "shuffle_partitions", "leave_checkpoints", "spark_conn_id")
 
     def __init__(
         self,
