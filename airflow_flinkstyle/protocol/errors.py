@@ -115,8 +115,9 @@ class CheckpointFoundError(FlinkstyleError):
             f"Query {query} of job {job} was expected to begin where no query has run, found a checkpoint at "
             f"{location}, which its script names: {found}.",
             state_after=_left(ran),
-            remedy=f"To continue it, end what runs it, then `flinkstyle job adopt {job} --checkpoint "
-            f"{query}={location}` (AdoptStreamingJobOperator). {_leave(location)}",
+            remedy=f"To continue it, end what runs it, then `flinkstyle job adopt --job {job} --checkpoint "
+            f"{shlex.quote(f'{query}={location}')}` (AdoptStreamingJobOperator), and start it again. "
+            f"{_leave(location)}",
         )
 
     @classmethod

@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_flinkstyle.jobs.adoption.logs import LiveClusters
+from airflow_flinkstyle.jobs.adoption.stopped import adopt_stopped
+from airflow_flinkstyle.jobs.adoption.taking import WatchedCheckpoint
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.running.start_plan import Fresh
 from airflow_flinkstyle.jobs.status import Failed
+from airflow_flinkstyle.kafka.settings import KafkaCluster
 from tests.integration.agent_lab import plain_submit
 from tests.integration.detached_lab import TIMEOUT_S, Lab
 from tests.nightly import nightly_but
@@ -132,7 +136,7 @@ def test_first_start_of_a_job_that_ran_in_plain_spark_is_refused_until_its_check
         in refused.value.problem
     )
     assert "No record was read" in refused.value.state_after
-    assert f"flinkstyle job adopt counts --checkpoint orders={location}" in refused.value.remedy
+    assert f"flinkstyle job adopt --job counts --checkpoint 'orders={location}'" in refused.value.remedy
     assert f"--leave-checkpoint '{location}'" in refused.value.remedy
     assert moving.read() == []
     assert moving.files() == before
@@ -158,3 +162,23 @@ def test_first_start_of_a_job_that_ran_in_plain_spark_is_refused_until_its_check
     client.wait_running(again.generation, timeout_s=TIMEOUT_S)  # it has a history of its own now
     newest = moving.produce(1)
     moving.until("it reads on", lambda: newest in moving.read())
+
+
+def test_job_that_was_refused_is_adopted_and_continues_at_its_batch(moving: Moving):
+    client = moving.lab.client
+    first = client.start(moving.spec("latest"), moving.lab.target(), claim_key="first")
+    with pytest.raises(DriverFailedError, match="which its script names"):
+        client.wait_running(first.generation, timeout_s=TIMEOUT_S)
+
+    cluster = KafkaCluster(name="kafka", config={"bootstrap.servers": moving.broker.bootstrap})
+    watched = WatchedCheckpoint(
+        checkpoints={"orders": str(moving.checkpoint)}, clusters=LiveClusters([cluster])
+    )
+    adopt_stopped(client, watched, key="adopt", by="test", still_s=0.1, mark=False)
+    again = client.start(moving.spec("latest"), moving.lab.target(), claim_key="first")
+    client.wait_running(again.generation, timeout_s=TIMEOUT_S)
+    newest = moving.produce(1)
+    moving.until("it reads on", lambda: newest in moving.read())
+    assert moving.read() == list(range(100, newest + 1))
+    batches = [json.loads(line)["batch"] for line in moving.lab.out.read_text().splitlines()]
+    assert batches == list(range(1, len(batches) + 1))

@@ -43,7 +43,7 @@ def test_refusal_has_the_drivers_own_headline_and_is_final(world: World, refused
     assert first.startswith("CHECKPOINT_FOUND: Query orders of job orders-job was expected to begin where no")
     assert f"{OWN}, which its script names: batch 17 committed" in first
     assert now == "Now: No record was read and nothing was written; that checkpoint is as it was."
-    assert f"`flinkstyle job adopt orders-job --checkpoint orders={OWN}`" in following
+    assert f"`flinkstyle job adopt --job orders-job --checkpoint orders={OWN}`" in following
     assert f"leave_checkpoints=['{OWN}']" in following
     assert world.alive() == []
     with pytest.raises(BeginsAnewError):
