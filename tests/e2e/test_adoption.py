@@ -6,8 +6,10 @@ import json
 import os
 import signal
 import subprocess
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from typer.testing import CliRunner
@@ -38,6 +40,7 @@ from tests.nightly import nightly_but
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from airflow_flinkstyle.savepoint.manifest import Manifest
     from testbed.kafka import Broker
     from tests.conftest import KafkaPair
 
@@ -46,6 +49,26 @@ pytestmark = pytest.mark.e2e
 SCRIPT = Path(__file__).parent / "scripts" / "plain_job.py"
 JOB, QUERIES = "plain", ("totals", "rows")
 CONF = {"spark.sql.shuffle.partitions": "2"}
+
+
+def counted_in(out: Path) -> tuple[int, int]:
+    """Return how many records the newest batch has counted, and their sum."""
+    path = out / "totals.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    if not lines:
+        return 0, 0
+    totals = json.loads(lines[-1])["totals"].values()
+    return sum(count for count, _ in totals), sum(total for _, total in totals)
+
+
+class Copy(NamedTuple):
+    """A savepoint that was restored for plain Spark."""
+
+    own: Path
+    out: Path
+
+    def counted(self) -> tuple[int, int]:
+        return counted_in(self.out)
 
 
 class Plain:
@@ -77,19 +100,36 @@ class Plain:
         assert producer.flush(30) == 0
         self.produced += count
 
+    @contextmanager
+    def fed(self) -> Iterator[None]:
+        """Produce all the time for as long as the block runs."""
+        ended = Event()
+
+        def feed() -> None:
+            while not ended.wait(0.1):
+                self.produce(10)
+
+        feeder = Thread(target=feed)
+        feeder.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            feeder.join()
+
     # --- plain Spark ---
 
-    def arguments(self, checkpoints: Path, until: str) -> list[str]:
-        return [self.broker.bootstrap, self.topic, str(checkpoints), str(self.out), until]
+    def arguments(self, checkpoints: Path | str, until: str, out: str = "") -> list[str]:
+        return [self.broker.bootstrap, self.topic, str(checkpoints), out or str(self.out), until]
 
-    def submit(self, checkpoints: Path, until: str) -> subprocess.Popen[bytes]:
+    def submit(self, checkpoints: Path | str, until: str, out: str = "") -> subprocess.Popen[bytes]:
         spark = spark_paths()
         conf = [part for item in {**spark_conf(), **CONF}.items() for part in ("--conf", "=".join(item))]
         argv = [str(spark.spark_submit), "--master", "local[2]", *conf, str(SCRIPT)]
         env = {"PATH": "/usr/bin:/bin", "HOME": str(self.folder), **spark.env}
         with (self.folder / f"plain-{len(self.processes)}.log").open("wb") as log:
             process = subprocess.Popen(
-                [*argv, *self.arguments(checkpoints, until)],
+                [*argv, *self.arguments(checkpoints, until, out)],
                 env=env, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
             )  # fmt: skip
@@ -148,6 +188,19 @@ class Plain:
             checkpoints={name: str(checkpoints / name) for name in QUERIES}, clusters=LiveClusters([cluster])
         )
 
+    def copied(self, manifest: Manifest) -> Copy:
+        """Restore a savepoint where plain Spark can run it, with an output of its own."""
+        place = self.folder / "copies" / manifest.savepoint_id
+        copy = Copy(place / "ck", place / "out")
+        copy.out.mkdir(parents=True)
+        restore_savepoint(
+            manifest,
+            self.client.repository,
+            lambda name: open_store(str(copy.own / name)),
+            progress=lambda _: None,
+        )
+        return copy
+
     # --- the judge ---
 
     def rows(self) -> list[int]:
@@ -165,12 +218,7 @@ class Plain:
 
     def counted(self) -> tuple[int, int]:
         """Return how many records the newest batch has counted, and their sum."""
-        path = self.out / "totals.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
-        if not lines:
-            return 0, 0
-        totals = json.loads(lines[-1])["totals"].values()
-        return sum(count for count, _ in totals), sum(total for _, total in totals)
+        return counted_in(self.out)
 
     def judge(self) -> None:
         """Wait until everything was read; then each row is counted and written exactly once."""
@@ -247,8 +295,8 @@ def test_running_job_is_adopted_with_seconds_of_downtime(plain: Plain):
         ending=EndProcess(pid=process.pid),
         by="test",
     )
-    plain.produce(300)
-    done = adoption.run()
+    with plain.fed():
+        done = adoption.run()
     print("down for", done.down_s, "s;", done.ended, journal.seconds())  # noqa: T201  (a figure to look at)
     process.wait(20)
     plain.produce(200)
@@ -266,21 +314,21 @@ def test_savepoints_from_outside_of_a_running_job_are_restored_by_plain_spark_an
     wait_until("it counts", lambda: plain.counted()[0] == 100)
     wait_until("it writes", lambda: len(plain.rows()) == 100)
     taken = []
-    for number in range(savepoints):
-        plain.produce(50)
-        taken.append(take_outside(plain.client, plain.watched(own), f"take-{number}", by="test"))
-        assert process.poll() is None, plain.logs()
+    with plain.fed():
+        for number in range(savepoints):
+            taken.append(take_outside(plain.client, plain.watched(own), f"take-{number}", by="test"))
+            assert process.poll() is None, plain.logs()
     assert len({manifest.savepoint_id for manifest in taken}) == savepoints
     for manifest in taken:
         verify_savepoint(manifest, plain.client.repository, level="full")
     os.killpg(process.pid, signal.SIGKILL)
     process.wait(20)
-    for manifest in (taken[0], taken[-1]):
-        copy = Plain.__new__(Plain)
-        copy.__dict__.update(plain.__dict__)
-        copy.out = plain.folder / f"out-{manifest.savepoint_id}"
-        copy.out.mkdir()
-        place = plain.folder / f"ck-{manifest.savepoint_id}"
-        restore_savepoint(manifest, plain.client.repository, lambda name: open_store(str(place / name)))  # noqa: B023
-        copy.run_to_the_end(place)
-        assert copy.counted() == (plain.produced, sum(range(plain.produced)))
+    copies = [plain.copied(manifest) for manifest in taken]
+    assert (
+        plain.submit(
+            ",".join(str(c.own) for c in copies), "now", out=",".join(str(c.out) for c in copies)
+        ).wait(PATIENCE_S * 2)
+        == 0
+    ), plain.logs()
+    whole = (plain.produced, sum(range(plain.produced)))
+    assert {copy.counted() for copy in copies} == {whole}

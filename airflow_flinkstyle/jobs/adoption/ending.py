@@ -57,9 +57,10 @@ class EndProcess:
     def prepare(self) -> dict[str, Any]:
         """Return the process and its children, each with its start: a pid alone is used again."""
         started = process_started(self.pid)
-        if started is None or self.pid == os.getpid():
+        if started is None or self.pid == os.getpid() or not _is_of_spark(self.pid):
+            found_one = "none" if started is None else "one that Spark has no part in"
             raise BadInputError(
-                f"A process {self.pid} of this machine was expected to be the old driver, found none.",
+                f"A process {self.pid} of this machine was expected to be the old driver, found {found_one}.",
                 state_after=_UNTOUCHED,
                 remedy="Run this on the machine of the old driver, with the pid of its spark-submit.",
             )
@@ -179,6 +180,14 @@ def _run(command: Sequence[str], timeout_s: float) -> str | None:
         return str(error)
     said = (done.stderr or done.stdout).strip()[-500:]
     return None if done.returncode == 0 else said or f"exit code {done.returncode}"
+
+
+def _is_of_spark(pid: int) -> bool:
+    """Return whether Spark is named in a process's command line: a mistyped pid must end nothing else."""
+    try:
+        return b"spark" in Path(f"/proc/{pid}/cmdline").read_bytes().lower()
+    except OSError:
+        return False
 
 
 def _with_starts(pids: Iterable[int]) -> dict[int, str]:

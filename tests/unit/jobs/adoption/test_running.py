@@ -136,7 +136,7 @@ def test_process_and_what_it_started_are_ended_and_no_other_of_its_number():
     sleep = "import time; time.sleep(99)"
     script = f"import subprocess, sys, time\nchild = subprocess.Popen([sys.executable, '-c', {sleep!r}])\n"
     script += "print(child.pid, flush=True)\ntime.sleep(99)"
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-c", script, "spark"], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     with process.stdout:
         child = int(process.stdout.readline())
@@ -150,8 +150,13 @@ def test_process_and_what_it_started_are_ended_and_no_other_of_its_number():
     process.wait(10)
     assert process_started(child) is None
     assert "are gone" in ending.end(what)  # a retry
-    with pytest.raises(BadInputError):
+    with pytest.raises(BadInputError, match="found none"):
         EndProcess(pid=process.pid).prepare()
+    with subprocess.Popen([sys.executable, "-c", sleep]) as other_one:
+        with pytest.raises(BadInputError, match="has no part in"):
+            EndProcess(pid=other_one.pid).prepare()
+        assert other_one.poll() is None
+        other_one.kill()
 
 
 def test_command_must_succeed_and_the_one_that_looks_too():
