@@ -23,6 +23,11 @@ def size(size_bytes: int) -> str:
     return f"{size_bytes} bytes" if unit == 0 else f"{amount:.1f} {_UNITS[unit]}"
 
 
+def counted(number: int, one: str, several: str = "") -> str:
+    """Return a number of things: ``1 batch``, ``2,000 batches``."""
+    return f"{number:,} {one if number == 1 else several or f'{one}s'}"
+
+
 def age(seconds: float) -> str:
     """Return a span of time in its largest unit, rounded down: ``3 min``."""
     for unit_s, unit in ((86_400, "d"), (3600, "h"), (60, "min")):

@@ -103,3 +103,16 @@ def trial_fields() -> dict[str, Param]:
             180, type="number", minimum=1, title="Seconds for the first batch", section=MORE
         ),
     }
+
+
+def untested_fields(section: str = MORE) -> dict[str, Param]:
+    """Return the field that lets a version take over of which the rehearsal says nothing."""
+    return {
+        "allow_untested": Param(
+            False,
+            type="boolean",
+            title="Allow a version that was not tested",
+            description="A rehearsal tests nothing of a query for which there are no records to read.",
+            section=section,
+        ),
+    }

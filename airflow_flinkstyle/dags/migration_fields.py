@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import Param
 
-from airflow_flinkstyle.dags.fields import MORE, connection_fields, job_fields
+from airflow_flinkstyle.dags.fields import MORE, connection_fields, job_fields, untested_fields
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -304,6 +304,7 @@ def _window() -> dict[str, Param]:
             description="On a copy and the target's newest records, before producers are held. 0: none.",
             section=WINDOW,
         ),
+        **untested_fields(WINDOW),
         "hold_timeout_s": Param(
             60, type="number", minimum=1, title="Seconds for producers to stop writing", section=WINDOW
         ),

@@ -19,6 +19,7 @@ from airflow_flinkstyle.dags.fields import (
     leave_fields,
     skip_known_fields,
     trial_fields,
+    untested_fields,
 )
 from airflow_flinkstyle.dags.form import Form, Job
 from airflow_flinkstyle.operators.upgrade import UpgradeStreamingJobOperator
@@ -37,7 +38,7 @@ def upgrade_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> 
         given: Answers by the names of the form's fields, or ``Param``s to ask otherwise; all others are
             arguments of ``DAG``.
     """
-    form = Form({**_version(), **_health(), **trial_fields(), **_places()}, job, given)
+    form = Form({**_version(), **_health(), **trial_fields(), **untested_fields(), **_places()}, job, given)
     with form.dag("upgrade_job", dag_id, __doc__, max_active_runs=1) as dag:
         UpgradeStreamingJobOperator(
             task_id="upgrade",
@@ -46,7 +47,7 @@ def upgrade_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> 
             **form.job,
             **form.answers("spark_conn_id", "script", "args", "conf", "if_committed", "skip_known_batches"),
             **form.answers("standby", "rehearse_batches", "rehearse_records", "observe_s", "max_lag"),
-            **form.answers("min_rate", "shuffle_partitions", "first_commit_timeout_s"),
+            **form.answers("allow_untested", "min_rate", "shuffle_partitions", "first_commit_timeout_s"),
             **form.answers("leave_checkpoints"),
         )
     return dag

@@ -58,10 +58,17 @@ def standby(choice: str | None) -> Standby:
             )
 
 
-def rehearse(batches: object, records: object, *, timeout_s: float) -> Rehearse | None:
+def rehearse(
+    batches: object, records: object, *, timeout_s: float, allow_untested: bool = False
+) -> Rehearse | None:
     """Return what a new version tries before the old one stops; None for no batch."""
     try:
-        asked = Rehearse(batches=int(str(batches)), records=int(str(records)), timeout_s=timeout_s)
+        asked = Rehearse(
+            batches=int(str(batches)),
+            records=int(str(records)),
+            timeout_s=timeout_s,
+            allow_untested=allow_untested,
+        )
     except ValueError:
         asked = Rehearse(batches=-1)
     if asked.batches < 0 or asked.records < 1:

@@ -318,6 +318,23 @@ class UpgradeRolledBackError(JobError):
     code = "UPGRADE_ROLLED_BACK"
 
 
+class NotTestedError(JobError):
+    """The rehearsal of a new version read no rows, so that nothing is known of it."""
+
+    code = "NOT_TESTED"
+
+    @classmethod
+    def of(cls, savepoint_id: str, queries: Sequence[str]) -> Self:
+        """Name the savepoint and the queries."""
+        return cls(
+            f"The rehearsal on savepoint {savepoint_id} was expected to run rows through each query, found "
+            f"NOT TESTED, no rows read: {', '.join(queries)}.",
+            state_after="The next version has not taken the job over.",
+            remedy="Try again once there are records to read; or let it take over untested "
+            "(allow_untested=True).",
+        )
+
+
 class UpgradeChoiceError(JobError):
     """The new version failed after it committed a batch: going back is a rewind, so a person chooses."""
 

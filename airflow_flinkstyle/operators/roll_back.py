@@ -100,7 +100,10 @@ class RollBackStreamingJobOperator(StreamingJobOperator):
                 skip_known_batches=is_true("skip_known_batches", self.skip_known_batches),
                 standby=standby(self.standby),
                 rehearse=rehearse(
-                    self.rehearse_batches, self.rehearse_records, timeout_s=self.rehearse_timeout_s
+                    self.rehearse_batches,
+                    self.rehearse_records,
+                    timeout_s=self.rehearse_timeout_s,
+                    allow_untested=True,  # it has run before, and going back may be urgent
                 ),
                 settings=CutoverSettings(
                     stop_timeout_s=self.stop_timeout_s,

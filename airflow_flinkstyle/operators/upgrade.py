@@ -42,6 +42,8 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         savepoint before the old one stops, writing nothing; 0 for none. Needs a warm standby. (templated)
     :param rehearse_records: How many records such a batch reads from Kafka at most. (templated)
     :param rehearse_timeout_s: How long that may take.
+    :param allow_untested: Let the new version take over though a query has read no rows in the rehearsal;
+        else the task fails (``NOT_TESTED``) and the old version runs on. (templated)
     :param observe_s: How long the new version is watched after its first batch, several times what a batch
         takes; 0 for not at all. If it is not well (its driver died, a query ended, is stuck or falls behind),
         the old version continues from where it is; if its plan does not fit the state any more,
@@ -57,7 +59,8 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
     template_fields: Sequence[str] = (
         *StreamingJobOperator.template_fields,
         *("script", "args", "conf", "if_committed", "skip_known_batches", "spark_conn_id"),
-        *("leave_checkpoints", "standby", "rehearse_batches", "rehearse_records", "first_commit_timeout_s"),
+        *("leave_checkpoints", "standby", "rehearse_batches", "rehearse_records", "allow_untested"),
+        "first_commit_timeout_s",
         *("observe_s", "max_lag", "min_rate", "shuffle_partitions"),
     )
 
@@ -78,6 +81,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         rehearse_batches: int | str = 2,
         rehearse_records: int | str = 10_000,
         rehearse_timeout_s: float = 300.0,
+        allow_untested: bool | str = False,
         observe_s: float | str = 0.0,
         max_lag: int | str | None = None,
         min_rate: float | str | None = 0.5,
@@ -98,6 +102,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         self.rehearse_batches = rehearse_batches
         self.rehearse_records = rehearse_records
         self.rehearse_timeout_s = rehearse_timeout_s
+        self.allow_untested = allow_untested
         self.observe_s = observe_s
         self.max_lag = max_lag
         self.min_rate = min_rate
@@ -145,7 +150,10 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
                 skip_known_batches=is_true("skip_known_batches", self.skip_known_batches),
                 standby=standby(self.standby),
                 rehearse=rehearse(
-                    self.rehearse_batches, self.rehearse_records, timeout_s=self.rehearse_timeout_s
+                    self.rehearse_batches,
+                    self.rehearse_records,
+                    timeout_s=self.rehearse_timeout_s,
+                    allow_untested=is_true("allow_untested", self.allow_untested),
                 ),
                 bounds=bounds(self.observe_s, self.max_lag, self.min_rate),
                 settings=CutoverSettings(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -10,7 +10,7 @@ from airflow_flinkstyle.protocol.record import Record
 from airflow_flinkstyle.storage.keys import Name
 from airflow_flinkstyle.typed_json import stored
 from airflow_flinkstyle.types import Incarnation
-from airflow_flinkstyle.wording import row
+from airflow_flinkstyle.wording import counted, row
 
 StateSchema = Literal["unchanged", "changed", "none"]
 """Whether Spark wrote another schema of the state than the savepoint has; ``none``: there is no state."""
@@ -50,6 +50,8 @@ class Rehearse:
     only: bool = False
     """A drill: nothing follows. The driver restores the copies of all queries, never waits for a takeover
     order, and ends as ``closed``; so it is in nobody's way."""
+    allow_untested: bool = False
+    """Whether the caller lets a version take over of which a query has read no rows in its rehearsal."""
 
 
 @stored
@@ -72,6 +74,8 @@ class RehearsedQuery:
     """Of the last batch, epoch milliseconds; None for a query without."""
     untested: tuple[str, ...] = ()
     """What did not run, one sentence each."""
+    replayed: bool = False
+    """Whether its rows are the last ones before the savepoint, because there were none after it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +87,8 @@ class Rehearsal(Record):
     incarnation: Incarnation
     savepoint_id: Name
     """Of which it was a copy."""
+    not_tested: tuple[Name, ...] = ()
+    """Queries of the savepoint that have read no rows in it: it says nothing of them."""
     queries: Mapping[Name, RehearsedQuery] = field(default_factory=dict)
     failure: tuple[str, str] | None = None
     """Error code and text; None if it passed."""
@@ -97,15 +103,19 @@ class Rehearsal(Record):
         if self.failure is not None:
             return f"rehearsal failed with {self.failure[0]}: {self.failure[1]}"
         ran = [query for query in self.queries.values() if query.batches]
-        if not ran:
-            return "nothing rehearsed"
+        said = self._ran(ran) if ran else "nothing rehearsed"
+        return f"NOT TESTED, no rows read: {', '.join(self.not_tested)}; {said}" if self.not_tested else said
+
+    @staticmethod
+    def _ran(ran: Sequence[RehearsedQuery]) -> str:
         taken = [seconds for query in ran for seconds in query.seconds]
         schemas = {query.state_schema for query in ran} - {"none"}
         schema = "CHANGED" if "changed" in schemas else "unchanged" if schemas else "none"
         return (
-            f"rehearsed: {sum(query.batches for query in ran)} batches, "
+            f"rehearsed: {counted(sum(query.batches for query in ran), 'batch', 'batches')}, "
             f"{sum(query.input_rows for query in ran):,} rows, {sum(taken) / max(1, len(taken)):.1f} s each, "
             f"state schema {schema}"
+            + (", on records that the state has already" if any(query.replayed for query in ran) else "")
         )
 
     def as_markdown(self) -> str:

@@ -205,6 +205,7 @@ def test_queries_in_other_order_and_threads_are_all_rehearsed_and_go_on(lab: Lab
     batches = {name: query.batches for name, query in found.queries.items()}
     assert batches == {"counts": 2, "others": 2, "idle": 0}
     assert "Its sources had no records after the savepoint." in found.queries["idle"].untested
+    assert found.not_tested == ("idle",)
     assert "| sink of others |" in found.as_markdown()
     assert "ACTIVE True others" in driver.text
     assert f"ID {lab.repository.read('sp-1').query('counts').query_id}" in driver.text

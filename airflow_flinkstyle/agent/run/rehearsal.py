@@ -110,6 +110,11 @@ class RehearsalRun:
             incarnation=self._driver.driver_run.incarnation,
             savepoint_id=self._manifest.savepoint_id,
             queries=self._found,
+            not_tested=tuple(
+                name
+                for name, found in sorted(self._found.items())
+                if not found.input_rows and self._manifest.query(name) is not None
+            ),
             failure=(failure.code, failure.text) if failure is not None else None,
             compared=tuple(self._compared),
             seconds=time.monotonic() - self._begun_s,

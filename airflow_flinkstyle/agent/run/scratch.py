@@ -97,6 +97,31 @@ def read_newest(describe: Describe, copy: JobQuery, records: int) -> None:
     copy.checkpoint.write(f"offsets/{batch}", log.render().encode())
 
 
+def step_back(describe: Describe, copy: JobQuery, records: int) -> None:
+    """Move a copy's positions back, so that it reads again what it has read last.
+
+    Args:
+        describe: Looks at the cluster of a source.
+        copy: A copy that does not run.
+        records: How many offsets to go back over all partitions of a source, where the log still has them.
+    """
+    batch = read_inventory(copy.checkpoint).committed
+    log = offset_log.parse(copy.checkpoint.read(f"offsets/{batch}").decode())
+    for source in copy.sources:
+        if source.is_kafka:
+            view, key = describe(source), source.key(log.version)
+            before = log.kafka_offsets(key)
+            share = max(1, records // max(1, len(before)))
+            found = {partition: view.log_range(partition) for partition in before}
+            at = {
+                partition: NextOffset(min(offset, max(seen.start, offset - share)))
+                for partition, offset in before.items()
+                if (seen := found[partition]) is not None
+            }
+            log = log.with_kafka_offsets(key, Offsets({**before, **at}))
+    copy.checkpoint.write(f"offsets/{batch}", log.render().encode())
+
+
 @contextmanager
 def own_scratch(driver: Driver) -> Iterator[str]:
     """Yield where this generation's copies go: a place of its own, empty; it is removed afterwards.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.errors import RehearsalTimeoutError
+from airflow_flinkstyle.agent.run import scratch
 from airflow_flinkstyle.agent.run.barrier import check_batch, look, plan_batch
 from airflow_flinkstyle.checkpoint import state_columns
 from airflow_flinkstyle.checkpoint.inventory import list_batches
@@ -26,9 +27,17 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.rehearsal_records import Rehearse, StateSchema
 
 _LOOK_MS = 50
+_NEWER_S = 3.0
+"""How long Kafka may have nothing newer than the savepoint before older records are taken."""
 _QUIET_S = 10.0
-"""How long the sources may have nothing to read before the rehearsal continues without."""
+"""How long other sources may have nothing to read before the rehearsal continues without."""
 _STOP_S = 5.0
+_REPLAYED = (
+    "Its sources had no records after the savepoint: it has read the last ones before it once more, which "
+    "its state has already, and which its watermark may leave out."
+)
+_NOTHING = "Its sources had no records to read, before the savepoint or after it."
+_NOTHING_AFTER = "Its sources had no records after the savepoint."
 
 
 @dataclass(slots=True)
@@ -60,6 +69,7 @@ class ScratchBatches:
         before, begun = self._columns(), self._committed()
         reads_kafka = any(source.is_kafka for source in self._copy.sources)
         untested = self._chosen() if reads_kafka else self._as_they_come()
+        replayed = bool(self._seen.rows) and untested == (_REPLAYED,)
         after = self._columns()
         schema: StateSchema = "changed" if after != before else "unchanged" if after else "none"
         return RehearsedQuery(
@@ -70,32 +80,57 @@ class ScratchBatches:
             state_changes=tuple(state_columns.difference(before, after)),
             watermark_ms=self._seen.watermark_ms,
             untested=untested,
+            replayed=replayed,
         )
 
     # --- Kafka: each batch ends where the agent says -------------------------------------------
 
     def _chosen(self) -> tuple[str, ...]:
-        """Run batches whose ends are chosen; one without records if there are none, for the state's sake."""
-        for number in range(self._asked.batches):
-            held, planned = self._next_batch(patient=number == 0)
-            if planned is None and number > 0:
-                break
-            empty = held.log.planned_next(
+        """Run batches whose ends are chosen.
+
+        On a quiet topic nothing follows the savepoint, or only marks of transactions: the last records before
+        it are read again. Where there are none either, a batch without records shows what Spark says of the
+        state.
+        """
+        self._read(patient=True)
+        if self._seen.rows:
+            return ()
+        if self._asked.elsewhere:  # these were the newest records, of which the state knows nothing
+            return self._without_records()
+        scratch.step_back(self._driver.describe, self._copy, self._asked.records * self._asked.batches)
+        self._read(patient=False)
+        if self._seen.rows:
+            return (_REPLAYED,)
+        return self._without_records()
+
+    def _without_records(self) -> tuple[str, ...]:
+        held = look(self._driver.describe, self._copy)
+        self._run_planned(
+            held,
+            held.log.planned_next(
                 watermark_ms=max(held.log.watermark_ms, held.next_watermark_ms),
                 timestamp_ms=max(held.log.timestamp_ms, now_ms()),
-            )
-            text = (planned or empty).render()
-            self._copy.checkpoint.write(f"offsets/{held.batch_id + 1}", text.encode())
-            handle = self._start(once=True)
-            self._await_end(handle)
-            self._seen.add(handle.lastProgress)
+            ),
+        )
+        return (_NOTHING,)
+
+    def _read(self, *, patient: bool) -> None:
+        """Run the batches that were asked for, as far as there are records."""
+        for number in range(self._asked.batches):
+            held, planned = self._next_batch(patient=patient and number == 0)
             if planned is None:
-                return ("Its sources had no records after the savepoint.",)
-        return ()
+                return
+            self._run_planned(held, planned)
+
+    def _run_planned(self, held: HeldQuery, planned: OffsetLog) -> None:
+        self._copy.checkpoint.write(f"offsets/{held.batch_id + 1}", planned.render().encode())
+        handle = self._start(once=True)
+        self._await_end(handle)
+        self._seen.add(handle.lastProgress)
 
     def _next_batch(self, *, patient: bool) -> tuple[HeldQuery, OffsetLog | None]:
         """Return where the copy is, and its next batch; None if there is nothing to read."""
-        quiet_until_s = time.monotonic() + (_QUIET_S if patient else 0)
+        quiet_until_s = time.monotonic() + (_NEWER_S if patient else 0)
         while True:
             held = look(self._driver.describe, self._copy)
             planned = plan_batch(held, self._ends(held))
@@ -135,7 +170,7 @@ class ScratchBatches:
         for progress in handle.recentProgress:
             if progress["batchId"] > begun and progress["durationMs"].get("addBatch") is not None:
                 self._seen.add(progress)
-        return () if self._committed() > begun else ("Its sources had no records after the savepoint.",)
+        return () if self._seen.rows else (_NOTHING_AFTER,)
 
     # --- Spark ----------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.jobs.cutover.context import late
 from airflow_flinkstyle.jobs.cutover.room import require_room
-from airflow_flinkstyle.jobs.errors import DriverFailedError, RequestFailedError
+from airflow_flinkstyle.jobs.errors import DriverFailedError, NotTestedError, RequestFailedError
 from airflow_flinkstyle.jobs.requests import PendingRequest
 from airflow_flinkstyle.jobs.running.client import SavepointOnly
 from airflow_flinkstyle.jobs.running.savepoints import begin_savepoint, finish_savepoint
@@ -32,6 +32,9 @@ def start_standby(context: CutoverContext) -> Mapping[str, Any]:
 
     Returns:
         Generations ``old`` and ``new``; ``rehearsal``, what came of one as a line and as a table, or None.
+
+    Raises:
+        NotTestedError: If the rehearsal read no rows of a query, and that is not allowed.
     """
     client, rehearse = context.client, context.rehearse
     if context.new is None:
@@ -55,6 +58,8 @@ def start_standby(context: CutoverContext) -> Mapping[str, Any]:
         told_of_rehearsal(client, handle.generation)
         raise
     told = told_of_rehearsal(client, handle.generation) if rehearse is not None else None
+    if rehearse is not None and not rehearse.allow_untested:
+        _require_tested(client, handle.generation)
     return {"old": context.old(), "new": handle.generation, "rehearsal": told}
 
 
@@ -86,6 +91,12 @@ def told_of_rehearsal(client: JobClient, generation: Generation) -> Mapping[str,
         return None
     log.info("Generation %d: %s", generation, rehearsal.as_markdown())
     return {"summary": rehearsal.summary(), "table": rehearsal.as_markdown()}
+
+
+def _require_tested(client: JobClient, generation: Generation) -> None:
+    rehearsal = client.board.rehearsal(generation)
+    if rehearsal is not None and rehearsal.not_tested:
+        raise NotTestedError.of(rehearsal.savepoint_id, rehearsal.not_tested)
 
 
 def save(context: CutoverContext, name: str) -> Mapping[str, Any]:

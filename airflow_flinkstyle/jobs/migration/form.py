@@ -61,6 +61,8 @@ class MigrationForm:
     newest records of the target, writing nothing; 0: none."""
     rehearse_records: int | str = 10_000
     """How many records such a batch reads at most."""
+    allow_untested: bool | str = False
+    """Move all the same if a query found no rows to read in them."""
     back: bool = False
     """Producers know the two clusters by each other's names: it reverses an earlier migration."""
 

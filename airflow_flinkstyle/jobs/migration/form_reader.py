@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.answers.mirror import isolation_of, mirror_if_named, names_of
 from airflow_flinkstyle.jobs.answers.strategies import savepoint_offsets, strategy_rules
-from airflow_flinkstyle.jobs.answers.values import seconds_or_none
+from airflow_flinkstyle.jobs.answers.values import is_true, seconds_or_none
 from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.jobs.migration.approved import ClusterRef, Migration
 from airflow_flinkstyle.kafka.fence.fences import parse_fence
@@ -70,14 +70,23 @@ def read_form(
         kafka_options=options,
         settings=_settings(form.timeouts or {}),
         spark_conn_id=form.spark_conn_id or None,
-        rehearse=_rehearse(form.rehearse_batches, form.rehearse_records),
+        rehearse=_rehearse(
+            form.rehearse_batches,
+            form.rehearse_records,
+            allow_untested=is_true("allow_untested", form.allow_untested),
+        ),
         back=form.back,
     )
 
 
-def _rehearse(batches: object, records: object) -> Rehearse | None:
+def _rehearse(batches: object, records: object, *, allow_untested: bool) -> Rehearse | None:
     try:
-        asked = Rehearse(batches=int(str(batches)), records=int(str(records)), elsewhere=True)
+        asked = Rehearse(
+            batches=int(str(batches)),
+            records=int(str(records)),
+            elsewhere=True,
+            allow_untested=allow_untested,
+        )
     except ValueError:
         asked = Rehearse(batches=-1)
     if asked.batches < 0 or asked.records < 1:

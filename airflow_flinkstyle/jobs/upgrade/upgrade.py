@@ -19,6 +19,7 @@ from airflow_flinkstyle.jobs.errors import (
     AttemptSupersededError,
     JobError,
     JobRunningError,
+    NotTestedError,
     UpgradeRolledBackError,
     UpgradeUnhealthyError,
 )
@@ -73,7 +74,7 @@ class Upgrade(UpgradeContext):
         self.journal.begin(lambda: 0)
         begun = self.journal.read("rollback")
         if begun is not None:
-            raise self._went_back(begun.intent.get("failure") or self._failure())
+            raise self._went_back(begun.intent.get("failure") or self._failure(), begun.intent.get("remedy"))
         if self._is_done():
             repeated.require_still(self, "run what was asked for", self._is_asked_for)
             return build_report(self)
@@ -86,7 +87,8 @@ class Upgrade(UpgradeContext):
         except FlinkstyleError as error:
             if not self._has_begun():
                 raise  # nothing was started or stopped
-            raise self._went_back(f"{error.problem} {error.state_after}") from error
+            remedy = error.remedy if isinstance(error, NotTestedError) else None
+            raise self._went_back(f"{error.problem} {error.state_after}", remedy) from error
         verified = self.phase("verify", {}, self._verify)
         if verified["failure"] is not None:
             raise self._went_back(verified["failure"])
@@ -115,9 +117,10 @@ class Upgrade(UpgradeContext):
         seen = self.journal.result("observe") or self.journal.result("verify") or {}
         return str(seen.get("failure", "It did not start."))
 
-    def _went_back(self, failure: str) -> JobError:
-        """Go back, and return the error that says so."""
-        back = self.phase("rollback", {"failure": failure}, self._go_back)
+    def _went_back(self, failure: str, remedy: str | None = None) -> JobError:
+        """Go back, and return the error that says so; ``remedy`` where it is not to correct the version."""
+        intent = {"failure": failure, **({"remedy": remedy} if remedy else {})}
+        back = self.phase("rollback", intent, self._go_back)
         expected = "be healthy" if self.journal.read("observe") is not None else "commit a batch"
         problem = f"The new version of job {self.client.board.job} was expected to {expected}: {failure}"
         if back.get("another"):
@@ -138,7 +141,7 @@ class Upgrade(UpgradeContext):
         return UpgradeRolledBackError(
             problem,
             state_after=f"The old version {again} as generation {back['generation']} ({back['how']}).",
-            remedy="Correct the new version, then upgrade again.",
+            remedy=remedy or "Correct the new version, then upgrade again.",
         )
 
     def _go_back(self) -> Mapping[str, Any]:
@@ -168,6 +171,7 @@ class Upgrade(UpgradeContext):
             bounds=UNWATCHED,
             back_to=None,
             hot_savepoint_id=None,
+            rehearse=replace(self.rehearse, allow_untested=True) if self.rehearse is not None else None,
             if_committed="continue",
         )
         try:

@@ -20,6 +20,7 @@ from airflow_flinkstyle.jobs.status import Closed, Failed, Running
 from airflow_flinkstyle.jobs.upgrade import rollback
 from airflow_flinkstyle.jobs.upgrade.first_batch import await_first
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
+from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError, SparkIncompatibleError
 from testbed.keys import SIGNER
 from tests.unit.jobs.conftest import World, written_by
@@ -82,6 +83,26 @@ def test_standby_for_which_there_is_no_room_is_given_up_and_the_old_version_neve
     with pytest.raises(UpgradeRolledBackError, match=r"(?s)come up and wait within 0.3 s.*never stopped"):
         upgrade.run()
     assert world.alive() == [1]
+    world.logs.produce(5)
+    world.judge()
+
+
+def test_version_that_was_not_tested_takes_over_only_if_that_is_allowed(world: World, mood: type[Mood]):
+    world.moods["v2.py"] = mood(finds_no_records=True)
+    world.start()
+    with pytest.raises(
+        UpgradeRolledBackError, match=r"NOT TESTED, no rows read: orders.*never stopped"
+    ) as failed:
+        an_upgrade(world, rehearse=Rehearse()).run()
+    assert "allow_untested=True" in failed.value.remedy
+    assert world.alive() == [1]
+    with pytest.raises(UpgradeRolledBackError, match="allow_untested=True"):
+        an_upgrade(world, rehearse=Rehearse()).run()  # a retry says the same
+    allowed = an_upgrade(world, rehearse=Rehearse(allow_untested=True))
+    allowed.journal = allowed.journal.part("allowed")
+    report = allowed.run()
+    assert report.rehearsal is not None
+    assert report.rehearsal["summary"].startswith("NOT TESTED, no rows read: orders; ")
     world.logs.produce(5)
     world.judge()
 
