@@ -5,7 +5,11 @@ Packages keep the errors only they raise in their own ``errors.py``, all below t
 
 from __future__ import annotations
 
-from typing import ClassVar
+import re
+from typing import ClassVar, Final
+
+_TWO_STOPS: Final = re.compile(r"(?<![.\s/])\.\.(?=\s|$)")
+"""Where a sentence ends with what somebody else has ended with a full stop of their own."""
 
 
 class FlinkstyleError(Exception):
@@ -24,6 +28,7 @@ class FlinkstyleError(Exception):
     retryable: ClassVar[bool] = False
 
     def __init__(self, problem: str, state_after: str, remedy: str) -> None:
+        problem, state_after, remedy = (_TWO_STOPS.sub(".", text) for text in (problem, state_after, remedy))
         super().__init__(problem, state_after, remedy)  # positional, so that it survives pickling
         self.problem, self.state_after, self.remedy = problem, state_after, remedy
 

@@ -170,7 +170,7 @@ def logs(
             state_after="Nothing was changed.",
             remedy="Start it first.",
         )
-    text = client.log_tail(status.run, lines=lines)
+    text = client.log_tail(status.run, lines=lines) or "(no log)"
     show({"job": job, "generation": status.run.generation, "log": text.splitlines()}, text, as_json=as_json)
 
 

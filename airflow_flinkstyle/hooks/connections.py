@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.hooks.errors import ConnectionMissingError
 from airflow_flinkstyle.jobs.answers.values import is_true, seconds_or_none
 from airflow_flinkstyle.jobs.deployments.survival import SETTING
 
@@ -186,7 +187,7 @@ def submit_target(
     )
     conf = {str(name): plain(value) for name, value in (extra.get("conf") or {}).items()}
     is_remote = deploy_mode == "cluster" or bool(extra.get("deployment"))
-    cluster = on_cluster(connection.conn_id, extra, master, _connection) if is_remote else OnCluster()
+    cluster = on_cluster(connection.conn_id, extra, master, connection_of) if is_remote else OnCluster()
     return SubmitTarget(
         master=master,
         spark_home=extra.get("spark-home") or extra.get("spark_home") or defaults.spark_home,
@@ -213,10 +214,20 @@ def submit_target(
     )
 
 
-def _connection(conn_id: str) -> Connection:
+def connection_of(conn_id: str) -> Connection:
+    """Return a connection of Airflow.
+
+    Raises:
+        ConnectionMissingError: If there is none; a retry would not find it either.
+    """
     from airflow.sdk import BaseHook
 
-    return BaseHook.get_connection(conn_id)
+    from airflow_flinkstyle.hooks.airflow_versions import AirflowNotFoundException
+
+    try:
+        return BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException as error:
+        raise ConnectionMissingError.of(conn_id) from error
 
 
 def _master(connection: Connection) -> str:

@@ -10,7 +10,7 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.hooks.airflow_versions import AirflowException, AirflowFailException
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 
 log = logging.getLogger(__name__)
@@ -18,43 +18,51 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def airflow_errors() -> Iterator[None]:
-    """Log an error as one block, then raise it without the frames of its causes.
+    """Raise an error as Airflow's own, without the frames of its causes: a task's log ends with its text.
 
     Errors nobody can retry away become ``AirflowFailException``; the others keep the task's retries.
     """
     try:
         yield
     except FlinkstyleError as error:
-        log.error("%s", in_a_block(error))  # noqa: TRY400 - the frames would hide it
         log.debug("Where it was raised", exc_info=error)
-        kind = AirflowException if error.retryable else AirflowFailException
-        raise kind(f"{error.code}: {error}") from None
+        raise _raised(failure_of(error)) from None
 
 
 def in_a_block(error: FlinkstyleError) -> str:
-    """Return what a person needs first: code and problem, what runs now, what to do; details follow.
-
-    Only the first line of each is in the block: further ones are ends of logs.
-    """
+    """Return what a person needs: code and problem, what runs now, what to do, a line each."""
     heads = (f"{error.code}: ", "Now: ", "Next: ")
-    parts = [text.partition("\n") for text in (error.problem, error.state_after, error.remedy)]
-    lines = [head + first for head, (first, _, _) in zip(heads, parts, strict=True)]
-    details = [rest.rstrip() for _, _, rest in parts if rest.strip()]
-    return "\n".join([*lines, *(["Details:", *details] if details else [])])
+    texts = (error.problem, error.state_after, error.remedy)
+    return "\n".join(head + text.strip().partition("\n")[0] for head, text in zip(heads, texts, strict=True))
+
+
+def details_of(error: FlinkstyleError) -> str:
+    """Return the further lines of an error: frames of a script, the end of a log; empty if there are none."""
+    texts = (text.strip().partition("\n")[2] for text in (error.problem, error.state_after, error.remedy))
+    return "\n".join(filter(None, texts))
 
 
 def failure_of(error: FlinkstyleError) -> dict[str, object]:
     """Return an error as the event of a trigger: JSON, and no decision for Airflow to take yet."""
     return {
-        "code": error.code,
-        "text": str(error),
         "block": in_a_block(error),
+        "details": details_of(error),
         "retryable": error.retryable,
     }
 
 
 def raise_failure(failure: dict[str, object]) -> None:
-    """Log in the task what ``failure_of`` brought from the triggerer, and raise it."""
-    log.error("%s", failure["block"])
+    """Raise in the task what ``failure_of`` brought from the triggerer."""
+    raise _raised(failure)
+
+
+def _raised(failure: Mapping[str, object]) -> Exception:
+    """Log the details, and return what is to be raised.
+
+    Airflow logs the exception's text behind its frames, and the page in front of them: so it is the text that
+    says what to do, and it is said once.
+    """
+    if failure["details"]:
+        log.error("Details of what follows:\n%s", failure["details"])
     kind = AirflowException if failure["retryable"] else AirflowFailException
-    raise kind(f"{failure['code']}: {failure['text']}")
+    return kind(failure["block"])

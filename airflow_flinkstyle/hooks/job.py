@@ -10,6 +10,7 @@ from airflow.sdk import BaseHook
 
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.hooks import aws, connections
+from airflow_flinkstyle.hooks.errors import ConnectionMissingError
 from airflow_flinkstyle.hooks.keys import asked_by
 from airflow_flinkstyle.hooks.loading import load
 from airflow_flinkstyle.hooks.urls import NoUrl, manifest_url
@@ -62,25 +63,25 @@ class StreamingJobHook(BaseHook):
     @cached_property
     def defaults(self) -> Defaults:
         """What the ``flinkstyle`` connection says."""
-        return connections.Defaults.of(self.get_connection(self.flinkstyle_conn_id))
+        return connections.Defaults.of(connections.connection_of(self.flinkstyle_conn_id))
 
     @cached_property
     def s3(self) -> S3Settings | None:
         """How the store is reached; None for a local one, or as the environment says."""
         if self.defaults.aws_conn_id is None:
             return None
-        return aws.s3_settings(self.get_connection(self.defaults.aws_conn_id))
+        return aws.s3_settings(connections.connection_of(self.defaults.aws_conn_id))
 
     @cached_property
     def signer(self) -> Signer:
         """What signs and verifies whatever leads to a process; without a password it refuses."""
-        return connections.signer(self.get_connection(self.flinkstyle_conn_id), self.defaults)
+        return connections.signer(connections.connection_of(self.flinkstyle_conn_id), self.defaults)
 
     @cached_property
     def secret_env(self) -> dict[str, str]:
         """The store's keys, or what to assume, as the driver's agent gets them."""
         conn_id = self.defaults.driver_aws_conn_id
-        settings = aws.s3_settings(self.get_connection(conn_id)) if conn_id is not None else self.s3
+        settings = aws.s3_settings(connections.connection_of(conn_id)) if conn_id is not None else self.s3
         return {} if settings is None else aws.s3_environment(settings)
 
     @cached_property
@@ -92,7 +93,7 @@ class StreamingJobHook(BaseHook):
 
     def target(self, spark_conn_id: str) -> SubmitTarget:
         """Return where drivers run, from an apache-spark connection."""
-        connection = self.get_connection(spark_conn_id)
+        connection = connections.connection_of(spark_conn_id)
         return connections.submit_target(connection, self.defaults, secret_env=self.secret_env)
 
     def kafka(self, conn_id: str) -> KafkaCluster:
@@ -102,7 +103,7 @@ class StreamingJobHook(BaseHook):
             BadInputError: If jobs may not use that connection.
         """
         connections.require_allowed(self.defaults, conn_id)
-        return connections.kafka_cluster(self.get_connection(conn_id))
+        return connections.kafka_cluster(connections.connection_of(conn_id))
 
     def live_kafka(self, moving: Migration) -> LiveKafka:
         """Return both clusters of a migration, and the rules between them."""
@@ -110,11 +111,9 @@ class StreamingJobHook(BaseHook):
 
     def _cluster(self, ref: ClusterRef) -> KafkaCluster:
         """Return a cluster; without a login where its connection is gone: no task fails for that alone."""
-        from airflow_flinkstyle.hooks.airflow_versions import AirflowNotFoundException
-
         try:
             return self.kafka(ref.conn_id)
-        except AirflowNotFoundException:
+        except ConnectionMissingError:
             self.log.warning("Connection %s is gone: %s is tried without a login", ref.conn_id, ref.servers)
             return ref.without_login()
 

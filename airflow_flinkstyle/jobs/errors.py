@@ -35,7 +35,7 @@ class JobNotRunningError(JobError):
     code = "JOB_NOT_RUNNING"
 
 
-class JobUnknownError(JobError):
+class JobUnknownError(JobNotRunningError):
     """A job, or any job, was expected below a savepoint root that has none."""
 
     code = "JOB_UNKNOWN"

@@ -329,18 +329,23 @@ class JobView:
         return known
 
     def log_tail(self, run: Run, *, lines: int = 30) -> str:
-        """Return the last lines of the driver's log, as far as it can be read from here.
+        """Return the last lines of the driver's log, as far as it can be read from here; empty for none.
 
         Of the file that a signed claim names: the store must not choose which file is shown.
         """
         if run.submit is None or not run.submit.native_id:
-            return "(no log)"
+            return ""
         try:
             path = self._submission(run.generation, self.signed_claim(run.generation).claim).log_path
         except (JobError, SignatureError) as error:
             return f"(not shown: {error.code})"
         deployment = self.deployment_of(run.generation, run.claim)
-        return deployment.log_tail({**run.submit.native_id, "log": path}, lines=lines) or "(no log)"
+        return deployment.log_tail({**run.submit.native_id, "log": path}, lines=lines)
+
+    def log_end(self, run: Run) -> str:
+        """Return the end of the driver's log as the end of an error's sentence; empty for none."""
+        tail = self.log_tail(run).strip()
+        return f" End of its log:\n{tail}\n" if tail else ""
 
     def _submission(
         self, generation: Generation, claim: Claim, submit: int = 0, digest: str = ""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.hooks.assets import DRILLS, drill_asset, emit
-from airflow_flinkstyle.hooks.deferral import is_deferrable
+from airflow_flinkstyle.hooks.deferral import is_deferrable, wait_in_triggerer
 from airflow_flinkstyle.hooks.failures import raise_failure
 from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors
 
@@ -87,22 +86,19 @@ class DrillRestoreOperator(StreamingJobOperator):
             )
             self.show_savepoint(context, savepoint_id)
         if self.deferrable:
-            self._defer(self._generation)
+            return self._wait_deferred(context, self._generation)
         return self._finish(context, self._generation, self.timeout_s)
 
-    def _defer(self, generation: Generation) -> None:
+    def _wait_deferred(self, context: Context, generation: Generation) -> dict[str, Any]:
         from airflow_flinkstyle.triggers.drill import DrillTrigger
 
-        self.defer(
-            trigger=DrillTrigger(
-                generation=int(generation),
-                job=self.job,
-                flinkstyle_conn_id=self.flinkstyle_conn_id,
-                poll_interval_s=self.poll_interval_s,
-            ),
-            method_name="execute_complete",
-            timeout=timedelta(seconds=self.timeout_s),
+        trigger = DrillTrigger(
+            generation=int(generation),
+            job=self.job,
+            flinkstyle_conn_id=self.flinkstyle_conn_id,
+            poll_interval_s=self.poll_interval_s,
         )
+        return dict(wait_in_triggerer(self, trigger, context, timeout_s=self.timeout_s))
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
         """Read the outcome."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.hooks.deferral import is_deferrable
+from airflow_flinkstyle.hooks.deferral import is_deferrable, wait_in_triggerer
 from airflow_flinkstyle.hooks.failures import raise_failure
 from airflow_flinkstyle.operators.base import SavepointMaker, airflow_errors, request_key, run_key
 from airflow_flinkstyle.wording import batch_words, size
@@ -82,10 +81,10 @@ class TakeSavepointOperator(SavepointMaker):
             self.show_savepoint(context, begun.savepoint_id)
             if not isinstance(begun, PendingRequest):
                 return self._taken(context, begun)
-            if self.deferrable:
-                self._defer(asdict(begun))
-            taken = self.hook.finish_savepoint(self.job, begun, timeout_s=self.timeout_s)
-        return self._taken(context, taken)
+            if not self.deferrable:
+                taken = self.hook.finish_savepoint(self.job, begun, timeout_s=self.timeout_s)
+                return self._taken(context, taken)
+        return self._wait_deferred(context, asdict(begun))
 
     def _from_outside(self, context: Context) -> Manifest | None:
         """Take it where plain Spark runs the job; None if it does not, by its records."""
@@ -96,19 +95,16 @@ class TakeSavepointOperator(SavepointMaker):
         watched = watched_checkpoint(self.hook, self.checkpoints, self.kafka_conn_ids, None)
         return take_if_outside(self.hook, self.job, request_key(context), watched, by=run_key(context))
 
-    def _defer(self, request: dict[str, Any]) -> None:
+    def _wait_deferred(self, context: Context, request: dict[str, Any]) -> str:
         from airflow_flinkstyle.triggers.savepoint import RequestTrigger
 
-        self.defer(
-            trigger=RequestTrigger(
-                request=request,
-                job=self.job,
-                flinkstyle_conn_id=self.flinkstyle_conn_id,
-                poll_interval_s=self.poll_interval_s,
-            ),
-            method_name="execute_complete",
-            timeout=timedelta(seconds=self.timeout_s),
+        trigger = RequestTrigger(
+            request=request,
+            job=self.job,
+            flinkstyle_conn_id=self.flinkstyle_conn_id,
+            poll_interval_s=self.poll_interval_s,
         )
+        return str(wait_in_triggerer(self, trigger, context, timeout_s=self.timeout_s))
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> str:
         """Read the outcome; a request that died with its driver is asked of the next one."""

@@ -64,7 +64,10 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         *("observe_s", "max_lag", "min_rate", "shuffle_partitions"),
     )
 
-    asks = ("script", "args", "conf", "shuffle_partitions", "leave_checkpoints", "spark_conn_id")
+    asks = (
+        *("script", "args", "conf", "shuffle_partitions", "spark_conn_id"),
+        *("leave_checkpoints", "allow_untested"),
+    )
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ def driver_log(root: Root, job: str, generation: Generation, lines: int) -> dict
     """
     client = root.client(job)
     run = client.run(generation)
-    text = client.log_tail(run, lines=lines)
+    text = client.log_tail(run, lines=lines) or "(no log)"
     native_id = run.submit.native_id if run.submit is not None else {}
     pages = client.pages(run)
     return {

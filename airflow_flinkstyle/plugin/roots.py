@@ -67,11 +67,11 @@ def hook_of(conn_id: str) -> StreamingJobHook:
 
 
 def _store_of(conn_id: str) -> ObjectStore:
-    from airflow_flinkstyle.hooks.airflow_versions import AirflowNotFoundException
+    from airflow_flinkstyle.hooks.errors import ConnectionMissingError
 
     try:
         return hook_of(conn_id).store
-    except AirflowNotFoundException:
+    except ConnectionMissingError:
         raise BadInputError(
             f"A connection {conn_id} of type flinkstyle was expected, found none.",
             state_after="No job can be shown.",

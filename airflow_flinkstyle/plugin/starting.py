@@ -47,11 +47,11 @@ def dry_run(
 
 
 def _cluster(hook: StreamingJobHook, conn_id: str) -> KafkaCluster:
-    from airflow_flinkstyle.hooks.airflow_versions import AirflowNotFoundException
+    from airflow_flinkstyle.hooks.errors import ConnectionMissingError
 
     try:
         return replace(hook.kafka(conn_id), request_timeout_s=KAFKA_TIMEOUT_S)
-    except AirflowNotFoundException:
+    except ConnectionMissingError:
         raise BadInputError(
             f"A connection {conn_id} of type kafka was expected, found none.",
             state_after="No cluster was asked.",

@@ -33,6 +33,7 @@ KEPT_RUNS = 20
 _TAIL_BYTES = 64 << 10
 """How much is read for the end: a driver of months has written gigabytes."""
 _ID_CHARACTERS = 8
+_SETTING = re.compile(r"\t[\w.]+ = |.*\bConfig values: ?$")
 _NAME = re.compile(rf"(.+-[^-]{{1,{_ID_CHARACTERS}}})-\d{{6,}}-[^-]{{1,{_ID_CHARACTERS}}}\.log(?:\.\d+)?")
 """Begins with whose it is: job and root."""
 
@@ -110,9 +111,14 @@ def tail(path: Path, lines: int) -> str:
         OSError: If it cannot be read.
     """
     text = _end_of(path, _TAIL_BYTES)
-    if text.count(b"\n") <= lines and _rotated(path, 1).exists():
+    if len(without_settings(text.decode(errors="replace"))) <= lines and _rotated(path, 1).exists():
         text = _end_of(_rotated(path, 1), _TAIL_BYTES - len(text)) + text
-    return "\n".join(text.decode(errors="replace").splitlines()[-lines:]).strip()
+    return "\n".join(without_settings(text.decode(errors="replace"))[-lines:]).strip()
+
+
+def without_settings(text: str) -> list[str]:
+    """Return the lines of a log without the settings that Kafka's clients list, up to a hundred each time."""
+    return [line for line in text.splitlines() if not _SETTING.match(line)]
 
 
 def _end_of(path: Path, most_bytes: int) -> bytes:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseSensorOperator
 
 from airflow_flinkstyle.hooks.airflow_versions import AirflowSensorTimeout
-from airflow_flinkstyle.hooks.deferral import is_deferrable
+from airflow_flinkstyle.hooks.deferral import is_deferrable, wait_in_triggerer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import timedelta
+
+    from airflow.sdk import Context
 
     from airflow_flinkstyle.hooks.job import StreamingJobHook
     from airflow_flinkstyle.triggers.base import PollTrigger
@@ -57,8 +59,8 @@ class StreamingJobSensor(BaseSensorOperator):
             "poll_interval_s": float(self.poke_interval),
         }
 
-    def wait_in_triggerer(self, trigger: PollTrigger, *, timeout_s: float) -> NoReturn:
-        """Defer to ``trigger``; its event goes to ``execute_complete``."""
+    def wait_deferred(self, trigger: PollTrigger, context: Context, *, timeout_s: float) -> Any:  # noqa: ANN401
+        """Wait for ``trigger``; its event goes to ``execute_complete``."""
         if timeout_s <= 0:
             raise AirflowSensorTimeout(f"Nothing came within {self.timeout:g} s.")
-        self.defer(trigger=trigger, method_name="execute_complete", timeout=timedelta(seconds=timeout_s))
+        return wait_in_triggerer(self, trigger, context, timeout_s=timeout_s)

@@ -41,7 +41,7 @@ class SavepointFreshnessSensor(StreamingJobSensor):
         from airflow_flinkstyle.triggers.savepoint import FreshSavepointTrigger
 
         trigger = FreshSavepointTrigger(max_age_s=self.max_age_s, **self.trigger_arguments())
-        self.wait_in_triggerer(trigger, timeout_s=self.timeout)
+        return str(self.wait_deferred(trigger, context, timeout_s=self.timeout))
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> str:
         """Return what the trigger found."""

@@ -62,17 +62,16 @@ class StreamingJobProgressSensor(StreamingJobSensor):
         found = self.poke(context)
         if found or self._watch is None:
             return cast("dict[str, int]", found.xcom_value)
-        self.wait_in_triggerer(
-            ProgressTrigger(
-                batches=self.batches,
-                baseline=self._watch.baseline,
-                deadline_s=deadline_s,
-                stop_on_kill=self.stop_on_kill,
-                request_key=self._stop_key,
-                **self.trigger_arguments(),
-            ),
-            timeout_s=deadline_s - time.time(),
+        trigger = ProgressTrigger(
+            batches=self.batches,
+            baseline=self._watch.baseline,
+            deadline_s=deadline_s,
+            stop_on_kill=self.stop_on_kill,
+            request_key=self._stop_key,
+            **self.trigger_arguments(),
         )
+        found = self.wait_deferred(trigger, context, timeout_s=deadline_s - time.time())
+        return cast("dict[str, int]", found)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, int]:
         """Return the batches, or look after the driver and wait on."""

@@ -60,11 +60,12 @@ class PollTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll until there is an event, and fire it."""
-        while (payload := await in_thread(self._check_safely)) is None:
+        while (payload := await in_thread(self.look)) is None:
             await asyncio.sleep(self.poll_interval_s)
         yield TriggerEvent(payload)  # type: ignore[no-untyped-call]
 
-    def _check_safely(self) -> dict[str, Any] | None:
+    def look(self) -> dict[str, Any] | None:
+        """Look once; blocking. Returns the event's payload, a failure included, or None to look again."""
         try:
             return self.check()
         except FlinkstyleError as error:

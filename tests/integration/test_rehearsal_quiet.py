@@ -72,7 +72,8 @@ def quiet(
 
 def test_quiet_topic_is_rehearsed_on_the_last_records_before_the_savepoint(quiet: Quiet):
     quiet.rehearse(2, BROKEN)
-    assert "broken on a row" in quiet.lab.until_state(2, "failed").error[1]
+    said = quiet.lab.until_state(2, "failed").error[1].splitlines()[0]
+    assert "ValueError: broken on a row (v2.py:" in said, "what it failed of, and where, in the first line"
     driver = quiet.rehearse(3, JOB)
     quiet.lab.until_state(3, "standby")
     found = quiet.told(3)

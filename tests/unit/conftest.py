@@ -28,6 +28,8 @@ def whole_errors() -> Iterator[None]:
         missing = [name for name, text in parts.items() if not isinstance(text, str)]
         assert not missing, f"{type(self).__name__} has no {', '.join(missing)}: {parts}"
         _init(self, problem, state_after, remedy)
+        ends = [text for text in (self.problem, self.state_after, self.remedy) if text.rstrip().endswith(":")]
+        assert not ends, f"{type(self).__name__} announces what does not follow: {ends}"
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FlinkstyleError, "__init__", checked)

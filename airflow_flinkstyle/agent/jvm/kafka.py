@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 REQUEST_TIMEOUT_S = 20
 _PREFIX = "kafka."
+_NO_TOPIC = "UnknownTopicOrPartitionException"
 
 
 def describe_source(jvm: Java, source: Source) -> ClusterView:
@@ -64,7 +65,7 @@ def client_options(jvm: Java, source: Source, *, timeout_s: int) -> Java:
 def _describe(jvm: Java, admin: Java, source: Source) -> ClusterView:
     cluster_id = _wait(jvm, admin.describeCluster().clusterId())
     assigned = _assigned(source)
-    topics = _wait(jvm, admin.describeTopics(_strings(jvm, _topics(jvm, admin, source))).allTopicNames())
+    topics = _described(jvm, admin, source)
     partitions = [
         (topic, info.partition())
         for topic, description in topics.items()
@@ -90,6 +91,26 @@ def _describe(jvm: Java, admin: Java, source: Source) -> ClusterView:
             for topic, description in topics.items()
         },
     )
+
+
+def _described(jvm: Java, admin: Java, source: Source) -> Java:
+    """Return the topics of a source, by name; Kafka's own error does not say which one is missing."""
+    from py4j.protocol import Py4JJavaError
+
+    asked = admin.describeTopics(_strings(jvm, _topics(jvm, admin, source)))
+    try:
+        return _wait(jvm, asked.allTopicNames())
+    except Py4JJavaError as error:
+        if root_cause(error)[0] != _NO_TOPIC:
+            raise
+        missing = [name for name, one in asked.topicNameValues().items() if one.isCompletedExceptionally()]
+        servers = source.option("kafka.bootstrap.servers") or "?"
+        raise TopicMissingError(
+            f"Cluster {servers} was expected to have topic {', '.join(sorted(missing))}, found that it does "
+            "not exist there.",
+            state_after="The query was not started; its checkpoint is as it was.",
+            remedy="Create or mirror the topic, or correct the script's subscription.",
+        ) from error
 
 
 def _topics(jvm: Java, admin: Java, source: Source) -> list[str]:
@@ -191,7 +212,7 @@ def _refused(source: Source, error: Java) -> FlinkstyleError:
             state_after="The query was not started; its checkpoint is as it was.",
             remedy="Check kafka.bootstrap.servers and that the driver's machine reaches the brokers.",
         )
-    if name == "UnknownTopicOrPartitionException":
+    if name == _NO_TOPIC:  # it went between two questions
         return TopicMissingError(
             f"Cluster {servers} was expected to have the query's topics: {text}",
             state_after="The query was not started; its checkpoint is as it was.",

@@ -15,6 +15,8 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.login.driver import scrub
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from airflow_flinkstyle.protocol.records import Request
 
 _PLAN = "\n=== Streaming Query ==="
@@ -23,7 +25,7 @@ _SHOWN_LINES = 6
 _SHOWN_CHARACTERS = 1000
 _OWN_LINES = 10
 _OWN_LINE_CHARACTERS = 240
-_FRAME = re.compile(r'\s+File "([^"]+)", line \d+')
+_FRAME = re.compile(r'\s+File "([^"]+)", line (\d+)')
 _NOT_OWN = re.compile(r"^<|/(site-packages|dist-packages|pyspark|airflow_flinkstyle)/|/py4j")
 _STANDARD_LIBRARY = str(Path(os.__file__).parent)
 _JVM = re.compile(r"\s+at |\s*\.\.\. \d+ more|Driver stacktrace:|JVM stacktrace:")
@@ -69,7 +71,7 @@ class Failure:
 
     @staticmethod
     def of(error: BaseException) -> Failure:
-        """Name the error; the script's own by its lines of the tracebacks, and by their end."""
+        """Name the error and where it was raised; the script's own lines and the error's end follow."""
         if isinstance(error, FlinkstyleError):
             return Failure(error.code, scrub(str(error), os.environ), transient=error.retryable)
         # Scrubbed whole: half a key is a secret too, and would not be found.
@@ -79,9 +81,11 @@ class Failure:
             line for line in whole.partition(_PLAN)[0].splitlines() if line.strip() and not _JVM.match(line)
         ]
         end = [line for line in end[-_SHOWN_LINES:] if not own or not (line[0].isspace() or line in own)]
+        first = headline(own) or scrub("".join(traceback.format_exception_only(error)), os.environ)
+        first = _shortened(first.strip().partition("\n")[0])
         shown, said = "\n".join(map(_shortened, own)), "\n".join(end)[-_SHOWN_CHARACTERS:]
         return Failure(
-            ScriptFailedError.code, "\n".join(filter(None, (shown, said))), transient=passes(error)
+            ScriptFailedError.code, "\n".join(filter(None, (first, shown, said))), transient=passes(error)
         )
 
 
@@ -89,6 +93,20 @@ def _shortened(line: str) -> str:
     """Return a line of bearable length: a path says most at its end, a message at its beginning."""
     half = _OWN_LINE_CHARACTERS // 2
     return line if len(line) <= 2 * half else f"{line[:half]} ... {line[-half:]}"
+
+
+def headline(own: Sequence[str]) -> str:
+    """Return what ended the last of a script's tracebacks, with its file and line; empty without one.
+
+    Args:
+        own: As ``own_lines`` returns it.
+    """
+    places = [frame for line in own if (frame := _FRAME.match(line))]
+    ends = [line for line in own if not line[0].isspace()]
+    if not places or not ends:
+        return ""
+    place = f" ({Path(places[-1][1]).name}:{places[-1][2]})"
+    return _shortened(ends[-1].strip()) + place
 
 
 def own_lines(text: str) -> list[str]:

@@ -91,8 +91,8 @@ def _race(context: CutoverContext, old: Generation, new: Generation | None) -> G
             raise StepTimeoutError(
                 f"The rollback (generation {back}) was expected to take over within "
                 f"{context.settings.takeover_timeout_s:g} s.",
-                state_after="The job is stopped; producers that were held still are. Log: "
-                + client.log_tail(client.run(back)),
+                state_after="The job is stopped; producers that were held still are."
+                + client.log_end(client.run(back)),
                 remedy="Clear this task: it continues the rollback.",
             )
         context.journal.check()

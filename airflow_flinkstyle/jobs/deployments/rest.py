@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from airflow_flinkstyle.jobs.deployments.base import Alive, Unknown, Waiting
+from airflow_flinkstyle.protocol.driver_log import without_settings
 
 if TYPE_CHECKING:
     import ssl
@@ -167,7 +168,7 @@ def _is_object(said: str) -> bool:
 
 def both_ends(stdout: str, stderr: str, lines: int) -> str:
     """Return the ends of a driver's two logs: on a cluster Python writes to the one, the JVM to the other."""
-    python, jvm = stdout.splitlines(), stderr.splitlines()
+    python, jvm = without_settings(stdout), without_settings(stderr)
     python = python[-max(1, lines - lines // 6, lines - len(jvm)) :]
     jvm = jvm[-max(1, lines - len(python)) :]
     parts = (("stderr, of the JVM", jvm), ("stdout, of Python", python))

@@ -14,6 +14,7 @@ from airflow_flinkstyle.jobs.errors import (
     RequestPostponedError,
     StepTimeoutError,
 )
+from airflow_flinkstyle.jobs.found import require_known
 from airflow_flinkstyle.jobs.request_states import Ended, InProgress, Lost
 from airflow_flinkstyle.jobs.requests import AS_IT_IS, Asked, CutMode, PendingRequest, newest_attempt
 from airflow_flinkstyle.jobs.running.runs import JobRuns
@@ -73,6 +74,7 @@ class JobClient(JobRuns):
 
         Raises:
             JobNotRunningError: If no driver runs.
+            JobUnknownError: If nothing below the root has the job's name.
             RequestBusyError: If another request has not ended yet.
         """
         status = self.status()
@@ -271,6 +273,8 @@ class JobClient(JobRuns):
         )
 
     def _not_running(self, status: JobStatus) -> JobNotRunningError:
+        if isinstance(status, NeverStarted):
+            require_known(self.board.store, self.board.job)
         return JobNotRunningError(
             f"Job {self.board.job} was expected to run, found that {describe_status(status)}.",
             state_after="Nothing was asked of it.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.jobs.errors import JobNotRunningError
+from airflow_flinkstyle.jobs.found import require_known
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.running.client import JobClient
@@ -16,6 +17,7 @@ def recorded_launch(client: JobClient) -> tuple[JobSpec, SubmitTarget]:
 
     Raises:
         JobNotRunningError: If the job has never run.
+        JobUnknownError: If nothing below the root has its name.
         SignatureError: If no caller has signed that start.
     """
     current = client.board.current()
@@ -25,9 +27,9 @@ def recorded_launch(client: JobClient) -> tuple[JobSpec, SubmitTarget]:
         if claim.launch:
             return client.launch_of(generation)
         generation = claim.follows
+    require_known(client.board.store, client.board.job)
     raise JobNotRunningError(
         f"Job {client.board.job} was expected to have run, found that no driver ever took it over.",
         state_after="Nothing was changed.",
-        remedy="Check the job's name and the savepoint root, or start it (StartStreamingJobOperator, "
-        "flinkstyle job start).",
+        remedy="Start it first (StartStreamingJobOperator, flinkstyle job start).",
     )

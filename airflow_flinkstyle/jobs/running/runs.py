@@ -161,7 +161,7 @@ class JobRuns(JobStarts):
                 raise StepTimeoutError(
                     f"Generation {generation} of job {self.board.job} was expected to take over within "
                     f"{timeout_s:g} s, found that {describe_status(status)}.",
-                    state_after="Its driver is still starting. End of its log: " + self.log_tail(run),
+                    state_after="Its driver is still starting." + self.log_end(run),
                     remedy="Look at its log; wait again, or stop it.",
                 )
 
@@ -260,8 +260,7 @@ class JobRuns(JobStarts):
         problem = (
             f"Generation {run.generation} of job {self.board.job} was expected to run, found that {said}."
         )
-        left = f"Its checkpoint {run.claim.checkpoint_location} is as it left it. End of its log:\n"
-        left += f"{self.log_tail(run)}\n"
+        left = f"Its checkpoint {run.claim.checkpoint_location} is as it left it.{self.log_end(run)}"
         if run.incarnation is not None and not run.is_over and not run.was_given_up:
             remedy = "Try again: the same start continues. If it is lost again, look for what ends it."
             return DriverLostError(problem, left, remedy)

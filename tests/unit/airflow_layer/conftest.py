@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
+from airflow_flinkstyle.hooks import deferral
 from airflow_flinkstyle.hooks.job import StreamingJobHook
 from airflow_flinkstyle.jobs.migration.known import LookUps
 from airflow_flinkstyle.kafka.mirror.found import FoundMirror
@@ -44,6 +45,12 @@ def a_connection(conn_type: str, conn_id: str = "a_conn", extra: dict[str, Any] 
     from airflow.sdk import Connection
 
     return Connection(conn_id=conn_id, conn_type=conn_type, extra=json.dumps(extra or {}), **fields)
+
+
+@pytest.fixture(autouse=True)
+def deferring_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let tasks that wait defer without a look of their own, which would find what is done within moments."""
+    monkeypatch.setattr(deferral, "AT_ONCE_S", 0.0)
 
 
 @pytest.fixture

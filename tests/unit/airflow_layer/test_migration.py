@@ -167,7 +167,7 @@ def test_timeout_that_is_misspelt_or_no_number_of_seconds_is_refused(
 
 
 def test_job_that_never_ran_cannot_be_migrated(world: World, hook: WorldHook):
-    with pytest.raises(AirflowFailException, match="JOB_NOT_RUNNING"):
+    with pytest.raises(AirflowFailException, match="JOB_UNKNOWN"):
         a_task(MigrateStreamingJobOperator, hook).execute(a_context("migrate"))
 
 

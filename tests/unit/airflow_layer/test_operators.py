@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.hooks import deferral
 from airflow_flinkstyle.hooks.airflow_versions import AirflowException, AirflowFailException
 from airflow_flinkstyle.hooks.assets import SAVEPOINTS
 from airflow_flinkstyle.hooks.failures import airflow_errors, failure_of
@@ -50,7 +51,7 @@ def stop(world: World, **kwargs: object) -> StopStreamingJobOperator:
 
 
 def test_errors_nobody_can_retry_away_fail_the_task_at_once():
-    with pytest.raises(AirflowFailException, match="BAD_INPUT: a b c"), airflow_errors():
+    with pytest.raises(AirflowFailException, match="BAD_INPUT: a\nNow: b\nNext: c"), airflow_errors():
         raise BadInputError("a", "b", "c")
 
 
@@ -60,7 +61,7 @@ def test_errors_that_may_pass_keep_the_tasks_retries():
     assert not isinstance(caught.value, AirflowFailException)
 
 
-def test_error_is_logged_as_one_block_with_ends_of_logs_behind_it_and_raised_once(
+def test_task_ends_with_the_error_as_one_block_behind_what_else_there_is(
     caplog: pytest.LogCaptureFixture,
 ):
     problem = "Expected a batch, found that it failed.\nTraceback of the driver"
@@ -69,15 +70,13 @@ def test_error_is_logged_as_one_block_with_ends_of_logs_behind_it_and_raised_onc
     with pytest.raises(AirflowFailException) as caught, airflow_errors():
         raise error
     shown = "".join(traceback.format_exception(caught.value))
-    (record,) = [one for one in caplog.records if one.levelno >= logging.ERROR]
-    assert record.getMessage().splitlines() == [
-        "BAD_INPUT: Expected a batch, found that it failed.",
+    assert shown.splitlines()[-3:] == [
+        "airflow.sdk.exceptions.AirflowFailException: BAD_INPUT: Expected a batch, found that it failed.",
         "Now: The old version runs again.",
         "Next: Mend it.",
-        "Details:",
-        "Traceback of the driver",
-        "End of a log",
     ]
+    (record,) = [one for one in caplog.records if one.levelno >= logging.ERROR]
+    assert record.getMessage() == "Details of what follows:\nTraceback of the driver\nEnd of a log"
     assert "of the cause" not in shown
     assert shown.count("Traceback (most recent call last)") == 1
 
@@ -146,7 +145,7 @@ def test_job_started_again_by_the_same_operator_goes_on_where_it_was(
 def test_fresh_start_over_a_history_names_what_it_gives_up_and_never_twice_the_same(world: World):
     world.start()
     stop(world).execute(a_context("stop"))
-    with pytest.raises(AirflowFailException, match=r"HISTORY.*discard_history='generation 1'"):
+    with pytest.raises(AirflowFailException, match=r"(?s)HISTORY.*discard_history='generation 1'"):
         start(world, start_from="fresh").execute(a_context("start"))
     anew = start(world, start_from="fresh", discard_history="generation 1")
     context = a_context("start", run_id="Monday")
@@ -155,7 +154,7 @@ def test_fresh_start_over_a_history_names_what_it_gives_up_and_never_twice_the_s
     assert anew.execute(context) == started, "a retry finds its own start"
     world.until(lambda: world.board.heartbeat(2).value.batches())
     stop(world).execute(a_context("stop", run_id="Monday"))
-    with pytest.raises(AirflowFailException, match=r"HISTORY.*discard_history='generation 2'"):
+    with pytest.raises(AirflowFailException, match=r"(?s)HISTORY.*discard_history='generation 2'"):
         anew.execute(a_context("start", run_id="Tuesday"))
 
 
@@ -264,6 +263,13 @@ def test_savepoint_of_a_running_job_is_waited_for_in_the_triggerer(world: World)
     assert world.repository.find(taken) is not None
 
 
+def test_savepoint_that_is_taken_within_seconds_does_not_defer(world: World, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(deferral, "AT_ONCE_S", 60.0)
+    world.start()
+    taken = take(world, deferrable=True).execute(a_context("take"))
+    assert world.repository.ids() == (taken,)
+
+
 def test_savepoint_without_deferring_is_waited_for_in_the_task(world: World):
     world.start()
     taken = take(world, deferrable=False).execute(a_context("take"))
@@ -272,7 +278,7 @@ def test_savepoint_without_deferring_is_waited_for_in_the_task(world: World):
 
 def test_triggerer_that_waited_too_long_is_an_error_that_says_what_to_do(world: World):
     waits = take(world, deferrable=True)
-    with pytest.raises(AirflowException, match=r"STEP_TIMEOUT.*of job orders-job.*A retry finds") as late:
+    with pytest.raises(AirflowException, match=r"(?s)STEP_TIMEOUT.*of job orders-job.*A retry finds") as late:
         waits.resume_execution("__fail__", {"error": "Trigger timeout"}, a_context("take"))
     assert not isinstance(late.value, AirflowFailException), "its retries stay"
 
@@ -309,8 +315,19 @@ def test_savepoint_of_a_stopped_job_is_taken_by_the_task_itself(
 
 
 def test_savepoint_of_a_job_nobody_started_is_refused(world: World):
-    with pytest.raises(AirflowFailException, match="JOB_NOT_RUNNING"):
+    with pytest.raises(
+        AirflowFailException, match=r"JOB_UNKNOWN: Expected a job orders-job in .*"
+    ) as refused:
         take(world).execute(a_context("take"))
+    assert "start" not in str(refused.value).lower(), "a mistyped name must not be started"
+
+
+def test_connection_that_is_missing_is_named_and_not_tried_again(connections: SimpleNamespace):
+    for conn_id in ("flinkstyle_nowhere", "spark_nowhere"):
+        known = {"flinkstyle_conn_id": conn_id} if "flinkstyle" in conn_id else {"spark_conn_id": conn_id}
+        started = StartStreamingJobOperator(task_id="start", job="orders", script="v1.py", **known)
+        with pytest.raises(AirflowFailException, match=f"CONNECTION_MISSING: A connection {conn_id}"):
+            started.execute(a_context("start"))
 
 
 def test_savepoint_lost_with_its_driver_is_asked_anew_of_the_next_one(world: World):
@@ -326,14 +343,11 @@ def test_savepoint_lost_with_its_driver_is_asked_anew_of_the_next_one(world: Wor
     assert world.repository.ids() == (taken,)
 
 
-def test_failure_seen_by_the_triggerer_fails_the_task_with_its_words_and_its_block(
-    world: World, caplog: pytest.LogCaptureFixture
-):
+def test_failure_seen_by_the_triggerer_fails_the_task_with_its_words(world: World):
     failure = failure_of(StoreDeniedError("No such key.", "Nothing was changed.", "Correct the key."))
-    with pytest.raises(AirflowFailException, match="STORE_DENIED: No such key"):
+    with pytest.raises(AirflowFailException) as caught:
         take(world).execute_complete(a_context("take"), {"failure": failure})
-    (record,) = [one for one in caplog.records if one.levelno >= logging.ERROR]
-    assert record.getMessage().splitlines() == [
+    assert str(caught.value).splitlines() == [
         "STORE_DENIED: No such key.",
         "Now: Nothing was changed.",
         "Next: Correct the key.",

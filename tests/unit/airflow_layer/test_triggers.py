@@ -148,8 +148,9 @@ def test_store_that_cannot_be_reached_is_asked_again():
 def test_other_errors_are_brought_to_the_task(connections: SimpleNamespace):
     connections.set("flinkstyle_default", "flinkstyle", {"savepoint_root": "ftp://nowhere"})
     failure = fire(FreshSavepointTrigger(max_age_s=1.0, **COMMON))["failure"]
-    assert (failure["code"], failure["retryable"]) == ("BAD_INPUT", False)
-    assert "ftp://nowhere" in failure["text"]
+    assert not failure["retryable"]
+    assert failure["block"].startswith("BAD_INPUT: ")
+    assert "ftp://nowhere" in failure["block"]
 
 
 def test_what_a_trigger_reads_in_a_thread_is_asked_for_on_the_triggerers_own_loop():

@@ -106,9 +106,9 @@ def test_stop_asks_first_and_a_no_or_no_answer_stops_nothing(root: Root):
 
 
 def test_stop_of_a_job_that_never_ran_is_refused(root: Root):
-    assert "\nJOB_NOT_RUNNING: " in root.run("job", "stop", "--yes", code=1).stderr
+    assert "\nJOB_UNKNOWN: " in root.run("job", "stop", "--yes", code=1).stderr
     error = json.loads(root.run("job", "stop", "--yes", "--json", code=1).stderr)["error"]
-    assert error["code"] == "JOB_NOT_RUNNING"
+    assert error["code"] == "JOB_UNKNOWN"
 
 
 def test_the_mode_of_a_stop_is_asked_of_the_driver(root: Root):

@@ -243,7 +243,7 @@ def test_a_command_line_that_is_not_understood_ends_with_2(root: Root, args: lis
 
 def test_take_of_a_job_that_never_ran_is_refused(root: Root):
     result = root.run("savepoint", "take", code=1)
-    assert result.stderr.startswith("JOB_NOT_RUNNING: ")
+    assert result.stderr.startswith("JOB_UNKNOWN: ")
 
 
 def test_take_of_a_stopped_job_is_made_here_and_found_again_by_its_key(root: Root):

@@ -14,6 +14,7 @@ from airflow_flinkstyle.jobs.errors import (
     DriverLostError,
     JobNotRunningError,
     JobRunningError,
+    JobUnknownError,
     RequestBusyError,
     RequestFailedError,
     RequestPostponedError,
@@ -126,7 +127,7 @@ def test_start_that_another_one_has_followed_is_not_gone_on_with(world: World, m
 def test_status_of_a_job_nobody_started_is_never_started(world: World):
     client = world.client()
     assert client.status() == NeverStarted()
-    with pytest.raises(JobNotRunningError, match="never started"):
+    with pytest.raises(JobUnknownError, match="found no job at all"):
         client.request_savepoint("k")
 
 
