@@ -33,7 +33,7 @@ def own(tmp_path: Path) -> Path:
 
 def adopt(world: World, own: Path, **kwargs: Any) -> dict[str, Any]:
     operator = AdoptStreamingJobOperator(
-        task_id="adopt", job=world.job, checkpoints={"totals": str(own)}, still_s=0, **kwargs
+        task_id="adopt", job=world.job, checkpoints={"totals": str(own)}, still_s=0.05, **kwargs
     )
     return operator.execute(a_context("adopt"))
 
