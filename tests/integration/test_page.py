@@ -177,7 +177,7 @@ def test_quotes_keep_the_words_of_an_argument_together(url: str, admin: Caller, 
     if section.count():
         section.click()
     page.fill("dialog input[name=script]", "/jobs/orders.py")
-    page.fill("dialog input[name=args]", """--title "two words" --to='a b' --n 3""")
+    page.fill("dialog textarea[name=args]", """--title "two words" --to='a b' --n 3""")
     page.click("dialog button:text-is('Trigger')")
     page.wait_for_selector("dialog [role=status] a")
     (run,) = admin.ask("GET", "/api/v2/dags/upgrade_job/dagRuns")[1]["dag_runs"]

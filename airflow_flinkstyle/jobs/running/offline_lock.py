@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.records import AgentState
     from airflow_flinkstyle.types import BatchId
 
+_LOCK = "lock:"
+"""Begins the claim keys of callers that save a stopped job."""
 CALLER = Incarnation(0)
 """Written to ``current.json`` and the heartbeat while a caller, not a driver, holds the job."""
 _BEATS_PER_LEASE = 4
@@ -310,7 +312,12 @@ def is_own(run: Run, key: str) -> bool:
 
 def lock_key(key: str) -> str:
     """Return the claim key of an offline lock."""
-    return f"lock:{key}"
+    return f"{_LOCK}{key}"
+
+
+def is_lock(claim_key: str) -> bool:
+    """Return whether a claim is a caller's that saves a stopped job, and no driver's."""
+    return claim_key.startswith(_LOCK)
 
 
 def _own(runs: JobView, key: str) -> Run | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from airflow_flinkstyle.jobs.journal import APPROVED, DECIDED
 from airflow_flinkstyle.jobs.status import (
     Closed,
     Dead,
@@ -38,7 +39,10 @@ _STATES = {
     Dead: "dead",
 }
 _ASKED_BY = ("dag_id", "run_id", "task_id")
-_FAILURE_SHOWN = 500
+_FAILURE_SHOWN = 20_000
+_SAID = {APPROVED: "planned", DECIDED: "answered"}
+"""How phases before the first are called: what is stored there as approved a person may not have seen yet."""
+_WAITS = "waits for approval"
 _UNKNOWN: dict[str, Any] = {
     "is_certain": None,
     "generation": None,
@@ -159,7 +163,7 @@ def journal_document(
     went_back = any(one.phase == "rollback" for one in in_order)
     return {
         "id": migration_id,
-        "phase": newest.phase,
+        "phase": _WAITS if newest.phase == APPROVED else _SAID.get(newest.phase, newest.phase),
         "is_done": newest.result is not None,
         "ended": ended,
         "went_back": went_back,
@@ -174,9 +178,9 @@ def journal_document(
 def _phase(one: PhaseRecord) -> dict[str, Any]:
     failure = (one.result or {}).get("failure") or one.intent.get("failure")
     return {
-        "phase": one.phase,
+        "phase": _SAID.get(one.phase, one.phase),
         "begun_at_ms": one.intent_at_ms,
-        "done_at_ms": one.result_at_ms,
+        "done_at_ms": one.intent_at_ms if one.phase == APPROVED else one.result_at_ms,
         "failure": str(failure)[:_FAILURE_SHOWN] if failure else None,
     }
 

@@ -9,7 +9,9 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.journal import has_ended, read_phases
 from airflow_flinkstyle.jobs.retention import savepoints_in_use
-from airflow_flinkstyle.jobs.status import NeverStarted
+from airflow_flinkstyle.jobs.running.last_run import driver_of
+from airflow_flinkstyle.jobs.running.offline_lock import is_lock
+from airflow_flinkstyle.jobs.status import Closed, NeverStarted
 from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.plugin.looks.documents import (
     journal_document,
@@ -37,6 +39,8 @@ SELDOM_S = 60.0
 """How old what is read of savepoints and migrations may be in the table of jobs."""
 NEWEST_SAVEPOINTS = 200
 NEWEST_JOURNALS = 20
+LIVING = ("running", "draining", "standby")
+"""What a driver says as long as it lives; and for ever, if it was killed."""
 
 
 class JobLook:
@@ -50,6 +54,7 @@ class JobLook:
             board=self.board, repository=self.repository, deployment=DetachedDeployment(), sightings=sightings
         )
         self._process: tuple[tuple[Generation, Incarnation], IncarnationRecord | None] | None = None
+        self._saved: tuple[Generation, dict[str, Any]] | None = None
         self._seldom: dict[str, Any] = {}
         self._seldom_at_s: float | None = None
 
@@ -75,7 +80,7 @@ class JobLook:
             StoreError: If the store cannot be read.
         """
         savepoints, status = self.listed(), self._readable_status()
-        runs = self.runs.newest(self._line())
+        runs = [self._judged(run, status) for run in self.runs.newest(self._line())]
         journals = self._journals(runs)[:NEWEST_JOURNALS]
         return {
             "job": self.job,
@@ -105,9 +110,27 @@ class JobLook:
                 raise
             return unreadable_document(error)
 
+    def _judged(self, run: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
+        """Return a run in the state that the header shows, or in its own: the dead go on to say "running"."""
+        if run["generation"] == status["generation"]:
+            return {**run, "state": status["state"]}
+        if run["state"] not in LIVING:
+            return run
+        if run["generation"] < (status["generation"] or 0):  # a later one has the job, or is about to
+            return run if status["state"] == "starting" else {**run, "state": "dead"}
+        lives = self._view.run(run["generation"]).holds_the_job  # one that waits beside it
+        return run if lives else {**run, "state": "dead"}
+
     def _status(self) -> dict[str, Any]:
         status = self._view.status()
-        return status_document(status, self._process_of(status))
+        if not isinstance(status, Closed) or not is_lock(status.run.claim.claim_key):
+            return status_document(status, self._process_of(status))
+        if self._saved is None or self._saved[0] != status.run.generation:
+            # A caller has saved the stopped job: what it was is its driver's run, and changes no more.
+            driver = self._view.run(driver_of(self._view, status.run))
+            shown = Closed(driver, status.heartbeat)
+            self._saved = (status.run.generation, status_document(shown, self._process_of(shown)))
+        return self._saved[1]
 
     def _process_of(self, status: JobStatus) -> IncarnationRecord | None:
         """Return what the driver said of itself: written once, so it is read once."""

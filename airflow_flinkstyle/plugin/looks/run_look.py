@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.jobs.running.offline_lock import is_lock
 from airflow_flinkstyle.plugin.looks.documents import asked_by
 from airflow_flinkstyle.protocol.line import Abandoned, batches_run
 from airflow_flinkstyle.types import Incarnation
@@ -40,8 +41,18 @@ class RunLook:
             StoreError: If the store cannot be read.
         """
         generations = self._board.generations()[-NEWEST_RUNS:]
-        runs = (self._run(generation) for generation in reversed(generations))
+        runs = (self._run(generation) for generation in reversed(generations) if not self._is_lock(generation))
         return [{**run, "beside": self._beside(run, line)} for run in runs]
+
+    def _is_lock(self, generation: Generation) -> bool:
+        """Return whether a caller saved the stopped job under it: nobody asked for a driver."""
+        try:
+            claim = self._claim(generation)
+        except FlinkstyleError as error:
+            if error.retryable:
+                raise
+            return False
+        return claim is not None and is_lock(claim.claim_key)
 
     def _run(self, generation: Generation) -> dict[str, Any]:
         if generation in self._ended:

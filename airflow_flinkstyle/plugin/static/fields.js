@@ -15,6 +15,7 @@ export function Field({ name, param, value, set }) {
 
 function input(schema, types, common) {
   if (schema.enum) return choice(common, schema.enum.map((one) => [one ?? "", schema.values_display?.[one] || one || "–"]));
+  if (types.includes("array")) return h(Fragment, null, h("textarea", { ...common, rows: 3, autoComplete: "off" }), h("small", null, "One per line. A single line is split at its spaces; what is in quotes stays together. "));
   if (types.includes("boolean")) return choice(common, [["false", "no"], ["true", "yes"]]);
   const suggested = (schema.examples || []).filter((one) => typeof one === "string"), list = `suggested-${common.name}`;
   return h(Fragment, null, h("input", { ...common, autoComplete: "off", list: suggested.length ? list : undefined }),
@@ -45,7 +46,7 @@ export function typed(conf, params) {
 }
 
 function parsed(text, types) {
-  if (types.includes("array") && !text.trim().startsWith("[")) return words(text);
+  if (types.includes("array") && !text.trim().startsWith("[")) return text.trim().includes("\n") ? lines(text) : words(text);
   try {
     return JSON.parse(text);
   } catch {
@@ -55,6 +56,8 @@ function parsed(text, types) {
 
 // Words as a shell reads them: what is in quotes stays together. A quote without its end is a character.
 const WORD = /(?:[^\s"']|"[^"]*"|'[^']*')+/g, QUOTED = /"([^"]*)"|'([^']*)'/g;
+
+const lines = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
 
 function words(text) {
   if (text.replace(WORD, "").trim()) return text.split(/\s+/).filter(Boolean);

@@ -1,5 +1,6 @@
 // Which savepoint and which run came from which: a row for each generation, time from left to right.
 import { linkTo, linkToRun } from "./route.js";
+import { toneOf } from "./parts.js";
 import { moment } from "./words.js";
 
 const { createElement: h } = globalThis.React;
@@ -8,7 +9,7 @@ const WORDS = { took: "took", started: "is where it started:", continued: "is co
 
 export function Lineage({ lineage, conn, job }) {
   if (!lineage.nodes.length) return h("p", { className: "quiet" }, "Nothing has happened yet.");
-  const places = placed(lineage.nodes);
+  const places = placed(lineage.nodes, lineage.edges);
   const rows = [...new Set(lineage.nodes.map((node) => node.row))].length;
   const width = Math.max(560, ...[...places.values()].map(([x]) => x + STEP)), height = rows * ROW + 12;
   return h("div", null,
@@ -24,10 +25,13 @@ export function Lineage({ lineage, conn, job }) {
 const named = (id) => id.replace("run/", "generation ").replace("savepoint/", "");
 
 // Rows by generation, the oldest first; in a row the run, then its savepoints by time.
-function placed(nodes) {
+// A rewritten savepoint is of the same moment as the one that it was made from, and stands after it.
+export function placed(nodes, edges) {
+  const made = new Map(edges.filter((edge) => edge.kind === "rewritten").map((edge) => [edge.target, edge.source]));
+  const depth = (id) => (made.has(id) ? 1 + depth(made.get(id)) : 0);
   const places = new Map();
   const rows = [...new Set(nodes.map((node) => node.row))].sort((one, other) => one - other);
-  const order = [...nodes].sort((one, other) => isRun(other) - isRun(one) || (one.at_ms ?? 0) - (other.at_ms ?? 0));
+  const order = [...nodes].sort((one, other) => isRun(other) - isRun(one) || (one.at_ms ?? 0) - (other.at_ms ?? 0) || depth(one.id) - depth(other.id));
   const count = new Map();
   for (const node of order) {
     const at = isRun(node) ? 0 : (count.get(node.row) ?? 0) + 1;
@@ -51,7 +55,7 @@ function Dot({ node, at, conn, job }) {
   if (isRun(node)) {
     return h("a", { href: linkToRun(conn, job, name), "aria-label": `generation ${name}, ${node.state}` },
       h("text", { x: LEFT - 14, y: y + 4, textAnchor: "end" }, `generation ${name}`),
-      h("rect", { x: x - 7, y: y - 7, width: 14, height: 14, rx: 3, className: node.state === "failed" ? "bad" : node.state === "closed" ? "calm" : "good" }, title));
+      h("rect", { x: x - 7, y: y - 7, width: 14, height: 14, rx: 3, className: toneOf(node.state) }, title));
   }
   return h("a", { href: linkTo(conn, job, name), "aria-label": `savepoint ${name}, ${node.state}` },
     h("circle", { cx: x, cy: y, r: RADIUS, className: node.state === "damaged" ? "bad" : "dot" }, title));

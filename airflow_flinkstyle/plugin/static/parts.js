@@ -6,7 +6,10 @@ const { createElement: h, useEffect, useRef } = globalThis.React;
 const TONES = {
   running: "good", closed: "calm", starting: "busy", draining: "busy", "never started": "calm",
   failed: "bad", dead: "bad", unknown: "bad", unreadable: "bad", verified: "good", "went back": "bad", calm: "calm",
+  done: "good", standby: "busy", "waits for approval": "busy", restarted: "busy",
 };
+
+export const toneOf = (state) => TONES[state] || "calm";
 
 export const Badge = ({ state, tone }) => h("span", { className: `badge ${TONES[tone || state] || "calm"}` }, state);
 
@@ -31,6 +34,12 @@ export function Table({ caption, columns, rows, empty }) {
       h("caption", null, caption),
       h("thead", null, h("tr", null, columns.map((name) => h("th", { key: name, scope: "col" }, name)))),
       h("tbody", null, rows.map((cells, at) => h("tr", { key: at }, cells.map((cell, place) => h("td", { key: place }, cell)))))));
+}
+
+// A text of several lines: the sentence whole, and what is behind it for those who want it.
+export function Words({ text }) {
+  const [first, ...more] = `${text ?? "–"}`.trim().split("\n");
+  return more.length ? h("details", null, h("summary", null, first), h("pre", null, more.join("\n"))) : first;
 }
 
 export const Facts = ({ rows }) => h("dl", null, rows.flatMap(([name, value]) => [h("dt", { key: `${name}-t` }, name), h("dd", { key: name }, value ?? "–")]));

@@ -1,7 +1,7 @@
 // One run of a job: who asked for it, where it runs, and the end of its driver's log.
 import { ownUrl, useActions, useAnswer } from "./fetching.js";
 import { AskedBy } from "./dagruns.js";
-import { Badge, Facts, Fault, Outside, Time } from "./parts.js";
+import { Badge, Facts, Fault, Outside, Time, Words } from "./parts.js";
 import { linkTo } from "./route.js";
 import { batches, moment } from "./words.js";
 
@@ -31,7 +31,7 @@ const About = ({ run, ui, conn, job }) => h(Facts, { rows: [
   ["Drivers started again", run.restarted_at_ms.length ? run.restarted_at_ms.map((at) => h("div", { key: at }, moment(at))) : "none"],
   ["Closed with", savepoint(conn, job, run.savepoint_id)],
   ["Batches", batches(run.batches)], ...(run.beside ? [["Left behind", run.beside]] : []),
-  ["Error", run.error ? run.error.join(": ") : "none"],
+  ["Error", run.error ? h(Words, { text: run.error.join(": ") }) : "none"],
   ["Spark UI", h(Outside, { href: ui, otherwise: "only while its driver lives" })],
 ] });
 

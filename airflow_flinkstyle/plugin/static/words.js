@@ -1,5 +1,11 @@
 // Numbers and times as people read them.
 
+export const count = (value, one) => `${number(value)} ${one}${value === 1 ? "" : "s"}`;
+
+// Numbers of a driver that does not run any more are as old as its last word.
+export const lives = (state) => ["running", "starting", "draining"].includes(state);
+export const whenSeen = (state) => (lives(state) ? "" : " when last seen");
+
 export const number = (value) => (value == null ? "–" : Math.round(value).toLocaleString("en-US"));
 
 export function rate(value) {
@@ -10,7 +16,7 @@ export function rate(value) {
 export function duration(ms) {
   if (ms == null) return "–";
   const s = ms / 1000;
-  if (s < 1) return `${Math.round(ms)} ms`;
+  if (s > 0 && s < 0.05) return "under 0.1 s";
   if (s < 60) return `${s.toFixed(1)} s`;
   if (s < 3600) return `${Math.floor(s / 60)} min ${Math.floor(s % 60)} s`;
   if (s < 86400) return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
+from airflow_flinkstyle.jobs.journal import APPROVED, DECIDED, PhaseRecord
 from airflow_flinkstyle.jobs.lease import Sightings
+from airflow_flinkstyle.jobs.running.offline_lock import lock_key
 from airflow_flinkstyle.links.address import web_address
 from airflow_flinkstyle.plugin.cache.memo_store import MemoStore
 from airflow_flinkstyle.plugin.cache.meter import Meter, MeteredStore
 from airflow_flinkstyle.plugin.looks import savepoint_look
+from airflow_flinkstyle.plugin.looks.documents import journal_document
 from airflow_flinkstyle.plugin.looks.job_look import JobLook
 from airflow_flinkstyle.plugin.looks.lineage import MOST_SAVEPOINTS, lineage
 from airflow_flinkstyle.plugin.looks.savepoint_look import MANIFESTS_A_LOOK
@@ -78,6 +82,44 @@ def test_job_that_does_not_run_has_no_rates(
     assert row["state"] == state
     assert (row["input_rows_per_s"], row["processed_rows_per_s"]) == rates
     assert row["lag_records"] == 12, "what it has not read is still unread"
+
+
+def test_header_runs_and_graph_say_the_same_of_a_driver_that_was_killed(tmp_path: Path):
+    job = SeemingJob(tmp_path)
+    job.seem_running(beats=False, lease_s=0.1)
+    job.seem_running(generation=2, beats=False, lease_s=0.1)
+    look = look_at(job)
+    look.detail()
+    time.sleep(0.3)  # no heartbeat for the lease
+    detail = look.detail()
+    assert detail["state"] == look.row(0.0)["state"] == "dead"
+    assert [run["state"] for run in detail["runs"]] == ["dead", "dead"]
+    assert {node["id"]: node["state"] for node in detail["lineage"]["nodes"]} == {
+        "run/1": "dead",
+        "run/2": "dead",
+    }
+
+
+def test_generation_under_which_a_caller_saved_the_stopped_job_is_not_shown(tmp_path: Path):
+    job = SeemingJob(tmp_path)
+    job.seem_running(state="closed")
+    job.claim_key = lock_key("rotation")
+    job.seem_running(generation=2, state="closed")
+    look = look_at(job)
+    detail = look.detail()
+    assert (detail["generation"], [run["generation"] for run in detail["runs"]]) == (1, [1])
+    assert (detail["state"], detail["started_by"]) == ("closed", "test")
+    assert "generation 1 has closed" in detail["reason"]
+
+
+def test_plan_that_waits_for_a_person_is_not_called_approved():
+    planned = PhaseRecord(phase=APPROVED, attempt=0, intent={}, intent_at_ms=1)
+    shown = journal_document("m1", [planned], ended=False)
+    assert (shown["phase"], [one["phase"] for one in shown["phases"]]) == ("waits for approval", ["planned"])
+    decided = PhaseRecord(
+        phase=DECIDED, attempt=0, intent={}, intent_at_ms=2, result={"then": "window"}, result_at_ms=2
+    )
+    assert journal_document("m1", [planned, decided], ended=False)["phase"] == "answered"
 
 
 def test_failures_restarts_and_damage_are_on_the_timeline(job: SeemingJob):

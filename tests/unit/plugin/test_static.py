@@ -60,6 +60,7 @@ PARAMS = {
         ({"min_rate": "0.25", "max_lag": "7"}, {"min_rate": 0.25, "max_lag": 7}),
         ({"max_lag": "", "standby": ""}, {}),
         ({"args": "--top 10", "job": "orders"}, {"args": ["--top", "10"]}),
+        ({"args": "--title\ntwo words\n\n"}, {"args": ["--title", "two words"]}),  # as the form says
     ],
 )
 def test_field_that_was_emptied_is_not_sent_as_its_default(
@@ -74,3 +75,42 @@ def test_what_was_asked_before_is_gone_once_nothing_is_asked(run: Callable[[str,
     assert asked == {"hitl_details": ["decide"]}
     nothing = run("fetching.js", f"({before}, [page.useAnswer(null).value, page.useAnswer(null).error])")
     assert nothing == [None, None]
+
+
+def test_dots_that_would_lie_upon_each_other_stand_beside_each_other(run: Callable[[str, str], Any]):
+    assert run("timeline.js", "page.spread([200, 201, 500, 949, 950], 950)") == [200, 211, 500, 939, 950]
+    many = run("timeline.js", "page.spread(Array.from({ length: 200 }, () => 900), 950)")
+    assert many == sorted(set(many)), "each is to be hit"
+    assert (round(many[0]), many[-1]) == (150, 950)
+
+
+def test_plot_begins_with_the_first_moment_that_is_known_and_ends_now(run: Callable[[str, str], Any]):
+    axis = run("plots.js", "page.axisOf([[2000, 5], [3000, 7]], 1000, 9000)")
+    assert axis == {"first": 1000, "last": 9000, "ticks": [1000, 5000, 9000]}
+
+
+def test_rewritten_savepoint_stands_behind_the_one_that_it_was_made_from(run: Callable[[str, str], Any]):
+    node = '{{ id: "savepoint/{0}", row: 1, at_ms: 5 }}'
+    nodes = f"[{node.format('new')}, {node.format('old')}]"
+    edges = '[{ kind: "rewritten", source: "savepoint/old", target: "savepoint/new" }]'
+    new, old = run(
+        "lineage.js", f'["new", "old"].map((id) => page.placed({nodes}, {edges}).get(`savepoint/${{id}}`)[0])'
+    )
+    assert old < new
+
+
+def test_people_read_one_savepoint_no_milliseconds_and_when_a_number_was_seen(run: Callable[[str, str], Any]):
+    said = (
+        '[page.count(1, "savepoint"), page.count(2000, "savepoint"), page.duration(20), page.duration(734)]'
+    )
+    assert run("words.js", said) == ["1 savepoint", "2,000 savepoints", "under 0.1 s", "0.7 s"]
+    assert run("words.js", '["running", "dead", "closed"].map(page.whenSeen)') == [
+        "",
+        *[" when last seen"] * 2,
+    ]
+
+
+def test_jobs_that_never_came_up_can_be_hidden(run: Callable[[str, str], Any]):
+    jobs = '[["dead", null], ["dead", 1], ["starting", null]]'
+    found = f"{jobs}.map(([state, incarnation]) => page.neverCameUp({{ state, incarnation }}))"
+    assert run("jobs.js", found) == [True, False, False]
