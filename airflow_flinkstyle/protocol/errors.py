@@ -115,9 +115,7 @@ class CheckpointFoundError(FlinkstyleError):
             f"Query {query} of job {job} was expected to begin where no query has run, found a checkpoint at "
             f"{location}, which its script names: {found}.",
             state_after=_left(ran),
-            remedy=f"To continue it, end what runs it, then `flinkstyle job adopt --job {job} --checkpoint "
-            f"{shlex.quote(f'{query}={location}')}` (AdoptStreamingJobOperator), and start it again. "
-            f"{_leave(location)}",
+            remedy=f"{_adopt(job, query, location, ran)} {_leave(location)}",
         )
 
     @classmethod
@@ -149,6 +147,19 @@ def _left(ran: Collection[str]) -> str:
     return (
         f"No record was read for it; that checkpoint is as it was. Before it the script had started "
         f"{', '.join(sorted(ran))}, which may have committed batches."
+    )
+
+
+def _adopt(job: str, query: str, location: str, ran: Collection[str]) -> str:
+    named = f"--checkpoint {shlex.quote(f'{query}={location}')}"
+    if ran:  # it has a history by now
+        return (
+            "To continue it, adopt the checkpoints of all queries of the script under another job's name: "
+            f"`flinkstyle job adopt --job {job}-moved {named} ...`."
+        )
+    return (
+        f"To continue it, end what runs it, then `flinkstyle job adopt --job {job} {named}`, with one "
+        "--checkpoint for each query of the script (AdoptStreamingJobOperator), and start it again."
     )
 
 

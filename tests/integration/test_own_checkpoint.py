@@ -148,6 +148,7 @@ def test_checkpoints_beside_it_and_queries_that_ran_before_are_named(spark: Spar
     with pytest.raises(CheckpointFoundError) as refused:
         look(spark, str(tmp_path / "orders"), ran=["totals", "clicks"])
     assert "the script had started clicks, totals" in refused.value.state_after
+    assert "under another job's name: `flinkstyle job adopt --job shop-moved" in refused.value.remedy
 
 
 def test_checkpoint_that_another_job_has_adopted_is_that_jobs(spark: SparkSession, tmp_path: Path):
