@@ -44,6 +44,10 @@ class StreamingJobSensor(BaseSensorOperator):
         self.flinkstyle_conn_id = flinkstyle_conn_id
         self.deferrable = is_deferrable(deferrable)
 
+    def execute_complete(self, context: Context, event: Any) -> Any:  # noqa: ANN401 - each has its own
+        """Return what the sensor waited for, or wait on."""
+        raise NotImplementedError
+
     @property
     def hook(self) -> StreamingJobHook:
         """A hook on the rendered connections."""

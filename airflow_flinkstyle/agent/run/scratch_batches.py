@@ -92,14 +92,12 @@ class ScratchBatches:
         it are read again. Where there are none either, a batch without records shows what Spark says of the
         state.
         """
-        self._read(patient=True)
-        if self._seen.rows:
+        if self._has_read(patient=True):
             return ()
         if self._asked.elsewhere:  # these were the newest records, of which the state knows nothing
             return self._without_records()
         scratch.step_back(self._driver.describe, self._copy, self._asked.records * self._asked.batches)
-        self._read(patient=False)
-        if self._seen.rows:
+        if self._has_read(patient=False):
             return (_REPLAYED,)
         return self._without_records()
 
@@ -114,13 +112,14 @@ class ScratchBatches:
         )
         return (_NOTHING,)
 
-    def _read(self, *, patient: bool) -> None:
-        """Run the batches that were asked for, as far as there are records."""
+    def _has_read(self, *, patient: bool) -> bool:
+        """Run the batches that were asked for, as far as there are records; tell whether there were any."""
         for number in range(self._asked.batches):
             held, planned = self._next_batch(patient=patient and number == 0)
             if planned is None:
-                return
+                break
             self._run_planned(held, planned)
+        return self._seen.rows > 0
 
     def _run_planned(self, held: HeldQuery, planned: OffsetLog) -> None:
         self._copy.checkpoint.write(f"offsets/{held.batch_id + 1}", planned.render().encode())

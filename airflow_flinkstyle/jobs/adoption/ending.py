@@ -34,8 +34,9 @@ _COMMAND_S: Final = 120.0
 class Ending(Protocol):
     """Ends the old driver."""
 
-    proves_itself: bool
-    """Whether its end is known for certain, so that the checkpoint need stand still for a moment only."""
+    @property
+    def proves_itself(self) -> bool:
+        """Whether its end is known for certain, so that the checkpoint need stand still for a moment only."""
 
     def prepare(self) -> Mapping[str, Any]:
         """Return what is to be ended, to be remembered before it is; raises if there is nothing to end."""

@@ -41,7 +41,8 @@ class RunLook:
             StoreError: If the store cannot be read.
         """
         generations = self._board.generations()[-NEWEST_RUNS:]
-        runs = (self._run(generation) for generation in reversed(generations) if not self._is_lock(generation))
+        asked_for = (generation for generation in reversed(generations) if not self._is_lock(generation))
+        runs = (self._run(generation) for generation in asked_for)
         return [{**run, "beside": self._beside(run, line)} for run in runs]
 
     def _is_lock(self, generation: Generation) -> bool:

@@ -46,6 +46,7 @@ from airflow_flinkstyle.protocol.records import (
     Heartbeat,
     IncarnationRecord,
     KafkaOverride,
+    TakeoverOrder,
 )
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearsal, RehearsedQuery
 from airflow_flinkstyle.protocol.signatures import ORDER_KEYS_VARIABLE
@@ -295,6 +296,18 @@ class Driver(threading.Thread):
             self.precopied = named.savepoint_id
             self.beat("standby")
 
+    def guard(self, order: TakeoverOrder, *, is_first: bool) -> None:
+        """Refuse what an agent refuses before it takes the job."""
+        expected = order.expected.get(QUERY, {}).get("0")
+        if self.mood.fails_guard or (expected and expected.cluster_id != self.cluster):
+            raise RuntimeError("CLUSTER_MISMATCH")
+        own = self.mood.own_checkpoint
+        if own and is_first and own not in self.claim.leave_checkpoints:
+            raise CheckpointFoundError.of(self.world.job, QUERY, own, "batch 17 committed", ran=())
+        if self.mood.out_of_reach:
+            self.mood.out_of_reach -= 1
+            raise ConnectionError("no broker answered")
+
     def live(self) -> None:
         self.pause(self.mood.slow_start_s)
         if self.mood.fails_at_import:
@@ -320,15 +333,7 @@ class Driver(threading.Thread):
             if order.savepoint_id:
                 manifest = self.world.repository.read(order.savepoint_id)
                 restore_query(manifest, manifest.queries[0], self.world.repository, self.checkpoint)
-        expected = order.expected.get(QUERY, {}).get("0")
-        if self.mood.fails_guard or (expected and expected.cluster_id != self.cluster):
-            raise RuntimeError("CLUSTER_MISMATCH")
-        own = self.mood.own_checkpoint
-        if own and seen is None and own not in self.claim.leave_checkpoints:
-            raise CheckpointFoundError.of(self.world.job, QUERY, own, "batch 17 committed", ran=())
-        if self.mood.out_of_reach:
-            self.mood.out_of_reach -= 1
-            raise ConnectionError("no broker answered")
+        self.guard(order, is_first=seen is None)
         self.pause()
         self.began = self.logs()[0]
         takeover.take_current(self.board, self.driver_run, seen)
