@@ -69,6 +69,7 @@ app.add_typer(
             "state": state.state,
             "state-diff": state.state_diff,
             "repartition": state.repartition,
+            "transform": state.transform,
             "verify": take.verify,
             "restore": take.restore,
             "pin": retain.pin,

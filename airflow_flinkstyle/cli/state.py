@@ -1,4 +1,4 @@
-"""``flinkstyle savepoint state|state-diff|repartition``: PySpark works in a process of its own."""
+"""``flinkstyle savepoint state|state-diff|repartition|transform``: PySpark works in a process of its own."""
 
 import json
 import subprocess
@@ -108,6 +108,51 @@ def repartition(
     _show(python, {**request, "partitions": partitions}, as_json=as_json)
 
 
+def transform(
+    savepoint_id: SavepointId,
+    root: Root,
+    job: Job,
+    query: Query = None,
+    operator: Operator = 0,
+    drop_keys: Annotated[
+        str | None, typer.Option(help="Forget the keys for which this condition in SQL is true.")
+    ] = None,
+    set_values: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="Give a field of the values a new one: field=expression; may be repeated."
+        ),
+    ] = None,
+    where: Annotated[str | None, typer.Option(help="With --set: condition in SQL, for which keys.")] = None,
+    script: Annotated[
+        Path | None,
+        typer.Option(
+            help="Python file that defines changes: by operator, a function of a DataFrame.", exists=True
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the first keys that would change, and make no savepoint.")
+    ] = False,
+    limit: Limit = 20,
+    python: Python = sys.executable,
+    conf: Conf = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a savepoint with other state: written by Spark, compared key by key; needs PySpark 4.2."""
+    if sum(given is not None and given != [] for given in (drop_keys, set_values, script)) != 1:
+        raise typer.BadParameter("give one of --drop-keys, --set and --script")
+    repository_of(root, job).read(savepoint_id)
+    which = {"query": query, "operator": operator}
+    request = _request(root, job, savepoint_id, which, where=where, limit=limit, conf=conf)
+    asked = {
+        "drop": drop_keys,
+        "set": _settings(set_values or [], "--set", "field=expression"),
+        "script": str(script.absolute()) if script is not None else None,
+        "dry_run": dry_run,
+    }
+    _show(python, {**request, "transform": asked}, as_json=as_json)
+
+
 def _which(
     query: str | None,
     operator: int,
@@ -145,16 +190,17 @@ def _request(
         "operators": False,
         "against": None,
         "partitions": None,
+        "transform": None,
         "where": where,
         "limit": limit,
         "conf": {"spark.master": "local[2]", **_settings(conf or [])},
     }
 
 
-def _settings(given: list[str]) -> dict[str, str]:
+def _settings(given: list[str], option: str = "--conf", form: str = "name=value") -> dict[str, str]:
     pairs = [text.partition("=") for text in given]
     if bad := [name for name, equals, _ in pairs if not (name and equals)]:
-        raise typer.BadParameter(f"expected name=value, found {bad[0]!r}", param_hint="--conf")
+        raise typer.BadParameter(f"expected {form}, found {bad[0]!r}", param_hint=option)
     return {name: value for name, _, value in pairs}
 
 

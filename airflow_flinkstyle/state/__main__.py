@@ -2,7 +2,8 @@
 
 The request is a JSON object: ``root``, ``job``, ``savepoint``, ``which`` (arguments of ``savepoint_state``),
 ``operators`` (true for the list of operators instead), ``against`` (a later savepoint, for what changed),
-``partitions`` (a number, to have the savepoint repartitioned instead),
+``partitions`` (a number, to have the savepoint repartitioned instead), ``transform`` (to have its state
+changed: ``drop``, ``set`` or ``script``, and ``dry_run``),
 ``where`` (a condition in SQL), ``limit``, and ``conf`` of Spark. The answer is the last line of standard
 output, a JSON object: ``columns`` and ``rows``, or ``error``.
 """
@@ -10,22 +11,29 @@ output, a JSON object: ``columns`` and ``rows``, or ``error``.
 from __future__ import annotations
 
 import json
+import runpy
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.state import (
+    DropKeys,
+    SetValues,
     repartition_savepoint,
     savepoint_operators,
     savepoint_state,
     state_changes,
+    transform_state,
 )
-from airflow_flinkstyle.state.errors import StateReadError
+from airflow_flinkstyle.state.errors import StateReadError, TransformError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import DataFrame, SparkSession
+
+    from airflow_flinkstyle.state.transform import Change
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -39,8 +47,10 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     try:
         if request["partitions"] is not None:
             return _repartitioned(spark, request)
+        if request["transform"] is not None and not request["transform"]["dry_run"]:
+            return _transformed(spark, request)
         found = _asked(spark, request)
-        if request["where"]:
+        if request["where"] and request["transform"] is None:
             found = _filtered(found, request["where"])
         rows = found.limit(request["limit"]).collect()
         return {"columns": found.columns, "rows": [row.asDict(recursive=True) for row in rows]}
@@ -58,12 +68,43 @@ def _repartitioned(spark: SparkSession, request: Mapping[str, Any]) -> dict[str,
     return {"columns": list(row), "rows": [row]}
 
 
+def _transformed(spark: SparkSession, request: Mapping[str, Any]) -> dict[str, Any]:
+    place = request["root"], request["job"]
+    query = request["which"]["query"]
+    done = transform_state(spark, *place, _changes(request), request["savepoint"], query)
+    made = {"savepoint": done.savepoint.savepoint_id, "parent": done.savepoint.parent}
+    rows = [{**made, "operator": number, **asdict(counts)} for number, counts in done.counts.items()]
+    return {"columns": list(rows[0]), "rows": rows}
+
+
+def _changes(request: Mapping[str, Any]) -> dict[int, Change]:
+    """Return what the request wants done with each operator.
+
+    Raises:
+        TransformError: If its script names none.
+    """
+    asked, operator = request["transform"], request["which"]["operator"]
+    if asked["script"] is not None:
+        found = runpy.run_path(asked["script"]).get("changes")
+        if not isinstance(found, dict) or not found:
+            raise TransformError.no_changes(asked["script"])
+        return found
+    if asked["drop"] is not None:
+        return {operator: DropKeys(asked["drop"])}
+    return {operator: SetValues(asked["set"], request["where"] or "true")}
+
+
 def _asked(spark: SparkSession, request: Mapping[str, Any]) -> DataFrame:
     place = spark, request["root"], request["job"]
     which = request["which"]
     if request["operators"]:
         return savepoint_operators(*place, request["savepoint"], which["query"])
     state = savepoint_state(*place, request["savepoint"], **which)
+    if request["transform"] is not None:
+        operator, changes = which["operator"], _changes(request)
+        if operator not in changes:
+            raise TransformError.no_change(operator, changes)
+        return state_changes(state, changes[operator](state))
     if request["against"] is None:
         return state
     return state_changes(state, savepoint_state(*place, request["against"], **which))

@@ -306,6 +306,26 @@ class TransformError(FlinkstyleError):
         )
 
     @classmethod
+    def no_changes(cls, script: str) -> Self:
+        """Name the script."""
+        return cls(
+            f"Expected {script} to define changes, a dict of functions by number of the operator, found "
+            "none.",
+            state_after=_UNTOUCHED,
+            remedy="Write, for example, changes = {0: lambda state: state.where('key.k <> 2')}.",
+        )
+
+    @classmethod
+    def no_change(cls, operator: int, known: Collection[int]) -> Self:
+        """Name the operators that the script changes."""
+        return cls(
+            f"Expected an operator that the script changes, {', '.join(map(str, sorted(known)))}, found "
+            f"{operator}.",
+            state_after=_UNTOUCHED,
+            remedy="Pass --operator with one of these numbers.",
+        )
+
+    @classmethod
     def no_field(cls, name: str, known: Collection[str]) -> Self:
         """Name the fields that a value has."""
         return cls(

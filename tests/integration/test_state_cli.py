@@ -65,6 +65,37 @@ def test_a_repartitioned_savepoint_is_made_beside_the_old_one(root: Path):
     assert again.stderr.startswith("REPARTITION: Expected savepoint")
 
 
+def test_keys_are_dropped_after_a_look_at_what_would_change(root: Path):
+    drop = ("transform", "sp-1", "--drop-keys", "key.k = 2", "--json")
+    looked = command(root, *drop, "--dry-run")
+    assert looked.exit_code == 0, looked.stderr
+    [row] = json.loads(looked.stdout)["rows"]
+    assert (row["key"], row["change"], row["after"]) == ({"k": 2}, "removed", None)
+    repository = SavepointRepository(LocalStore(root), "totals")
+    assert repository.ids() == ("sp-1", "sp-2")
+    done = command(root, *drop)
+    assert done.exit_code == 0, done.stderr
+    [row] = json.loads(done.stdout)["rows"]
+    told = row.pop("savepoint")
+    assert row == {"parent": "sp-1", "operator": 0, "added": 0, "removed": 1, "changed": 0, "kept": 4}
+    assert repository.read(told).parent == "sp-1"
+
+
+@pytest.mark.nightly
+def test_a_script_changes_state_and_one_without_changes_is_refused(root: Path, tmp_path: Path):
+    script = tmp_path / "changes.py"
+    script.write_text("changes = {0: lambda state: state.where('key.k > 2')}")
+    done = command(root, "transform", "sp-1", "--script", str(script), "--json")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["rows"][0]["removed"] == 3
+    script.write_text("nothing = 1")
+    refused = command(root, "transform", "sp-1", "--script", str(script))
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith("STATE_TRANSFORM: Expected")
+    both = command(root, "transform", "sp-1", "--script", str(script), "--drop-keys", "true")
+    assert "give one of --drop-keys, --set and --script" in both.stderr
+
+
 def test_what_the_reader_refuses_is_told(root: Path):
     done = command(root, "state-diff", "sp-1", "sp-2", "--where", "nothing = 1")
     assert done.exit_code == 1
