@@ -150,5 +150,14 @@ CASES: Final[dict[str, tuple[Setting, tuple[Step, ...]]]] = {
             Step(do="prune", who=11, many=1),
         ),
     ),
+    "18-first-start-that-slept-until-another-had-a-savepoint": (
+        PLAIN,
+        (
+            Step(do="produce", many=4),
+            Step(do="start", who=1, fault=("freeze", 22), retries=0),
+            Step(do="start", who=1, retries=0),
+            Step(do="take", who=2, retries=0),
+        ),
+    ),
 }
 """By the number of the fault: 1 to 10 were filed together, those from 11 on random histories found."""

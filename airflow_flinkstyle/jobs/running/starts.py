@@ -93,7 +93,7 @@ class JobStarts(JobView):
         if generation is not None:
             self._require_newest(generation, claim_key)
         if generation is None or self.board.takeover_order(generation) is None:
-            before = self.board.generations()  # whoever claims one from now on makes the plan out of date
+            before = self._last_number()  # whoever claims the next from now on makes the plan out of date
             if generation is None:
                 self._require_stopped(claim_key)
             # Outside the intent: it may take or derive a savepoint, under an intent of its own, and a prune
@@ -107,7 +107,7 @@ class JobStarts(JobView):
                     generation = None
                 if generation is None:
                     lock = self.own_claim(offline_lock.lock_key(start_plan.copy_key(claim_key)))
-                    last = max([*before, lock or Generation(0)], default=Generation(0))
+                    last = max(before, lock or before)
                     generation = self._claim(
                         spec, target, claim_key, plan.checkpoint_location, None, last=last
                     )
@@ -266,8 +266,7 @@ class JobStarts(JobView):
         self.board.root.require_at(self.board.store.uri)
         claim_id = uuid.uuid4().hex
         current = self.board.current()
-        before = last if last is not None else max(self.board.generations(), default=Generation(0))
-        generation = Generation((before or self._newest_saved()) + 1)
+        generation = Generation((self._last_number() if last is None else last) + 1)
         while last is not None and (found := self.board.claim(generation)) is not None and found.is_drill:
             generation = Generation(generation + 1)  # a drill takes nothing over: the plan holds
         if rehearse is None or not rehearse.only:
@@ -293,13 +292,17 @@ class JobStarts(JobView):
         log.info("Claimed generation %d of job %s for %s", generation, self.board.job, claim_key)
         return generation
 
-    def _newest_saved(self) -> int:
-        """Return the newest generation that a savepoint is of, by whose number no other may go.
+    def _last_number(self) -> Generation:
+        """Return the number behind which the next generation comes; 0 for the first.
 
-        Asked only where the records of all generations are gone, or there never were any.
+        Where the records of all generations are gone, it is the newest that a savepoint is of: no other may
+        go by its number.
         """
+        generations = self.board.generations()
+        if generations:
+            return generations[-1]
         found = list_savepoints(self.repository)
-        return max((one.taken_from_generation or 0 for one in found), default=0)
+        return Generation(max((one.taken_from_generation or 0 for one in found), default=0))
 
     def _require_no_lock(self, current: Slot[Current] | None) -> None:
         """Require that no caller holds the job: a driver that followed its generation would wait for ever."""
