@@ -159,5 +159,16 @@ CASES: Final[dict[str, tuple[Setting, tuple[Step, ...]]]] = {
             Step(do="take", who=2, retries=0),
         ),
     ),
+    "19-second-start-behind-a-query-that-died-in-its-first-batch": (
+        Setting(queries=2, sink="foreachBatch"),
+        (
+            Step(do="start", who=1, script="v1-late", retries=0),
+            Step(do="take", who=2, retries=0),
+            Step(do="take", who=3, retries=0),
+            Step(do="kill", how="batch", which=-1, retries=0),
+            Step(do="start", who=4, script="v1-broken", retries=0),
+            Step(do="start", who=9, script="v1-late", retries=0),
+        ),
+    ),
 }
 """By the number of the fault: 1 to 10 were filed together, those from 11 on random histories found."""

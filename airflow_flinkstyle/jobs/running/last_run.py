@@ -102,7 +102,7 @@ def read_checkpoint(runs: JobView, run: Run, query: str) -> ObjectStore:
 def look(runs: JobView, run: Run, words: Heartbeat) -> Look:
     """Look into the checkpoint that a run left; its last words tell what must be there."""
     try:
-        others = () if words.state == "closed" else _unnamed(runs, run)
+        others = () if names_all(run, words) else _unnamed(runs, run)
         found = {name: _newest(runs, run, name) for name in (*words.queries, *others)}
     except BadInputError as error:  # no place that callers can open
         return Unseen(error=error, only_by_driver=True)
@@ -115,6 +115,14 @@ def look(runs: JobView, run: Run, words: Heartbeat) -> Look:
         if not is_own(place, runs.board):
             return Unseen(error=_traceless(run), only_by_driver=False)
     return Seen(committed=committed, unfinished=any(has_begun(runs, run, name) for name in fresh))
+
+
+def names_all(run: Run, words: Heartbeat) -> bool:
+    """Return whether the last words name every query that has planned a batch: those of a driver that closed.
+
+    A caller that closed a dead driver's run knows no more than that had said.
+    """
+    return words.state == "closed" and bool(run.claim.launch)
 
 
 def _newest(runs: JobView, run: Run, name: str) -> int | None:

@@ -373,7 +373,7 @@ def _require_recorded(runs: JobView, lock: OfflineLock, needed: Collection[str] 
     for name in lock.last_words.queries:
         if name in needed if needed is not None else last_run.has_begun(runs, lock.last, name):
             last_run.require_committed(runs, lock.last, name)
-    if needed is None and lock.last_words.state != "closed":
+    if needed is None and not last_run.names_all(lock.last, lock.last_words):
         last_run.require_all_named(runs, lock.last)
 
 
