@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,9 +14,12 @@ from airflow_flinkstyle.agent.guards.own_checkpoint import require_none
 from airflow_flinkstyle.agent.job_query import JobQuery
 from airflow_flinkstyle.agent.jvm.hadoop_store import HadoopStore
 from airflow_flinkstyle.agent.stream_options import StreamOptions
+from airflow_flinkstyle.jobs.adoption import outside
 from airflow_flinkstyle.protocol.errors import CheckpointFoundError
 from airflow_flinkstyle.protocol.home import ADOPTED_KEY, AdoptedMark
+from airflow_flinkstyle.storage.open import open_as_hadoop
 from airflow_flinkstyle.types import BatchId
+from testbed.drivers import s3_settings
 from testbed.hdfs import CLIENT_CONF, Hdfs
 from testbed.memory_store import MemoryStore
 from testbed.session import local_session
@@ -187,6 +191,8 @@ def test_checkpoint_on_s3_is_found_with_the_sessions_own_login(spark: SparkSessi
     location = "s3a://first-start/jobs/a b#1"
     assert FOUND in found(spark, location)
     look(spark, location, left=["s3://first-start/jobs/a b#1/"])
+    read = outside.look("orders", location, partial(open_as_hadoop, s3=s3_settings(s3_server)))
+    assert (read.batch_id, read.query_id) == (0, "5c3f4a0e-0000-4000-8000-000000000000")
     look(spark, "s3a://first-start/jobs/another")
     assert "could not be looked into" in found(spark, "s3a://no-such-bucket-here/ck")
 

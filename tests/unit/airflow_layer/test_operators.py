@@ -158,6 +158,25 @@ def test_fresh_start_over_a_history_names_what_it_gives_up_and_never_twice_the_s
         anew.execute(a_context("start", run_id="Tuesday"))
 
 
+def test_first_start_that_would_leave_a_checkpoint_behind_fails_at_once_until_that_is_named(
+    world: World, mood: type[Mood], caplog: pytest.LogCaptureFixture
+):
+    own = "s3a://shop/check points/orders"
+    world.moods["v1.py"] = mood(own_checkpoint=own)
+    context = a_context("start")
+    with pytest.raises(AirflowFailException, match=r"^CHECKPOINT_FOUND: Query orders of job"):
+        start(world).execute(context)
+    (record,) = [one for one in caplog.records if one.levelno >= logging.ERROR]
+    code, now, following = record.getMessage().splitlines()
+    assert code.startswith("CHECKPOINT_FOUND: ")
+    assert now.startswith("Now: No record was read")
+    assert f"leave_checkpoints=['{own}']" in following
+    started = start(world, leave_checkpoints=[own]).execute(context)
+    assert started["generation"] == 2
+    assert start(world, leave_checkpoints=[own]).execute(context) == started
+    assert world.board.claim(2).leave_checkpoints == (own,)
+
+
 @pytest.mark.parametrize(
     ("said", "only"),
     [
@@ -387,12 +406,13 @@ def test_killing_the_start_task_stops_a_job_that_still_starts(world: World, mood
 def test_upgrade_runs_the_new_version_and_a_retry_finds_it(world: World):
     world.start()
     operator = UpgradeStreamingJobOperator(
-        task_id="up", job=world.job, script="v2.py", first_commit_timeout_s="1"
+        task_id="up", job=world.job, script="v2.py", first_commit_timeout_s="1", leave_checkpoints=["/own"]
     )
     context = a_context("up")
     world.logs.produce(5)
     report = operator.execute(context)
-    assert world.board.claim(report["generation"]).launch["spec"]["script"] == "v2.py"
+    claim = world.board.claim(report["generation"])
+    assert (claim.launch["spec"]["script"], claim.leave_checkpoints) == ("v2.py", ("/own",))
     assert report["savepoint_id"] in context["ti"].xcoms[LINK]
     assert operator.execute(context)["generation"] == report["generation"]
     world.judge()
