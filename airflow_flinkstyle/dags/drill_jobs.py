@@ -44,10 +44,13 @@ def drill_jobs_dag(
 
 
 def _drill(job: SparkStreamingJob) -> None:
+    names = ("script", "args", "conf", "env", "spark_conn_id")  # while plain Spark runs it, none is recorded
+    told = {name: value for name, value in job.operator_arguments().items() if name in names}
     DrillRestoreOperator(
         task_id=job.job,
         job=job.job,
         flinkstyle_conn_id=job.flinkstyle_conn_id,
+        **(told if job.checkpoints else {}),
         batches="{{ params.batches }}",
         records="{{ params.records }}",
         deferrable=False,  # Airflow counts no deferred task as active, so all drills would run at once

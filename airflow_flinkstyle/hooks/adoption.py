@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.hooks.launches import mapping
+from airflow_flinkstyle.hooks.launches import arguments, mapping
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow_flinkstyle.hooks.job import StreamingJobHook
+    from airflow_flinkstyle.jobs.adoption.ending import Ending
     from airflow_flinkstyle.jobs.adoption.taking import WatchedCheckpoint
     from airflow_flinkstyle.savepoint.manifest import Manifest
+
+_LEAST_PID = 2
+"""Process 1 is the machine's."""
 
 
 def watched_checkpoint(
@@ -54,6 +58,27 @@ def locations(given: Mapping[str, Any] | str | None) -> dict[str, str]:
 def names(given: Sequence[str] | str | None) -> list[str]:
     """Return names, as a list or as one text with commas gives them."""
     return [name.strip() for name in (given.split(",") if isinstance(given, str) else given or ()) if name]
+
+
+def ending(pid: int | str | None, command: str | None, gone: str | None) -> Ending:
+    """Return what ends the old driver: a process of this machine, or a command; one of them is needed."""
+    from airflow_flinkstyle.jobs.adoption.ending import EndByCommand, EndProcess
+
+    if (pid is None) == (not command):
+        raise BadInputError(
+            f"Either end_pid or end_command was expected, found {pid!r} and {command!r}.",
+            state_after="Nothing was ended; the old job runs on.",
+            remedy="Give the pid of the old driver on this machine, or the command that ends it.",
+        )
+    if pid is None:
+        return EndByCommand(command=arguments(command), gone=arguments(gone))
+    if not str(pid).isdigit() or int(pid) < _LEAST_PID:
+        raise BadInputError(
+            f"A process id was expected as end_pid, found {pid!r}.",
+            state_after="Nothing was ended; the old job runs on.",
+            remedy="Give the pid of the old driver's spark-submit.",
+        )
+    return EndProcess(pid=int(pid))
 
 
 def take_if_outside(

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from airflow_flinkstyle.operators.adopt import AdoptRunningJobOperator as AdoptRunningJobOperator
     from airflow_flinkstyle.operators.adopt import AdoptStreamingJobOperator as AdoptStreamingJobOperator
     from airflow_flinkstyle.operators.adopt import LeaveStreamingJobOperator as LeaveStreamingJobOperator
     from airflow_flinkstyle.operators.approval import ApproveMigrationOperator as ApproveMigrationOperator
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.operators.watch import WatchStreamingJobOperator as WatchStreamingJobOperator
 
 _HOME = {
+    "AdoptRunningJobOperator": "adopt",
     "AdoptStreamingJobOperator": "adopt",
     "ApproveMigrationOperator": "approval",
     "BeginFailBackOperator": "fail_back",

@@ -69,6 +69,89 @@ class AdoptStreamingJobOperator(SavepointMaker):
         return adoption.as_dict()
 
 
+class AdoptRunningJobOperator(SavepointMaker):
+    """Adopt a job while plain Spark runs it: a driver waits with its state, the old one ends, it goes on.
+
+    Until the old driver is told to end, every error leaves it running. A retry continues; after that nothing
+    goes back by itself. Returns savepoint, generation, batches, how the old driver's end is known, and for
+    how long the job was down.
+
+    :param script: The PySpark script, as the next driver sees it. (templated)
+    :param args: Its arguments. (templated)
+    :param conf: Spark settings. (templated)
+    :param env: The driver's environment; it is recorded, so no secrets. (templated)
+    :param spark_conn_id: Where the next driver runs. (templated)
+    :param checkpoints: Query name -> the ``checkpointLocation`` that the old script names. (templated)
+    :param kafka_conn_ids: Connections of the Kafka clusters that it reads. (templated)
+    :param end_pid: The old driver: its ``spark-submit`` on the machine of this task. (templated)
+    :param end_command: What ends the old driver, as a shell would split it. It must succeed again for one
+        that has ended. (templated)
+    :param gone_command: Succeeds once it has ended; run until it does. (templated)
+    :param rehearse_batches: Batches to try on a copy of the state first; 0 for none. (templated)
+    """
+
+    asks = ("script", "args", "conf", "env", "checkpoints", "end_pid", "end_command")
+    template_fields: Sequence[str] = (
+        *SavepointMaker.template_fields,
+        *("script", "args", "conf", "env", "spark_conn_id", "checkpoints", "kafka_conn_ids"),
+        *("end_pid", "end_command", "gone_command", "rehearse_batches"),
+    )
+
+    def __init__(
+        self,
+        *,
+        script: str,
+        checkpoints: Mapping[str, str] | str,
+        args: Sequence[str] | str | None = None,
+        conf: Mapping[str, Any] | str | None = None,
+        env: Mapping[str, str] | None = None,
+        spark_conn_id: str = "spark_default",
+        kafka_conn_ids: Sequence[str] | str | None = None,
+        end_pid: int | str | None = None,
+        end_command: str | None = None,
+        gone_command: str | None = None,
+        rehearse_batches: int | str = 1,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.script = script
+        self.checkpoints = checkpoints
+        self.args = args
+        self.conf = conf
+        self.env = env
+        self.spark_conn_id = spark_conn_id
+        self.kafka_conn_ids = kafka_conn_ids
+        self.end_pid = end_pid
+        self.end_command = end_command
+        self.gone_command = gone_command
+        self.rehearse_batches = rehearse_batches
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Adopt it, or continue what an earlier try began."""
+        from airflow_flinkstyle.hooks.adoption import ending, watched_checkpoint
+        from airflow_flinkstyle.hooks.launches import rehearse
+        from airflow_flinkstyle.jobs.adoption.running import ADOPTION_PHASES, RunningAdoption
+        from airflow_flinkstyle.jobs.journal import CutoverJournal
+
+        with airflow_errors():
+            hook = self.hook
+            key = self.request_key(context)
+            done = RunningAdoption(
+                client=hook.client(self.job),
+                journal=CutoverJournal(hook.store, self.job, key, ADOPTION_PHASES, signer=hook.signer),
+                spec=hook.spec(self.job, self.script, args=self.args, conf=self.conf, env=self.env),
+                target=hook.target(self.spark_conn_id),
+                rehearse=rehearse(self.rehearse_batches, 10_000, timeout_s=300.0),
+                watched=watched_checkpoint(hook, self.checkpoints, self.kafka_conn_ids, None),
+                ending=ending(self.end_pid, self.end_command, self.gone_command),
+                by=run_key(context),
+            ).run()
+            self.show_savepoint(context, done.savepoint_id)
+        self.announce(context, done.savepoint_id)
+        self.log.info("Job %s is adopted as generation %d: %s", self.job, done.generation, done.ended)
+        return done.as_dict()
+
+
 class LeaveStreamingJobOperator(SavepointMaker):
     """Give a job back to plain Spark: stop it with a savepoint, and write its checkpoints where they belong.
 

@@ -34,6 +34,10 @@ class DrillRestoreOperator(StreamingJobOperator):
     :param batches: How many batches each query runs. (templated)
     :param records: How many records such a batch reads from Kafka at most. (templated)
     :param spark_conn_id: Where the driver runs; None: where the job ran last. (templated)
+    :param script: For a job that plain Spark runs, which no start has recorded: its script. (templated)
+    :param args: The arguments of that script. (templated)
+    :param conf: Spark settings of that script. (templated)
+    :param env: The environment of that script; it is recorded, so no secrets. (templated)
     :param timeout_s: How long all of it may take.
     :param deferrable: Wait in the triggerer, so that no worker slot is held.
     :param poll_interval_s: Between two looks of the triggerer.
@@ -41,7 +45,7 @@ class DrillRestoreOperator(StreamingJobOperator):
 
     template_fields: Sequence[str] = (
         *StreamingJobOperator.template_fields,
-        *("savepoint_id", "batches", "records", "spark_conn_id"),
+        *("savepoint_id", "batches", "records", "spark_conn_id", "script", "args", "conf", "env"),
     )
 
     asks = ("savepoint_id", "batches", "records", "spark_conn_id")
@@ -53,6 +57,10 @@ class DrillRestoreOperator(StreamingJobOperator):
         batches: int | str = 2,
         records: int | str = 10_000,
         spark_conn_id: str | None = None,
+        script: str | None = None,
+        args: Sequence[str] | str | None = None,
+        conf: Mapping[str, Any] | str | None = None,
+        env: Mapping[str, str] | None = None,
         timeout_s: float = 900.0,
         deferrable: bool | None = None,
         poll_interval_s: float = 5.0,
@@ -64,6 +72,10 @@ class DrillRestoreOperator(StreamingJobOperator):
         self.batches = batches
         self.records = records
         self.spark_conn_id = spark_conn_id
+        self.script = script
+        self.args = args
+        self.conf = conf
+        self.env = env
         self.timeout_s = timeout_s
         self.deferrable = is_deferrable(deferrable)
         self.poll_interval_s = poll_interval_s
@@ -83,6 +95,10 @@ class DrillRestoreOperator(StreamingJobOperator):
                 savepoint_id=self.savepoint_id,
                 rehearse=drilled(self.batches, self.records, timeout_s=self.timeout_s),
                 spark_conn_id=text_or_none(self.spark_conn_id),
+                script=text_or_none(self.script),
+                args=self.args,
+                conf=self.conf,
+                env=self.env,
             )
             self.show_savepoint(context, savepoint_id)
         if self.deferrable:

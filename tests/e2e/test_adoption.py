@@ -22,6 +22,7 @@ from airflow_flinkstyle.jobs.adoption.taking import WatchedCheckpoint, take_outs
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.running.client import JobClient
+from airflow_flinkstyle.jobs.running.drills import begin_drill, finish_drill
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.kafka.settings import KafkaCluster
@@ -287,6 +288,12 @@ def test_running_job_is_adopted_with_seconds_of_downtime(plain: Plain):
     plain.produce(500)
     process = plain.submit(own, "on")
     wait_until("it commits", lambda: plain.has_committed(own))
+    saved = take_outside(plain.client, plain.watched(own), "before", by="test")
+    drilled = begin_drill(
+        plain.client, plain.spec(), plain.target(), key="drill",
+        savepoint_id=saved.savepoint_id, rehearse=Rehearse(batches=1),
+    )  # fmt: skip
+    assert finish_drill(plain.client, drilled, timeout_s=PATIENCE_S).savepoint_id == saved.savepoint_id
     journal = CutoverJournal(plain.client.board.store, JOB, "adopt", ADOPTION_PHASES, signer=SIGNER)
     adoption = RunningAdoption(
         client=plain.client,

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.hooks.adoption import locations, names
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.hooks.adoption import ending, locations, names
 from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException
 from airflow_flinkstyle.operators import (
+    AdoptRunningJobOperator,
     AdoptStreamingJobOperator,
     LeaveStreamingJobOperator,
     TakeSavepointOperator,
@@ -17,6 +19,8 @@ from airflow_flinkstyle.operators import (
 )
 from tests.seeming_jobs import GOLDEN
 from tests.unit.airflow_layer.conftest import a_context
+from tests.unit.jobs.adoption.plain import PlainSpark
+from tests.unit.jobs.conftest import QUERY
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,6 +77,23 @@ def test_savepoints_are_taken_from_outside_until_the_job_is_adopted(world: World
     adopt(world, own)
     with pytest.raises(AirflowFailException, match="JOB_NOT_RUNNING"):
         take("two")  # its own driver is asked, and it has none yet
+
+
+@pytest.mark.parametrize(("pid", "command"), [(None, None), (4, "true"), ("x", None), (1, None)])
+def test_old_driver_is_ended_by_one_way(pid: object, command: str | None):
+    with pytest.raises(BadInputError):
+        ending(pid, command, None)  # type: ignore[arg-type]
+
+
+def test_running_job_is_adopted_and_a_driver_that_is_none_is_refused_first(world: World, tmp_path: Path):
+    old = PlainSpark(world, tmp_path / "old")
+    old.run(batches=2)
+    operator = AdoptRunningJobOperator(
+        task_id="adopt", job=world.job, script="v1.py", checkpoints={QUERY: str(old.place)}, end_pid=4_000_000
+    )
+    with pytest.raises(AirflowFailException, match="expected to be the old driver, found none"):
+        operator.execute(a_context("adopt"))
+    assert world.alive() == []
 
 
 def test_answers_of_a_form_are_read(world: World):
