@@ -37,11 +37,11 @@ REFERENCE = {
     "operators": (
         *("savepoint", "start", "stop", "upgrade", "roll_back", "migrate", "fail_back"),
         *("rewrite", "sources", "approval", "choice", "retention", "exchange", "drill", "cut"),
-        *("watch", "measure"),
+        *("watch", "measure", "adopt"),
     ),
     "dags": (
         *("start", "stop", "take", "upgrade", "roll_back", "migrate", "fail_back", "verify", "drill"),
-        *("export", "dispose", "cut", "rotate", "watch", "drill_jobs", "measure"),
+        *("export", "dispose", "cut", "rotate", "watch", "drill_jobs", "measure", "adopt", "leave"),
     ),
     "triggers": ("new_savepoint",),
     "sensors": ("freshness", "progress"),

@@ -32,6 +32,8 @@ ACTIONS = (
     "drill_restore",
     "export_savepoint",
     "dispose_savepoints",
+    "adopt_job",
+    "leave_job",
 )
 """What the page's buttons do, by the DAG that each opens if it is there and the user may trigger it."""
 PIN_WAIT_S = 5.0

@@ -14,6 +14,7 @@ const OF_A_JOB = [
   ["migrate_kafka_cluster", "Migrate to another Kafka cluster", true],
   ["fail_back", "Migrate back", true],
   ["drill_restore", "Drill a restore"],
+  ["leave_job", "Give back to plain Spark"],
 ];
 const OF_A_SAVEPOINT = [
   ["start_job", "Start from it", false],
@@ -33,7 +34,7 @@ function fitting(actions, dags, state) {
 
 const isMigration = (journal) => journal.ended && !journal.went_back && journal.phases.some((one) => one.phase === "hold");
 
-export const StartOfAJob = ({ conn, dags }) => h(Actions, { conn, known: {}, actions: fitting([["start_job", "Start a job"]], dags) });
+export const StartOfAJob = ({ conn, dags }) => h(Actions, { conn, known: {}, actions: fitting([["start_job", "Start a job"], ["adopt_job", "Adopt a job of plain Spark"]], dags) });
 
 export function JobActions({ conn, dags, value }) {
   const possible = value.journals.some(isMigration) ? OF_A_JOB : OF_A_JOB.filter(([action]) => action !== "fail_back");
