@@ -19,15 +19,16 @@ from airflow_flinkstyle.jobs.adoption.taking import require_outside, take_outsid
 from airflow_flinkstyle.jobs.cutover import steps
 from airflow_flinkstyle.jobs.cutover.context import CutoverContext, late
 from airflow_flinkstyle.jobs.cutover.room import require_room
-from airflow_flinkstyle.jobs.errors import DriverFailedError, RolledBackError
+from airflow_flinkstyle.jobs.errors import CheckpointWrittenError, DriverFailedError, RolledBackError
 from airflow_flinkstyle.jobs.journal import is_last
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint, plan_savepoint
 from airflow_flinkstyle.jobs.upgrade.first_batch import await_first
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from airflow_flinkstyle.jobs.adoption.ending import Ending
+    from airflow_flinkstyle.jobs.adoption.outside import Outside
     from airflow_flinkstyle.jobs.adoption.taking import WatchedCheckpoint
     from airflow_flinkstyle.protocol.records import Heartbeat
     from airflow_flinkstyle.savepoint.manifest import Manifest
@@ -217,11 +218,7 @@ class RunningAdoption(CutoverContext):
 
     def _adopt(self) -> Mapping[str, Any]:
         """Capture what the old driver left, once its checkpoint stands still."""
-        open_checkpoint = self.client.open_checkpoint
-        seen = look_at_all(self.watched.checkpoints, open_checkpoint)
-        still_s = _MOMENT_S if self.ending.proves_itself else still_for(seen)
-        still_s = still_s if self.still_s is None else self.still_s
-        queries = await_still(seen, open_checkpoint, still_s=still_s, clock=self.client.clock)
+        queries, still_s = self._await_still()
         self.journal.check()
         manifest = finish(
             self.client,
@@ -233,6 +230,22 @@ class RunningAdoption(CutoverContext):
             stood_s=still_s,
         )
         return {"savepoint_id": manifest.savepoint_id, "stood_s": still_s}
+
+    def _await_still(self) -> tuple[Sequence[Outside], float]:
+        """Wait until nothing is written any more: a cluster takes its time to end a driver."""
+        wait = self.client.waiting(self.settings.stop_timeout_s)
+        while True:
+            seen = look_at_all(self.watched.checkpoints, self.client.open_checkpoint)
+            still_s = _MOMENT_S if self.ending.proves_itself else still_for(seen)
+            still_s = still_s if self.still_s is None else self.still_s
+            try:
+                open_checkpoint, clock = self.client.open_checkpoint, self.client.clock
+                return await_still(seen, open_checkpoint, still_s=still_s, clock=clock), still_s
+            except CheckpointWrittenError:
+                if not wait.again():
+                    raise
+                log.info("The old driver still writes")
+                self.journal.check()
 
     def _let_take_over(self, manifest: Manifest) -> Mapping[str, Any]:
         self.journal.check()

@@ -22,7 +22,7 @@ from airflow_flinkstyle.protocol.home import ADOPTED_KEY, AdoptedMark
 from airflow_flinkstyle.savepoint.capture.copier import ignore
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
 from airflow_flinkstyle.storage.errors import StoreError
-from airflow_flinkstyle.wording import row, size
+from airflow_flinkstyle.wording import age, row, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -255,6 +255,12 @@ def _notes(queries: Sequence[Outside], watched: WatchedCheckpoint, behind: int, 
             f"{stood}. Nothing waits to be read either, so a query that still runs would look the same: make "
             "sure that the old job has ended."
         )
+    notes += [
+        f"The newest batches of {one.name} were up to {age(one.interval_s)} apart, longer than it was looked "
+        "at: that it stands still shows little."
+        for one in queries
+        if one.interval_s > stood_s
+    ]
     planned = [f"{one.batch_id + 1} of {one.name}" for one in queries if one.planned is not None]
     if planned:
         notes.append(

@@ -73,7 +73,7 @@ def adoption(world: World, old: Old, *, key: str = "adopt", ending: Old | None =
         ending=ending or old,
         by="test",
         still_s=0.05,
-        settings=CutoverSettings(first_commit_timeout_s=1.0),
+        settings=CutoverSettings(first_commit_timeout_s=1.0, stop_timeout_s=0.5),
     )
 
 
@@ -130,6 +130,19 @@ def test_old_job_that_writes_although_it_should_have_ended_keeps_the_job(world: 
     world.until(lambda: world.alive() == [])
     with pytest.raises(RolledBackError, match="told to end"):
         adoption(world, old).run()
+
+
+def test_old_job_that_takes_its_time_to_end_is_waited_for(world: World, old: Old):
+    class Slow(Old):
+        def end(self, what: Mapping[str, Any]) -> str:
+            threading.Timer(0.3, old.ended.set).start()
+            return "it was told to end"
+
+    patient = adoption(world, old, ending=Slow(old.plain))
+    patient.settings = CutoverSettings(first_commit_timeout_s=1.0, stop_timeout_s=30)
+    assert patient.run().batches == {"orders": old.plain.batch}
+    world.logs.produce(3)
+    world.judge()
 
 
 def test_process_and_what_it_started_are_ended_and_no_other_of_its_number():
