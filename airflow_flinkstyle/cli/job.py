@@ -11,6 +11,7 @@ from airflow_flinkstyle.cli.options import Aligned, AsJson, Job, Key, Root, Time
 from airflow_flinkstyle.cli.output import ExitCode, batches, confirm, moment, note, show, table
 from airflow_flinkstyle.jobs.requests import CutMode
 from airflow_flinkstyle.jobs.running.client import SavepointOnly
+from airflow_flinkstyle.jobs.running.home import binding_home
 from airflow_flinkstyle.jobs.status import (
     Closed,
     Dead,
@@ -28,6 +29,12 @@ from airflow_flinkstyle.types import Generation, OnFailedSavepoint
 
 _CERTAIN_S = 60.0
 """How long to look at most until it is certain whether a driver lives."""
+_HOMES = {
+    "watched": "plain Spark runs it",
+    "adopted": "adopted from",
+    "leaving": "is being left to",
+    "left": "left to plain Spark",
+}
 _NAMES = {
     NeverStarted: "never_started",
     Starting: "starting",
@@ -55,8 +62,13 @@ def job_status(root: Root, job: Job, as_json: AsJson = False) -> None:
     Takes a few seconds, until the heartbeat is seen to change; a lease for a dead driver elsewhere.
     """
     require_job(root, job)
-    status = client_of(root, job).settled_status(at_most_s=_CERTAIN_S)
+    client = client_of(root, job)
+    status = client.settled_status(at_most_s=_CERTAIN_S)
     rows = [("job", job), ("status", describe_status(status))]
+    home = binding_home(client)
+    if home is not None:
+        where = ", ".join(f"{name} in {one.location}" for name, one in sorted(home.checkpoints.items()))
+        rows.append((_HOMES[home.state], where))
     if not isinstance(status, NeverStarted):
         heartbeat = status.run.heartbeat
         rows += [
@@ -66,7 +78,8 @@ def job_status(root: Root, job: Job, as_json: AsJson = False) -> None:
             *(_pace_rows(heartbeat) if heartbeat else ()),
             *(_group_rows(heartbeat) if heartbeat else ()),
         ]
-    show(_document(job, status), table("", "", rows=rows), as_json=as_json)
+    document = {**_document(job, status), "home": home.state if home is not None else None}
+    show(document, table("", "", rows=rows), as_json=as_json)
 
 
 def _heard(run: Run) -> str:

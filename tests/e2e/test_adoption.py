@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from airflow_flinkstyle.cli.app import app
-from airflow_flinkstyle.jobs.adoption.ending import EndProcess
+from airflow_flinkstyle.jobs.adoption.ending import EndByCommand, EndProcess
 from airflow_flinkstyle.jobs.adoption.logs import LiveClusters
 from airflow_flinkstyle.jobs.adoption.running import ADOPTION_PHASES, RunningAdoption
 from airflow_flinkstyle.jobs.adoption.taking import WatchedCheckpoint, take_outside
@@ -247,6 +247,13 @@ class Plain:
                 self.client.end_driver(generation)
 
 
+def ended_by_command(process: subprocess.Popen[bytes]) -> EndByCommand:
+    """Return what a cluster's tool would be: one command ends the driver, one looks whether it is gone."""
+    Thread(target=process.wait, daemon=True).start()  # nobody would reap it else, and it would be there
+    end = ["sh", "-c", f"kill -KILL -- -{process.pid} || true"]
+    return EndByCommand(command=end, gone=["sh", "-c", f"! kill -0 {process.pid}"])
+
+
 @pytest.fixture
 def plain(request: pytest.FixtureRequest, tmp_path: Path, kafka_pair: KafkaPair) -> Iterator[Plain]:
     topic = f"plain-{abs(hash(request.node.name)) % 10**8}"
@@ -283,7 +290,8 @@ def test_job_is_adopted_goes_on_is_left_runs_in_plain_spark_and_is_adopted_again
 
 
 @pytest.mark.nightly
-def test_running_job_is_adopted_with_seconds_of_downtime(plain: Plain):
+@pytest.mark.parametrize("by", ["process", "command"])
+def test_running_job_is_adopted_with_seconds_of_downtime(plain: Plain, by: str):
     own = plain.folder / "ck"
     plain.produce(500)
     process = plain.submit(own, "on")
@@ -302,7 +310,7 @@ def test_running_job_is_adopted_with_seconds_of_downtime(plain: Plain):
         target=plain.target(),
         rehearse=Rehearse(batches=1),
         watched=plain.watched(own),
-        ending=EndProcess(pid=process.pid),
+        ending=EndProcess(pid=process.pid) if by == "process" else ended_by_command(process),
         by="test",
     )
     with plain.fed():
@@ -333,11 +341,7 @@ def test_savepoints_from_outside_of_a_running_job_are_restored_by_plain_spark_an
     os.killpg(process.pid, signal.SIGKILL)
     process.wait(20)
     copies = [plain.copied(manifest) for manifest in taken]
-    assert (
-        plain.submit(
-            ",".join(str(c.own) for c in copies), "now", out=",".join(str(c.out) for c in copies)
-        ).wait(PATIENCE_S * 2)
-        == 0
-    ), plain.logs()
+    owns, outs = (",".join(str(place) for place in places) for places in zip(*copies, strict=True))
+    assert plain.submit(owns, "now", out=outs).wait(PATIENCE_S + 10 * savepoints) == 0, plain.logs()
     whole = (plain.produced, sum(range(plain.produced)))
     assert {copy.counted() for copy in copies} == {whole}

@@ -28,6 +28,7 @@ def test_job_is_adopted_once_and_left_again(root: Root, own: Path, tmp_path: Pat
     shown = root.run("job", "adopt", *named).stdout
     assert "batch 4" in shown
     assert "flinkstyle job start --job orders" in shown
+    assert root.json("job", "status")["home"] == "adopted"
     again = root.json("job", "adopt", *named)
     assert again["batches"] == {"totals": 4}
     assert again["notes"] == ["It was adopted before, just so; nothing was done."]
@@ -38,6 +39,7 @@ def test_job_is_adopted_once_and_left_again(root: Root, own: Path, tmp_path: Pat
     left = root.json("job", "leave", "--yes", "--to", f"totals={out}")
     assert left["way_back"] == f"flinkstyle job adopt --job orders --checkpoint totals={out}"
     assert left["spark_submit"] is None
+    assert "left to plain Spark" in root.run("job", "status").stdout
     assert read_inventory(LocalStore(out)).committed == 4
     assert "NOT_ADOPTED" in root.run("job", "leave", "-y", "--to", "totals=/elsewhere", code=1).stderr
 
