@@ -93,6 +93,8 @@ def test_viewer_sees_jobs_and_savepoints_and_can_trigger_nothing(url: str, brows
     assert page.locator(".flinkstyle button").count() == 0
     page.click("a:text-is('orders')")
     page.wait_for_selector("text=audit of the quarter")
+    sections = page.locator(".flinkstyle caption, .flinkstyle h2").all_inner_texts()
+    assert sections.index("What went wrong, the newest first") < sections.index("Timeline"), "failures first"
     assert page.locator("svg.timeline a").count() == 3
     assert page.locator("svg.timeline .cross").count() == 2
     assert page.locator("figure svg polyline").count() == 6
@@ -269,6 +271,11 @@ def test_narrow_window_scrolls_tables_and_not_the_page(url: str, browser: Browse
         page.wait_for_selector(".flinkstyle table")
         content, window = page.evaluate(widths)
         assert content <= window, address
+        for shown in page.locator(".flinkstyle .wide th:last-child, .flinkstyle svg.timeline text").all():
+            shown.scroll_into_view_if_needed()
+            box = shown.bounding_box()
+            assert box, "every column, and every row of the timeline, can be reached"
+            assert box["x"] + box["width"] <= 481, address
 
 
 @pytest.mark.nightly

@@ -2,7 +2,7 @@
 import { bytes, duration, moment, number, rate } from "./words.js";
 
 const { createElement: h, useState } = globalThis.React;
-const WIDTH = 480, HEIGHT = 130, LEFT = 76, BOTTOM = 20;
+const WIDTH = 350, HEIGHT = 120, LEFT = 80, BOTTOM = 24;
 const SPANS = [["60", "2 hours"], ["600", "1 day"], ["3600", "1 week"], ["86400", "120 days"]];
 
 export function Plots({ value }) {
@@ -47,7 +47,7 @@ function Plot({ title, points, say, dots, from }) {
       ticks.map((x, place) => {
         const [left] = at([x, 0]);
         return h("g", { key: `x${place}` }, h("line", { x1: left, y1: HEIGHT - BOTTOM, x2: left, y2: HEIGHT - BOTTOM + 4, className: "axis" }),
-          h("text", { x: left, y: HEIGHT - 3, textAnchor: ["start", "middle", "end"][place] }, place === 2 ? "now" : moment(x).slice(5, 16)));
+          h("text", { x: left, y: HEIGHT - 3, textAnchor: ["start", "middle", "end"][place] }, place === 2 ? "now" : moment(x).slice(place === 1 && last - first < 86400000 ? 11 : 5, 16)));
       }),
       h("polyline", { points: line, className: "line" }),
       (dots || known.length === 1) && known.map((point, number_) => {

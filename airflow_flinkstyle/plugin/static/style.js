@@ -27,8 +27,8 @@ export const style = `
 .flinkstyle dialog::backdrop { background: #0008; } .flinkstyle dialog label { display: block; margin: 0.5rem 0; } .flinkstyle dialog label span { display: block; font-weight: 600; }
 .flinkstyle dialog input, .flinkstyle dialog textarea, .flinkstyle dialog select { width: 100%; } .flinkstyle dialog small { color: var(--quiet); }
 .flinkstyle .plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(20rem, 100%), 1fr)); gap: 1rem; margin-top: 0.5rem; }
-.flinkstyle figure { border: 1px solid var(--line); border-radius: 0.4rem; padding: 0.5rem; margin: 0; } .flinkstyle svg { width: 100%; height: auto; } .flinkstyle svg.timeline { min-width: 40rem; }
-.flinkstyle svg text { font-size: 14px; fill: var(--quiet); } .flinkstyle .axis { stroke: var(--line); } .flinkstyle .line { fill: none; stroke: var(--chakra-colors-fg-info, var(--brand)); stroke-width: 1.5; } .flinkstyle .dot { fill: var(--chakra-colors-fg-info, var(--brand)); }
+.flinkstyle figure { border: 1px solid var(--line); border-radius: 0.4rem; padding: 0.5rem; margin: 0; } .flinkstyle svg { width: 100%; height: auto; } .flinkstyle svg.timeline { min-width: 40rem; max-width: 60rem; }
+.flinkstyle .badge { font-size: 0.875rem; } .flinkstyle svg text { font-size: 14px; fill: var(--quiet); } .flinkstyle .axis { stroke: var(--line); } .flinkstyle .line { fill: none; stroke: var(--chakra-colors-fg-info, var(--brand)); stroke-width: 1.5; } .flinkstyle .dot { fill: var(--chakra-colors-fg-info, var(--brand)); }
 .flinkstyle rect.good { fill: var(--chakra-colors-success-solid, #16a34a); } .flinkstyle rect.calm { fill: var(--quiet); } .flinkstyle rect.busy { fill: var(--chakra-colors-warning-solid, #ca8a04); }
 .flinkstyle rect.bad, .flinkstyle circle.bad { fill: var(--chakra-colors-error-solid, #dc2626); } .flinkstyle .cross { fill: none; stroke: var(--chakra-colors-error-solid, #dc2626); stroke-width: 2.5; }
 .flinkstyle .edge { fill: none; stroke: var(--quiet); stroke-width: 1.2; } .flinkstyle .edge.started { stroke-dasharray: 6 3; } .flinkstyle .edge.rewritten { stroke-dasharray: 2 3; }

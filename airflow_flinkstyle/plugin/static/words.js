@@ -31,7 +31,7 @@ export function bytes(value) {
   if (value == null) return "–";
   let amount = value;
   for (const unit of ["bytes", "kB", "MB", "GB", "TB"]) {
-    if (amount < 1000 || unit === "TB") return unit === "bytes" ? `${amount} bytes` : `${amount.toFixed(1)} ${unit}`;
+    if (amount < 1000 || unit === "TB") return unit === "bytes" ? `${Math.round(amount)} bytes` : `${amount.toFixed(1)} ${unit}`;
     amount /= 1000;
   }
   return "";
