@@ -10,7 +10,6 @@ import pytest
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.types import Generation
 from tests.integration.agent_lab import Lab
-from tests.integration.test_agent_guard import new_topic, produce
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,9 +42,16 @@ class Quiet:
     """A job that has read all of its topic and runs on, with a hot savepoint ``sp-1``."""
 
     def __init__(self, lab: Lab, broker: Broker) -> None:
+        from confluent_kafka import Producer
+        from confluent_kafka.admin import NewTopic
+
         self.lab, self.broker = lab, broker
-        self.topic = new_topic(broker, f"quiet-{uuid.uuid4().hex[:8]}")
-        produce(broker, self.topic, RECORDS)
+        self.topic = f"quiet-{uuid.uuid4().hex[:8]}"
+        broker.admin().create_topics([NewTopic(self.topic, 2, 1)])[self.topic].result(20)
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        for number in range(RECORDS):
+            producer.produce(self.topic, str(number).encode(), partition=number % 2)
+        assert producer.flush(20) == 0
         lab.start(1, lab.script(JOB), broker.bootstrap, self.topic)
         lab.until_batch(1, "counts")
         assert lab.end_of(1, lab.ask(1, "savepoint")).outcome == "done"
