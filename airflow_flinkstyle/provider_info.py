@@ -25,8 +25,17 @@ def _modules(room: str, *modules: str) -> dict[str, Any]:
     }
 
 
-def _text(label: str, description: str, *, required: bool = False) -> dict[str, Any]:
+def _text(
+    label: str,
+    description: str,
+    *,
+    required: bool = False,
+    examples: tuple[str, ...] = (),
+    secret: bool = False,
+) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "string", "minLength": 1} if required else {"type": _OPTIONAL}
+    schema |= {"examples": list(examples)} if examples else {}  # the form suggests them
+    schema |= {"format": "password"} if secret else {}
     return {"label": label, "description": description, "schema": schema}
 
 
@@ -107,18 +116,22 @@ def _connection_fields() -> dict[str, Any]:
         "aws_conn_id": _text(
             "AWS connection",
             "Amazon connection for an s3:// root; empty uses the credentials of the environment.",
+            examples=("aws_default",),
         ),
         "driver_aws_conn_id": _text(
             "AWS connection of drivers",
             "Amazon connection whose keys drivers get, which need fewer rights; empty for the one above.",
+            examples=("aws_default",),
         ),
         "kafka_connections": _text(
             "Kafka connections",
             "The Kafka connections that jobs may use, separated by commas; empty for any that is named.",
+            examples=("kafka_default",),
         ),
         "previous_passwords": _text(
             "Previous signing keys",
             "Keys that jobs were started with before the one above, separated by commas; still accepted.",
+            secret=True,
         ),
         "checkpoint_root": _text(
             "Checkpoint root",

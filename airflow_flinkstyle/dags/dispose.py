@@ -32,7 +32,7 @@ def dispose_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> 
     form = Form({**job_fields("Name of the job."), **_fields(), **connection_fields()}, job, given)
     with form.dag("dispose_savepoints", dag_id, __doc__) as dag:
         chosen = ChooseSavepointsOperator(
-            task_id="choose",
+            task_id="choose_savepoints",
             subject=f"Which savepoints of job {form['job']} are to be disposed of?",
             savepoint_id=form["savepoint_ids"],
             **form.job,

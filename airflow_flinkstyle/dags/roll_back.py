@@ -34,7 +34,7 @@ def roll_back_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -
     with form.dag("roll_back", dag_id, __doc__, max_active_runs=1) as dag:
         targets = ShowRollbackTargetsOperator(task_id="rollback_targets", **form.job)
         savepoint = ChooseSavepointOperator(
-            task_id="savepoint",
+            task_id="choose_savepoint",
             subject=f"To which savepoint is job {form['job']} to be brought back?",
             savepoint_id=form["savepoint_id"],
             body="{{ ti.xcom_pull(task_ids='rollback_targets') }}",
@@ -45,7 +45,7 @@ def roll_back_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -
             retries=2,
             retry_delay=timedelta(seconds=5),
             **form.job,
-            savepoint_id="{{ ti.xcom_pull(task_ids='savepoint') }}",
+            savepoint_id="{{ ti.xcom_pull(task_ids='choose_savepoint') }}",
             **form.answers("rewind", "skip_known_batches", "standby"),
             **form.answers("rehearse_batches", "rehearse_records", "first_commit_timeout_s"),
         )

@@ -37,7 +37,7 @@ def start_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> DA
     form = Form(_fields(), job, given)
     with form.dag("start_job", dag_id, __doc__) as dag:
         savepoint = ChooseSavepointOperator(
-            task_id="savepoint",
+            task_id="choose_savepoint",
             subject=f"From which savepoint is job {form['job']} to start?",
             savepoint_id=form["savepoint_id"],
             **form.job,
@@ -48,7 +48,7 @@ def start_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> DA
             retry_delay=timedelta(seconds=5),
             **form.job,
             **form.answers("spark_conn_id", "script", "args", "conf", "env", "start_from", "discard_history"),
-            savepoint_id="{{ ti.xcom_pull(task_ids='savepoint') }}",
+            savepoint_id="{{ ti.xcom_pull(task_ids='choose_savepoint') }}",
             **form.answers("rewind", "skip_known_batches", "leave_checkpoints"),
         )
         savepoint >> start

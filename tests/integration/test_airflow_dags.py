@@ -221,13 +221,13 @@ def test_person_chooses_among_the_savepoints_that_there_are_when_the_dag_runs(
     api.wait_for_dag(dag_id)
     lab.client.wait(lab.client.request_savepoint("a newer one"), timeout_s=60)  # the last good one is kept
     run_id = api.trigger(dag_id, {"job": "counts"})
-    api.wait_for_task(dag_id, run_id, "choose", ("awaiting_input", "deferred"))
-    asked = api.approval(dag_id, run_id, "choose")
+    api.wait_for_task(dag_id, run_id, "choose_savepoints", ("awaiting_input", "deferred"))
+    asked = api.approval(dag_id, run_id, "choose_savepoints")
     ids = {manifest.savepoint_id for manifest in manifests_of(lab.client.repository)}
     assert {option.split(" ")[0] for option in asked["options"]} == ids
     assert taken[1] in asked["body"]
     (option,) = (option for option in asked["options"] if option.startswith(taken[1]))
-    api.respond(dag_id, run_id, "choose", [option])
+    api.respond(dag_id, run_id, "choose_savepoints", [option])
     assert api.wait_for_run(dag_id, run_id) == "success"
     left = {manifest.savepoint_id for manifest in manifests_of(lab.client.repository)}
     assert ids - left == {taken[1]}
@@ -239,7 +239,7 @@ def test_rotation_takes_verifies_and_prunes_every_job_whatever_becomes_of_the_ot
 ):
     older = manifests_of(lab.client.repository)
     rotated = ended(live, "rotate_when_asked", {}).logs
-    assert "JOB_NOT_RUNNING: Job nobody was expected to run" in rotated, rotated
+    assert "JOB_UNKNOWN: Expected a job nobody in" in rotated, rotated
     (newer,) = manifests_of(lab.client.repository)
     assert f"| {newer.savepoint_id} | keep | the newest complete and verified (quick) one |" in rotated
     assert older
@@ -252,7 +252,7 @@ def test_rotation_takes_verifies_and_prunes_every_job_whatever_becomes_of_the_ot
 def test_job_nobody_started_is_named_in_the_error(live: Airflow):
     refused = ended(live, "take_savepoint", {"job": "nobody"})
     assert refused.state == "failed"
-    assert "JOB_NOT_RUNNING: Job nobody was expected to run" in refused.logs, refused.logs
+    assert "JOB_UNKNOWN: Expected a job nobody in" in refused.logs, refused.logs
 
 
 def test_wrong_s3_keys_are_named_and_not_shown(live: Airflow, s3_server: S3Server):

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -40,11 +41,12 @@ def test_every_file_that_a_change_goes_to_is_there():
     assert missing == []
 
 
-def test_what_is_installed_is_the_wheel_of_this_version_or_the_clone():
-    lines = re.findall(r'^pip install "?([^"\s]+)', (ROOT / "README.md").read_text(), re.MULTILINE)
-    assert lines
-    wheel = f".flinkstyle/dist/airflow_flinkstyle-{__version__}-py3-none-any.whl"
-    assert {line.partition("[")[0] for line in lines} == {wheel}
+def test_what_is_installed_is_the_clone_or_the_wheel_of_any_version():
+    lines = re.findall(r"^pip install (.+?)(?:\s+#.*)?$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    wheel = "$(ls .flinkstyle/dist/airflow_flinkstyle-*.whl)"
+    assert {line.strip('"') for line in lines} == {".", ".[airflow]", wheel, f"{wheel}[airflow]"}
+    made = f".flinkstyle/dist/airflow_flinkstyle-{__version__}-py3-none-any.whl"
+    assert fnmatch(made, ".flinkstyle/dist/airflow_flinkstyle-*.whl")
 
 
 def test_changelog_has_the_section_of_this_version_and_is_read_in_three_minutes():
