@@ -9,6 +9,11 @@ from airflow_flinkstyle.typed_json import Check
 Text = Annotated[str, Check("a text that is not empty", bool)]
 Count = Annotated[int, Check("a number, 0 or more", lambda number: number >= 0)]
 
+KafkaId = Annotated[str, Check("an id that Kafka gave", lambda text: text.strip("A=") != "")]
+"""Of a cluster or a topic, in records as ``KafkaId | None``: None where the cluster does not tell it.
+
+All zeros (``AAA...``) and an empty text are how some endpoints say that they tell none, and are no id."""
+
 BatchId = NewType("BatchId", int)
 """Number of a micro-batch: the file name in ``offsets/`` and ``commits/``."""
 
@@ -40,6 +45,21 @@ what one of them has read and another has not counts as at least once between th
 
 OnFailedSavepoint = Literal["keep_running", "close"]
 """What a stop does whose savepoint fails: the queries resume, or the run closes in its checkpoint."""
+
+
+def told_id(text: str | None) -> str | None:
+    """Return an id that a cluster gave; None if what it answered only says that it tells none."""
+    return text if text is not None and text.strip("A=") else None
+
+
+def id_words(given: str | None) -> str:
+    """Return an id for people."""
+    return given or "(no id told)"
+
+
+def ids_differ(recorded: str | None, found: str | None) -> bool:
+    """Return whether two ids contradict each other; one that was not told contradicts nothing."""
+    return recorded is not None and found is not None and recorded != found
 
 
 def version_after(batch: BatchId) -> StateVersion:

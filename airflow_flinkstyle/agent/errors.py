@@ -132,6 +132,24 @@ class QueryEndedError(FlinkstyleError):
         )
 
 
+class UnregisteredQueryError(FlinkstyleError):
+    """Spark runs a query that was started past PySpark's writers, by a helper in a JAR."""
+
+    code = "QUERY_UNREGISTERED"
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> UnregisteredQueryError:
+        """Name the queries."""
+        return cls(
+            f"All queries of the driver were expected to be started by PySpark's writeStream, found "
+            f"{', '.join(names)}, which was not: a savepoint would lack it, and a resume would run it from "
+            "elsewhere than the others.",
+            state_after="No savepoint was made; the job keeps running.",
+            remedy="Start it with writeStream...start() in the script; or in an application of its own. A "
+            "stop without a savepoint ends it in whatever batch it is.",
+        )
+
+
 class QueryNotStartedError(FlinkstyleError):
     """A query that the run continues was not started: it cannot be cut at the others' offsets."""
 

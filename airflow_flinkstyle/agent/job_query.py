@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.jvm.sources import Source
     from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
     from airflow_flinkstyle.errors import FlinkstyleError
-    from airflow_flinkstyle.protocol.query_records import Pace, SourceIdentity
+    from airflow_flinkstyle.protocol.query_records import Loss, Pace, SourceIdentity
     from airflow_flinkstyle.sinks.resume import SinkState
     from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import BatchId
@@ -82,6 +82,8 @@ class JobQuery:
     """By source, from the newest guard."""
     looked_for: bool = False
     """It was looked whether plain Spark has run it; what was found is left behind."""
+    lost: Mapping[str, Loss] = field(default_factory=dict)
+    """What starts of it could not read any more, by source."""
     known_id: str = ""
     """Its id in the checkpoint that it is about to start from; empty if there is none yet."""
     schema_logs: dict[str, Mapping[str, bytes]] = field(default_factory=dict)
@@ -98,6 +100,10 @@ class JobQuery:
     """Spark's ``StreamingQuery``, the object that the script holds; None until it was started."""
     held_runs: set[str] = field(default_factory=set)
     """Ids of runs that the agent ended and that went on as others."""
+    quiet: bool = False
+    """The agent runs it by itself, or starts it again: the script's listeners are not told."""
+    silenced_runs: set[str] = field(default_factory=set)
+    """Ids of runs that the agent told to end."""
     before: BatchId | None = None
     """Newest committed batch when it was started."""
     started_s: float = 0.0
@@ -153,10 +159,12 @@ class JobQuery:
         self.writer.trigger(**({"once": True} if once else usual))
         self.context.setLocalProperties(self.local_properties.clone())
         self.held_runs.add(self.query.runId)
+        self.quiet = True
         try:
             self.query._jsq = self.run()._jsq  # noqa: SLF001
         finally:
             self.writer.trigger(**usual)  # the script may start the same writer again
+            self.quiet = once  # a run for one batch ends by itself
 
     def look(self) -> BatchId | None:
         """Read the newest committed batch from the commit log, and note when it was seen."""
@@ -189,10 +197,12 @@ class JobQuery:
         if self.query is not None:
             self.pace = newest_pace(self.query) or self.pace
         return QueryStatus(
-            query_id=str(self.query.id) if self.query is not None else self.known_id,
+            query_id=str(self.query.id) if self.query is not None else self.known_id or None,
             batch_id=self.committed,
             batch_committed_at_ms=self.committed_at_ms,
             sources=self.identities,
+            lost=self.lost,
+            providers={source.name or str(source.position): source.provider for source in self.sources},
             sink=self.sink.name,
             sinks=self.written(),
             declared=self.declared.recorded(),
@@ -213,7 +223,12 @@ def readings(sources: Sequence[Source], recorded: Collection[str]) -> dict[str, 
         servers = source.option("kafka.bootstrap.servers") or ""
         if source.is_kafka and key in recorded and 0 < len(servers) <= MOST_SERVERS_CHARACTERS:
             isolation = source.option("kafka.isolation.level") or "read_uncommitted"
-            found[key] = Reading(servers=servers, isolation=isolation)
+            found[key] = Reading(
+                servers=servers,
+                isolation=isolation,
+                follows_pattern=source.follows_pattern,
+                accepts_loss=source.accepts_loss,
+            )
     return found
 
 

@@ -16,7 +16,7 @@ from airflow_flinkstyle.agent.board.takeover import NotOursError
 from airflow_flinkstyle.agent.commits.batch_watch import BatchWatch, CommitSetting
 from airflow_flinkstyle.agent.declared import declaration
 from airflow_flinkstyle.agent.errors import SupersededError
-from airflow_flinkstyle.agent.guards import sinks
+from airflow_flinkstyle.agent.guards import checks, sinks
 from airflow_flinkstyle.agent.guards.checks import require_replayable
 from airflow_flinkstyle.agent.jvm.executors import ExecutorWatch, timeout_s
 from airflow_flinkstyle.agent.jvm.kafka import describe_source
@@ -40,7 +40,7 @@ from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.sinks import resume
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from airflow_flinkstyle.agent.board.takeover import DriverRun
     from airflow_flinkstyle.agent.job_query import JobQuery
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.stream_options import StreamOptions
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.protocol.board import JobBoard
-    from airflow_flinkstyle.protocol.query_records import Pace
+    from airflow_flinkstyle.protocol.query_records import Pace, QueryStatus
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
@@ -79,7 +79,7 @@ class Runtime:
             driver_run.incarnation,
             lease_s=driver_run.claim.lease_s,
             seen=driver_run.prior.version if driver_run.prior else None,
-            queries=lambda: self.commits.with_groups(self.queries.beats()),
+            queries=self._look_at_queries,
             before=said_before,
             has_committed=self.queries.has_committed,
             committed_before=bool(driver_run.last_heartbeat and driver_run.last_heartbeat.has_committed),
@@ -107,6 +107,14 @@ class Runtime:
         self._history_keeper.start()
         resume.listen(self._note_sink)
         self.inbox.start()
+
+    def _look_at_queries(self) -> Mapping[str, QueryStatus]:
+        """Return what the heartbeat says of the queries, their sources as they read now."""
+        for query in self.queries.all():
+            checks.follow(self.describe, query)
+        if self.runs_job:
+            self.heartbeat_writer.found_unregistered(self.queries.unregistered())
+        return self.commits.with_groups(self.queries.beats())
 
     def _paces(self) -> list[Pace | None]:
         """Return how fast the queries are; nothing while the job is another driver's."""
@@ -243,6 +251,11 @@ class Runtime:
         """Let a thread that needs running queries wait until the job is this driver's; it may end there."""
         self.postponed.await_turn()
         self.leave_if_ending()
+
+    @property
+    def runs_job(self) -> bool:
+        """Whether the job is this driver's."""
+        return self.admission.taken_over
 
     def put_off(self) -> list[PySpark]:
         """Return the script's handles of queries whose start is put off."""

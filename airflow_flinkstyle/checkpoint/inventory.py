@@ -81,7 +81,9 @@ def take_inventory(offsets: Iterable[int], commits: Iterable[int], *, location: 
     if last > newest + 1:
         found = f"commits up to {newest}, offsets up to {last}"
         raise InvariantError.of(location, "at most one batch that is not committed", found)
-    for needed in (newest, newest - 1):
+    # A restart reads the newest offset log and the one before it. Spark keeps no more of a query whose
+    # minBatchesToRetain is 1: once a batch is planned, the one before the newest committed is deleted.
+    for needed in (newest,) if last > newest else (newest, newest - 1):
         if needed >= 0 and needed not in planned:
             raise InvariantError.of(location, f"offsets/{needed}, which a restart reads", "no such file")
     return Inventory(committed=BatchId(newest), planned=BatchId(last) if last > newest else None)

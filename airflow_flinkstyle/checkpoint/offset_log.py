@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 KNOWN_VERSIONS = (1, 2)
-_NO_OFFSET = "-"
+_NO_OFFSET, _NO_TOPICS = "-", "{}"
 _NONE = Offsets()
 _Key = TypeVar("_Key", str, int)
 
@@ -67,7 +67,10 @@ class OffsetLog:
 
     @property
     def kafka_sources(self) -> tuple[str, ...]:
-        """The sources whose offsets have the Kafka connector's form."""
+        """The sources whose offsets have the Kafka connector's form.
+
+        Others write the same, so it proves nothing: a run's records say what a source is.
+        """
         return tuple(source for source in self.sources if self._kafka(source) is not None)
 
     def kafka_offsets(self, source: str) -> Offsets:
@@ -83,7 +86,8 @@ class OffsetLog:
                 remedy="Use the position of the source (log v1) or its name (log v2).",
             )
         raw = self.sources[source]
-        offsets = _NONE if raw == _NO_OFFSET else self._kafka(source)
+        # A pattern that matches no topic reads {}.
+        offsets = _NONE if raw in (_NO_OFFSET, _NO_TOPICS) else self._kafka(source)
         if offsets is None:
             raise BadInputError(
                 f"Expected offsets of a Kafka source under {source!r}, found {raw[:80]!r}.",

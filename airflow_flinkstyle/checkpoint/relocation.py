@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from airflow_flinkstyle.checkpoint import operator_metadata, schema_tracking
+from airflow_flinkstyle.storage.keys import hadoop_location
 
 
 def is_relocatable(path: str) -> bool:
@@ -11,12 +12,13 @@ def is_relocatable(path: str) -> bool:
 
 
 def relocate(path: str, content: bytes, root: str) -> bytes:
-    """Return the content that a file must have in a checkpoint at ``root``, a store's ``uri``.
+    """Return the content that a file must have in a checkpoint at ``root``, a store's ``uri``, for Spark.
 
     Raises:
         LogFormatError: If a relocatable file is malformed.
         UnsupportedCheckpointError: If its version is newer than this package knows.
     """
+    root = hadoop_location(root)
     if schema_tracking.is_entry(path):
         return schema_tracking.relocate(path, content, root)
     return operator_metadata.relocate(path, content, root)

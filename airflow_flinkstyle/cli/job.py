@@ -23,7 +23,7 @@ from airflow_flinkstyle.jobs.status import (
     Starting,
     describe_status,
 )
-from airflow_flinkstyle.protocol.records import Heartbeat
+from airflow_flinkstyle.protocol.records import PAST_THE_AGENT, Heartbeat
 from airflow_flinkstyle.typed_json import encode
 from airflow_flinkstyle.types import Generation, OnFailedSavepoint
 
@@ -77,9 +77,18 @@ def job_status(root: Root, job: Job, as_json: AsJson = False) -> None:
             ("checkpoints", status.run.claim.checkpoint_location),
             *(_pace_rows(heartbeat) if heartbeat else ()),
             *(_group_rows(heartbeat) if heartbeat else ()),
+            *((f"note on {query}", note) for query, note in (notes_of(heartbeat) if heartbeat else ())),
         ]
     document = {**_document(job, status), "home": home.state if home is not None else None}
     show(document, table("", "", rows=rows), as_json=as_json)
+
+
+def notes_of(heartbeat: Heartbeat) -> list[tuple[str, str]]:
+    """Return what people should know of the queries, by query: blind spots of the guard, and losses."""
+    beside = [(name, PAST_THE_AGENT) for name in heartbeat.unregistered]
+    return beside + [
+        (name, note) for name, query in sorted(heartbeat.queries.items()) for note in query.notes()
+    ]
 
 
 def _heard(run: Run) -> str:
@@ -140,6 +149,7 @@ def _document(job: str, status: JobStatus) -> dict[str, object]:
         "failed_queries": sorted(name for name, one in heartbeat.queries.items() if one.failed)
         if heartbeat
         else [],
+        "notes": [f"{query}, {note}" for query, note in notes_of(heartbeat)] if heartbeat else [],
         "paces": {name: encode(one.pace) for name, one in heartbeat.queries.items()} if heartbeat else {},
         "groups": {name: encode(one.groups) for name, one in heartbeat.queries.items()} if heartbeat else {},
         "transient": run.may_be_retried if run else False,

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from airflow_flinkstyle.cli.factories import client_of, repository_of, require_job
+from airflow_flinkstyle.cli.job import notes_of
 from airflow_flinkstyle.cli.options import AsJson, Job, Key, Root, TimeoutS, Yes
 from airflow_flinkstyle.cli.output import ExitCode, confirm, note, show, table
 from airflow_flinkstyle.clock import now_ms
@@ -28,6 +29,7 @@ from airflow_flinkstyle.jobs.running.start_plan import (
 )
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget, default_checkpoint_root, launch_of
 from airflow_flinkstyle.jobs.status import NeverStarted, Running, Starting, describe_status
+from airflow_flinkstyle.protocol.records import PAST_THE_AGENT
 from airflow_flinkstyle.savepoint.files.verified import damaged_records, verified_records
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.repository.summary import newest_summary
@@ -200,6 +202,8 @@ def health(
     home = client.board.home()
     if home is not None and home.value.state == "adopted":
         findings += [f"its old job runs too: {found}" for found in moved_on(client, home.value)]
+    if isinstance(status, Running):
+        findings += [f"query {name} was {PAST_THE_AGENT}" for name in status.heartbeat.unregistered]
     newest, savepoint_age_s, savepoint, faults = _newest(repository_of(root, job), savepoint_limit_s)
     findings += faults
     document = {
@@ -289,12 +293,16 @@ def _start(
     asked = {"spec": launch_of(spec, target)["spec"], "origin": origin, **left}
     claim_key = f"{key}/{digest_of(asked=asked)}" if key else f"cli:{uuid.uuid4()}"
     handle = client.start(spec, target, claim_key=claim_key, origin=origin)
-    client.wait_running(handle.generation, timeout_s=timeout_s)
+    running = client.wait_running(handle.generation, timeout_s=timeout_s)
+    notes = [f"{query}, {one}" for query, one in notes_of(running.heartbeat)]
     document = {
         "job": spec.name,
         "generation": handle.generation,
         "checkpoint_location": handle.checkpoint_location,
+        "notes": notes,
     }
+    for one in notes:
+        note(f"Query {one}")
     text = (
         f"Job {spec.name} runs as generation {handle.generation}, checkpoints in {handle.checkpoint_location}"
     )

@@ -33,7 +33,7 @@ def dispose_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> 
     with form.dag("dispose_savepoints", dag_id, __doc__) as dag:
         chosen = ChooseSavepointsOperator(
             task_id="choose_savepoints",
-            subject=f"Which savepoints of job {form['job']} are to be disposed of?",
+            subject=f"Which savepoints of job {form.shown('job')} are to be disposed of?",
             savepoint_id=form["savepoint_ids"],
             **form.job,
         )

@@ -21,6 +21,9 @@ _ROOT = "flinkstyle_conn_id"
 _KNOWN = "known"
 """Name of the known answers in templates."""
 
+_ANSWER = "answer"
+"""Name of what an answer goes through in templates."""
+
 Job = str | SparkStreamingJob | None
 """Whose DAG it is: a name, or a definition, which also answers what else it knows; None: the form asks."""
 
@@ -55,12 +58,19 @@ class Form:
         return name in self.known or name in self.params
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - stands for an answer of any type
-        """Return the template that leads to an answer."""
+        """Return the template that leads to an answer, whatever text it is: ``2024``, ``None``, ``{}``."""
+        return f"{{{{ {_ANSWER}({self._path(name)}) }}}}"
+
+    def shown(self, name: str) -> str:
+        """Return the template of an answer inside a sentence."""
+        return f"{{{{ {self._path(name)} }}}}"
+
+    def _path(self, name: str) -> str:
         if name in self.known:
-            return f"{{{{ {_KNOWN}.{name} }}}}"
+            return f"{_KNOWN}.{name}"
         if name not in self:
             raise KeyError(name)
-        return f"{{{{ params.{name} }}}}"
+        return f"params.{name}"
 
     def answers(self, *names: str) -> dict[str, Any]:
         """Return templates by name, for an operator's arguments of these names."""
@@ -90,7 +100,8 @@ class Form:
         }
         usual = defaults.get("default_args", {})
         arguments["default_args"] = {**usual, **self._arguments.get("default_args", {})}
-        macros = {**arguments.pop("user_defined_macros", {}), _KNOWN: self.known}
+        answer = _quoted if arguments["render_template_as_native_obj"] else _as_it_is
+        macros = {**arguments.pop("user_defined_macros", {}), _KNOWN: self.known, _ANSWER: answer}
         params = {**self.params, **arguments.pop("params", {})}
         named = given or (f"{dag_id}_{self._job}" if self._job else dag_id)
         schedule = arguments.pop("schedule", None)
@@ -99,6 +110,15 @@ class Form:
     def _root_tags(self) -> list[str]:
         """Return what tells the Savepoints page that the DAG is for one root only."""
         return [root_tag(self.known[_ROOT])] if _ROOT in self.known else []
+
+
+def _quoted(answer: object) -> object:
+    """Return an answer as native rendering gives it back: it reads a text as Python, ``2024`` as a number."""
+    return repr(str(answer)) if isinstance(answer, str) else answer
+
+
+def _as_it_is(answer: object) -> object:
+    return answer
 
 
 def _require_offered(name: str, field: Param, answer: object) -> None:

@@ -47,7 +47,7 @@ def migration_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -
         add_migration(
             form,
             {**form.job, "migration": migration_answers(form)},
-            question=f"Move job {form['job']} to cluster {form['target_kafka_conn_id']}?",
+            question=f"Move job {form.shown('job')} to cluster {form.shown('target_kafka_conn_id')}?",
             shown=SHOWN,
         )
     return dag

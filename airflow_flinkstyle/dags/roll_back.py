@@ -35,7 +35,7 @@ def roll_back_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -
         targets = ShowRollbackTargetsOperator(task_id="rollback_targets", **form.job)
         savepoint = ChooseSavepointOperator(
             task_id="choose_savepoint",
-            subject=f"To which savepoint is job {form['job']} to be brought back?",
+            subject=f"To which savepoint is job {form.shown('job')} to be brought back?",
             savepoint_id=form["savepoint_id"],
             body="{{ ti.xcom_pull(task_ids='rollback_targets') }}",
             **form.job,

@@ -38,7 +38,7 @@ def start_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> DA
     with form.dag("start_job", dag_id, __doc__) as dag:
         savepoint = ChooseSavepointOperator(
             task_id="choose_savepoint",
-            subject=f"From which savepoint is job {form['job']} to start?",
+            subject=f"From which savepoint is job {form.shown('job')} to start?",
             savepoint_id=form["savepoint_id"],
             **form.job,
         )

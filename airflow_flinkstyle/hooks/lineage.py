@@ -73,7 +73,7 @@ def lineage_of(job: str, savepoint_id: str | None, generation: int | None, beat:
         savepoint_id=savepoint_id,
         generation=generation,
         batches=beat.batches(),
-        clusters=tuple(sorted({query.sources[name].cluster_id for query, name in sources})),
+        clusters=tuple(sorted({one for query, name in sources if (one := query.sources[name].cluster_id)})),
         inputs=tuple(sorted(inputs)),
         outputs=tuple(sorted(outputs)),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,11 @@ def manifest_url(root: str, endpoint: str | None, job: str, savepoint_id: str) -
         savepoint_id: The savepoint's id.
     """
     key = quote(f"{job}/savepoints/{savepoint_id}.json")
-    parts = urlsplit(root)
-    if parts.scheme != "s3":
+    scheme, _, rest = root.partition("://")
+    if scheme != "s3":
         return NoUrl("a browser opens no file of the machine where the savepoint root is")
     if endpoint:
         return NoUrl(f"{endpoint} answers signed requests only, and the key leaves Airflow in no link")
-    path = "/".join(part for part in (quote(parts.path.strip("/")), key) if part)
-    return f"https://s3.console.aws.amazon.com/s3/object/{parts.netloc}?prefix={path}"
+    bucket, _, prefix = rest.partition("/")
+    path = "/".join(part for part in (quote(prefix.strip("/")), key) if part)
+    return f"https://s3.console.aws.amazon.com/s3/object/{bucket}?prefix={path}"

@@ -185,6 +185,10 @@ class LastStateError(JobError):
 
     code = "LAST_STATE"
 
+    def after_trying(self, why_not: str) -> LastStateError:
+        """Say what came of the job's own driver in the same checkpoint."""
+        return LastStateError(f"{self.problem} Tried first: {why_not}.", self.state_after, self.remedy)
+
 
 class HistoryError(JobError):
     """A job with a history would start without it, and what that gives up was not named."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_flinkstyle.protocol.board import JobBoard, Slot
-    from airflow_flinkstyle.protocol.records import Heartbeat
+    from airflow_flinkstyle.protocol.records import End, Heartbeat
     from airflow_flinkstyle.types import Generation, Incarnation
 
 Asked = Literal["savepoint", "stop", "stop_with_savepoint"]
@@ -251,7 +251,7 @@ def poll(board: JobBoard, pending: PendingRequest) -> RequestState:
     heartbeat = slot.value if slot else None
     end = board.end(pending.generation, pending.request_id)
     if pending.command != "savepoint" and heartbeat is not None and heartbeat.state == "closed":
-        return _from_closed(pending, heartbeat)
+        return _from_closed(pending, heartbeat, end)
     if end is not None and end.outcome == "lost":
         return Lost(end.detail)
     if end is not None and (pending.command == "savepoint" or end.outcome != "done"):
@@ -274,15 +274,22 @@ def poll(board: JobBoard, pending: PendingRequest) -> RequestState:
     return InProgress(board.progress(pending.generation, pending.request_id))
 
 
-def _from_closed(pending: PendingRequest, heartbeat: Heartbeat) -> Ended:
-    """A stop is believed from ``closed`` only; which request closed it tells whose savepoint it is."""
+def _from_closed(pending: PendingRequest, heartbeat: Heartbeat, end: End | None) -> Ended:
+    """A stop is believed from ``closed`` only; which request closed it tells whose savepoint it is.
+
+    One that was to make a savepoint and did not says why, whoever closed the run.
+    """
     mine = heartbeat.request_id == pending.request_id
+    by = "this request" if mine else heartbeat.request_id or "the script"
+    failure = ": ".join(heartbeat.error) if mine and heartbeat.error is not None else None
+    if pending.savepoint_id is not None and not (mine and heartbeat.savepoint_id):
+        failure = failure or (end.detail if end is not None else "") or f"The run was closed by {by}."
     return Ended(
         outcome="done",
         savepoint_id=heartbeat.savepoint_id if mine else None,
-        detail="Closed by this request." if mine else f"Closed by {heartbeat.request_id or 'the script'}.",
+        detail=f"Closed by {by}.",
         batches=heartbeat.batches(),
-        savepoint_error=": ".join(heartbeat.error) if mine and heartbeat.error is not None else None,
+        savepoint_error=failure,
     )
 
 

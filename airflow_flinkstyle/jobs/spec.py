@@ -26,6 +26,7 @@ from airflow_flinkstyle.kafka.login.driver import named_connections
 from airflow_flinkstyle.protocol import driver_log
 from airflow_flinkstyle.protocol.board import CHECKPOINTS, check_job_name
 from airflow_flinkstyle.protocol.records import KafkaOverride
+from airflow_flinkstyle.storage.keys import file_path, hadoop_location
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -49,8 +50,8 @@ _STRIPPED = (
 
 def default_checkpoint_root(savepoint_root: str) -> str:
     """Return where checkpoints stand if nobody says: beside the jobs, under Spark's scheme."""
-    path = savepoint_root.rstrip("/").removeprefix("file://")
-    return f"{path.replace('s3://', 's3a://', 1)}/{CHECKPOINTS}"
+    place = file_path(savepoint_root) or hadoop_location(savepoint_root)
+    return f"{place.rstrip('/')}/{CHECKPOINTS}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from airflow_flinkstyle.kafka.patience import patient
 from airflow_flinkstyle.kafka.settings import SETTLING, admin_client
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.typed_json import stored
-from airflow_flinkstyle.types import NextOffset, TopicPartition
+from airflow_flinkstyle.types import KafkaId, NextOffset, TopicPartition, told_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -47,8 +47,8 @@ class LogRange:
 class TopicView:
     """One topic."""
 
-    topic_id: str
-    """Given by the cluster when the topic was created; another one means another log.
+    topic_id: KafkaId | None
+    """Given by the cluster when the topic was created; another one means another log. None if it tells none.
 
     Written as Kafka's own tools print it (URL-safe Base64).
     """
@@ -60,7 +60,8 @@ class TopicView:
 class ClusterView:
     """A cluster's identity and the topics asked for, at one moment."""
 
-    cluster_id: str
+    cluster_id: KafkaId | None
+    """None if the cluster tells none, as Event Hubs."""
     topics: Mapping[str, TopicView]
 
     @property
@@ -130,10 +131,10 @@ def describe(cluster: KafkaCluster, topics: Collection[str]) -> ClusterView:
         wanted = [(t, p.id) for t, description in described.items() for p in description.partitions]
         ranges = _ranges_once_led(cluster, admin, wanted)
         return ClusterView(
-            cluster_id=answer.cluster_id,
+            cluster_id=told_id(answer.cluster_id),
             topics={
                 topic: TopicView(
-                    topic_id=_as_kafka_prints(str(description.topic_id)),
+                    topic_id=told_id(_as_kafka_prints(str(description.topic_id))),
                     partitions={p.id: ranges[topic, p.id] for p in description.partitions},
                 )
                 for topic, description in described.items()

@@ -63,7 +63,7 @@ class ClusterMismatchError(FlinkstyleError):
     code = "CLUSTER_MISMATCH"
 
     @classmethod
-    def between(cls, what: str, *, expected: str, found: str) -> ClusterMismatchError:
+    def between(cls, what: str, *, expected: str | None, found: str | None) -> ClusterMismatchError:
         """Build the error from the recorded cluster id and the broker's answer."""
         return cls(
             f"{what} belongs to Kafka cluster {expected}, but bootstrap.servers reach cluster {found}.",
@@ -96,7 +96,9 @@ class TopicRecreatedError(FlinkstyleError):
     code = "TOPIC_RECREATED"
 
     @classmethod
-    def between(cls, cluster: str, topic: str, *, expected: str, found: str) -> TopicRecreatedError:
+    def between(
+        cls, cluster: str, topic: str, *, expected: str | None, found: str | None
+    ) -> TopicRecreatedError:
         """Name both ids."""
         return cls(
             f"Topic {topic} on {cluster} was expected to have id {expected}, but has id {found}: "

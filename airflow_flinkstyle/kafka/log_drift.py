@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.types import ids_differ
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -57,5 +59,5 @@ def drift_between(planned: ClusterView, live: ClusterView) -> LogDrift:
 
 
 def _same_log(planned: ClusterView, live: ClusterView, topic: str) -> bool:
-    same_topic = planned.topics[topic].topic_id == live.topics[topic].topic_id
-    return same_topic and planned.cluster_id == live.cluster_id
+    is_other = ids_differ(planned.topics[topic].topic_id, live.topics[topic].topic_id)
+    return not is_other and not ids_differ(planned.cluster_id, live.cluster_id)

@@ -15,6 +15,7 @@ from airflow_flinkstyle.kafka.errors import (
     TopicRecreatedError,
 )
 from airflow_flinkstyle.kafka.verdict import Chosen, Refused
+from airflow_flinkstyle.types import ids_differ
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -23,21 +24,31 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.types import NextOffset, TopicPartition
 
 
-def require_same_log(cluster_id: str, topic_ids: Mapping[str, str], view: ClusterView, where: str) -> None:
+def require_same_log(
+    cluster_id: str | None,
+    topic_ids: Mapping[str, str | None],
+    view: ClusterView,
+    where: str,
+    *,
+    may_be_gone: bool = False,
+) -> None:
     """Check that a cluster and its topics are those in which positions were recorded.
 
+    An id that is not told, then or now, is not compared: then only the ends of the logs tell.
+
     Args:
-        cluster_id: Recorded.
+        cluster_id: Recorded; None if the cluster told none.
         topic_ids: Recorded, by topic.
         view: The live cluster, described with these topics.
         where: What has the positions, for messages.
+        may_be_gone: The topics come and go (``subscribePattern``): what is left of them is judged elsewhere.
 
     Raises:
         ClusterMismatchError: If it is another cluster.
         TopicMissingError: If the view lacks a topic.
         TopicRecreatedError: If a topic has the same name and is another one.
     """
-    if view.cluster_id != cluster_id:
+    if ids_differ(cluster_id, view.cluster_id):
         raise ClusterMismatchError(
             f"its positions belong to Kafka cluster {cluster_id}, "
             f"but its options reach cluster {view.cluster_id}.",
@@ -48,8 +59,10 @@ def require_same_log(cluster_id: str, topic_ids: Mapping[str, str], view: Cluste
     for topic, topic_id in topic_ids.items():
         seen = view.topics.get(topic)
         if seen is None:
+            if may_be_gone:
+                continue
             raise TopicMissingError.on(f"of {where}", [topic])
-        if seen.topic_id != topic_id:
+        if ids_differ(topic_id, seen.topic_id):
             raise TopicRecreatedError.between(where, topic, expected=topic_id, found=seen.topic_id)
 
 
@@ -70,6 +83,21 @@ def require_within_log(positions: Offsets, view: ClusterView, where: str) -> Non
     """
     require_positions(positions)
     require_partitions(positions.keys(), view, where)
+    require_inside(positions, view, where)
+
+
+def require_resumable(positions: Offsets, view: ClusterView, where: str) -> None:
+    """Check that Spark can go on from positions: partitions that joined since are read from their beginning.
+
+    Raises:
+        PartitionSetError: If there is a position for a partition that does not exist.
+        FlinkstyleError: What else ``require_within_log`` raises.
+    """
+    require_positions(positions)
+    if absent := positions.topics - view.topics.keys():
+        raise TopicMissingError.on(where, absent)
+    if unknown := positions.keys() - view.partitions:
+        raise PartitionSetError.between(where, missing=(), unknown=unknown)
     require_inside(positions, view, where)
 
 

@@ -87,6 +87,12 @@ class StopStreamingJobOperator(SavepointMaker):
                 f"Job {self.job} did not stop: {outcome.reason} Savepoint {outcome.savepoint_id} was taken "
                 "and can be used. Look at the driver, then stop the job again."
             )
+        if outcome.savepoint_error is not None and mode.on_failed_savepoint != "close":
+            raise AirflowFailException(
+                f"Job {self.job} has stopped without the savepoint that was asked for: "
+                f"{outcome.savepoint_error} Its checkpoint holds where it is: take the savepoint of the "
+                "stopped job (TakeSavepointOperator), or start it again."
+            )
         if outcome.savepoint_error is not None:
             self.log.warning("The job has stopped without a savepoint: %s", outcome.savepoint_error)
         return {

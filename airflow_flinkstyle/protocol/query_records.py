@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.sink_records import Sinks
 from airflow_flinkstyle.typed_json import stored
-from airflow_flinkstyle.types import BatchId, Count
+from airflow_flinkstyle.types import BatchId, Count, KafkaId, Text
 
 MOST_SOURCES = 16
 """Of so many sources a heartbeat says how fast they are."""
@@ -40,6 +40,10 @@ class Reading:
     """``kafka.bootstrap.servers``, after what the start has set over the script's own."""
     isolation: str
     """``kafka.isolation.level``."""
+    follows_pattern: bool = False
+    """Whether topics come and go by themselves (``subscribePattern``)."""
+    accepts_loss: bool = False
+    """``failOnDataLoss`` is false: Spark leaves out what is deleted before it is read."""
 
 
 @stored
@@ -126,8 +130,55 @@ class Declared:
 class SourceIdentity:
     """Which log a Kafka source reads: names and numbers alone do not tell two clusters apart."""
 
-    cluster_id: str
-    topic_ids: Mapping[str, str]
+    cluster_id: KafkaId | None
+    """None if the cluster tells none."""
+    topic_ids: Mapping[str, KafkaId | None]
+    """None for a topic whose id the cluster does not tell, or nobody has asked for yet."""
+
+    @property
+    def blind_spot(self) -> str | None:
+        """Return what cannot be seen of this log, and what is still checked; None if all ids are told."""
+        untold = sorted(topic for topic, topic_id in self.topic_ids.items() if topic_id is None)
+        hidden = ["that another cluster answers"] if self.cluster_id is None else []
+        if untold:
+            some = "" if len(untold) == len(self.topic_ids) else f" ({', '.join(untold[:8])})"
+            hidden.append(f"that a topic was deleted and created again{some}")
+        if not hidden:
+            return None
+        told = [*(["cluster id"] if self.cluster_id is None else []), *(["topic ids"] if untold else [])]
+        return (
+            f"no {' and no '.join(told)} told: it is not noticed {' or '.join(hidden)}, unless the positions "
+            "do not fit into the logs"
+        )
+
+    def of(self, topics: Collection[str]) -> SourceIdentity:
+        """Return the same for the topics that are read now; those that joined meanwhile are not known."""
+        return SourceIdentity(
+            cluster_id=self.cluster_id,
+            topic_ids={topic: self.topic_ids.get(topic) for topic in sorted(topics)},
+        )
+
+
+@stored
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """What a source could not read any more at starts of its query, as its script accepts.
+
+    Only with ``failOnDataLoss`` false; Spark leaves it out with a warning.
+    """
+
+    offsets: Count
+    """Deleted between the positions and where the logs began then."""
+    topics: tuple[str, ...]
+    """Topics that were gone, with what was unread in them."""
+    batch_id: BatchId | None
+    """Newest committed batch at the newest of these starts."""
+
+    def __str__(self) -> str:
+        """Describe it for people."""
+        gone = f"topics {', '.join(self.topics)} deleted" if self.topics else ""
+        lost = f"{self.offsets:,} offsets deleted before they were read" if self.offsets else ""
+        return f"{' and '.join(filter(None, (lost, gone)))} (accepted by failOnDataLoss=false)"
 
 
 @stored
@@ -135,13 +186,14 @@ class SourceIdentity:
 class QueryStatus:
     """One query as its agent last saw it."""
 
-    query_id: str
+    query_id: Text | None
+    """Spark's id of it; None until a checkpoint of it is known."""
     batch_id: BatchId | None
     """Newest committed batch, from the commit log; None before the first."""
     batch_committed_at_ms: int | None
     """When the agent saw that commit's file (its modification time), epoch milliseconds."""
     sources: Mapping[str, SourceIdentity]
-    """By position (offset log v1) or name (v2), as recorded when the query started."""
+    """The Kafka sources, by position (offset log v1) or name (v2), with the topics of the newest batch."""
     sink: str | None = None
     """Spark's name of the sink; None if unknown."""
     sinks: Sinks | None = None
@@ -164,3 +216,14 @@ class QueryStatus:
     """How its Kafka sources read, by source as in ``sources``."""
     writes: Writing | None = None
     """None if its script does not tell."""
+    providers: Mapping[str, str] | None = None
+    """Spark's name of what each source reads from, by name or position; None if no driver has told. Kafka's
+    are in ``sources``; what others keep as their offsets is theirs alone, whatever it looks like."""
+    lost: Mapping[str, Loss] = field(default_factory=dict)
+    """What starts of it could not read any more, by source."""
+
+    def notes(self) -> list[str]:
+        """Return what people should know of its sources: where the guard is blind, and what was lost."""
+        blind = {source: seen.blind_spot for source, seen in sorted(self.sources.items())}
+        found = [f"source {source}: {spot}" for source, spot in blind.items() if spot is not None]
+        return [*found, *(f"source {source}: {loss}" for source, loss in sorted(self.lost.items()))]

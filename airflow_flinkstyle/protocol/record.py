@@ -24,8 +24,21 @@ class Record:
     what: ClassVar[str] = "record"
 
     def to_bytes(self) -> bytes:
-        """Render as JSON with the protocol version."""
-        return json.dumps({"version": PROTOCOL_VERSION, **encode(self)}, sort_keys=True).encode()
+        """Render as JSON with the protocol version.
+
+        Raises:
+            MessageFormatError: If it could not be read again: it is refused here, not by who reads it.
+        """
+        data = json.dumps({"version": PROTOCOL_VERSION, **encode(self)}, sort_keys=True).encode()
+        try:
+            type(self).from_bytes(data)
+        except MessageFormatError as error:
+            raise MessageFormatError(
+                f"A {self.what} was to be written, found that nobody could read it: {error.problem}",
+                state_after="It was not written.",
+                remedy="Report it: the world told this package something that its records have no form for.",
+            ) from error
+        return data
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:

@@ -28,6 +28,8 @@ SubmitState = Literal["asked", "submitted", "failed", "dead"]
 """``failed``: no process was started; ``dead``: a person says that it has ended."""
 MOST_URL_CHARACTERS = 200
 """Of the address of Spark's UI; a longer one is left out."""
+PAST_THE_AGENT = "started past PySpark's writers: it is in no savepoint, and none is taken while it runs"
+"""What is said of a query in ``unregistered``."""
 AgentState = Literal["starting", "standby", "running", "draining", "closed", "failed"]
 """``starting`` until the script starts its first query; ``standby`` then, until it has an order to run."""
 
@@ -246,6 +248,9 @@ class Heartbeat(Record):
     """Address of Spark's own UI, for people: ``uiWebUrl``, at most 200 characters; None without one."""
     precopied: Name | None = None
     """The newest savepoint named to it as a pre-copy that it is done with, copied or not."""
+    unregistered: tuple[str, ...] = ()
+    """Names, or ids, of queries that the driver's JVM runs and that were started past PySpark: they are in no
+    savepoint, and savepoints are refused while they run. At most 16."""
     has_committed: bool = False
     """Whether a query has committed a batch since this generation took the job over."""
 

@@ -10,6 +10,7 @@ from airflow_flinkstyle.kafka.start.resolve import resolve
 from airflow_flinkstyle.kafka.verdict import Verdict, offset_of
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN
 from airflow_flinkstyle.rewrite.rows import SourceStrategy, SourceVerdicts
+from airflow_flinkstyle.types import ids_differ
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -74,8 +75,8 @@ def choose_positions(
 
 def _in_same_log(position: KafkaPosition, route: Route) -> Offsets | None:
     """Return the positions so far if the target is the log they count in, else None."""
-    same = position.cluster_id == route.target.cluster_id and all(
-        topic in route.target.topics and route.target.topics[topic].topic_id == topic_id
+    same = not ids_differ(position.cluster_id, route.target.cluster_id) and all(
+        topic in route.target.topics and not ids_differ(topic_id, route.target.topics[topic].topic_id)
         for topic, topic_id in position.topic_ids.items()
     )
     return position.offsets if same else None

@@ -14,6 +14,7 @@ from airflow_flinkstyle.rewrite.chosen_positions import (
 )
 from airflow_flinkstyle.rewrite.errors import old_cluster_needed
 from airflow_flinkstyle.rewrite.rows import SourceStrategy, SourceVerdicts
+from airflow_flinkstyle.types import ids_differ
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.cluster import LogRange
@@ -70,7 +71,7 @@ def undrained(position: KafkaPosition, route: Route) -> dict[TopicPartition, Ver
     offsets = position.offsets
     for tp in now.partitions | offsets.keys():
         reason = not_drained(offsets.get(tp), route.source.log_range(tp), now.log_range(tp))
-        if now.topics[tp[0]].topic_id != position.topic_ids.get(tp[0]):
+        if ids_differ(position.topic_ids.get(tp[0]), now.topics[tp[0]].topic_id):
             reason = f"topic {tp[0]} was created again since the savepoint read it"
         if reason:
             end = log.end if (log := now.log_range(tp)) else None

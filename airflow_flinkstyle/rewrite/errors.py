@@ -44,7 +44,7 @@ class PlanMismatchError(RewriteError):
     code = "PLAN_MISMATCH"
 
     @classmethod
-    def between(cls, what: str, *, planned: str, found: str) -> Self:
+    def between(cls, what: str, *, planned: str | None, found: str | None) -> Self:
         """Name what differs, and both values."""
         return cls(
             f"The plan was made for {what} {planned}, but found {found}.",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.rewrite.route import sources_of
+from airflow_flinkstyle.types import ids_differ
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -34,7 +35,7 @@ class PartitionLag:
     query: str
     source: str
     """Source name (offset log v2) or position in the query (v1)."""
-    cluster_id: str
+    cluster_id: str | None
     topic: str
     partition: int
     offset: NextOffset | None
@@ -115,7 +116,8 @@ def distances_to(manifest: Manifest, view: ClusterView, others: Offsets) -> list
             partition=number,
             offset=offset,
             other=others.get((topic, number)),
-            same_log=topic in view.topics and view.topics[topic].topic_id == position.topic_ids.get(topic),
+            same_log=topic in view.topics
+            and not ids_differ(position.topic_ids.get(topic), view.topics[topic].topic_id),
         )
         for ref, position in sorted(sources_of(manifest).items())
         if position.cluster_id == view.cluster_id
@@ -142,8 +144,8 @@ def _between(ref: SourceRef, one: KafkaPosition | None, other: KafkaPosition | N
             same_log=bool(
                 one
                 and other
-                and one.cluster_id == other.cluster_id
-                and one.topic_ids.get(topic) == other.topic_ids.get(topic)
+                and not ids_differ(one.cluster_id, other.cluster_id)
+                and not ids_differ(one.topic_ids.get(topic), other.topic_ids.get(topic))
             ),
         )
 
@@ -173,7 +175,7 @@ def _trouble(
     topic, log = view.topics.get(tp[0]), view.log_range(tp)
     if topic is None:
         return "topic gone"
-    if topic.topic_id != position.topic_ids.get(tp[0], topic.topic_id):
+    if ids_differ(position.topic_ids.get(tp[0]), topic.topic_id):
         return "topic recreated"
     if log is None:
         return "partition gone"

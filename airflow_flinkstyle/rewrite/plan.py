@@ -13,13 +13,14 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.cluster import ClusterView
 from airflow_flinkstyle.kafka.verdict import Refused, Verdict, offsets_of
 from airflow_flinkstyle.offsets import Offsets
+from airflow_flinkstyle.protocol.query_records import SourceIdentity
 from airflow_flinkstyle.rewrite.cost import verdict_line
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN
 from airflow_flinkstyle.rewrite.render import markdown_table
 from airflow_flinkstyle.rewrite.rows import PartitionMove, SourceRef, SourceStrategy
 from airflow_flinkstyle.storage.keys import Name
 from airflow_flinkstyle.typed_json import encode, stored
-from airflow_flinkstyle.types import BatchId
+from airflow_flinkstyle.types import BatchId, KafkaId
 from airflow_flinkstyle.wording import row
 
 if TYPE_CHECKING:
@@ -54,14 +55,14 @@ class OffsetRewritePlan:
     was dropped."""
     strategies: tuple[SourceStrategy, ...] = ()
     """How each source moves."""
-    source_cluster_id: str | None = None
+    source_cluster_id: KafkaId | None = None
     """The cluster that the old positions belong to; None if nobody looked at it."""
     tables: Mapping[str, TablePosition] = field(default_factory=dict)
     """``query/source`` -> where a source is that is a table with versions: it stays there."""
 
     @property
-    def target_cluster_id(self) -> str:
-        """The cluster that the new offsets belong to."""
+    def target_cluster_id(self) -> str | None:
+        """The cluster that the new offsets belong to; None if it tells no id."""
         return self.target.cluster_id
 
     @property
@@ -95,7 +96,15 @@ class OffsetRewritePlan:
         if self.tables:
             lines += ["", "| source | stays at |", "|---|---|"]
             lines += [row([source, str(position)]) for source, position in self.tables.items()]
+        if (spot := self.blind_spot) is not None:
+            lines += ["", f"On the target, {spot}."]
         return "\n".join(lines)
+
+    @property
+    def blind_spot(self) -> str | None:
+        """What nobody will notice on the target, as far as it tells no ids; None if it tells all."""
+        ids = {topic: seen.topic_id for topic, seen in self.target.topics.items()}
+        return SourceIdentity(cluster_id=self.target.cluster_id, topic_ids=ids).blind_spot
 
 
 def plan_rewrite(

@@ -10,6 +10,7 @@ from airflow_flinkstyle.kafka.verdict import Refused, describe, offsets_of
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.rewrite.errors import SourceChangeError
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition
+from airflow_flinkstyle.types import ids_differ
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -76,8 +77,12 @@ def picked_position(
 
 def _in_same_logs(before: KafkaPosition | None, view: ClusterView) -> Offsets:
     """Return the offsets of a position that count in the logs of the view."""
-    if before is None or before.cluster_id != view.cluster_id:
+    if before is None or ids_differ(before.cluster_id, view.cluster_id):
         return Offsets()
     ids = {topic: seen.topic_id for topic, seen in view.topics.items()}
-    same = {topic for topic in before.offsets.topics if before.topic_ids.get(topic) == ids.get(topic)}
+    same = {
+        topic
+        for topic in before.offsets.topics & ids.keys()
+        if not ids_differ(before.topic_ids.get(topic), ids[topic])
+    }
     return before.offsets.in_topics(same)

@@ -19,6 +19,7 @@ from airflow_flinkstyle.rewrite.errors import (
     PreviewOnlyError,
     RewriteRefusedError,
 )
+from airflow_flinkstyle.types import ids_differ
 from airflow_flinkstyle.wording import batch_words
 
 if TYPE_CHECKING:
@@ -73,11 +74,11 @@ class RequireSavepoint:
 class RequireClusterId:
     """The cluster that answers is the one the plan was made for."""
 
-    cluster_id: str
+    cluster_id: str | None
 
     def check(self, situation: Situation) -> None:
         """Raise ``PlanMismatchError``."""
-        if situation.live.cluster_id != self.cluster_id:
+        if ids_differ(self.cluster_id, situation.live.cluster_id):
             raise PlanMismatchError.between(
                 "cluster", planned=self.cluster_id, found=situation.live.cluster_id
             )
@@ -91,7 +92,7 @@ class RequireTopicIds:
         """Raise ``TopicRecreatedError``."""
         for topic, planned in situation.plan.target.topics.items():
             live = situation.live.topics.get(topic)
-            if live is not None and live.topic_id != planned.topic_id:
+            if live is not None and ids_differ(planned.topic_id, live.topic_id):
                 raise TopicRecreatedError.between(
                     _TARGET, topic, expected=planned.topic_id, found=live.topic_id
                 )

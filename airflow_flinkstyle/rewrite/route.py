@@ -9,6 +9,7 @@ from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import TopicRecreatedError
 from airflow_flinkstyle.rewrite.errors import PlanMismatchError
 from airflow_flinkstyle.rewrite.rows import SourceRef
+from airflow_flinkstyle.types import ids_differ
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -51,10 +52,10 @@ class Route:
             TopicRecreatedError: If a topic was deleted and created again meanwhile.
         """
         now = describe(self.clusters.target, self.target.topics)
-        if now.cluster_id != self.target.cluster_id:
+        if ids_differ(self.target.cluster_id, now.cluster_id):
             raise PlanMismatchError.between("cluster", planned=self.target.cluster_id, found=now.cluster_id)
         for topic, seen in self.target.topics.items():
-            if (found := now.topics[topic].topic_id) != seen.topic_id:
+            if ids_differ(seen.topic_id, found := now.topics[topic].topic_id):
                 raise TopicRecreatedError.between(
                     str(self.clusters.target), topic, expected=seen.topic_id, found=found
                 )

@@ -16,6 +16,7 @@ from airflow_flinkstyle.rewrite.plan import plan_rewrite
 from airflow_flinkstyle.rewrite.route import look, sources_of
 from airflow_flinkstyle.rewrite.rules import PROVED
 from airflow_flinkstyle.rewrite.translate_savepoint import translated
+from airflow_flinkstyle.types import id_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,7 +93,7 @@ def _moving(manifest: Manifest, clusters: Clusters, rules: StrategyRules) -> dic
     cluster_id = describe(clusters.source, ()).cluster_id
     moving = {ref: position for ref, position in known.items() if position.cluster_id == cluster_id}
     if not moving:
-        ids = sorted({position.cluster_id for position in known.values()})
+        ids = sorted({id_words(position.cluster_id) for position in known.values()})
         raise ClusterMismatchError.between(
             f"Savepoint {manifest.savepoint_id}", expected=", ".join(ids) or "none", found=cluster_id
         )

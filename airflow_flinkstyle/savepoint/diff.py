@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.types import id_words
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -100,8 +102,8 @@ def diff_savepoints(before: Manifest, after: Manifest) -> SavepointDiff:
 def _diff_query(name: str, before: QuerySnapshot | None, after: QuerySnapshot | None) -> QueryDiff:
     old_kafka = before.kafka if before else {}
     new_kafka = after.kafka if after else {}
-    old_clusters = {source: position.cluster_id for source, position in old_kafka.items()}
-    new_clusters = {source: position.cluster_id for source, position in new_kafka.items()}
+    old_clusters = {source: id_words(position.cluster_id) for source, position in old_kafka.items()}
+    new_clusters = {source: id_words(position.cluster_id) for source, position in new_kafka.items()}
     return QueryDiff(
         name=name,
         before=before.batch_id if before else None,

@@ -12,7 +12,7 @@ from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.sink_records import Sinks
 from airflow_flinkstyle.storage.keys import Key, Name
 from airflow_flinkstyle.typed_json import Check, stored
-from airflow_flinkstyle.types import Alignment, BatchId, Count, NextOffset, Text
+from airflow_flinkstyle.types import Alignment, BatchId, Count, KafkaId, NextOffset, Text
 
 _DIGEST = re.compile("sha256:[0-9a-f]{64}|(?!sha256:)[^:]*:.+", re.DOTALL)
 Digest = Annotated[str, Check("'sha256:' or a store's kind of checksum, and the digest", _DIGEST.fullmatch)]
@@ -36,9 +36,9 @@ class FileEntry:
 class KafkaLog:
     """The log that one Kafka source reads, as the caller saw it; a capture adds the offsets."""
 
-    cluster_id: str
-    """``cluster.id`` reported by the broker when the query started."""
-    topic_ids: Mapping[str, str]
+    cluster_id: KafkaId | None
+    """``cluster.id`` reported by the broker when the query started; None if it tells none."""
+    topic_ids: Mapping[str, KafkaId | None]
     log_range: Mapping[str, Mapping[int, tuple[NextOffset, NextOffset]]]
     """Earliest and end offset per partition when the savepoint was taken."""
 
@@ -48,9 +48,10 @@ class KafkaLog:
 class KafkaPosition:
     """Where one Kafka source stood, and in which log."""
 
-    cluster_id: Text
-    """``cluster.id`` reported by the broker when the query started."""
-    topic_ids: Mapping[str, str]
+    cluster_id: KafkaId | None
+    """``cluster.id`` reported by the broker when the query started; None if it tells none."""
+    topic_ids: Mapping[str, KafkaId | None]
+    """None where it is not known: the cluster tells none, or nobody asked before the driver died."""
     offsets: Offsets
     """From ``offsets/K``: the next record to read."""
     log_range: Mapping[str, Mapping[int, tuple[NextOffset, NextOffset]]]

@@ -32,6 +32,7 @@ from airflow_flinkstyle.sinks.producer import (
     timeout_too_long,
     translated,
 )
+from airflow_flinkstyle.types import told_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -226,4 +227,12 @@ def _require_timeout(settings: SinkSettings) -> str:
     limit = config.get("transaction.max.timeout.ms")
     if limit is not None and settings.transaction_timeout_ms > int(limit.value):
         raise timeout_too_long(settings, int(limit.value))
-    return str(found.cluster_id)
+    cluster_id = told_id(found.cluster_id)
+    if cluster_id is None:
+        raise LineageError(
+            f"The cluster of lineage {settings.lineage} was expected to tell its id, found none: "
+            "nothing would show that the lineage has moved.",
+            state_after="Nothing was written.",
+            remedy="Write to a cluster that has one, or with Spark's own Kafka sink, which is at least once.",
+        )
+    return cluster_id

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from airflow_flinkstyle.checkpoint import commit_log, offset_log
 from airflow_flinkstyle.checkpoint.stores_in_use import SHUFFLE_PARTITIONS
 from airflow_flinkstyle.savepoint.files.restore import restore_query
+from airflow_flinkstyle.storage.keys import hadoop_location
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,13 +55,13 @@ def copy_query(
     """
     location = f"{scratch.rstrip('/')}/{manifest.job}/{manifest.savepoint_id}/{query.name}"
     target = open_place(location)
-    if target.local_path("metadata") is not None:
-        Path(target.uri.removeprefix("file://")).mkdir(parents=True, exist_ok=True)
+    if (place := target.local_path("metadata")) is not None:
+        Path(place).parent.mkdir(parents=True, exist_ok=True)
     # Spark's repartition wants a log that ends with a committed batch.
     restore_query(manifest, replace(query, planned_offsets=None), repository, target)
     _make_readable(target, query)
     commit = commit_log.parse(target.read(f"commits/{query.batch_id}").decode())
-    return location.replace("s3://", "s3a://", 1), bool(commit.state_unique_ids)
+    return hadoop_location(location), bool(commit.state_unique_ids)
 
 
 def _make_readable(target: ObjectStore, query: QuerySnapshot) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
+from urllib.parse import quote, unquote
 
 from airflow_flinkstyle.storage.errors import BadKeyError
 from airflow_flinkstyle.typed_json import Check
@@ -58,6 +59,32 @@ def below(location: str, name: str) -> str:
     if not is_name(name):
         raise BadKeyError.of(name, f"it is no name of something below {location}")
     return f"{location.rstrip('/')}/{name}"
+
+
+_PLAIN: Final = "".join(map(chr, range(32, 127))).translate({ord(char): None for char in "%#?"})
+"""What stands in a ``file://`` location as it is. The rest would end a path, or be read as something else."""
+_FILE: Final = "file://"
+
+
+def file_uri(path: str) -> str:
+    """Return the ``file://`` location of an absolute path; ``file_path`` is its inverse."""
+    return _FILE + "".join(char if char in _PLAIN or char > "\x7f" else quote(char) for char in path)
+
+
+def file_path(location: str) -> str | None:
+    """Return the absolute path that ``file:///path``, or a path itself, leads to; None for any other."""
+    if location.startswith("/"):
+        return location
+    path = location.removeprefix(_FILE).removeprefix("localhost").removeprefix("file:")
+    return unquote(path) if location.startswith("file:") and path.startswith("/") else None
+
+
+def hadoop_location(uri: str) -> str:
+    """Return a store's ``uri`` as Spark takes it: quoted nowhere, S3 under Hadoop's scheme."""
+    path = file_path(uri)
+    if path is not None:
+        return path if uri == path else _FILE + path
+    return "s3a://" + uri.removeprefix("s3://") if uri.startswith("s3://") else uri
 
 
 def checked_key(key: str) -> str:

@@ -27,7 +27,7 @@ from airflow_flinkstyle.storage.errors import (
     StoreFullError,
     StoreUnavailableError,
 )
-from airflow_flinkstyle.storage.keys import checked_key, checked_prefix
+from airflow_flinkstyle.storage.keys import checked_key, checked_prefix, file_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,7 +48,7 @@ class LocalStore:
     @property
     def uri(self) -> str:
         """``file:///path``."""
-        return f"file://{self._root}"
+        return file_uri(str(self._root))
 
     def local_path(self, key: str) -> Path:
         """Return where the object is, or would be, in this machine's file system."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.storage.keys import file_path
 from airflow_flinkstyle.storage.local import LocalStore
 
 if TYPE_CHECKING:
@@ -41,13 +41,13 @@ def open_store(uri: str, s3: S3Settings | None = None) -> ObjectStore:
     Raises:
         BadInputError: If the location is of another kind.
     """
-    parts = urlsplit(uri)
-    if parts.scheme in _S3 and parts.netloc:
-        return _open_s3(parts.netloc, parts.path, s3)
-    if parts.scheme == "file" and parts.netloc in {"", "localhost"} and parts.path.startswith("/"):
-        return LocalStore(Path(unquote(parts.path)))
-    if not parts.scheme and uri.startswith("/"):
-        return LocalStore(Path(uri))
+    scheme, _, rest = uri.partition("://")
+    bucket, _, prefix = rest.partition("/")
+    if scheme in _S3 and bucket:
+        # A key of S3 may hold '#' and '?': no part of a location is taken for a fragment or a query.
+        return _open_s3(bucket, prefix, s3)
+    if (path := file_path(uri)) is not None:
+        return LocalStore(Path(path))
     raise _no_location(uri)
 
 

@@ -117,10 +117,26 @@ class HeartbeatWriter:
         with self._lock:
             self._newest = replace(self._newest, dropped=tuple(sorted(names)))
 
+    def found_unregistered(self, names: Collection[str]) -> None:
+        """Say from the next write on which queries were started past the agent."""
+        names = tuple(sorted(names))
+        with self._lock:
+            if names != self._newest.unregistered:
+                log.warning("Queries that were started past PySpark: %s", ", ".join(names) or "none any more")
+            self._newest = replace(self._newest, unregistered=names)
+
     def precopied(self, savepoint_id: str) -> None:
         """Say from the next write on that this driver is done with a pre-copy."""
         with self._lock:
             self._newest = replace(self._newest, precopied=savepoint_id)
+
+    def require_writable(self, queries: Mapping[str, QueryStatus]) -> None:
+        """Check that a heartbeat could say this of the queries.
+
+        Raises:
+            MessageFormatError: If not: a job that was taken over could not be asked for anything then.
+        """
+        replace(self._newest, queries={**self._before, **queries}).to_bytes()
 
     def beat(self, state: AgentState | None = None) -> None:
         """Look at the queries and write a heartbeat, with another state if one is given.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.errors import (
@@ -14,11 +15,17 @@ from airflow_flinkstyle.agent.errors import (
     QueryUnknownError,
     UnsupportedModeError,
 )
-from airflow_flinkstyle.agent.guards.guard import check_source, read_positions, require_same_sources
+from airflow_flinkstyle.agent.guards.guard import (
+    SourceRules,
+    check_source,
+    loss_of,
+    read_positions,
+    require_same_sources,
+)
 from airflow_flinkstyle.checkpoint.inventory import remove_unfinished_writes
-from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.protocol.places import MARK_KEY
-from airflow_flinkstyle.protocol.query_records import SourceIdentity
+from airflow_flinkstyle.protocol.query_records import Loss, SourceIdentity
 from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
 
 if TYPE_CHECKING:
@@ -193,15 +200,78 @@ def guard(describe: Describe, query: JobQuery, expected: Mapping[str, list[Sourc
     """
     positions = read_positions(query.checkpoint)
     require_same_sources(query.name, query.sources, positions)
-    found = {}
+    found: dict[str, SourceIdentity] = {}
+    lost: dict[str, Loss] = {}
     for source in query.sources:
         if source.is_kafka:
             key = source.key(positions.log_version)
             recorded = [*expected.get(key, []), *([query.identities[key]] if key in query.identities else [])]
-            view = describe(source)
-            found[key] = check_source(query.name, key, view, expected=recorded, positions=positions)
+            view, rules = describe(source), SourceRules.of(source)
+            found[key] = check_source(
+                query.name, key, view, expected=recorded, positions=positions, rules=rules
+            )
+            if (loss := loss_of(key, view, positions)) is not None:
+                lost[key] = loss
             log.info("Query %s, source %s reads cluster %s", query.name, key, view.cluster_id)
-    query.identities = found
+            if (spot := found[key].blind_spot) is not None:
+                log.warning("Query %s, source %s: %s", query.name, key, spot)
+    query.identities, query.lost = found, _counted(query, lost)
+
+
+def _counted(query: JobQuery, lost: Mapping[str, Loss]) -> dict[str, Loss]:
+    """Add what is lost at this start to what earlier ones could not read; one made again counts once."""
+    done, counted = query.look(), dict(query.lost)
+    for source, loss in lost.items():
+        before = counted.get(source)
+        if before is None or before.batch_id == done:
+            counted[source] = replace(loss, batch_id=done)
+        else:
+            topics = tuple(sorted({*before.topics, *loss.topics}))
+            counted[source] = Loss(offsets=before.offsets + loss.offsets, topics=topics, batch_id=done)
+        log.warning("Query %s, source %s: %s", query.name, source, loss)
+    return counted
+
+
+def follow(describe: Describe, query: JobQuery) -> None:
+    """Let what is recorded of sources follow the newest batch: topics of a pattern join and leave.
+
+    One that joined is asked for its id once. Where that fails it is recorded as not known: the next start, or
+    savepoint of the running query, asks again.
+    """
+    patterns = [source for source in query.sources if source.is_kafka and source.follows_pattern]
+    try:
+        newest = read_positions(query.checkpoint).newest if patterns else None
+    except FlinkstyleError as error:  # Spark deletes old logs and writes new ones meanwhile
+        log.info("Query %s: its newest batch could not be read: %s", query.name, error.problem)
+        return
+    if newest is None:
+        return
+    for source in patterns:
+        key = source.key(newest.version)
+        recorded = query.identities.get(key)
+        if recorded is None or key not in newest.sources:
+            continue
+        topics = newest.kafka_offsets(key).topics
+        if topics == recorded.topic_ids.keys():
+            continue
+        joined, now = topics - recorded.topic_ids.keys(), recorded.of(topics)
+        if joined:
+            now = _with_ids(describe, source, now)
+        log.info("Query %s, source %s reads the topics %s now", query.name, key, ", ".join(sorted(topics)))
+        query.identities = {**query.identities, key: now}
+
+
+def _with_ids(describe: Describe, source: Source, now: SourceIdentity) -> SourceIdentity:
+    try:
+        seen = describe(source).topics
+    except FlinkstyleError as error:
+        log.warning("The ids of topics that joined are not known: %s", error.problem)
+        return now
+    ids = {
+        topic: topic_id or (seen[topic].topic_id if topic in seen else None)
+        for topic, topic_id in now.topic_ids.items()
+    }
+    return replace(now, topic_ids=ids)
 
 
 def clear(query: JobQuery) -> None:

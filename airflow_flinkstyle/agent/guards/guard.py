@@ -13,8 +13,9 @@ from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.errors import PartitionSetError
-from airflow_flinkstyle.kafka.positions import require_same_log, require_within_log
-from airflow_flinkstyle.protocol.query_records import SourceIdentity
+from airflow_flinkstyle.kafka.positions import require_resumable, require_same_log
+from airflow_flinkstyle.offsets import Offsets
+from airflow_flinkstyle.protocol.query_records import Loss, SourceIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.jvm.sources import Source
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
     from airflow_flinkstyle.kafka.cluster import ClusterView
-    from airflow_flinkstyle.offsets import Offsets
     from airflow_flinkstyle.storage.base import ObjectStore
 
 _LEFT = "The query was not started; its checkpoint is as it was."
@@ -41,6 +41,11 @@ class CheckpointPositions:
     def newest(self) -> OffsetLog | None:
         """The log whose offsets must list exactly the live partitions."""
         return self.planned or self.committed
+
+    def offsets(self, key: str) -> Offsets:
+        """Return where a Kafka source begins to read: behind the last committed batch."""
+        log = self.committed if self.committed is not None and key in self.committed.sources else self.newest
+        return log.kafka_offsets(key) if log is not None and key in log.sources else Offsets()
 
     @property
     def log_version(self) -> int:
@@ -86,6 +91,27 @@ def require_same_sources(query: str, sources: Sequence[Source], positions: Check
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRules:
+    """What a source's own options say of what comes and goes in its log: it continues as Spark would."""
+
+    follows_pattern: bool = False
+    """Topics join, and are read from their beginning (``subscribePattern``)."""
+    is_assigned: bool = False
+    """The script names each partition (``assign``): none joins by itself."""
+    accepts_loss: bool = False
+    """What is deleted before it is read is left out (``failOnDataLoss`` false)."""
+
+    @staticmethod
+    def of(source: Source) -> SourceRules:
+        """Read them from the options."""
+        return SourceRules(
+            follows_pattern=source.follows_pattern,
+            is_assigned=source.option("assign") is not None,
+            accepts_loss=source.accepts_loss,
+        )
+
+
 def check_source(
     query: str,
     key: str,
@@ -93,6 +119,7 @@ def check_source(
     *,
     expected: Iterable[SourceIdentity],
     positions: CheckpointPositions,
+    rules: SourceRules = SourceRules(),  # frozen
 ) -> SourceIdentity:
     """Check one Kafka source against the live cluster; returns the identity to record.
 
@@ -102,6 +129,7 @@ def check_source(
         view: The cluster that the effective options reach, with the partitions subscribed to.
         expected: Identities recorded by an earlier run or a savepoint.
         positions: The checkpoint's offsets.
+        rules: What may come and go.
 
     Raises:
         FlinkstyleError: ``ClusterMismatchError``, ``TopicRecreatedError``, ``PartitionSetError``,
@@ -110,8 +138,10 @@ def check_source(
     where = f"source {key} of query {query}"
     try:
         for identity in expected:
-            require_same_log(identity.cluster_id, identity.topic_ids, view, where)
-        _check_positions(where, key, view, positions)
+            require_same_log(
+                identity.cluster_id, identity.topic_ids, view, where, may_be_gone=rules.follows_pattern
+            )
+        _check_positions(where, key, view, positions, rules)
     except FlinkstyleError as error:
         raise type(error)(f"{_start(where)}: {error.problem}", _LEFT, error.remedy) from error
     return SourceIdentity(
@@ -119,29 +149,62 @@ def check_source(
     )
 
 
-def _check_positions(where: str, key: str, view: ClusterView, positions: CheckpointPositions) -> None:
+def loss_of(key: str, view: ClusterView, positions: CheckpointPositions) -> Loss | None:
+    """Return what a source cannot read any more of what its checkpoint has not read; None if nothing. Pure.
+
+    Its batch is for the caller to tell.
+    """
+    offsets = positions.offsets(key)
+    logs = {tp: log for tp in offsets if (log := view.log_range(tp)) is not None}
+    deleted = sum(max(0, log.start - offsets[tp]) for tp, log in logs.items())
+    gone = tuple(sorted(offsets.topics - view.topics.keys()))
+    return Loss(offsets=deleted, topics=gone, batch_id=None) if deleted or gone else None
+
+
+def _check_positions(
+    where: str, key: str, view: ClusterView, positions: CheckpointPositions, rules: SourceRules
+) -> None:
     newest = positions.newest
     if newest is None or key not in newest.sources or not (offsets := newest.kafka_offsets(key)):
         return  # nothing was read yet: Spark starts where startingOffsets says
-    _require_topics(where, offsets, view)
-    require_within_log(offsets, view, where)
+    _require_topics(where, offsets, view, rules)
+    _require_inside(where, offsets, view, rules)
     begun = positions.committed
     if positions.planned is not None and begun is not None and key in begun.sources:
         # Partitions that came with the planned batch stand in it alone.
-        require_within_log(offsets | begun.kafka_offsets(key), view, where)
+        _require_inside(where, offsets | begun.kafka_offsets(key), view, rules)
 
 
-def _require_topics(where: str, offsets: Offsets, view: ClusterView) -> None:
+def _require_inside(where: str, offsets: Offsets, view: ClusterView, rules: SourceRules) -> None:
+    """Check that positions lie in their logs, leaving out what the rules accept to be gone."""
+    there = {tp: offset for tp, offset in offsets.items() if tp[0] in view.topics}
+    if rules.accepts_loss:
+        starts = view.starts
+        there = {tp: max(offset, starts.get(tp, offset)) for tp, offset in there.items()}
+    if there or not rules.follows_pattern:
+        require_resumable(Offsets(there), view, where)
+
+
+def _require_topics(where: str, offsets: Offsets, view: ClusterView, rules: SourceRules) -> None:
     listed = offsets.topics
     unread = sorted(listed - view.topics.keys())
-    if unread:
+    if unread and not (rules.follows_pattern and rules.accepts_loss):
+        accepted = (
+            "; or, if they were deleted and what was unread in them is given up, set failOnDataLoss=false"
+            if rules.follows_pattern
+            else ""
+        )
         raise SourcesChangedError(
             f"the checkpoint holds offsets of the topics {', '.join(unread)}, "
             f"but the script reads {', '.join(sorted(view.topics)) or 'no topic'}.",
             state_after=_LEFT,
-            remedy="Resume with a script that reads the same topics, or rename them in an offset rewrite.",
+            remedy="Resume with a script that reads the same topics, or rename them in an offset rewrite"
+            f"{accepted}.",
         )
-    if added := {tp for tp in view.partitions if tp[0] not in listed}:
+    added = {tp for tp in view.partitions if tp[0] not in listed and not rules.follows_pattern}
+    if rules.is_assigned:
+        added |= view.partitions - offsets.keys()
+    if added:
         raise PartitionSetError.between(where, missing=added, unknown=())
 
 

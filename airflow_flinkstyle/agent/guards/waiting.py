@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.storage.base import ObjectStore
 
-_UNKNOWN = QueryStatus(query_id="", batch_id=None, batch_committed_at_ms=None, sources={})
+_UNKNOWN = QueryStatus(query_id=None, batch_id=None, batch_committed_at_ms=None, sources={})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ def look(
         done, planned = last_batches(checkpoint)
         beat = replace(
             beat,
-            query_id=query_id_in(checkpoint) or "",
+            query_id=query_id_in(checkpoint),
             batch_id=done,
             batch_committed_at_ms=beat.batch_committed_at_ms if beat.batch_id == done else None,
             sinks=left_by(sinks, planned=planned != done),

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.cluster import ClusterView
 
 
+_KAFKA = frozenset({"kafka", "org.apache.spark.sql.kafka010.kafkasourceprovider"})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """One streaming source of a query."""
@@ -35,8 +38,21 @@ class Source:
 
     @property
     def is_kafka(self) -> bool:
-        """Whether it reads Kafka, so that its log must be guarded."""
-        return "kafka" in self.provider.lower()
+        """Whether it is Spark's own Kafka source, so that its log must be guarded.
+
+        By its provider: other connectors have names, and offsets, that only look like it.
+        """
+        return self.provider.lower() in _KAFKA
+
+    @property
+    def follows_pattern(self) -> bool:
+        """Whether topics come and go by themselves."""
+        return self.option("subscribePattern") is not None
+
+    @property
+    def accepts_loss(self) -> bool:
+        """Whether the script lets Spark leave out what is deleted before it is read."""
+        return (self.option("failOnDataLoss") or "").lower() == "false"
 
     def option(self, name: str) -> str | None:
         """Return an option, whatever its case; Spark ignores it too."""

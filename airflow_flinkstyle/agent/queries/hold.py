@@ -95,6 +95,7 @@ class Hold:
         def resume_query(query_id: str, query: JobQuery) -> None:
             try:
                 if query.is_active:
+                    query.silenced_runs.discard(query.query.runId)
                     return  # it was not told to stop yet
                 wait_until_stopped(query)
                 if query.failure is None and not ends():  # the script learns of a failure when it looks
@@ -118,6 +119,19 @@ class Hold:
         """
         if ended := [query.name for query in self._queries.all() if query.query.id not in self._held]:
             raise QueryEndedError.of(ended)
+
+    # --- what the script's listeners hear -------------------------------------------------------
+
+    def is_own_start(self, query_id: str) -> bool:
+        """Return whether a query starts because the agent lets it continue, or runs its planned batch."""
+        return any(query.quiet and query.query.id == query_id for query in self._queries.all())
+
+    def is_own_end(self, query_id: str, run_id: str) -> bool:
+        """Return whether a run has ended because the agent told it to, or was for one batch of its own."""
+        return any(
+            query.query.id == query_id and (query.quiet or run_id in query.silenced_runs | query.held_runs)
+            for query in self._queries.all()
+        )
 
     # --- what the script asks -------------------------------------------------------------------
 

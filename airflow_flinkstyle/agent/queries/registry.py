@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.query_records import QueryStatus
     from airflow_flinkstyle.storage.base import ObjectStore
 
+MOST_NAMED = 16
+"""Of queries that were started past the agent."""
 NEWS_S = 60.0
 """How long after its start a query's first commit is looked for often."""
 
@@ -64,6 +66,20 @@ class Queries:
     def has_started(self, query_id: str) -> bool:
         """Return whether Spark's start of the query with this id has returned."""
         return any(str(query.query.id) == query_id for query in self.all())
+
+    def unregistered(self) -> tuple[str, ...]:
+        """Return what Spark runs beside the queries that PySpark started: names, or ids of those without.
+
+        A helper in a JAR can start one in the JVM. It is in no savepoint, and no stop waits for its batch.
+        """
+        with self._lock:
+            known = list(self._known.values())
+        if self.spark is None or not known or any(query.starting for query in known):
+            return ()  # Spark may know it before its start has returned
+        ours = {query.query.id for query in known if query.query is not None}
+        active = self.spark._jsparkSession.sharedState().activeStreamingQueries()  # noqa: SLF001
+        others = [one for one in list(active.values()) if one.id().toString() not in ours]
+        return tuple(sorted(one.name() or one.id().toString() for one in others)[:MOST_NAMED])
 
     def take_over(self, first: JobQuery, waiting: Sequence[Waiting]) -> None:
         """Note that the job is this process's now, with the queries that it continues."""
@@ -133,6 +149,7 @@ class Queries:
                 declared=declared,
                 ran=known.ran if known else None,
                 identities=known.identities if known else {},
+                lost=known.lost if known else {},
                 known_id=known.known_id if known else "",
                 carried=known.carried if known else None,
             )

@@ -39,6 +39,8 @@ def stop_at_boundary(
             same, the others run on.
     """
     running = [query for query in queries if query.query is not None]
+    for query in running:
+        query.silenced_runs.add(query.query.runId)
     flags = [StopFlag(jvm, _execution(query.query)) for query in running]
     try:
         left = flags

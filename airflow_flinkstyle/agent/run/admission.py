@@ -130,6 +130,8 @@ class Admission:
         self._to_continue = known - self._dropped
         self._guard(first)
         found = self._waiting_queries()
+        told = {first.name: first.beat(), **{one.name: one.beat for one in found}}
+        self._heartbeat_writer.require_writable(told)
         with self._driver.gate:
             self._driver.leave_if_ending()
             self._taking = True
@@ -288,6 +290,8 @@ class Admission:
             if self._driver_run.last_heartbeat
             else None
         )
+        if last is not None and not query.lost:
+            query.lost = last.lost
         # With the savepoint's numbers as this query's sink needs them.
         lineages.expect(query, self._origins().get(query.name), last)
         self._await_kafka(

@@ -8,22 +8,23 @@ whoever starts the query next runs it, a relaunch after ``kill -9`` too, and a s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.errors import BarrierBehindError, BarrierUnreachableError, leaving
-from airflow_flinkstyle.agent.guards.guard import CheckpointPositions, check_source
+from airflow_flinkstyle.agent.guards.guard import CheckpointPositions, SourceRules, check_source
 from airflow_flinkstyle.checkpoint import commit_log, offset_log
 from airflow_flinkstyle.checkpoint.errors import UnsupportedCheckpointError
 from airflow_flinkstyle.checkpoint.inventory import read_inventory
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.offsets import Offsets
+from airflow_flinkstyle.types import id_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.agent.jvm.sources import Describe
+    from airflow_flinkstyle.agent.jvm.sources import Describe, Source
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.protocol.cuts import Place
@@ -58,7 +59,7 @@ class HeldQuery:
     def ends(self) -> dict[Place, NextOffset]:
         """Return how far its Kafka sources can be read now."""
         return {
-            (view.cluster_id, topic, number): log.last_stable
+            (id_words(view.cluster_id), topic, number): log.last_stable
             for view in self.views.values()
             for topic, seen in view.topics.items()
             for number, log in seen.partitions.items()
@@ -71,7 +72,11 @@ def look(describe: Describe, query: JobQuery) -> HeldQuery:
     log = offset_log.parse(query.checkpoint.read(f"offsets/{batch}").decode())
     commit = commit_log.parse(query.checkpoint.read(f"commits/{batch}").decode())
     with leaving(_LEFT):
-        views = {source.key(log.version): describe(source) for source in query.sources if source.is_kafka}
+        views = {
+            source.key(log.version): _named(describe(source), source)
+            for source in query.sources
+            if source.is_kafka
+        }
     return HeldQuery(
         query=query.name,
         batch_id=batch,
@@ -79,6 +84,12 @@ def look(describe: Describe, query: JobQuery) -> HeldQuery:
         next_watermark_ms=commit.next_watermark_ms,
         views=views,
     )
+
+
+def _named(view: ClusterView, source: Source) -> ClusterView:
+    """Return a view of a cluster that tells no id under its servers: two such have no logs in common."""
+    servers = source.option("kafka.bootstrap.servers") or ""
+    return view if view.cluster_id is not None else replace(view, cluster_id=f"at {servers}")
 
 
 def plan_batch(held: HeldQuery, barrier: Mapping[Place, NextOffset]) -> OffsetLog | None:
@@ -130,19 +141,23 @@ def check_batch(query: JobQuery, held: HeldQuery, planned: OffsetLog | None) -> 
     for source in query.sources:
         if source.is_kafka:
             key, recorded = source.key(held.log.version), query.identity(source, held.log.version)
+            # A partition from which no batch has read has no place at the barrier.
+            rules = replace(SourceRules.of(source), is_assigned=True)
             with leaving(_LEFT):
-                check_source(query.name, key, held.views[key], expected=[recorded], positions=positions)
+                check_source(
+                    query.name, key, held.views[key], expected=[recorded], positions=positions, rules=rules
+                )
 
 
 def _places(view: ClusterView, offsets: Offsets) -> dict[Place, NextOffset]:
-    return {(view.cluster_id, topic, number): offset for (topic, number), offset in offsets.items()}
+    return {(id_words(view.cluster_id), topic, number): offset for (topic, number), offset in offsets.items()}
 
 
 def _ends_at(
     query: str, view: ClusterView, before: Mapping[Place, NextOffset], barrier: Mapping[Place, NextOffset]
 ) -> Offsets:
     """Return where one source ends: at the barrier, in every partition that it subscribes to."""
-    live = {(view.cluster_id, *partition) for partition in view.partitions}
+    live = {(id_words(view.cluster_id), *partition) for partition in view.partitions}
     after: dict[TopicPartition, NextOffset] = {}
     for place in sorted(before.keys() | (live & barrier.keys())):
         _, topic, number = place

@@ -11,13 +11,14 @@ from airflow_flinkstyle.agent.errors import leaving
 from airflow_flinkstyle.agent.guards.guard import read_positions
 from airflow_flinkstyle.agent.jvm.hadoop_store import HadoopStore
 from airflow_flinkstyle.clock import now_ms
-from airflow_flinkstyle.kafka.errors import ClusterMismatchError, TopicRecreatedError
+from airflow_flinkstyle.kafka.errors import ClusterMismatchError, TopicMissingError, TopicRecreatedError
 from airflow_flinkstyle.protocol.records import Progress
 from airflow_flinkstyle.savepoint.capture.patience import STORE_PATIENCE_S
 from airflow_flinkstyle.savepoint.capture.table_history import written_to
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
 from airflow_flinkstyle.savepoint.sinks import TABLE_SINKS
+from airflow_flinkstyle.types import ids_differ
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 _PROGRESS_EVERY_S = 1.0
 _LEFT = "No savepoint was made."
+_CREATE = "Look whether the topic was deleted; the query reads it no more."
 
 
 def take(
@@ -134,7 +136,12 @@ def _kafka_logs(describe: Describe, query: JobQuery) -> dict[str, KafkaLog]:
             key = source.key(version)
             with leaving(_LEFT):
                 view = describe(source)
-            _require_unchanged(f"Source {key} of query {query.name}", query.identity(source, version), view)
+            _require_unchanged(
+                f"Source {key} of query {query.name}",
+                query.identity(source, version),
+                view,
+                may_be_gone=source.follows_pattern,
+            )
             logs[key] = _kafka_log(view)
     return logs
 
@@ -150,9 +157,9 @@ def _kafka_log(view: ClusterView) -> KafkaLog:
     )
 
 
-def _require_unchanged(where: str, recorded: SourceIdentity, view: ClusterView) -> None:
-    """Check that the source still reads the log that was recorded when the query started."""
-    if view.cluster_id != recorded.cluster_id:
+def _require_unchanged(where: str, recorded: SourceIdentity, view: ClusterView, *, may_be_gone: bool) -> None:
+    """Check that the source still reads the log that was recorded; topics of a pattern may have gone."""
+    if ids_differ(recorded.cluster_id, view.cluster_id):
         raise ClusterMismatchError(
             f"{where} started on Kafka cluster {recorded.cluster_id}, "
             f"but its servers now reach cluster {view.cluster_id}.",
@@ -160,9 +167,11 @@ def _require_unchanged(where: str, recorded: SourceIdentity, view: ClusterView) 
             remedy="Find out why the bootstrap servers changed their cluster while the query ran.",
         )
     for topic, topic_id in recorded.topic_ids.items():
-        found = view.topics[topic].topic_id if topic in view.topics else "none"
-        if found != topic_id:
-            error = TopicRecreatedError.between(where, topic, expected=topic_id, found=found)
+        seen = view.topics.get(topic)
+        if seen is None and not may_be_gone:
+            raise TopicMissingError(TopicMissingError.on(f"of {where}", [topic]).problem, _LEFT, _CREATE)
+        if seen is not None and ids_differ(topic_id, seen.topic_id):
+            error = TopicRecreatedError.between(where, topic, expected=topic_id, found=seen.topic_id)
             raise TopicRecreatedError(error.problem, _LEFT, error.remedy)
 
 

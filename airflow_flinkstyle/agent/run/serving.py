@@ -7,7 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.agent.errors import QueryEndedError, QueryNotStartedError
+from airflow_flinkstyle.agent.errors import QueryEndedError, QueryNotStartedError, UnregisteredQueryError
 from airflow_flinkstyle.agent.run.held_cut import HeldCut
 from airflow_flinkstyle.agent.run.reasons import StopAsked
 from airflow_flinkstyle.errors import FlinkstyleError
@@ -56,6 +56,8 @@ class Serving:
             return None
         if not self._admission.taken_over:
             return "The driver waits for its turn and has run no batch yet: there is nothing to save."
+        if beside := self._driver.queries.unregistered():
+            return str(UnregisteredQueryError.of(beside))
         started, waiting = self._driver.queries.started_and_waiting()
         fresh = [query.name for query in started if query.look() is None]
         fresh += [query.name for query in waiting if query.beat.batch_id is None]

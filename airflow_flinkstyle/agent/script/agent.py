@@ -38,6 +38,10 @@ class Agent(Protocol):
         """End the run if the script leaves Python at once and all is done; returns the exit code."""
 
     @property
+    def runs_job(self) -> bool:
+        """Whether the job is this driver's: what runs before that is the agent's own."""
+
+    @property
     def held(self) -> Hold:
         """What holds queries for a while, to be asked about them."""
 

@@ -10,6 +10,7 @@ from airflow_flinkstyle.agent.errors import UnsupportedModeError
 from airflow_flinkstyle.agent.jvm.schema_option import schema_locations
 from airflow_flinkstyle.agent.script.agent import replace
 from airflow_flinkstyle.agent.script.held import wrap_held
+from airflow_flinkstyle.agent.script.listeners import wrap_listeners
 from airflow_flinkstyle.agent.script.topics import renamed_topics
 from airflow_flinkstyle.agent.stream_options import StreamOptions
 from airflow_flinkstyle.kafka.login.driver import set_for
@@ -80,6 +81,7 @@ def wrap(agent: Agent, rules: Sequence[KafkaOverride]) -> None:
     _start_through(DataStreamWriter, "start", agent, rules)
     _start_through(DataStreamWriter, "toTable", agent, rules)
     wrap_held(agent)
+    wrap_listeners(agent)
     for stopped in (SparkSession, SparkContext):
         _drain_before(stopped, "stop", agent)
     _end_before_exit(agent)

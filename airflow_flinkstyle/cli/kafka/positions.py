@@ -25,6 +25,7 @@ from airflow_flinkstyle.rewrite.lag import (
 from airflow_flinkstyle.rewrite.render import ALL_LISTED, MOST_LISTED
 from airflow_flinkstyle.rewrite.route import sources_of
 from airflow_flinkstyle.savepoint.manifest import Manifest
+from airflow_flinkstyle.types import id_words
 
 All = Annotated[bool, typer.Option("--all", help="List every partition, however many there are.")]
 
@@ -103,7 +104,7 @@ def compare(
 
 def _look(manifest: Manifest, clusters: Sequence[KafkaCluster]) -> list[tuple[ClusterView, KafkaCluster]]:
     """Look at the clusters, as far as the savepoint reads them; a topic that is gone is left out."""
-    by_cluster: dict[str, set[str]] = {}
+    by_cluster: dict[str | None, set[str]] = {}
     for position in sources_of(manifest).values():
         by_cluster.setdefault(position.cluster_id, set()).update(position.offsets.topics)
     views = []
@@ -112,7 +113,7 @@ def _look(manifest: Manifest, clusters: Sequence[KafkaCluster]) -> list[tuple[Cl
         if cluster_id not in by_cluster:
             raise BadInputError(
                 f"{cluster} should be a cluster that savepoint {manifest.savepoint_id} reads "
-                f"({', '.join(sorted(by_cluster)) or 'none'}), but is {cluster_id}.",
+                f"({', '.join(sorted(map(id_words, by_cluster))) or 'none'}), but is {id_words(cluster_id)}.",
                 state_after="Nothing was changed.",
                 remedy="Name the cluster that the savepoint was taken on.",
             )

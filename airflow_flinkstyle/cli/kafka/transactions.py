@@ -121,7 +121,8 @@ def _owners(root: str) -> dict[str, dict[str, JobStatus]]:
         heartbeat = None if isinstance(status, NeverStarted) else status.run.heartbeat
         for query in heartbeat.queries.values() if heartbeat else ():
             told = query.sinks.lineages if query.sinks else ()
-            for lineage in {query.query_id, *(one.lineage for one in told)} - {""}:  # not started yet
+            known = {query.query_id} if query.query_id is not None else set()  # else it has not started yet
+            for lineage in known | {one.lineage for one in told}:
                 owners.setdefault(lineage, {})[job] = status
     return owners
 

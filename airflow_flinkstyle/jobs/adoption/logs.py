@@ -15,6 +15,7 @@ from airflow_flinkstyle.jobs.errors import SourceClusterError
 from airflow_flinkstyle.kafka.cluster import describe, existing_topics
 from airflow_flinkstyle.kafka.positions import require_within_log
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
+from airflow_flinkstyle.types import id_words
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -43,13 +44,13 @@ class LiveClusters:
 
     def with_topics(self, topics: Collection[str]) -> list[ClusterView]:
         """Return the clusters that have all of these topics, each once, as they are now."""
-        found: dict[str, ClusterView] = {}
+        found: dict[str, ClusterView] = {}  # one that tells no id may be any: it is none of the others
         for number, cluster in enumerate(self._clusters):
             if number not in self._topics:
                 self._topics[number] = existing_topics(cluster)
             if self._topics[number].issuperset(topics):
                 view = describe(cluster, topics)
-                found.setdefault(view.cluster_id, view)
+                found.setdefault(view.cluster_id or f"at {cluster.bootstrap_servers}", view)
         return list(found.values())
 
     def __str__(self) -> str:
@@ -101,7 +102,7 @@ def _log_of(query: Outside, source: str, clusters: Clusters) -> KafkaLog:
     if not views:
         found = f"none among {clusters}"
     elif fitting:
-        found = "more than one: " + ", ".join(view.cluster_id for view in fitting)
+        found = "more than one: " + ", ".join(id_words(view.cluster_id) for view in fitting)
     else:
         found = "; ".join(error.problem for error in refusals)
     raise SourceClusterError(

@@ -22,6 +22,7 @@ from airflow_flinkstyle.protocol.home import ADOPTED_KEY, AdoptedMark
 from airflow_flinkstyle.savepoint.capture.copier import ignore
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
 from airflow_flinkstyle.storage.errors import StoreError
+from airflow_flinkstyle.types import id_words
 from airflow_flinkstyle.wording import age, row, size
 
 if TYPE_CHECKING:
@@ -53,7 +54,9 @@ class Adoption:
             "savepoint_id": self.manifest.savepoint_id,
             "batches": {query.name: int(query.batch_id) for query in self.manifest.queries},
             "planned": [query.name for query in self.manifest.queries if query.planned_offsets is not None],
-            "clusters": sorted({at.cluster_id for q in self.manifest.queries for at in q.kafka.values()}),
+            "clusters": sorted(
+                {id_words(at.cluster_id) for q in self.manifest.queries for at in q.kafka.values()}
+            ),
             "spark_version": self.manifest.spark_version,
             "size_bytes": self.manifest.total_bytes,
             "notes": list(self.notes),

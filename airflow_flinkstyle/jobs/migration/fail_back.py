@@ -23,6 +23,7 @@ from airflow_flinkstyle.kafka.verdict import Bounded, Exact
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.rewrite import plan_json
+from airflow_flinkstyle.types import id_words, ids_differ
 from airflow_flinkstyle.wording import escape
 
 if TYPE_CHECKING:
@@ -232,7 +233,7 @@ def require_there(board: JobBoard, finished: FinishedMigration) -> None:
     if read and finished.plan.target_cluster_id not in read:
         raise BadInputError(
             f"Job {board.job} was expected to read cluster {finished.plan.target_cluster_id}, where "
-            f"migration {finished.migration_id} brought it, found {', '.join(sorted(read))}.",
+            f"migration {finished.migration_id} brought it, found {', '.join(sorted(map(id_words, read)))}.",
             state_after="Nothing was changed.",
             remedy="Name the migration that brought the job where it is now.",
         )
@@ -242,7 +243,7 @@ def _require_clusters(finished: FinishedMigration, now: KafkaCluster, then: Kafk
     plan = finished.plan
     for cluster, expected in ((now, plan.target_cluster_id), (then, plan.source_cluster_id)):
         found = describe(cluster, ()).cluster_id
-        if expected is not None and found != expected:
+        if ids_differ(expected, found):
             what = f"Migration {finished.migration_id}, reversed,"
             raise ClusterMismatchError.between(what, expected=expected, found=f"{found} ({cluster})")
 

@@ -40,11 +40,11 @@ class KafkaSide(Protocol):
     """Everything a cutover needs to know of Kafka; topics go by their names on the old cluster."""
 
     @property
-    def old_cluster_id(self) -> str:
+    def old_cluster_id(self) -> str | None:
         """What the sources that move read now."""
 
     @property
-    def new_cluster_id(self) -> str:
+    def new_cluster_id(self) -> str | None:
         """What they read then."""
 
     def who_writes(self, topics: Collection[str], window_s: float) -> str | None:
@@ -98,12 +98,12 @@ class LiveKafka:
     """What keeps producers away from the old topics in the window; None: they are only watched."""
 
     @property
-    def old_cluster_id(self) -> str:
+    def old_cluster_id(self) -> str | None:
         """Ask the old cluster."""
         return describe(self.old, ()).cluster_id
 
     @property
-    def new_cluster_id(self) -> str:
+    def new_cluster_id(self) -> str | None:
         """Ask the new cluster."""
         return describe(self.new, ()).cluster_id
 

@@ -16,6 +16,7 @@ from airflow_flinkstyle.jobs.running.recorded import recorded_launch
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.login.driver import named_connections
 from airflow_flinkstyle.kafka.mirror.found import UNNAMED, find_mirror
+from airflow_flinkstyle.types import id_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,7 +40,7 @@ log = logging.getLogger(__name__)
 class Source:
     """A Kafka source of the running job."""
 
-    cluster_id: str
+    cluster_id: str | None
     topics: tuple[str, ...]
     servers: str | None
     """As it reads now; None while the query waits."""
@@ -63,7 +64,7 @@ class LookUps:
 
     servers: Callable[[str], str]
     """Returns ``bootstrap.servers`` of a connection."""
-    cluster_id: Callable[[str], str]
+    cluster_id: Callable[[str], str | None]
     """Asks the cluster of a connection for its id."""
     find_mirror: FindMirror
     allowed: Sequence[str]
@@ -158,7 +159,7 @@ def _connection(form: MigrationForm, sources: Sequence[Source], look_ups: LookUp
     target = look_ups.cluster_id(form.target_kafka_conn_id)
     left = {one.cluster_id for one in sources} - {target}
     if len(left) != 1:
-        read = ", ".join(sorted(left)) or f"none but {target}, where it is to go"
+        read = ", ".join(sorted(map(id_words, left))) or f"none but {target}, where it is to go"
         raise _missing(form, "source_kafka_conn_id", f"job {form.job} reads the clusters {read}")
     (cluster_id,) = left
     given = {one.conn_id for one in sources if one.cluster_id == cluster_id and one.conn_id}
@@ -169,11 +170,13 @@ def _connection(form: MigrationForm, sources: Sequence[Source], look_ups: LookUp
     fitting = [conn_id for conn_id in others if _leads_to(look_ups, conn_id, cluster_id, servers)]
     if not fitting:
         tried = ", ".join(others) or "none: kafka_connections of the flinkstyle connection lists no other"
-        raise _missing(form, "source_kafka_conn_id", f"no connection to cluster {cluster_id} among {tried}")
+        raise _missing(
+            form, "source_kafka_conn_id", f"no connection to cluster {id_words(cluster_id)} among {tried}"
+        )
     return fitting[0]  # several lead to the same cluster; the first that is listed
 
 
-def _leads_to(look_ups: LookUps, conn_id: str, cluster_id: str, servers: set[str | None]) -> bool:
+def _leads_to(look_ups: LookUps, conn_id: str, cluster_id: str | None, servers: set[str | None]) -> bool:
     """Return whether a connection leads to a cluster; one that does not answer does not."""
     try:
         return look_ups.servers(conn_id) in servers or look_ups.cluster_id(conn_id) == cluster_id

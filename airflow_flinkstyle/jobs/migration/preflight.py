@@ -15,6 +15,7 @@ from airflow_flinkstyle.jobs.status import NeverStarted, Running, describe_statu
 from airflow_flinkstyle.kafka.mirror.lag import mirror_lag
 from airflow_flinkstyle.kafka.mirror.retention import retention_findings
 from airflow_flinkstyle.rewrite.route import incompatible_topics
+from airflow_flinkstyle.types import ids_differ
 from airflow_flinkstyle.wording import row
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def _sources(client: JobClient) -> Sources | None:
     }
 
 
-def _on_old(kafka: LiveKafka, sources: Sources) -> dict[str, str]:
+def _on_old(kafka: LiveKafka, sources: Sources) -> dict[str, str | None]:
     """Return topic -> topic id of the sources that read the old cluster."""
     cluster_id = kafka.old_cluster_id
     found = [source.topic_ids for source in sources.values() if source.cluster_id == cluster_id]
@@ -168,12 +169,16 @@ def _on_old(kafka: LiveKafka, sources: Sources) -> dict[str, str]:
 
 def _clusters(kafka: LiveKafka, sources: Sources) -> Finding:
     old, new = kafka.old_cluster_id, kafka.new_cluster_id
-    read = sorted({source.cluster_id for source in sources.values()})
+    read = {source.cluster_id for source in sources.values()}
+    if old is None and new is None:
+        detail = "Neither cluster tells an id: nothing shows that they are two, or which one the job reads."
+        return Finding(check="clusters", level="refusal", detail=detail)
     if old == new:
         detail = f"Both connections lead to cluster {old}; two clusters were expected."
         return Finding(check="clusters", level="refusal", detail=detail)
     if old not in read:
-        detail = f"The job reads cluster {', '.join(read) or 'none'}, but {kafka.old} is cluster {old}."
+        named = ", ".join(sorted(one or "one that tells no id" for one in read))
+        detail = f"The job reads cluster {named or 'none'}, but {kafka.old} is cluster {old}."
         return Finding(check="clusters", level="refusal", detail=detail)
     return Finding(check="clusters", level="ok", detail=f"From {old} ({kafka.old}) to {new} ({kafka.new}).")
 
@@ -185,7 +190,7 @@ def _topics(kafka: LiveKafka, sources: Sources) -> Finding:
     wrong = [
         f"{topic} was re-created: the job reads id {topic_id}, found {old.topics[topic].topic_id}"
         for topic, topic_id in sorted(topics.items())
-        if old.topics[topic].topic_id != topic_id
+        if ids_differ(topic_id, old.topics[topic].topic_id)
     ]
     partitions = {topic: old.topics[topic].partitions.keys() for topic in topics}
     incompatible = incompatible_topics(kafka.request(), partitions, new)
@@ -200,7 +205,9 @@ def _topics(kafka: LiveKafka, sources: Sources) -> Finding:
     return Finding(check="topics", level="ok", detail=", ".join(sorted(topics)))
 
 
-def _of_rule(kafka: LiveKafka, sources: Sources, applies: Callable[[SourceRule], bool]) -> dict[str, str]:
+def _of_rule(
+    kafka: LiveKafka, sources: Sources, applies: Callable[[SourceRule], bool]
+) -> dict[str, str | None]:
     """Return topic -> topic id of the sources on the old cluster whose rule is such a one."""
     return _on_old(kafka, {name: s for name, s in sources.items() if applies(kafka.strategies.named(name))})
 

@@ -8,7 +8,8 @@ from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.running.dry_checks import Check, NotJudged, judged
 from airflow_flinkstyle.kafka.cluster import describe
-from airflow_flinkstyle.kafka.positions import require_same_log, require_within_log
+from airflow_flinkstyle.kafka.positions import require_resumable, require_same_log
+from airflow_flinkstyle.types import id_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,7 +38,7 @@ def check_positions(manifest: Manifest, clusters: Sequence[KafkaCluster]) -> Ite
                 yield judged(about, lambda: _read(query, source, position, cluster))  # noqa: B023  # called now
 
 
-def _reached(clusters: Sequence[KafkaCluster]) -> tuple[dict[str, KafkaCluster], list[str]]:
+def _reached(clusters: Sequence[KafkaCluster]) -> tuple[dict[str | None, KafkaCluster], list[str]]:
     """Return the clusters by their ids, and why others did not tell theirs."""
     reached, silent = {}, []
     for cluster in clusters:
@@ -48,23 +49,29 @@ def _reached(clusters: Sequence[KafkaCluster]) -> tuple[dict[str, KafkaCluster],
     return reached, silent
 
 
-def _not_reached(position: KafkaPosition, reached: dict[str, KafkaCluster], silent: list[str]) -> NotJudged:
+def _not_reached(
+    position: KafkaPosition, reached: dict[str | None, KafkaCluster], silent: list[str]
+) -> NotJudged:
     if silent:
         return NotJudged(" ".join(silent))
-    others = ", ".join(f"{cluster.name} reaches {cluster_id}" for cluster_id, cluster in reached.items())
+    others = ", ".join(
+        f"{cluster.name} reaches {id_words(cluster_id)}" for cluster_id, cluster in reached.items()
+    )
     asked = f"of the connections that were asked, {others}" if others else "no connection was asked"
-    return NotJudged(f"They belong to Kafka cluster {position.cluster_id}; {asked}.")
+    return NotJudged(f"They belong to Kafka cluster {id_words(position.cluster_id)}; {asked}.")
 
 
 def _read(query: QuerySnapshot, source: str, position: KafkaPosition, cluster: KafkaCluster) -> str:
     """Return how far the positions are from both ends of their logs; raises as the start guard does."""
     where = f"source {source} of query {query.name}"
     view = describe(cluster, position.offsets.topics)
+    if not position.offsets:
+        return "It has read no partition yet."
     require_same_log(position.cluster_id, position.topic_ids, view, where)
     planned = _planned(query, source)
-    require_within_log(planned or position.offsets, view, where)
+    require_resumable(planned or position.offsets, view, where)
     if planned:  # partitions that came with the planned batch are in it alone
-        require_within_log(planned | position.offsets, view, where)
+        require_resumable(planned | position.offsets, view, where)
     return _words(position.offsets, view)
 
 

@@ -13,6 +13,7 @@ from airflow_flinkstyle.jobs.errors import CheckpointMismatchError
 from airflow_flinkstyle.jobs.status import Closed
 from airflow_flinkstyle.protocol.places import is_own
 from airflow_flinkstyle.storage.keys import below, is_name
+from airflow_flinkstyle.types import ids_differ
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -146,6 +147,11 @@ def newest_batches(runs: JobView, run: Run, name: str) -> tuple[BatchId | None, 
     return done, max(list_batches(checkpoint, "offsets"), default=None)
 
 
+def id_of(runs: JobView, run: Run, name: str) -> str:
+    """Return Spark's id of a query that has planned a batch, from its checkpoint."""
+    return metadata.parse(read_checkpoint(runs, run, name).read("metadata").decode()).query_id
+
+
 def has_begun(runs: JobView, run: Run, name: str) -> bool:
     """Return whether Spark has begun a query, as the run said, or as this machine sees.
 
@@ -225,12 +231,13 @@ def _require_recorded(
     checkpoint: ObjectStore, beat: QueryStatus, query_id: str, batch: int, *, closed: bool
 ) -> None:
     recorded = -1 if beat.batch_id is None else beat.batch_id
-    if query_id != beat.query_id or batch < recorded or (closed and batch != recorded):
+    # A driver that died before its second heartbeat had told no id yet.
+    if ids_differ(beat.query_id, query_id) or batch < recorded or (closed and batch != recorded):
         raise _mismatch(checkpoint, beat, f"query {query_id} at batch {batch}")
 
 
 def _mismatch(checkpoint: ObjectStore, beat: QueryStatus | None, found: str) -> CheckpointMismatchError:
-    recorded = f"query {beat.query_id} at batch {beat.batch_id}" if beat is not None else "a query"
+    recorded = f"query {beat.query_id or ''} at batch {beat.batch_id}" if beat is not None else "a query"
     return CheckpointMismatchError(
         f"Checkpoint {checkpoint.uri} was expected to hold {recorded}, as its last run recorded, found: "
         f"{found}",

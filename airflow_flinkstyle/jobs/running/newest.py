@@ -11,6 +11,7 @@ from airflow_flinkstyle.protocol.line import Abandoned, OnLine
 from airflow_flinkstyle.savepoint import sinks
 from airflow_flinkstyle.savepoint.compat import read_up_to
 from airflow_flinkstyle.savepoint.sequence import cut_of, place_of
+from airflow_flinkstyle.types import ids_differ
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +62,7 @@ def _require_last(runs: JobView, manifest: Manifest, line: Line, since: Sequence
             if line.parent.savepoint_id != manifest.savepoint_id:
                 raise _behind(manifest, query, f"has no such query in generation {line.head}")
             continue
-        if beat.query_id != query.query_id:
+        if ids_differ(beat.query_id, query.query_id):
             raise _behind(manifest, query, f"gave it another id: {'; '.join(map(str, since))}")
         if beat.batch_id != read_up_to(manifest, query):
             raise _behind(manifest, query, f"continued to batch {beat.batch_id}")

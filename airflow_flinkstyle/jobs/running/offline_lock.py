@@ -108,11 +108,14 @@ class OfflineLock:
     beats: _Beats | None
     """None if an attempt before this one has closed it."""
 
-    def close(self, batches: Mapping[str, BatchId], *, under_way: Collection[str]) -> None:
+    def close(
+        self, batches: Mapping[str, BatchId], *, ids: Mapping[str, str], under_way: Collection[str]
+    ) -> None:
         """Say ``closed`` in the driver's place, so that the next start may continue from here.
 
         Args:
             batches: Query name -> last committed batch.
+            ids: Query name -> Spark's id of it: a driver may have died before it told one.
             under_way: The queries of which a batch was planned behind that one.
 
         Raises:
@@ -121,6 +124,7 @@ class OfflineLock:
         queries = {
             name: replace(
                 beat,
+                query_id=ids.get(name, beat.query_id),
                 batch_id=batches.get(name, beat.batch_id),
                 sinks=left_by(beat.sinks, planned=name in under_way),
             )
@@ -170,9 +174,14 @@ def hold_offline(
         return
     held = runs.board.current()
     if held is None or held.value.generation != own.generation:
-        _require_recorded(runs, lock, needed)
-        if not driver_has_ended:
-            await_end(runs, last)
+        try:
+            _require_recorded(runs, lock, needed)
+            if not driver_has_ended:
+                await_end(runs, last)
+        except BaseException:  # nothing is held yet: the claim must not stand in anybody's way
+            with suppress(FlinkstyleError):
+                runs.board.beat(own.generation, _words(lock.last_words, "failed", queries={}), seen=None)
+            raise
     lock = replace(lock, beats=_taken(runs, own, lock, held))
     try:
         yield lock

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.deployments.base import Alive, Waiting
-from airflow_flinkstyle.jobs.errors import JobRunningError
+from airflow_flinkstyle.jobs.errors import JobRunningError, LastStateError
 from airflow_flinkstyle.jobs.requests import key_of_kill, request_for
-from airflow_flinkstyle.jobs.running import offline_lock, start_choice, start_plan
+from airflow_flinkstyle.jobs.running import offline_lock, same_driver, start_choice, start_plan
 from airflow_flinkstyle.jobs.running.last_run import driver_of
 from airflow_flinkstyle.jobs.running.stuck import end_stuck
 from airflow_flinkstyle.jobs.spec import from_launch, launch_of, require_recordable
@@ -98,7 +98,7 @@ class JobStarts(JobView):
                 self._require_stopped(claim_key)
             # Outside the intent: it may take or derive a savepoint, under an intent of its own, and a prune
             # that waited for the first one would keep the second one waiting.
-            plan = start_choice.plan_start(self, origin or start_plan.LastState(), claim_key)
+            plan = self._plan(origin or start_plan.LastState(), claim_key)
             # From here to the reference of the generation, only this keeps a prune off the savepoint.
             with hold_intent(self.repository, "restore", holder=f"the start {claim_key}") as held:
                 if plan.order.savepoint_id is not None:
@@ -115,6 +115,22 @@ class JobStarts(JobView):
                 held.require_alive()  # else a prune had read the references before this one was there
                 self._order(generation, plan.order)
         return self._submit_once(generation, claim_key)
+
+    def _plan(self, origin: Origin, claim_key: str) -> StartPlan:
+        """Plan a start; before a state is called out of reach, the job's own driver has tried it.
+
+        Raises:
+            LastStateError: If that driver cannot continue from it either.
+        """
+        try:
+            return start_choice.plan_start(self, origin, claim_key)
+        except LastStateError as error:
+            why_not = same_driver.close_in_place(
+                self, lambda run: self._submit(run, f"relaunch:{claim_key}"), claim_key
+            )
+            if why_not is not None:
+                raise error.after_trying(why_not) from error
+        return start_choice.plan_start(self, origin, claim_key)
 
     def standby(
         self,

@@ -54,6 +54,7 @@ def take_stopped(
             existing = _take(runs, lock, savepoint_id, progress)
         lock.close(
             {query.name: query.batch_id for query in existing.queries},
+            ids={query.name: query.query_id for query in existing.queries},
             under_way={query.name for query in existing.queries if query.planned_offsets is not None},
         )
     return existing
@@ -94,6 +95,7 @@ def close(runs: JobView, key: str, seen: last_run.Seen) -> Heartbeat:
         newest = {name: last_run.newest_batches(runs, lock.last, name) for name in names}
         lock.close(
             {name: done for name, (done, _) in newest.items() if done is not None},
+            ids={name: last_run.id_of(runs, lock.last, name) for name in begun},
             under_way={name for name, (done, planned) in newest.items() if done != planned},
         )
     closed = runs.board.heartbeat(lock.generation)

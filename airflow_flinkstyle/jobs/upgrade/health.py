@@ -12,6 +12,7 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.running import last_run
 from airflow_flinkstyle.jobs.upgrade import keeping_up
+from airflow_flinkstyle.protocol.records import PAST_THE_AGENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -116,6 +117,8 @@ def _certain(first: Heartbeat, now: Heartbeat) -> Iterator[str]:
     if now.incarnation != first.incarnation:
         times = now.incarnation - first.incarnation
         yield f"Its driver died and was started again, {times} times."
+    for name in now.unregistered:
+        yield f"Query {name} was {PAST_THE_AGENT}."
     for name, beat in sorted(now.queries.items()):
         if beat.failed:
             yield f"An error has ended query {name}: see the driver's log."

@@ -132,7 +132,7 @@ def _from_new(upgrade: UpgradeContext, *, driver_has_ended: bool) -> tuple[RunHa
     saved = {query.name: int(query.batch_id) for query in manifest.queries}
     with offline_lock.hold_offline(client, key, driver_has_ended=driver_has_ended, needed=set(saved)) as lock:
         failed = look_at(client, lock)
-        lock.close(failed.committed, under_way=failed.planned.keys())
+        lock.close(failed.committed, ids={}, under_way=failed.planned.keys())
     began = begun_at(saved, upgrade.spec, manifest.savepoint_id, client.repository)
     why_not = failed.why_no_rollback(manifest, began)
     if upgrade.back_to is not None:  # its batches are not those behind the stop's savepoint

@@ -15,7 +15,7 @@ from airflow_flinkstyle.protocol.line import OnLine
 from airflow_flinkstyle.python_versions import UTC
 from airflow_flinkstyle.savepoint.repository.summary import list_savepoints
 from airflow_flinkstyle.savepoint.sequence import place_of
-from airflow_flinkstyle.types import Generation
+from airflow_flinkstyle.types import Generation, id_words
 from airflow_flinkstyle.wording import batch_words, row
 
 if TYPE_CHECKING:
@@ -104,8 +104,8 @@ def require_savepoint(client: JobClient, savepoint_id: str) -> Generation:
         )
     last = client.board.current_heartbeat()
     now = last.queries.values() if last is not None else ()
-    reads = {source.cluster_id for beat in now for source in beat.sources.values()}
-    read = {position.cluster_id for query in manifest.queries for position in query.kafka.values()}
+    reads = {id_words(source.cluster_id) for beat in now for source in beat.sources.values()}
+    read = {id_words(position.cluster_id) for query in manifest.queries for position in query.kafka.values()}
     if reads and not read <= reads:
         raise BadInputError(
             f"Savepoint {savepoint_id} was expected to be of Kafka cluster {', '.join(sorted(reads))}, which "

@@ -23,6 +23,7 @@ from airflow_flinkstyle.kafka.fence.acls import (
     rules_on,
     topics_are_open,
 )
+from airflow_flinkstyle.types import ids_differ
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -46,7 +47,7 @@ class FenceRecord:
     """What a fence adds to a cluster; nothing for a passive one."""
 
     kind: FenceKind
-    cluster_id: str
+    cluster_id: str | None
     topics: tuple[str, ...]
     rules: tuple[AclRule, ...] = ()
     """Entries that did not stand before; only these are ever removed."""
@@ -199,7 +200,7 @@ class AclFence:
 
     def _require_cluster(self, record: FenceRecord) -> None:
         found = describe(self.cluster, ()).cluster_id
-        if found != record.cluster_id:
+        if ids_differ(record.cluster_id, found):
             raise ClusterMismatchError.between("The fence", expected=record.cluster_id, found=found)
 
 

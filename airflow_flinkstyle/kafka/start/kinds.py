@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.errors import NOTHING_CHANGED
 from airflow_flinkstyle.python_versions import assert_never
+from airflow_flinkstyle.types import KafkaId  # noqa: TC001  # read from JSON
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -55,8 +56,8 @@ class FromGroup:
 class LogIdentity:
     """Which log the offsets of a topic count in."""
 
-    cluster_id: str
-    topic_id: str
+    cluster_id: KafkaId | None
+    topic_id: KafkaId | None
 
 
 @dataclass(frozen=True, slots=True)

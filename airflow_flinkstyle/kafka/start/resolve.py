@@ -23,6 +23,7 @@ from airflow_flinkstyle.kafka.start.kinds import AtOffsets, AtTimestamp, Earlies
 from airflow_flinkstyle.kafka.start.shift import at_timestamps, shifted
 from airflow_flinkstyle.kafka.verdict import Refused
 from airflow_flinkstyle.offsets import Offsets
+from airflow_flinkstyle.types import ids_differ
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -104,11 +105,11 @@ def require_known(rules: StartRules, view: ClusterView, where: str) -> None:
 
 def _require_same_log(table: AtOffsets, topic: str, view: ClusterView, where: str) -> None:
     identity, seen = table.logs[topic], view.topics[topic]
-    if identity.cluster_id != view.cluster_id:
+    if ids_differ(identity.cluster_id, view.cluster_id):
         raise ClusterMismatchError.between(
             f"The table of offsets ({table.origin})", expected=identity.cluster_id, found=view.cluster_id
         )
-    if identity.topic_id != seen.topic_id:
+    if ids_differ(identity.topic_id, seen.topic_id):
         raise TopicRecreatedError.between(where, topic, expected=identity.topic_id, found=seen.topic_id)
 
 

@@ -131,6 +131,6 @@ def _start(view: ClusterView, tp: TopicPartition) -> int:
     return log_range.start if log_range else 0
 
 
-def _end(view: ClusterView, tp: TopicPartition) -> tuple[str, int, int] | None:
+def _end(view: ClusterView, tp: TopicPartition) -> tuple[str | None, int, int] | None:
     log_range = view.log_range(tp)
     return (view.topics[tp[0]].topic_id, log_range.end, log_range.last_stable) if log_range else None

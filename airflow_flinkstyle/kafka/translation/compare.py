@@ -15,6 +15,7 @@ from airflow_flinkstyle.kafka.translation.offset_preserving import verify_offset
 from airflow_flinkstyle.kafka.translation.pairs import Pair, batches, lengthen, read_pairs
 from airflow_flinkstyle.kafka.translation.proof import Proof, aborted_among, needs_aborted, prove_position
 from airflow_flinkstyle.kafka.verdict import Refused, Verdict, offset_of
+from airflow_flinkstyle.types import ids_differ
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -112,7 +113,7 @@ def _static_refusal(state: Round, tp: TopicPartition) -> Refused | None:
     source, target = snapshot.source.log_range(tp), snapshot.target.log_range(target_tp)
     position = request.positions[tp]
     known_id, live_id = request.topic_ids.get(tp[0]), snapshot.source.topics[tp[0]].topic_id
-    if known_id is not None and known_id != live_id:
+    if ids_differ(known_id, live_id):
         reason = f"topic {tp[0]} was created again (id {live_id}, the savepoint has {known_id})"
     elif source is None:
         reason = f"the source has no partition {tp[0]}-{tp[1]}"

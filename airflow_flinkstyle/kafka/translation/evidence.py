@@ -27,10 +27,10 @@ class Evidence:
     """Next offset to read on the source."""
     verdict: Verdict
     target_offset: int | None
-    source_cluster_id: str
-    target_cluster_id: str
-    source_topic_id: str
-    target_topic_id: str
+    source_cluster_id: str | None
+    target_cluster_id: str | None
+    source_topic_id: str | None
+    target_topic_id: str | None
     source_log: tuple[int, int] | None
     """Start and end of the source's log; None if there is no such partition."""
     target_log: tuple[int, int] | None

@@ -22,7 +22,7 @@ class ProofRequest:
     """Next offset to read, per source partition."""
     cluster_id: str | None = None
     """The source cluster's id as the savepoint recorded it; None skips the check."""
-    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    topic_ids: Mapping[str, str | None] = field(default_factory=dict)
     """The source topics' ids as recorded; topics left out are not checked."""
     rename: Mapping[str, str] = field(default_factory=dict)
     """Source topic -> target topic, beyond what ``mirror`` already says; default: the same name."""
@@ -42,7 +42,9 @@ class ProofRequest:
     attempts: int = 3
     """Tries when ends or MirrorMaker's positions change while the proof runs."""
 
-    def about(self, positions: Offsets, *, cluster_id: str, topic_ids: Mapping[str, str]) -> ProofRequest:
+    def about(
+        self, positions: Offsets, *, cluster_id: str | None, topic_ids: Mapping[str, str | None]
+    ) -> ProofRequest:
         """Return the same rules for these positions of this cluster."""
         return replace(self, positions=positions, cluster_id=cluster_id, topic_ids=topic_ids)
 

@@ -16,6 +16,7 @@ from airflow_flinkstyle.kafka.errors import ClusterMismatchError
 from airflow_flinkstyle.kafka.translation.cluster_snapshot import moved_between, take_snapshot
 from airflow_flinkstyle.kafka.translation.compare import Round, prove_round
 from airflow_flinkstyle.kafka.translation.evidence import Translation
+from airflow_flinkstyle.types import ids_differ
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.settings import KafkaCluster
@@ -74,7 +75,7 @@ def translate_positions(source: KafkaCluster, target: KafkaCluster, request: Pro
 
 
 def _require_cluster(source: KafkaCluster, request: ProofRequest, view: ClusterView) -> None:
-    if request.cluster_id is not None and request.cluster_id != view.cluster_id:
+    if ids_differ(request.cluster_id, view.cluster_id):
         raise ClusterMismatchError.between(
             f"The savepoint read through {source.name}", expected=request.cluster_id, found=view.cluster_id
         )

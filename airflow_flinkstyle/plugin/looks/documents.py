@@ -124,7 +124,8 @@ def _query(name: str, query: QueryStatus) -> dict[str, Any]:
         "sink": query.sink,
         "waiting": query.waiting,
         "failed": query.failed,
-        "clusters": sorted({source.cluster_id for source in query.sources.values()}),
+        "clusters": sorted({source.cluster_id or "not told" for source in query.sources.values()}),
+        "notes": query.notes(),
         "pace": encode(query.pace) if query.pace is not None else None,
     }
 

@@ -21,7 +21,7 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.savepoint.capture.copier import FileCopier, ignore, never
 from airflow_flinkstyle.savepoint.capture.patience import StorePatience
 from airflow_flinkstyle.savepoint.errors import BatchMismatchError, CaptureFailedError
-from airflow_flinkstyle.savepoint.manifest import KafkaPosition, QuerySnapshot
+from airflow_flinkstyle.savepoint.manifest import KafkaLog, KafkaPosition, QuerySnapshot
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectMissingError
 from airflow_flinkstyle.types import BatchId, version_after
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
     from airflow_flinkstyle.protocol.sink_records import Sinks
     from airflow_flinkstyle.savepoint.capture.copier import CaptureProgress
-    from airflow_flinkstyle.savepoint.manifest import KafkaLog
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.storage.base import ObjectInfo, ObjectStore
 
@@ -39,6 +38,7 @@ log = logging.getLogger(__name__)
 FindWritten = Callable[[str, BatchId], TablePosition | None]
 """Finds the version of a sink's table that a query's batch wrote, by the query's id."""
 
+_UNKNOWN = KafkaLog(cluster_id=None, topic_ids={}, log_range={})
 _PAUSE_S = 0.2
 _CHANGING = (ObjectMissingError, ObjectChangedError, StateIncompleteError)
 """Failures that a running query causes by continuing; a newer batch does not have them."""
@@ -63,7 +63,7 @@ def capture_query(
     repository: SavepointRepository,
     *,
     name: str,
-    kafka: Mapping[str, KafkaLog],
+    kafka: Mapping[str, KafkaLog] | None,
     previous: QuerySnapshot | None = None,
     sink: str | None = None,
     sinks: Sinks | None = None,
@@ -83,7 +83,8 @@ def capture_query(
         checkpoint: Rooted at the checkpoint location.
         repository: Where the files go; nothing is published.
         name: Name of the query.
-        kafka: The log of each Kafka source, by position (offset log v1) or name (v2).
+        kafka: The log of each Kafka source, by position (offset log v1) or name (v2); None if nobody knows
+            what the sources are: those whose offsets look like Kafka's are taken for it then.
         previous: The same query in an earlier savepoint; its SSTs are not read again.
         sink: Spark's name of the query's sink, if it is known.
         sinks: What its transactional sinks have written, if it is known.
@@ -120,7 +121,7 @@ def capture_query(
     for attempt in range(1, attempts + 1):
         try:
             cut = patience(lambda: _plan_cut(checkpoint, batch_id, runs_on=runs_on))
-            positions = _positions(cut.offsets, kafka, name)
+            positions = _positions(cut.offsets, kafka)
             files = copier.copy(cut.query_id, cut.contents, cut.files)
         except _CHANGING as error:
             if attempt == attempts and isinstance(error, StateIncompleteError):
@@ -160,11 +161,11 @@ def _plan_cut(checkpoint: ObjectStore, demanded: BatchId | None, *, runs_on: boo
     if demanded is not None and batch != demanded:
         raise BatchMismatchError.between(checkpoint.uri, expected=demanded, found=batch)
     wanted = [f"commits/{batch}", f"offsets/{batch}", "metadata"]
-    wanted += [f"offsets/{batch - 1}"] if batch > 0 else []
     contents = {path: checkpoint.read(path) for path in wanted}
     offsets = offset_log.parse(_text(contents[f"offsets/{batch}"]))
     if batch > 0:
-        offset_log.parse(_text(contents[f"offsets/{batch - 1}"]))
+        contents[f"offsets/{batch - 1}"] = before = _log_before(checkpoint, batch, contents)
+        offset_log.parse(_text(before))
     commit = commit_log.parse(_text(contents[f"commits/{batch}"]))
     query_id = metadata.parse(_text(contents["metadata"])).query_id
     state_store.refuse_unsupported(offsets.confs)
@@ -196,29 +197,39 @@ def _plan_cut(checkpoint: ObjectStore, demanded: BatchId | None, *, runs_on: boo
     )
 
 
-def _positions(offsets: OffsetLog, kafka: Mapping[str, KafkaLog], query: str) -> dict[str, KafkaPosition]:
+def _log_before(checkpoint: ObjectStore, batch: BatchId, contents: Mapping[str, bytes]) -> bytes:
+    """Return the offset log before the newest committed one; a stand-in once Spark has deleted it.
+
+    With ``minBatchesToRetain`` 1 it goes when the next batch is planned. A restart behind a committed batch
+    reads it for the older kind of sources only, to show them their last batch again: one without rows, if it
+    begins where it ends.
+    """
+    try:
+        return checkpoint.read(f"offsets/{batch - 1}")
+    except ObjectMissingError:
+        return contents[f"offsets/{batch}"]
+
+
+def _positions(offsets: OffsetLog, kafka: Mapping[str, KafkaLog] | None) -> dict[str, KafkaPosition]:
     """Join the offsets of the logs with what the caller knows of the cluster.
 
+    The caller knows which sources are Kafka's: other connectors write offsets of the same form. Topics that
+    joined since somebody asked for their ids (``subscribePattern``) have none; those that left are left out.
+
     Raises:
-        BadInputError: If the caller knows a source that is none, or does not know one that is.
+        BadInputError: If the caller knows a source that is none.
     """
     positions = {}
-    for source in sorted({*kafka, *offsets.kafka_sources}):
+    if kafka is None:
+        kafka = dict.fromkeys(offsets.kafka_sources, _UNKNOWN)
+    for source, known in sorted(kafka.items()):
         read = offsets.kafka_offsets(source)
-        known = kafka.get(source)
-        topics = sorted(known.topic_ids) if known else "none"
-        if known is None or not read.topics <= known.topic_ids.keys():
-            raise BadInputError(
-                f"Query {query}: source {source} reads Kafka topics {sorted(read.topics)}, expected the "
-                f"cluster id and topic ids of all of them, found {topics}.",
-                state_after="No savepoint was made.",
-                remedy="Run the job under the launcher, which records them when the query starts.",
-            )
+        topics = read.topics or known.topic_ids.keys()  # before its first batch it has no offsets
         positions[source] = KafkaPosition(
             cluster_id=known.cluster_id,
-            topic_ids=dict(known.topic_ids),
+            topic_ids={topic: known.topic_ids.get(topic) for topic in sorted(topics)},
             offsets=read,
-            log_range={topic: dict(ranges) for topic, ranges in known.log_range.items()},
+            log_range={topic: dict(ranges) for topic, ranges in known.log_range.items() if topic in topics},
         )
     return positions
 

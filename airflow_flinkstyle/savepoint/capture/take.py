@@ -47,8 +47,9 @@ class QuerySource:
     name: str
     checkpoint: ObjectStore
     """Rooted at the query's checkpoint location."""
-    kafka: Mapping[str, KafkaLog]
-    """By position (offset log v1) or source name (v2); empty for a query without Kafka."""
+    kafka: Mapping[str, KafkaLog] | None
+    """By position (offset log v1) or source name (v2); empty for a query without Kafka, None if nobody knows
+    what its sources are."""
     sink: str | None = None
     """Spark's name of the query's sink; None if unknown."""
     sinks: Sinks | None = None
@@ -70,7 +71,7 @@ class QuerySource:
         return QuerySource(
             name=name,
             checkpoint=checkpoint,
-            kafka=logs,
+            kafka=logs if logs or told.providers is not None else None,
             sink=told.sink,
             sinks=told.sinks,
             batch_id=read_inventory(checkpoint).committed,

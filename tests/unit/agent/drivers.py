@@ -50,7 +50,12 @@ class Session:
         self.settings: dict[str, str] = {}
         self.version, self.conf = "4.2.0", SimpleNamespace(get=self.settings.get)
         confs = SimpleNamespace(contains=self.settings.__contains__, getConfString=self.settings.__getitem__)
-        self._jsparkSession = SimpleNamespace(sessionState=lambda: SimpleNamespace(conf=lambda: confs))
+        self.beside: dict[str, Any] = {}
+        """Queries of the JVM that were started past PySpark, as Spark lists them."""
+        self._jsparkSession = SimpleNamespace(
+            sessionState=lambda: SimpleNamespace(conf=lambda: confs),
+            sharedState=lambda: SimpleNamespace(activeStreamingQueries=lambda: self.beside),
+        )
         hadoop = SimpleNamespace(fs=SimpleNamespace(Path=HadoopPath))
         jvm = SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(hadoop=hadoop)))
         jsc = SimpleNamespace(hadoopConfiguration=lambda: None)

@@ -6,9 +6,9 @@ from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.types import NextOffset
 
 
-def a_topic(ends: dict[int, int], topic_id: str = "id") -> TopicView:
+def a_topic(ends: dict[int, int], topic_id: str | None = "id", *, start: int = 0) -> TopicView:
     ranges = {
-        number: LogRange(start=NextOffset(0), end=NextOffset(end), last_stable=NextOffset(end))
+        number: LogRange(start=NextOffset(start), end=NextOffset(end), last_stable=NextOffset(end))
         for number, end in ends.items()
     }
     return TopicView(topic_id=topic_id, partitions=ranges)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,7 @@ FOR_A_JOB = (
 
 def rendered(dag: DAG, task_id: str, params: dict[str, Any] | None = None) -> Any:  # noqa: ANN401 - any operator
     """Render a task's templates as Airflow does, with the defaults of the form and ``params``."""
-    task = dag.get_task(task_id)
+    task = dag.get_task(task_id).prepare_for_execution()
     shown = {name: dag.params.get_param(name).value for name in dag.params} | (params or {})
     task.render_template_fields({"params": shown, "task": task, "ti": NOTHING_YET})
     return task
@@ -135,3 +136,31 @@ def test_airflow_that_is_told_of_no_jobs_says_so(monkeypatch: pytest.MonkeyPatch
     assert dag.task_ids == ["every_definition_is_used"]
     with pytest.raises(AirflowFailException, match=r"BAD_INPUT.*\[flinkstyle\] jobs"):
         dag.get_task("every_definition_is_used").execute({})
+
+
+ODD_NAMES = (
+    *("2024", "1_000", "1e3", "0x10", "007", "None", "True", "False", "inf", "nan", "1-2", "3.4.5", "b", "j"),
+    *("null", "yes", "2024-11-26", "1.0", "0", "00", "a_b", "Ellipsis", "print"),
+)
+
+
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("name", FOR_A_JOB)
+def test_every_name_a_job_may_have_arrives_as_it_was_written(name: str, *, native: bool):
+    function: Callable[..., DAG] = getattr(dags, f"{name}_dag")
+    asks = function(render_template_as_native_obj=native)
+    first = asks.roots[0].task_id
+    for job in ODD_NAMES:
+        assert rendered(asks, first, {"job": job}).job == job
+        assert rendered(function(job, render_template_as_native_obj=native), first).job == job
+
+
+def test_every_text_and_value_of_a_form_arrives_as_it_was_given():
+    chance = random.Random(7)  # noqa: S311
+    letters = "0123456789_-.+eENx'\"\\{}[](),:# \n\u00fc\u2028" + "None" * 3 + "True"
+    texts = {"".join(chance.choice(letters) for _ in range(chance.randint(1, 12))) for _ in range(500)}
+    dag = start_dag()
+    for text in sorted({*texts, *ODD_NAMES, "[1, 2]", "{'a': 1}", "'x'", "b'x'", "{{ 1 }}"}):
+        assert rendered(dag, "start", {"script": text}).script == text
+    for value in (None, ["1", "2"], {"a": "1"}, True, 7):
+        assert rendered(dag, "start", {"args": value}).args == value

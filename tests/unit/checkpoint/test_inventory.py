@@ -30,6 +30,17 @@ def test_newest_committed_batch_is_cut_and_a_planned_one_is_pending():
     assert taken({7, 8, 9}, {8}) == (8, 9)
 
 
+@pytest.mark.parametrize("retained", [1, 2, 3, 100])
+@pytest.mark.parametrize("newest", range(5))
+@pytest.mark.parametrize("is_planned", [False, True])
+def test_whatever_spark_restarts_from_is_healthy(retained: int, newest: int, *, is_planned: bool):
+    # Spark deletes what is older than the batch that it plans by minBatchesToRetain, from both logs.
+    latest = newest + is_planned
+    kept = range(max(0, latest - retained), latest + 1)
+    commits = {batch for batch in kept if batch <= newest}
+    assert taken(kept, commits) == (newest, latest if is_planned else None)
+
+
 @pytest.mark.parametrize(
     ("offsets", "commits", "error", "words"),
     [

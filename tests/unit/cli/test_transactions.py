@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.parametrize("query_id", ["q-1", ""])
-def test_query_that_never_started_owns_no_transaction(tmp_path: Path, query_id: str):
+@pytest.mark.parametrize("query_id", ["q-1", None])
+def test_query_that_never_started_owns_no_transaction(tmp_path: Path, query_id: str | None):
     root = Root(tmp_path)
     root.seem_running(state="closed", query_id=query_id)
     assert list(_owners(root.uri)) == ([query_id] if query_id else [])

@@ -559,7 +559,9 @@ class Driver(threading.Thread):
                 pace=self.mood.pace,
             )
         if self.mood.adds_query:
-            queries["more"] = QueryStatus(query_id="", batch_id=None, batch_committed_at_ms=None, sources={})
+            queries["more"] = QueryStatus(
+                query_id=None, batch_id=None, batch_committed_at_ms=None, sources={}
+            )
         self.beats += 1
         heartbeat = Heartbeat(
             incarnation=self.incarnation,

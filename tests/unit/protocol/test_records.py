@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,7 +10,7 @@ from airflow_flinkstyle.errors import MessageFormatError, ProtocolVersionError
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.cuts import Cut, Positions
 from airflow_flinkstyle.protocol.line import Parent, Turn
-from airflow_flinkstyle.protocol.query_records import GroupStatus, QueryStatus, SourceIdentity
+from airflow_flinkstyle.protocol.query_records import GroupStatus, Loss, QueryStatus, SourceIdentity
 from airflow_flinkstyle.protocol.records import (
     Claim,
     Command,
@@ -203,3 +204,21 @@ def test_accepted_request_may_be_cancelled_while_it_can_be_undone(
         alignment=alignment,
     )
     assert request.may_be_cancelled is may
+
+
+def test_record_that_could_not_be_read_again_is_refused_where_it_is_written():
+    """Else whoever asks a job for anything finds a record that nobody can read."""
+    beat = next(record for record in RECORDS if isinstance(record, Heartbeat))
+    good = QueryStatus(query_id=None, batch_id=None, batch_committed_at_ms=None, sources={})
+    for bad in (
+        replace(good, query_id=""),
+        replace(good, batch_id=-1),
+        replace(good, sources={"0": SourceIdentity(cluster_id="", topic_ids={})}),
+        replace(good, sources={"0": SourceIdentity(cluster_id="c", topic_ids={"t": "A" * 22})}),
+        replace(good, lost={"0": Loss(offsets=-1, topics=(), batch_id=None)}),
+    ):
+        with pytest.raises(MessageFormatError, match="to be written, found that nobody could read it"):
+            replace(beat, queries={"orders": bad}).to_bytes()
+    told = replace(good, sources={"0": SourceIdentity(cluster_id=None, topic_ids={"t": None, "u": "x"})})
+    written = replace(beat, queries={"orders": told})
+    assert Heartbeat.from_bytes(written.to_bytes()) == written

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from airflow_flinkstyle.agent.guards import checks
 from airflow_flinkstyle.agent.jvm.sources import Source
 from airflow_flinkstyle.agent.queries.registry import Queries
 from airflow_flinkstyle.agent.run import barrier, capture, held_cut
+from airflow_flinkstyle.kafka.cluster import ClusterView
 from airflow_flinkstyle.kafka.errors import (
     ClusterMismatchError,
     ClusterUnreachableError,
@@ -34,7 +36,7 @@ from testbed.memory_store import MemoryStore
 from tests.manifests import a_manifest
 from tests.unit.agent.conftest import a_heartbeat
 from tests.unit.agent.job_queries import a_query, a_query_of_two_batches
-from tests.unit.agent.views import a_view
+from tests.unit.agent.views import a_topic, a_view
 from tests.unit.clocks import SleptClock as Clock
 
 if TYPE_CHECKING:
@@ -43,7 +45,6 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.agent.job_query import JobQuery
     from airflow_flinkstyle.agent.jvm.sources import Describe
-    from airflow_flinkstyle.kafka.cluster import ClusterView
 
 
 def an_order(**changes: Any) -> TakeoverOrder:
@@ -185,6 +186,66 @@ def test_guard_compares_with_what_others_and_the_query_itself_have_recorded() ->
     with pytest.raises(TopicRecreatedError):
         checks.guard(lambda _: a_view({0: 9}), query, {})
     assert query.identities == {"0": recreated}
+
+
+def test_record_of_a_pattern_s_topics_follows_the_newest_batch_and_asks_for_ids_once() -> None:
+    query = a_query_of_two_batches(committed=2)
+    query.sources = [replace(query.sources[0], options={"subscribePattern": ".*"})]
+    views = {"t": a_view({0: 9}), "both": a_view({0: 9}, us=a_topic({0: 4}, "id-us"))}
+    checks.guard(lambda _: views["t"], query, {})
+    looked: list[ClusterView] = []
+
+    def look(name: str, *topics: str) -> SourceIdentity:
+        line = json.dumps({topic: {"0": 4} for topic in topics}, separators=(",", ":"))
+        log = query.checkpoint.read("offsets/0").decode().rpartition("\n")[0]
+        query.checkpoint.write("offsets/1", f"{log}\n{line}".encode())
+
+        def describe(_: Source) -> ClusterView:
+            looked.append(views[name])
+            return views[name]
+
+        checks.follow(describe, query)
+        return query.identities["0"]
+
+    assert look("both", "t").topic_ids == {"t": "id"}
+    assert looked == []
+    assert look("both", "t", "us").topic_ids == {"t": "id", "us": "id-us"}
+    assert look("both", "t", "us").topic_ids == {"t": "id", "us": "id-us"}
+    assert looked == [views["both"]]
+    assert look("both", "us").topic_ids == {"us": "id-us"}
+    assert look("t", "us", "x").topic_ids == {"us": "id-us", "x": None}, "gone before it could be asked for"
+    assert look("t").topic_ids == {}
+
+
+def test_loss_that_a_script_accepts_is_counted_once_for_each_start_from_a_batch() -> None:
+    query = a_query_of_two_batches(committed=2)
+    query.sources = [replace(query.sources[0], options={"failOnDataLoss": "false"})]
+
+    def start(begin: int) -> str:
+        view = ClusterView(cluster_id="c", topics={"t": a_topic({0: 20}, start=begin)})
+        checks.guard(lambda _: view, query, {})
+        return str(query.lost.get("0"))
+
+    assert start(5) == "None"
+    assert start(8).startswith("3 offsets")
+    assert start(9).startswith("4 offsets"), "the same start again"
+    log = query.checkpoint.read("offsets/1").decode().replace(":5}", ":10}")
+    query.checkpoint.write("offsets/2", log.encode())
+    query.checkpoint.write("commits/2", b'v1\n{"nextBatchWatermarkMs":0}')
+    assert start(9).startswith("4 offsets"), "nothing more was lost"
+    assert start(12).startswith("6 offsets")
+    assert query.beat().notes() == [f"source 0: {query.lost['0']}"]
+
+
+@pytest.mark.parametrize(
+    ("provider", "is_kafka"),
+    [
+        ("kafka", True), ("KAFKA", True), ("org.apache.spark.sql.kafka010.KafkaSourceProvider", True),
+        ("my-kafka", False), ("kafkaesque", False), ("com.acme.KafkaLikeSource", False), ("rate", False),
+    ],
+)  # fmt: skip
+def test_source_is_kafka_s_by_the_name_of_its_provider(provider: str, *, is_kafka: bool) -> None:
+    assert Source(position=0, name=None, provider=provider, options={}).is_kafka == is_kafka
 
 
 def test_guard_asks_for_the_sources_before_it_asks_kafka() -> None:

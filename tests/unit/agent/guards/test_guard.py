@@ -10,7 +10,9 @@ import pytest
 from airflow_flinkstyle.agent.errors import SourcesChangedError
 from airflow_flinkstyle.agent.guards.guard import (
     CheckpointPositions,
+    SourceRules,
     check_source,
+    loss_of,
     read_positions,
     require_same_sources,
 )
@@ -19,12 +21,15 @@ from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.kafka.cluster import ClusterView
 from airflow_flinkstyle.kafka.errors import (
     ClusterMismatchError,
+    OffsetBeforeStartError,
     OffsetBeyondEndError,
     PartitionSetError,
     TopicMissingError,
     TopicRecreatedError,
 )
 from airflow_flinkstyle.protocol.query_records import SourceIdentity
+from airflow_flinkstyle.typed_json import MismatchError, decode, encode
+from airflow_flinkstyle.types import told_id
 from testbed.memory_store import MemoryStore
 from tests.unit.agent.views import a_topic, a_view
 
@@ -43,12 +48,15 @@ def check(
     planned: OffsetLog | None = None,
     *expected: SourceIdentity,
     key: str = "0",
+    **rules: bool,
 ) -> SourceIdentity:
     positions = CheckpointPositions(committed=committed, planned=planned)
-    return check_source("orders", key, view, expected=expected, positions=positions)
+    return check_source(
+        "orders", key, view, expected=expected, positions=positions, rules=SourceRules(**rules)
+    )
 
 
-def an_identity(cluster_id: str = "c", **topic_ids: str) -> SourceIdentity:
+def an_identity(cluster_id: str | None = "c", **topic_ids: str | None) -> SourceIdentity:
     return SourceIdentity(cluster_id=cluster_id, topic_ids=topic_ids)
 
 
@@ -135,9 +143,120 @@ def test_planned_batch_is_checked_like_the_committed_one() -> None:
 
 
 def test_partition_that_came_with_the_planned_batch_is_no_difference() -> None:
-    check(a_view({0: 5, 1: 9}), a_log({"t": {"0": 3}}), a_log({"t": {"0": 5, "1": 2}}))
+    check(a_view({0: 5, 1: 9}), a_log({"t": {"0": 3}}), a_log({"t": {"0": 5, "1": 2}}), is_assigned=True)
     with pytest.raises(PartitionSetError, match="t-1"):
-        check(a_view({0: 5, 1: 9}), a_log({"t": {"0": 3}}), a_log({"t": {"0": 5}}))
+        check(a_view({0: 5, 1: 9}), a_log({"t": {"0": 3}}), a_log({"t": {"0": 5}}), is_assigned=True)
+
+
+# --- what is not told -------------------------------------------------------------------------
+
+_TOLD = ("x", None)
+
+
+@pytest.mark.parametrize("topic_now", [*_TOLD, "y"])
+@pytest.mark.parametrize("topic_then", _TOLD)
+@pytest.mark.parametrize("cluster_now", [*_TOLD, "y"])
+@pytest.mark.parametrize("cluster_then", _TOLD)
+def test_only_ids_that_were_told_both_times_contradict_each_other(
+    cluster_then: str | None, cluster_now: str | None, topic_then: str | None, topic_now: str | None
+) -> None:
+    view = ClusterView(cluster_id=cluster_now, topics={"t": a_topic({0: 5}, topic_now)})
+
+    def run() -> SourceIdentity:
+        return check(view, a_log({"t": {"0": 3}}), None, an_identity(cluster_then, t=topic_then))
+
+    if (cluster_then, cluster_now) == ("x", "y"):
+        with pytest.raises(ClusterMismatchError):
+            run()
+    elif (topic_then, topic_now) == ("x", "y"):
+        with pytest.raises(TopicRecreatedError):
+            run()
+    else:
+        found = run()
+        assert found == an_identity(cluster_now, t=topic_now), "what is told now is recorded"
+        assert (found.blind_spot is None) == (None not in (cluster_now, topic_now))
+
+
+def test_positions_are_still_held_against_the_log_of_a_cluster_that_tells_no_ids() -> None:
+    view = ClusterView(cluster_id=None, topics={"t": a_topic({0: 5}, None)})
+    with pytest.raises(OffsetBeyondEndError):
+        check(view, a_log({"t": {"0": 9}}), None, an_identity(None, t=None))
+
+
+@pytest.mark.parametrize("zeros", ["", "AAAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAA=="])
+def test_zeros_and_empty_texts_are_no_ids_in_any_record(zeros: str) -> None:
+    assert told_id(zeros) is None
+    assert told_id(None) is None
+    assert told_id("Ab_-9w") == "Ab_-9w"
+    good = encode(an_identity(t="x"))
+    assert decode(SourceIdentity, good) == an_identity(t="x")
+    for bad in ({**good, "cluster_id": zeros}, {**good, "topic_ids": {"t": zeros}}):
+        with pytest.raises(MismatchError, match="an id that Kafka gave"):
+            decode(SourceIdentity, bad)
+
+
+# --- what comes and goes by the source's own rules --------------------------------------------
+
+
+def test_partitions_that_came_while_no_driver_ran_are_read_from_their_beginning_as_spark_does() -> None:
+    check(a_view({0: 5, 1: 9}), a_log({"t": {"0": 3}}))
+    check(a_view({0: 5, 1: 9}), a_log({"t": {"0": 3}}), follows_pattern=True)
+    with pytest.raises(PartitionSetError, match="t-1"):
+        check(a_view({0: 5, 1: 9}), a_log({"t": {"0": 3}}), is_assigned=True)
+
+
+def test_partition_that_the_log_does_not_have_any_more_is_refused_whatever_the_rules() -> None:
+    for rules in ({}, {"follows_pattern": True, "accepts_loss": True}, {"is_assigned": True}):
+        with pytest.raises(PartitionSetError, match="t-1"):
+            check(a_view({0: 5}), a_log({"t": {"0": 3, "1": 2}}), **rules)
+
+
+def test_topic_that_joined_a_pattern_is_no_difference_and_its_id_is_recorded() -> None:
+    view = a_view({0: 5}, us=a_topic({0: 4}, "id-us"))
+    eu, both = a_log({"t": {"0": 3}}), a_log({"t": {"0": 3}, "us": {"0": 4}})
+    for log in (eu, both):
+        found = check(view, log, None, an_identity(t="id"), follows_pattern=True)
+        assert found == an_identity(t="id", us="id-us")
+        check(view, log, None, an_identity(t="id", us=None), follows_pattern=True)
+    with pytest.raises(PartitionSetError):
+        check(view, eu, None, an_identity(t="id"))
+    with pytest.raises(TopicRecreatedError):
+        check(view, both, None, an_identity(us="another"), follows_pattern=True)
+
+
+def test_topic_of_a_pattern_that_is_gone_goes_on_where_its_script_accepts_the_loss() -> None:
+    view, was = a_view({0: 5}), an_identity(t="id", us="id-us")
+    log = a_log({"t": {"0": 3}, "us": {"0": 4}})
+    with pytest.raises(SourcesChangedError, match="topics us") as refused:
+        check(view, log, None, was, follows_pattern=True)
+    assert "failOnDataLoss=false" in refused.value.remedy
+    check(view, log, None, was, follows_pattern=True, accepts_loss=True)
+    lost = loss_of("0", view, CheckpointPositions(committed=log, planned=None))
+    assert lost is not None
+    assert (lost.offsets, lost.topics) == (0, ("us",))
+    # Once a batch has been planned without it, nothing of it is left to be read.
+    check(view, a_log({"t": {"0": 3}}), None, was, follows_pattern=True)
+
+
+def test_pattern_without_topics_has_no_offsets_and_starts() -> None:
+    empty = ClusterView(cluster_id="c", topics={})
+    assert check(empty, a_log("{}"), None, an_identity(), follows_pattern=True) == an_identity()
+    check(a_view({0: 5}), a_log("{}"), None, an_identity(), follows_pattern=True)
+
+
+@pytest.mark.parametrize("planned", [None, 9])
+def test_records_that_are_deleted_are_refused_or_left_out_and_counted(planned: int | None) -> None:
+    view = ClusterView(cluster_id="c", topics={"t": a_topic({0: 20}, start=7)})
+    begun, then = a_log({"t": {"0": 4}}), None if planned is None else a_log({"t": {"0": planned}})
+    with pytest.raises(OffsetBeforeStartError):
+        check(view, begun, then)
+    check(view, begun, then, accepts_loss=True)
+    lost = loss_of("0", view, CheckpointPositions(committed=begun, planned=then))
+    assert lost is not None
+    assert (lost.offsets, lost.topics) == (3, ())
+    assert str(lost) == "3 offsets deleted before they were read (accepted by failOnDataLoss=false)"
+    with pytest.raises(OffsetBeyondEndError):
+        check(view, a_log({"t": {"0": 21}}), accepts_loss=True)
 
 
 def test_offsets_are_read_from_the_newest_commit_and_the_batch_after_it() -> None:

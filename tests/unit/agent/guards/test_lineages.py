@@ -220,7 +220,7 @@ def test_query_that_its_driver_has_not_started_yet_is_told_by_the_id_in_its_chec
     queries = Queries(str(tmp_path))
     query = queries.register("totals", None, lambda: None, (), AS_BEFORE)
     lineages.expect(query, None, None)
-    assert query.beat().query_id == ""
+    assert query.beat().query_id is None
     query.checkpoint.write("metadata", b'{"id":"39b0b8ae-0d5c-4b7e-9e13-7d9ac4b58d19"}')
     query.checkpoint.write(f"commits/{K}", b"v1")
     lineages.expect(query, an_origin(), None)

@@ -46,7 +46,7 @@ class SparkRun:
 
 def running(run: SparkRun, name: str = "orders") -> JobQuery:
     query = a_query(name)
-    query.query = SimpleNamespace(_jsq=run, status={"isTriggerActive": run.in_batch})
+    query.query = SimpleNamespace(runId="run-1", _jsq=run, status={"isTriggerActive": run.in_batch})
     return query
 
 

@@ -17,8 +17,10 @@ from airflow_flinkstyle.jobs.errors import (
     HistoryError,
     JobRunningError,
     LastStateError,
+    StepTimeoutError,
 )
 from airflow_flinkstyle.jobs.lease import Sightings
+from airflow_flinkstyle.jobs.running import same_driver
 from airflow_flinkstyle.jobs.running.offline_lock import hold_offline
 from airflow_flinkstyle.jobs.running.start_choice import plan_start
 from airflow_flinkstyle.jobs.running.start_plan import Fresh, FromCheckpoint, FromSavepoint, LastState
@@ -136,7 +138,7 @@ def test_dead_driver_s_checkpoint_is_copied_without_a_query_that_spark_had_not_b
 ):
     world.moods["v1.py"] = mood(adds_query=True)
     client = world.start()
-    assert client.status().heartbeat.queries["more"].query_id == ""
+    assert client.status().heartbeat.queries["more"].query_id is None
     world.kill(1)
     world.logs.produce(4)
     handle = start(world, "again", "v2.py")
@@ -254,18 +256,78 @@ def test_driver_that_died_before_its_first_word_of_a_query_may_have_run_elsewher
         client.start(world.spec(), world.target(), claim_key="again", origin=Fresh())
 
 
-def test_batches_of_a_query_that_a_dead_driver_had_not_named_yet_are_never_left_behind(world: World):
+def test_batches_of_a_query_that_a_dead_driver_had_not_named_yet_are_never_left_behind(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(same_driver, "NAMED_S", 0.0)  # the world's drivers never start it again
     client = world.start()
     world.kill(1)
     location = client.run(1).claim.checkpoint_location
     shutil.copytree(f"{location}/orders", f"{location}/second")
     before = records(world)
-    with pytest.raises(LastStateError, match="query second"):
-        client.start(world.spec(), world.target(), claim_key="again")
     with pytest.raises(CheckpointMismatchError, match="query second"):
         take_stopped(client, "nightly")
     assert client.board.current().value.generation == 1
     assert before.items() <= records(world).items()
+    handle = start(world, "again")
+    assert handle.checkpoint_location == location, "where all of them are"
+    world.judge()
+
+
+@pytest.mark.parametrize("origin", [LastState(), None])
+def test_checkpoint_that_only_its_own_driver_can_continue_is_closed_by_that_driver(
+    world: World, origin: Origin | None, caplog: pytest.LogCaptureFixture
+):
+    client = world.start()
+    world.kill(1)
+    world.logs.produce(4)
+    client.open_checkpoint = lambda location: open_store(f"hdfs://names{location}")
+    with caplog.at_level(logging.WARNING):
+        handle = client.start(world.spec("v2.py"), world.target(), claim_key="again", origin=origin)
+    assert "its own driver is started in its checkpoint again" in caplog.text
+    client.wait_running(handle.generation, timeout_s=10)
+    assert handle.checkpoint_location == client.run(1).claim.checkpoint_location
+    assert client.board.heartbeat(1).value.state == "closed"
+    world.judge()
+
+
+def test_start_fresh_is_offered_once_the_same_driver_in_the_same_checkpoint_has_failed(
+    world: World, mood: type[Mood]
+):
+    client = world.start()
+    world.kill(1)
+    world.moods["v1.py"] = mood(fails_guard=True)
+    client.open_checkpoint = lambda location: open_store(f"hdfs://names{location}")
+    with pytest.raises(
+        LastStateError, match=r"Tried first: its own driver was started in it again: .*failed"
+    ):
+        client.start(world.spec(), world.target(), claim_key="again")
+    assert client.board.current().value.generation == 1
+
+
+def test_cause_that_may_pass_offers_nothing_to_give_up(world: World, mood: type[Mood]):
+    client = world.start()
+    world.kill(1)
+    world.moods["v1.py"] = mood(out_of_reach=1)
+    client.open_checkpoint = lambda location: open_store(f"hdfs://names{location}")
+    with pytest.raises(StepTimeoutError, match="CLUSTER_UNREACHABLE") as refused:
+        client.start(world.spec(), world.target(), claim_key="again")
+    assert "fresh" not in str(refused.value)
+    handle = start(world, "again")
+    assert handle.generation > 1
+    world.judge()
+
+
+def test_hold_that_is_refused_leaves_no_claim_in_the_way(world: World):
+    client = world.start()
+    world.kill(1)
+    lose(world, 1)
+    with pytest.raises(CheckpointMismatchError):
+        take_stopped(client, "nightly")
+    assert client.board.generations()[-1] > 1
+    status = client.settled_status()
+    assert (type(status).__name__, status.run.generation) == ("Dead", 1)
+    assert client.board.heartbeat(client.board.generations()[-1]).value.state == "failed"
 
 
 def test_chosen_checkpoint_that_has_vanished_is_refused_and_not_begun_anew(world: World):
@@ -466,7 +528,7 @@ def test_no_start_passes_the_lock_of_a_caller_that_lives(world: World):
             client.start(world.spec(), world.target(), claim_key="again")
         with pytest.raises(JobRunningError, match="lock:nightly holds it"):
             client.standby(world.spec(), world.target(), claim_key="next", prepare_savepoint_id=None)
-        lock.close(lock.last_words.batches(), under_way=())
+        lock.close(lock.last_words.batches(), ids={}, under_way=())
     world.logs.produce(4)
     start(world, "again")
     world.judge()
@@ -480,7 +542,7 @@ def test_caller_that_was_frozen_beyond_its_lease_says_nothing_of_a_job_that_went
     world.logs.produce(4)
     start(world, "again")
     with pytest.raises(JobRunningError, match="silent for its lease"):
-        lock.close(lock.last_words.batches(), under_way=())
+        lock.close(lock.last_words.batches(), ids={}, under_way=())
     assert world.board.current().value.generation > lock.generation
     world.judge()
 

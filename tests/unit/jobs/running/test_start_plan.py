@@ -112,7 +112,7 @@ def test_query_that_was_started_behind_the_savepoint_is_refused(runs: Runs, foun
     [
         Runs(),
         Runs().add(a=IDLE),
-        Runs().add(a=IDLE, b=a_beat("", None)),  # Spark was never told to start it
+        Runs().add(a=IDLE, b=a_beat(None, None)),  # Spark was never told to start it
         Runs().add(a=IDLE).add(after="sp-1", b=a_beat("qb", None)),  # the new version has no query a
         Runs().add(a=IDLE).add(after="sp-1", rewind="re-emit", a=IDLE),  # and committed nothing
     ],

@@ -1,0 +1,115 @@
+"""The driver that died, started once more in the checkpoint that it left, so that it closes there.
+
+What Spark can continue from is healthy, whatever a caller can read of it. Before anybody is told to give a
+state up, the one that can continue from it has tried.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
+from airflow_flinkstyle.jobs.errors import CheckpointMismatchError, StepTimeoutError
+from airflow_flinkstyle.jobs.requests import request_for, send
+from airflow_flinkstyle.jobs.running import last_run
+from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Running, classify, describe_status
+from airflow_flinkstyle.protocol.places import is_own
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_flinkstyle.jobs.status import JobStatus, Run
+    from airflow_flinkstyle.jobs.view import JobView
+    from airflow_flinkstyle.types import Generation
+
+PATIENCE_S: Final = 600.0
+"""How long the driver may take to come up and to end its batch."""
+NAMED_S = 60.0
+"""How long its script may take to start every query that has batches in the checkpoint; they stay there."""
+log = logging.getLogger(__name__)
+
+
+def close_in_place(runs: JobView, submit: Callable[[Run], None], key: str) -> str | None:
+    """Start the driver of the last run again, and stop it at the next batch boundary.
+
+    Args:
+        runs: The job; no driver of it runs.
+        submit: Starts one more driver of a run.
+        key: Who asks, without the try number.
+
+    Returns:
+        None once the run has closed; else why it could not, as half a sentence.
+
+    Raises:
+        StepTimeoutError: If it failed of a cause that may pass, or took too long.
+    """
+    run, words = last_run.last_words(runs)
+    if run is None or words is None or words.state == "closed" or not run.claim.launch:
+        return "its run has closed, and no driver is started in it again"
+    if not _may_be_here(runs, run):
+        return "its checkpoint is not here, so its driver was not started in it again"
+    try:
+        runs.signed_claim(run.generation)
+        runs.deployment_of(run.generation, run.claim).require_able()
+        log.warning("Generation %d: its own driver is started in its checkpoint again", run.generation)
+        submit(run)
+    except FlinkstyleError as error:
+        if error.retryable:
+            raise
+        return f"its driver could not be started in it again: {error.problem}"
+    return _closed(runs, run.generation, key)
+
+
+def _may_be_here(runs: JobView, run: Run) -> bool:
+    """Return whether the checkpoint is where the driver would look: a local path is another one elsewhere."""
+    try:
+        return is_own(runs.open_checkpoint(run.claim.checkpoint_location), runs.board)
+    except BadInputError:  # only Spark's own client can tell
+        return True
+
+
+def _closed(runs: JobView, generation: Generation, key: str) -> str | None:
+    wait, named = runs.waiting(PATIENCE_S), runs.waiting(NAMED_S)
+    while True:
+        status = _status(runs, generation)
+        match status:
+            case Closed():
+                return None
+            case Running(run, heartbeat) if not _all_named(runs, run) and named.again():
+                continue  # its script has not started them again yet
+            case Running(run, heartbeat):
+                send(runs.board, request_for(f"{key}/close", "stop", run.generation, heartbeat.incarnation))
+            case Failed(run) if run.may_be_retried:
+                raise _passes(runs, status)
+            case Failed() | Dead():
+                return f"its own driver was started in it again: {describe_status(status)}"
+            case _:
+                pass  # it comes up
+        if not wait.again():
+            raise _passes(runs, status)
+
+
+def _all_named(runs: JobView, run: Run) -> bool:
+    try:
+        last_run.require_all_named(runs, run)
+    except CheckpointMismatchError:
+        return False
+    except BadInputError:  # only Spark's own client can tell
+        return True
+    return True
+
+
+def _status(runs: JobView, generation: Generation) -> JobStatus:
+    current = runs.board.current()
+    is_current = current is not None and current.value.generation == generation
+    return classify(runs.run(generation), is_current=is_current)
+
+
+def _passes(runs: JobView, status: JobStatus) -> StepTimeoutError:
+    return StepTimeoutError(
+        f"The driver of job {runs.board.job}, started again in its checkpoint, was expected to close there, "
+        f"found that {describe_status(status)}.",
+        state_after="Nothing else was started; the checkpoint is the job's.",
+        remedy="Start the job again once that has passed.",
+    )
