@@ -137,5 +137,4 @@ def _without_cluster_id(body: bytes, version: int) -> bytes:
 
 
 def _behind_text(body: bytes, at: int) -> int:
-    (length,) = struct.unpack(">h", body[at : at + 2])
-    return at + 2 + max(0, length)
+    return at + 2 + max(0, int.from_bytes(body[at : at + 2], "big", signed=True))
