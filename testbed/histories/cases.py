@@ -170,5 +170,18 @@ CASES: Final[dict[str, tuple[Setting, tuple[Step, ...]]]] = {
             Step(do="start", who=9, script="v1-late", retries=0),
         ),
     ),
+    "20-offline-savepoint-that-cannot-read-the-store-when-it-fails": (
+        Setting(sink="foreachBatch", shared=False),
+        (
+            Step(do="produce", many=3),
+            Step(do="start", who=1),
+            Step(do="lose-host"),
+            Step(do="take", who=3, which=-1, retries=0),
+            Step(do="produce", many=1),
+            Step(do="take", who=4, which=1, fault=("fail", 60), retries=0),
+            Step(do="pass", seconds=60),
+            Step(do="lose-host", host="b"),
+        ),
+    ),
 }
 """By the number of the fault: 1 to 10 were filed together, those from 11 on random histories found."""

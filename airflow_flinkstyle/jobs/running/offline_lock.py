@@ -228,14 +228,17 @@ def _take(runs: JobView, own: Run, mine: Current, held: Slot[Current] | None) ->
 
 def _let_go(runs: JobView, lock: OfflineLock) -> None:
     """Give the job back unless it was closed; whoever comes next does, if that fails."""
-    found = runs.board.heartbeat(lock.generation)
-    if lock.beats is None or (found is not None and found.value.state in ("closed", "failed")):
+    if lock.beats is None:
         return
     try:
-        lock.beats.end(_words(lock.last_words, "failed", queries={}))
-        _give_back(runs, lock.generation)
+        found = runs.board.heartbeat(lock.generation)
+        if found is None or found.value.state not in ("closed", "failed"):
+            lock.beats.end(_words(lock.last_words, "failed", queries={}))
+            _give_back(runs, lock.generation)
     except FlinkstyleError as error:
         log.warning("Generation %d ends once it was silent for its lease: %s", lock.generation, error)
+    finally:
+        lock.beats.stop()  # a process that lives on would hold the job for ever
 
 
 def _give_back(runs: JobView, generation: Generation) -> None:

@@ -478,6 +478,24 @@ def test_offline_savepoint_that_fails_half_way_leaves_the_job_as_it_was(world: W
     world.judge()
 
 
+def test_caller_that_lives_on_holds_no_job_that_it_could_not_give_back(world: World):
+    client = stopped(world)
+
+    def fail() -> None:
+        with hold_offline(client, "nightly"):
+            world.store.refuse(denied="/heartbeat")
+            raise ValueError("the copy failed")
+
+    with pytest.raises(ValueError, match="the copy failed"):
+        fail()
+    world.store.refuse()
+    world.logs.produce(4)
+    world.until(lambda: not isinstance(client.status(), Starting))
+    handle = client.start(world.spec(), world.target(), claim_key="again")
+    client.wait_running(handle.generation, timeout_s=10)
+    world.judge()
+
+
 def test_offline_savepoint_that_fails_behind_another_one_gives_back_whom_that_one_stands_for(world: World):
     client = stopped(world)
     take_stopped(client, "first")
