@@ -129,6 +129,16 @@ class CheckpointFoundError(FlinkstyleError):
         )
 
     @classmethod
+    def elsewhere(cls, job: str, query: str, location: str, other: str, *, ran: Collection[str]) -> Self:
+        """Name the query of another job of the root that is the same."""
+        return cls(
+            f"Query {query} of job {job} was expected to be no other job's, found {other} with the same "
+            f"sources, the same output and the same checkpointLocation in its script: {location}.",
+            state_after=_left(ran),
+            remedy=f"To continue it, start that job instead. {_leave(location)}",
+        )
+
+    @classmethod
     def adopted(
         cls, job: str, query: str, location: str, by: str, root: str, *, ran: Collection[str]
     ) -> Self:

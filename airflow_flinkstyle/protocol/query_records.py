@@ -124,6 +124,11 @@ class Declared:
     sink: str
     sources: str
 
+    @property
+    def key(self) -> str:
+        """One text for all three."""
+        return f"{self.location}.{self.sink}.{self.sources}"
+
 
 @stored
 @dataclass(frozen=True, slots=True, kw_only=True)

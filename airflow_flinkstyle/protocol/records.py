@@ -77,6 +77,9 @@ class Claim(SignedRecord):
     leave_checkpoints: tuple[str, ...] = ()
     """Locations that the script names, as the refusal told them: their checkpoints are left behind, and the
     queries begin anew. This start's choice alone: no later claim repeats it by itself."""
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    """At a job's first start: what is declared of the queries of the root's other jobs (``Declared.key``) ->
+    whose they are, for people."""
     asked_by: Mapping[str, str] = field(default_factory=dict)
     """The task of Airflow that asks (``dag_id``, ``run_id``, ``task_id``), for people; empty for others."""
 

@@ -68,6 +68,7 @@ def look(
     name: str | None = "orders",
     left: Collection[str] = (),
     ran: Collection[str] = (),
+    elsewhere: Collection[str] = (),
 ) -> None:
     """Look for what a script leaves behind that names a location, or a default of the session."""
     writer = spark.readStream.format("rate").load().writeStream.format("noop")
@@ -85,7 +86,8 @@ def look(
             sources=(),
             declared=declaration(writer, said, ()),
         )
-        require_none(query, job="shop", left=left, ran=ran)
+        others = {query.declared.recorded().key: other for other in elsewhere}
+        require_none(query, job="shop", left=left, ran=ran, elsewhere=others)
 
 
 def put(place: Path, *keys: str) -> Path:
@@ -173,6 +175,16 @@ def test_checkpoint_that_another_job_has_adopted_is_that_jobs(spark: SparkSessio
     look(spark, str(place), left=[str(place)])
     (place / ADOPTED_KEY).write_bytes(b"{")
     assert FOUND in found(spark, str(place))
+
+
+def test_query_that_another_job_of_the_root_has_is_that_jobs(spark: SparkSession, tmp_path: Path):
+    location = str(tmp_path / "not there")
+    with pytest.raises(CheckpointFoundError) as refused:
+        look(spark, location, elsewhere=["query totals of job orders"])
+    assert "found query totals of job orders with the same sources, the" in refused.value.problem
+    assert "start that job instead" in refused.value.remedy
+    look(spark, location, elsewhere=["query totals of job orders"], left=[location])
+    look(spark, None, elsewhere=["query totals of job orders"])
 
 
 @pytest.mark.parametrize(

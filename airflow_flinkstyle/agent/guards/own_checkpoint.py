@@ -18,7 +18,7 @@ from airflow_flinkstyle.protocol.home import ADOPTED_KEY, AdoptedMark
 from airflow_flinkstyle.storage.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from airflow_flinkstyle.agent.job_query import JobQuery
     from airflow_flinkstyle.agent.jvm.untyped import PySpark
@@ -39,7 +39,14 @@ class _Found:
     """Which job goes on from it."""
 
 
-def require_none(query: JobQuery, *, job: str, left: Collection[str], ran: Collection[str]) -> None:
+def require_none(
+    query: JobQuery,
+    *,
+    job: str,
+    left: Collection[str],
+    ran: Collection[str],
+    elsewhere: Mapping[str, str],
+) -> None:
     """Check that a query which begins anew leaves no checkpoint behind, but one that was named to be left.
 
     Args:
@@ -47,6 +54,7 @@ def require_none(query: JobQuery, *, job: str, left: Collection[str], ran: Colle
         job: Its job's name, for the message.
         left: Locations whose checkpoints this start leaves behind.
         ran: Queries that the script had started before.
+        elsewhere: What is declared of other jobs' queries -> whose they are.
 
     Raises:
         CheckpointFoundError: If it does, or if nobody can tell.
@@ -57,6 +65,9 @@ def require_none(query: JobQuery, *, job: str, left: Collection[str], ran: Colle
     location = named
     try:
         location = shown(query.session, named)
+        other = elsewhere.get(query.declared.recorded().key)
+        if other is not None and not _is_left(left, named, location):
+            raise CheckpointFoundError.elsewhere(job, query.name, location, other, ran=ran)
         found = _found(query.session, named)
     except (StoreError, BadInputError) as error:
         if not _is_left(left, named, location):

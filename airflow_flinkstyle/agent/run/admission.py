@@ -312,6 +312,7 @@ class Admission:
             job=self._board.job,
             left=self._driver_run.claim.leave_checkpoints,
             ran=[one.name for one in self._queries.all()],
+            elsewhere=self._driver_run.claim.elsewhere,
         )
         query.looked_for = True
 

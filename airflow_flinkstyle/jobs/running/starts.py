@@ -13,6 +13,7 @@ from airflow_flinkstyle.jobs.deployments.base import Alive, Waiting
 from airflow_flinkstyle.jobs.errors import JobRunningError, LastStateError
 from airflow_flinkstyle.jobs.requests import key_of_kill, request_for
 from airflow_flinkstyle.jobs.running import offline_lock, same_driver, start_choice, start_plan
+from airflow_flinkstyle.jobs.running.elsewhere import queries_elsewhere
 from airflow_flinkstyle.jobs.running.last_run import driver_of
 from airflow_flinkstyle.jobs.running.stuck import end_stuck
 from airflow_flinkstyle.jobs.spec import from_launch, launch_of, require_recordable
@@ -109,7 +110,13 @@ class JobStarts(JobView):
                     lock = self.own_claim(offline_lock.lock_key(start_plan.copy_key(claim_key)))
                     last = max(before, lock or before)
                     generation = self._claim(
-                        spec, target, claim_key, plan.checkpoint_location, None, last=last
+                        spec,
+                        target,
+                        claim_key,
+                        plan.checkpoint_location,
+                        None,
+                        last=last,
+                        begins=plan.order.savepoint_id is None,
                     )
                 self._hold(generation, plan.order.savepoint_id, claims=plan.order.claim_mode == "claim")
                 held.require_alive()  # else a prune had read the references before this one was there
@@ -276,8 +283,12 @@ class JobStarts(JobView):
         *,
         last: Generation | None = None,
         rehearse: Rehearse | None = None,
+        begins: bool = False,
     ) -> Generation:
-        """Claim the next generation: behind ``last``, where that was the last one when the caller planned."""
+        """Claim the next generation: behind ``last``, where that was the last one when the caller planned.
+
+        ``begins``: it restores no savepoint, so if nobody has held the job, its queries begin anew.
+        """
         self._login_env(spec.overrides)  # what it refuses is refused before anything is claimed
         self.board.root.require_at(self.board.store.uri)
         claim_id = uuid.uuid4().hex
@@ -299,6 +310,7 @@ class JobStarts(JobView):
             launch=launch_of(spec, target),
             claimed_at_ms=now_ms(),
             leave_checkpoints=spec.leave_checkpoints,
+            elsewhere=queries_elsewhere(self.board) if begins and current is None else {},
             asked_by=self.asked_by,
         )
         try:
