@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
@@ -250,8 +251,9 @@ class Plain:
 def ended_by_command(process: subprocess.Popen[bytes]) -> EndByCommand:
     """Return what a cluster's tool would be: one command ends the driver, one looks whether it is gone."""
     Thread(target=process.wait, daemon=True).start()  # nobody would reap it else, and it would be there
-    end = ["sh", "-c", f"kill -KILL -- -{process.pid} || true"]
-    return EndByCommand(command=end, gone=["sh", "-c", f"! kill -0 {process.pid}"])
+    end = f"import contextlib, os\nwith contextlib.suppress(ProcessLookupError): os.killpg({process.pid}, 9)"
+    gone = f"import os; raise SystemExit(os.path.exists('/proc/{process.pid}'))"
+    return EndByCommand(command=[sys.executable, "-c", end], gone=[sys.executable, "-c", gone])
 
 
 @pytest.fixture
