@@ -37,7 +37,7 @@ class WatchStreamingJobOperator(StreamingJobOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Start the driver again if it died, and look at the newest savepoint."""
         from airflow_flinkstyle.jobs.errors import SavepointStaleError
-        from airflow_flinkstyle.jobs.running.home import require_still
+        from airflow_flinkstyle.jobs.running.home import require_old_job_ended
         from airflow_flinkstyle.jobs.running.last_run import failed_before
         from airflow_flinkstyle.jobs.status import describe_status, stays_down
 
@@ -45,14 +45,13 @@ class WatchStreamingJobOperator(StreamingJobOperator):
             max_age_s = seconds_or_none("fresh", self.fresh)
             client = self.hook.client(self.job)
             found = client.status()
-            home = client.board.home()
-            if home is not None and home.value.state == "adopted":
-                require_still(client, home.value, state_after=f"This job: {describe_status(found)}.")
             if (failed := failed_before(client, found)) is not None:
                 raise client.driver_failed(failed)
             if stays_down(found):
+                require_old_job_ended(client, f"This one does not run: {describe_status(found)}.")
                 raise AirflowSkipException(f"Job {self.job} is not watched: {describe_status(found)}.")
             status = self.hook.look_after(self.job)
+            require_old_job_ended(client, f"This one runs too: {describe_status(status)}.")
             newest = self.hook.newest_savepoint(self.job)
             if max_age_s is not None and self.hook.fresh_savepoint(self.job, max_age_s) is None:
                 raise SavepointStaleError.of(self.job, max_age_s, newest.savepoint_id if newest else None)

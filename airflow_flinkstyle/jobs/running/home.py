@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.checkpoint import metadata
+from airflow_flinkstyle.checkpoint.errors import CheckpointError
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.errors import NotAdoptedError, OldJobRunsError
@@ -68,6 +69,13 @@ def _adopted(runs: JobView, home: Home, origin: Origin) -> Origin:
     )
 
 
+def require_old_job_ended(runs: JobView, state_after: str) -> None:
+    """Require of a job that was adopted that its old one stands still; raises ``OldJobRunsError``."""
+    slot = runs.board.home()
+    if slot is not None and slot.value.state == "adopted":
+        require_still(runs, slot.value, state_after=state_after)
+
+
 def require_still(runs: JobView, home: Home, *, state_after: str) -> None:
     """Require that nobody has written to the adopted checkpoints since; raises ``OldJobRunsError``."""
     found = list(moved_on(runs, home))
@@ -77,8 +85,8 @@ def require_still(runs: JobView, home: Home, *, state_after: str) -> None:
             f"found: {'; '.join(found)}.",
             state_after=state_after,
             remedy="Find out what started the old script again (a scheduler, an operator, a person) and end "
-            "it. If this job has run no batch yet, adopt it again to begin where the old one is now; else "
-            "its output since holds records twice.",
+            "it. If this job has run no batch yet, adopt it again to begin where the old one is now. Else "
+            "the output since holds records twice; once that is settled, move the old checkpoint away.",
         )
 
 
@@ -93,7 +101,7 @@ def moved_on(runs: JobView, home: Home) -> Iterator[str]:
                 yield f"query {name} in {one.location} {found}"
         except ObjectMissingError:
             continue
-        except (StoreError, BadInputError) as error:
+        except (StoreError, BadInputError, CheckpointError) as error:
             log.warning("The old checkpoint of query %s cannot be looked at from here: %s", name, error)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.adoption import ending, locations, names
-from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException
+from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException, AirflowSkipException
 from airflow_flinkstyle.operators import (
     AdoptRunningJobOperator,
     AdoptStreamingJobOperator,
@@ -57,6 +57,9 @@ def test_watch_fails_once_the_old_job_goes_on(world: World, own: Path):
     watch = WatchStreamingJobOperator(task_id="watch", job=world.job)
     (own / "offsets" / "5").write_bytes((own / "offsets" / "4").read_bytes())
     with pytest.raises(AirflowFailException, match="OLD_JOB_RUNS"):
+        watch.execute(a_context("watch"))
+    own.rename(own.with_name("away"))
+    with pytest.raises(AirflowSkipException):
         watch.execute(a_context("watch"))
 
 
