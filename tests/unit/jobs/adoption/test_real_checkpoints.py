@@ -112,6 +112,7 @@ SHAPES = [
     Shape("an empty folder", nowhere("/nonexistent/ck"), "BAD_INPUT", "begins anew"),
     Shape("minBatchesToRetain 3", logs(range(6, 9), range(6, 9)), LAST),
     Shape("minBatchesToRetain 1", logs((7, 8), (7, 8)), LAST),
+    Shape("minBatchesToRetain 1, killed in a batch", logs((8, 9), (8,)), "batch 8, batch 9 planned"),
     Shape("offsets/N-1 is missing, which Spark reads first", logs((8,), (8,)), "CHECKPOINT_INVARIANT"),
     Shape("two writers: commits ahead of offsets", logs(range(8), range(9)), "CHECKPOINT_INVARIANT"),
     Shape("two writers: two batches without a commit", logs(range(11)), "CHECKPOINT_INVARIANT"),
