@@ -344,6 +344,6 @@ def test_savepoints_from_outside_of_a_running_job_are_restored_by_plain_spark_an
     process.wait(20)
     copies = [plain.copied(manifest) for manifest in taken]
     owns, outs = (",".join(str(place) for place in places) for places in zip(*copies, strict=True))
-    assert plain.submit(owns, "now", out=outs).wait(PATIENCE_S + 10 * savepoints) == 0, plain.logs()
+    assert plain.submit(owns, "counted", out=outs).wait(PATIENCE_S + 10 * savepoints) == 0, plain.logs()
     whole = (plain.produced, sum(range(plain.produced)))
     assert {copy.counted() for copy in copies} == {whole}
