@@ -33,7 +33,7 @@ KEPT_RUNS = 20
 _TAIL_BYTES = 64 << 10
 """How much is read for the end: a driver of months has written gigabytes."""
 _ID_CHARACTERS = 8
-_SETTING = re.compile(r"\t[\w.]+ = |.*\bConfig values: ?$")
+_SETTING = re.compile(r"\t[\w.]+ = |.*Config values: ?$")
 _NAME = re.compile(rf"(.+-[^-]{{1,{_ID_CHARACTERS}}})-\d{{6,}}-[^-]{{1,{_ID_CHARACTERS}}}\.log(?:\.\d+)?")
 """Begins with whose it is: job and root."""
 

@@ -152,7 +152,9 @@ def test_guard_refuses_partitions_that_differ_and_topics_that_are_not_read(
     other = new_topic(broker, f"{topic}x")
     assert checkpoint.refusal(read(spark, broker, subscribe=other), []).code == "SOURCES_CHANGED"
     assert checkpoint.refusal(read(spark, broker, subscribe=f"{topic},{other}")).code == "PARTITION_SET"
-    assert checkpoint.refusal(read(spark, broker, subscribe=f"{topic},nowhere")).code == "TOPIC_MISSING"
+    missing = checkpoint.refusal(read(spark, broker, subscribe=f"{topic},nowhere"))
+    assert missing.code == "TOPIC_MISSING"
+    assert "was expected to have topic nowhere, found that it does not exist there" in missing.problem
     union = read(spark, broker, subscribe=topic).union(read(spark, broker, subscribe=other))
     assert checkpoint.refusal(union).code == "SOURCES_CHANGED"
 

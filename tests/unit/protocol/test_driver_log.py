@@ -140,3 +140,12 @@ def test_job_that_was_begun_anew_loses_the_logs_of_its_former_life_first(tmp_pat
     former = [a_log(tmp_path, number, at_s=number, claim=f"old{number}") for number in range(1, 21)]
     new = [a_log(tmp_path, number, at_s=100 + number) for number in (1, 2)]
     assert set(delete_old(new[-1])) == set(former[:2])
+
+
+def test_end_of_a_log_is_what_was_said_and_not_the_settings_of_kafkas_clients(tmp_path: Path):
+    settings = "".join(f"\tsetting.{number} = {number}\n" for number in range(90))
+    log = tmp_path / "log"
+    log.write_text(
+        f"before\n26/11/26 INFO AdminClientConfig: AdminClientConfig values: \n{settings}\nIt failed.\n"
+    )
+    assert tail(log, 3) == "before\n\nIt failed."
