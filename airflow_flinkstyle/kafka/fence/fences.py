@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.cluster import describe, existing_topics
-from airflow_flinkstyle.kafka.errors import NOTHING_CHANGED, ClusterMismatchError, FenceScopeError
+from airflow_flinkstyle.kafka.errors import (
+    NOTHING_CHANGED,
+    ClusterMismatchError,
+    FenceScopeError,
+    NoAuthorizerError,
+)
 from airflow_flinkstyle.kafka.fence.acls import (
     EVERYBODY,
     AclRule,
@@ -155,6 +160,14 @@ class AclFence:
                 whether a topic without entries is open.
         """
         names = sorted(set(topics))
+        cluster_id = describe(self.cluster, ()).cluster_id
+        if cluster_id is None:  # asking it for rights would end the process, see kafka.cluster
+            raise NoAuthorizerError(
+                f"An id was expected of Kafka cluster {self.cluster}, found none: a fence could not be told "
+                "from one on another cluster, and managed endpoints without an id take no ACLs.",
+                state_after=NOTHING_CHANGED,
+                remedy="Migrate with fence='passive': then only the logs' ends prove that nobody writes.",
+            )
         told = topics_are_open(self.cluster)
         entries = rules_on(self.cluster, names)
         existing = existing_topics(self.cluster)
@@ -170,7 +183,7 @@ class AclFence:
         ]
         return FenceRecord(
             kind="acl",
-            cluster_id=describe(self.cluster, ()).cluster_id,
+            cluster_id=cluster_id,
             topics=tuple(names),
             rules=tuple(rule for rule in wanted if rule not in entries[rule.name]),
             stood=tuple(rule for rule in wanted if rule in entries[rule.name]),
