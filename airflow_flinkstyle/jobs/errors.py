@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _SHOWN = 20
-_SENTENCES = 3
-"""Of an error: problem, what is left, remedy."""
 
 
 class JobError(FlinkstyleError):
@@ -93,12 +91,6 @@ class BeginsAnewError(DriverFailedError):
     """The driver has found that a query would begin anew although its script names a checkpoint of it."""
 
     code = CheckpointFoundError.code
-
-    @classmethod
-    def told(cls, text: str) -> Self | None:
-        """Return the driver's own three sentences; None if another version of it has told them otherwise."""
-        sentences = text.split("\n")
-        return cls(*sentences) if len(sentences) == _SENTENCES else None
 
 
 class NoRoomError(JobError):

@@ -48,7 +48,7 @@ class DrillRestoreOperator(StreamingJobOperator):
         *("savepoint_id", "batches", "records", "spark_conn_id", "script", "args", "conf", "env"),
     )
 
-    asks = ("savepoint_id", "batches", "records", "spark_conn_id")
+    asks = ("savepoint_id", "batches", "records", "spark_conn_id", "script", "args", "conf", "env")
 
     def __init__(
         self,

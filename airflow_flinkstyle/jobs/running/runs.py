@@ -47,6 +47,8 @@ RETRY_S, MOST_RETRY_S = 5.0, 60.0
 """How long to wait before the first of them, and before any; each wait is twice the one before."""
 _MOST_LOOK_S = 15.0
 """How long a driver that is declared dead is looked at at most: three heartbeats."""
+_SENTENCES = 3
+"""Of an error: problem, what is left, remedy."""
 log = logging.getLogger(__name__)
 
 
@@ -250,8 +252,9 @@ class JobRuns(JobStarts):
         """Build the error for a run that ended by itself."""
         heartbeat = run.heartbeat
         code, text = (heartbeat.error if heartbeat else None) or ("", "")
-        if code == BeginsAnewError.code and (refused := BeginsAnewError.told(text)) is not None:
-            return refused
+        sentences = text.split("\n")  # the driver's own three, if it is of this version
+        if code == BeginsAnewError.code and len(sentences) == _SENTENCES:
+            return BeginsAnewError(*sentences)
         said = f"it failed with {code}: {text}" if code else "it ended without a word"
         if heartbeat is not None and heartbeat.state == "closed":
             said = f"its script ended at {batch_words(heartbeat.batches())}"

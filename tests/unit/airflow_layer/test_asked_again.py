@@ -38,8 +38,13 @@ HOW = {
     },
     "StartStreamingJobOperator": {"spark_conn_id"},
     "DrillRestoreOperator": set(),
+    "AdoptRunningJobOperator": {"spark_conn_id", "kafka_conn_ids", "gone_command", "rehearse_batches"},
 }
 """Answers of the operators that find what an earlier try has begun, by which a person helps it on."""
+NEEDED: dict[str, dict[str, Any]] = {
+    "StartStreamingJobOperator": {"script": "v1.py"},
+    "AdoptRunningJobOperator": {"script": "v1.py", "checkpoints": "totals=/data/ck"},
+}
 BASE = set(StreamingJobOperator.template_fields)
 EVERY = [getattr(operators, name) for name in sorted(operators._HOME)]
 
@@ -57,7 +62,7 @@ def test_each_answer_makes_another_request_or_helps_the_same_one_on(operator: An
 @pytest.mark.parametrize("name", sorted(HOW))
 def test_key_changes_with_what_is_asked_and_with_nothing_else(name: str):
     operator, context = getattr(operators, name), a_context("one")
-    needed = {"script": "v1.py"} if name == "StartStreamingJobOperator" else {}
+    needed = NEEDED.get(name, {})
     one = operator(task_id="one", job="orders", **needed)
     key = one.request_key(context)
     for field in set(operator.template_fields) - BASE:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.line import Parent
 from airflow_flinkstyle.protocol.places import own_place
 from airflow_flinkstyle.protocol.query_records import QueryStatus
-from airflow_flinkstyle.protocol.records import Current, TakeoverOrder
+from airflow_flinkstyle.protocol.records import Current, IncarnationRecord, TakeoverOrder
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.files.verified import check_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
@@ -83,6 +84,10 @@ def test_checkpoints_elsewhere_are_not_the_drivers_to_free(tmp_path: Path):
 def test_store_that_fails_does_not_end_the_driver(tmp_path: Path):
     places = {number: tmp_path / "orders" / f"{number:06d}" for number in (G1, G2, G3)}
     board, repository = a_job(places)
+    record = IncarnationRecord(
+        host=socket.gethostname(), pid=1, jvm_pid=1, pid_started="x", started_at_ms=1
+    )  # its folder, gone by the second try, was on this machine
+    board.create_incarnation(G1, I1, record)
     board.store.refuse(denied="orders/freed")  # type: ignore[attr-defined]
     free(board, repository)
     board.store.refuse()  # type: ignore[attr-defined]

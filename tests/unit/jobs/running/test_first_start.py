@@ -11,6 +11,7 @@ from airflow_flinkstyle.hooks.failures import in_a_block
 from airflow_flinkstyle.jobs.errors import BeginsAnewError
 from airflow_flinkstyle.jobs.running.recorded import recorded_launch
 from airflow_flinkstyle.jobs.spec import launch_of
+from airflow_flinkstyle.types import Generation
 
 if TYPE_CHECKING:
     from tests.unit.jobs.conftest import Mood, World
@@ -75,5 +76,11 @@ def test_what_is_left_behind_is_one_starts_choice(world: World, refused: BeginsA
     assert launch_of(replace(spec, leave_checkpoints=(OWN,)), target) == launch_of(spec, target)
 
 
-def test_words_of_another_version_of_the_driver_are_shown_as_they_are():
-    assert BeginsAnewError.told("One sentence. Another one. A third.") is None
+def test_words_of_another_version_of_the_driver_are_shown_as_they_are(world: World, refused: BeginsAnewError):
+    client = world.client()
+    run = client.run(Generation(1))
+    assert run.heartbeat is not None
+    told = replace(run.heartbeat, error=(refused.code, "One sentence. Another one."))
+    error = client.driver_failed(replace(run, heartbeat=told))
+    assert not isinstance(error, BeginsAnewError)
+    assert "it failed with CHECKPOINT_FOUND: One sentence." in error.problem
