@@ -657,3 +657,13 @@ def test_login_that_the_caller_does_not_have_is_refused_before_anything_is_claim
     with pytest.raises(LoginMissingError, match="kafka_old"):
         world.client().start(replace(world.spec(), overrides=(rule,)), world.target(), claim_key="s")
     assert world.client().board.generations() == []
+
+
+def test_stop_of_a_run_that_ended_otherwise_says_that_it_made_no_savepoint(world: World):
+    client = world.start()
+    world.deaf = True  # the script is faster
+    pending = client.request_stop("stop", savepoint=True)
+    world.script_ends = True
+    _, end = client.wait(pending, timeout_s=10)
+    assert (end.outcome, end.savepoint_id) == ("done", None)
+    assert end.savepoint_error == "The run was closed by the script."
