@@ -92,12 +92,6 @@ class UnsupportedModeError(FlinkstyleError):
         )
 
 
-class PredecessorError(FlinkstyleError):
-    """The predecessor did not end the way this driver was told to require."""
-
-    code = "PREDECESSOR"
-
-
 class CheckpointLostError(FlinkstyleError):
     """A query would start anew because the checkpoint that it continues in is not there any more."""
 

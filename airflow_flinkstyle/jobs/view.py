@@ -88,7 +88,7 @@ class JobView:
         current = slot.value if slot is not None else None
         behind = self.board.behind(current)
         named = current.generation if current is not None else None
-        run = self._told_to_go(named, behind)
+        run = self._told_to_go(current, behind)
         if run is None and current is not None:
             run = self._as_recorded(current, behind, begun_s) or self.run(current.generation)
         return NeverStarted() if run is None else classify(run, is_current=named == run.generation)
@@ -254,8 +254,9 @@ class JobView:
         latest = self.board.heartbeat(run.generation)
         return run if (latest.version if latest else None) == version else self.run(run.generation)
 
-    def _told_to_go(self, named: Generation | None, behind: Behind) -> Run | None:
+    def _told_to_go(self, current: Current | None, behind: Behind) -> Run | None:
         """Return the newest run behind the current one that was told to go and may take over."""
+        named = current.generation if current is not None else None
         for generation in reversed(behind.told_to_go()):
             if named is not None and generation <= named:
                 break
@@ -264,16 +265,16 @@ class JobView:
                 claim is not None
                 and claim.follows == named
                 and order is not None
-                and self._may_follow(named, order)
+                and self._may_follow(current, order)
             ):
                 return self.run(generation)
         return None
 
-    def _may_follow(self, named: Generation | None, order: TakeoverOrder) -> bool:
+    def _may_follow(self, current: Current | None, order: TakeoverOrder) -> bool:
         """Return whether the guard would let a driver with this ``order`` take over now."""
-        if order.closed_at is None or named is None:
-            return True
-        slot = self.board.heartbeat(named)
+        if order.closed_at is None or current is None:
+            return order.fits(current)
+        slot = self.board.heartbeat(current.generation)
         return slot is not None and slot.value.state == "closed" and slot.value.batches() == order.closed_at
 
     def _state(

@@ -40,6 +40,12 @@ class ToldToEndError(FlinkstyleError):
         )
 
 
+class PredecessorError(FlinkstyleError):
+    """The predecessor did not end the way this driver was told to require."""
+
+    code = "PREDECESSOR"
+
+
 class RootCopiedError(FlinkstyleError):
     """A savepoint root is not where it was created: it was copied by hand, or moved."""
 

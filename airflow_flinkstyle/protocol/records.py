@@ -116,6 +116,13 @@ class TakeoverOrder(SignedRecord):
     if the job's records cannot tell."""
     claim_mode: ClaimMode = "no_claim"
     """``claim``: the savepoint is this job's from now on, and goes once a newer one has taken its place."""
+    ended: Incarnation | None = None
+    """With ``closed_at`` None: the predecessor's driver that was found to have ended, as ``current.json``
+    named it. A later one has gone on since, and is not taken over. None: there is no predecessor."""
+
+    def fits(self, current: Current | None) -> bool:
+        """Return whether the predecessor is still the one that was found to have ended."""
+        return self.ended is None or (current is not None and current.incarnation == self.ended)
 
     @property
     def adopts(self) -> Generation | None:

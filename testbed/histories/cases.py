@@ -183,5 +183,38 @@ CASES: Final[dict[str, tuple[Setting, tuple[Step, ...]]]] = {
             Step(do="lose-host", host="b"),
         ),
     ),
+    "21-start-that-slept-while-the-dead-job-was-started-again": (
+        PLAIN,
+        (
+            Step(do="produce", many=5),
+            Step(do="start", who=1),
+            Step(do="take", who=3),
+            Step(do="kill"),
+            Step(do="start", who=4, how="savepoint:fork", fault=("freeze", 10), retries=0),
+            Step(do="take", who=5),
+        ),
+    ),
+    "22-the-same-with-its-driver-waiting": (
+        PLAIN,
+        (
+            Step(do="start", who=1),
+            Step(do="produce", many=4),
+            Step(do="stop", who=7),
+            Step(do="start", host="b", who=8),
+            Step(do="kill"),
+            Step(do="start", who=10, how="savepoint:fork", fault=("freeze", 51), retries=0),
+            Step(do="take", who=12),
+        ),
+    ),
+    "23-fresh-start-whose-driver-cannot-read-once-it-has-taken-over": (
+        PLAIN,
+        (
+            Step(do="produce", many=1),
+            Step(do="start", who=4),
+            Step(do="next-driver", fault=("fail", 33)),
+            Step(do="stop", who=7),
+            Step(do="start", who=10, how="fresh", retries=0),
+        ),
+    ),
 }
 """By the number of the fault: 1 to 10 were filed together, those from 11 on random histories found."""

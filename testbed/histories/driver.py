@@ -159,16 +159,13 @@ class Driver(Process):
             one.name: one
             for one in waiting.look(known, self.checkpoint, told, dr.last_heartbeat, self.origins)
         }
+        found = {name: self.newest(name) for name in self.names}  # before it: a call that fails tells nobody
         takeover.take_current(board, dr, seen)
+        self.world.oracle.takes_over(self.life, self.claim.claim_key, self.name, found)
         self.confirmed_s = self.world.machine.now_s
         self.has_it = True
-        self._took_over()
         self._beat("running")
         self._loop()
-
-    def _took_over(self) -> None:
-        found = {name: self.newest(name) for name in self.names}
-        self.world.oracle.takes_over(self.life, self.claim.claim_key, self.name, found)
 
     def _order(self) -> TakeoverOrder | None:
         return takeover.signed_order(self.board, self.driver_run)

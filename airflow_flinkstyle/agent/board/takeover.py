@@ -9,9 +9,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from airflow_flinkstyle.agent.board.patience import patiently
-from airflow_flinkstyle.agent.errors import NOT_STARTED, NotClaimedError, PredecessorError
+from airflow_flinkstyle.agent.errors import NOT_STARTED, NotClaimedError
 from airflow_flinkstyle.clock import LEASE_CLOCK
 from airflow_flinkstyle.protocol import signatures
+from airflow_flinkstyle.protocol.errors import PredecessorError
 from airflow_flinkstyle.protocol.records import AsRecorded, Claim, Current, TakeoverOrder
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 from airflow_flinkstyle.types import Incarnation
@@ -274,14 +275,19 @@ def require_predecessor(
     """Wait for the generation that is followed, and check how it ended.
 
     Raises:
-        PredecessorError: If it did not close at exactly the batches that its takeover order names, or left a
-            checkpoint that this generation would adopt without having closed.
+        PredecessorError: If it did not close at exactly the batches that its takeover order names, was
+            started again since it was found to have ended, or left a checkpoint that this generation would
+            adopt without having closed.
     """
     claim = driver_run.claim
     if claim.follows is None:
         return
     if order.closed_at is None:
-        ended = wait_until_silent(board, claim.follows, claim.lease_s, look=look, clock=driver_run.clock)
+        require_ended = partial(_require_ended, board, driver_run, order)
+        require_ended()
+        ended = wait_until_silent(
+            board, claim.follows, claim.lease_s, look=look, clock=driver_run.clock, changed=require_ended
+        )
     else:
         ended = board.heartbeat(claim.follows)
     state = ended.value.state if ended else "silent"
@@ -294,6 +300,22 @@ def require_predecessor(
             remedy="Stop it with a savepoint and start again from that one.",
         )
     _require_own_checkpoint(board, claim, state)
+
+
+def _require_ended(board: JobBoard, driver_run: DriverRun, order: TakeoverOrder) -> None:
+    """Require that the predecessor was not started again since: it would be waited for as long as it runs."""
+    current = patiently(board.current, for_s=driver_run.claim.lease_s, clock=driver_run.clock)
+    follows = driver_run.claim.follows
+    if current is None or current.value.generation != follows or order.fits(current.value):
+        return
+    raise PredecessorError(
+        f"Driver {order.ended} of generation {follows} of job {board.job} was expected to be "
+        f"its last one, as when this start was planned, found that driver {current.value.incarnation} has "
+        "continued the job since.",
+        state_after=f"{NOT_STARTED} That run continues.",
+        remedy="Look at what it does (flinkstyle job status). To start the job as was asked, stop it first, "
+        "then clear the start's task.",
+    )
 
 
 def _require_own_checkpoint(board: JobBoard, claim: Claim, state: str) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.jobs.view import JobView
-    from airflow_flinkstyle.protocol.records import Heartbeat
+    from airflow_flinkstyle.protocol.records import Current, Heartbeat
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.types import ClaimMode, Rewind
 
@@ -79,6 +79,12 @@ class StartPlan:
     order: TakeoverOrder
     why: str
     """Where the job starts, for the log; behind ``Job <name> starts``."""
+
+    def behind(self, ended: Current | None) -> StartPlan:
+        """Return the plan for one driver's end: where it did not close, no later one is taken over."""
+        if ended is None or self.order.closed_at is not None:
+            return self
+        return replace(self, order=replace(self.order, ended=ended.incarnation))
 
 
 def plan_fresh(runs: JobView, why: str) -> StartPlan:

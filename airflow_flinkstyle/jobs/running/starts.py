@@ -20,7 +20,7 @@ from airflow_flinkstyle.jobs.spec import from_launch, launch_of, require_recorda
 from airflow_flinkstyle.jobs.status import Dead, Failed, NeverStarted, Running, Starting, describe_status
 from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.kafka.login.driver import named_connections, require_logins
-from airflow_flinkstyle.protocol.errors import CheckpointFoundError
+from airflow_flinkstyle.protocol.errors import CheckpointFoundError, PredecessorError
 from airflow_flinkstyle.protocol.head import placed
 from airflow_flinkstyle.protocol.records import Claim, Submit
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
@@ -95,11 +95,10 @@ class JobStarts(JobView):
             self._require_newest(generation, claim_key)
         if generation is None or self.board.takeover_order(generation) is None:
             before = self._last_number()  # whoever claims the next from now on makes the plan out of date
-            if generation is None:
-                self._require_stopped(claim_key)
+            ended = self._require_stopped(claim_key)
             # Outside the intent: it may take or derive a savepoint, under an intent of its own, and a prune
             # that waited for the first one would keep the second one waiting.
-            plan = self._plan(origin or start_plan.LastState(), claim_key)
+            plan = self._plan(origin or start_plan.LastState(), claim_key).behind(ended)
             # From here to the reference of the generation, only this keeps a prune off the savepoint.
             with hold_intent(self.repository, "restore", holder=f"the start {claim_key}") as held:
                 if plan.order.savepoint_id is not None:
@@ -257,7 +256,7 @@ class JobStarts(JobView):
             log.warning("Generation %d was never started; the job's start was changed since", own)
             return None
         if _was_refused(run):
-            log.info("Generation %d was refused for a checkpoint that it found: starting anew", own)
+            log.info("Generation %d was refused for what it found: starting anew", own)
             return None
         if self._was_killed(run, claim_key):
             log.info("Generation %d was stopped when its start's task was killed: starting anew", own)
@@ -436,19 +435,27 @@ class JobStarts(JobView):
                 remedy="If the job is to be started once more, trigger a new run of the DAG.",
             )
 
-    def _require_stopped(self, claim_key: str) -> None:
-        status = self.settled_status(unless=lambda run: _is_own(run, claim_key))
-        if isinstance(status, (Starting, Running)) and not _is_own(status.run, claim_key):
-            raise self._running(describe_status(status))
-        if isinstance(status, (Dead, Failed)):
-            self._give_back_or_end(status.run, claim_key)
-        self._require_no_waiting_run(claim_key)
+    def _require_stopped(self, claim_key: str) -> Current | None:
+        """Require that no other run has the job or comes up; returns the driver that has ended."""
+        while True:
+            seen = self.board.current()  # before the look: who continues the job since then has changed it
+            status = self.settled_status(unless=lambda run: _is_own(run, claim_key))
+            if isinstance(status, (Starting, Running)) and not _is_own(status.run, claim_key):
+                raise self._running(describe_status(status))
+            if isinstance(status, (Dead, Failed)) and self._give_back_or_end(status.run, claim_key):
+                continue  # the run that it was taken from has not been looked at
+            self._require_no_waiting_run(claim_key)
+            return seen.value if seen is not None else None
 
-    def _give_back_or_end(self, run: Run, claim_key: str) -> None:
+    def _give_back_or_end(self, run: Run, claim_key: str) -> bool:
+        """Return whether the job was given back from a caller that had ended."""
         if not offline_lock.is_open_lock(run):
             end_stuck(self, run)
-        elif run.is_over or not _is_own(run, claim_key):  # over: killed between its last word and giving back
-            offline_lock.give_back_abandoned(self, run)
+            return False
+        if not run.is_over and _is_own(run, claim_key):
+            return False
+        offline_lock.give_back_abandoned(self, run)  # over: killed between its last word and giving back
+        return True
 
     def _require_no_waiting_run(self, claim_key: str) -> None:
         current = self.board.current()
@@ -476,11 +483,13 @@ def _is_own(run: Run, claim_key: str) -> bool:
 
 
 def _was_refused(run: Run) -> bool:
-    """Return whether its driver found a checkpoint: a clear of the task starts anew, as is chosen by then."""
+    """Return whether its driver found a checkpoint, or that the job has continued since it was planned.
+
+    A clear of the task starts anew, as is chosen and found by then.
+    """
     beat = run.heartbeat
-    return (
-        beat is not None and beat.state == "failed" and (beat.error or ("",))[0] == CheckpointFoundError.code
-    )
+    refused = (CheckpointFoundError.code, PredecessorError.code)
+    return beat is not None and beat.state == "failed" and (beat.error or ("",))[0] in refused
 
 
 def _is_seen(run: Run) -> bool:

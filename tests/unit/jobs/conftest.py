@@ -22,7 +22,6 @@ import pytest
 
 from airflow_flinkstyle.agent.board import takeover
 from airflow_flinkstyle.agent.board.agreement import Agreement
-from airflow_flinkstyle.agent.errors import PredecessorError
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.clock import CLOCK, Clock
 from airflow_flinkstyle.errors import FlinkstyleError, SignatureError
@@ -38,7 +37,7 @@ from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.verdict import Exact, Refused
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.protocol.errors import CheckpointFoundError, ToldToEndError
+from airflow_flinkstyle.protocol.errors import CheckpointFoundError, PredecessorError, ToldToEndError
 from airflow_flinkstyle.protocol.places import own_place
 from airflow_flinkstyle.protocol.query_records import QueryStatus, Reading, SourceIdentity
 from airflow_flinkstyle.protocol.records import (

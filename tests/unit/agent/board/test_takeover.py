@@ -1,17 +1,19 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_flinkstyle.agent.board import takeover
 from airflow_flinkstyle.agent.board.takeover import DriverRun, NotOursError
-from airflow_flinkstyle.agent.errors import NotClaimedError, PredecessorError
+from airflow_flinkstyle.agent.errors import NotClaimedError
 from airflow_flinkstyle.agent.jvm.process import DriverProcess
 from airflow_flinkstyle.errors import SignatureError
 from airflow_flinkstyle.jobs.signing import Signer
 from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.errors import PredecessorError
 from airflow_flinkstyle.protocol.line import BEGINNING
 from airflow_flinkstyle.protocol.query_records import QueryStatus
 from airflow_flinkstyle.protocol.records import Current, Submit, TakeoverOrder
@@ -206,6 +208,24 @@ def test_checkpoint_of_a_predecessor_that_did_not_close_is_not_adopted(board: Jo
         followed(board, a_claim(follows=G1, checkpoint_location="/checkpoints/1"), an_order(), clock)
     followed(board, a_claim(follows=G1), an_order(), clock)
     assert clock.now_s >= 1012.0  # both waited for the lease
+
+
+def test_predecessor_that_was_started_again_is_not_waited_for(board: JobBoard, clock: Clock) -> None:
+    make_current(board, G1, I1)
+    version = board.beat(G1, a_heartbeat(), seen=None)
+    order = replace(an_order(), ended=I1)
+
+    def relaunched() -> None:
+        make_current(board, G1, I2)
+        board.beat(G1, a_heartbeat(beat=2), seen=version)
+
+    clock.at[1003.0] = relaunched
+    with pytest.raises(PredecessorError, match=r"Driver 1 of generation 1 .* driver 2 has continued the job"):
+        followed(board, a_claim(follows=G1), order, clock)
+    assert clock.now_s < 1004.0
+    with pytest.raises(PredecessorError, match="driver 2 has continued"):  # one that begins later
+        followed(board, a_claim(follows=G1), order, clock)
+    followed(board, a_claim(follows=G1), replace(order, ended=I2), clock)
 
 
 def a_turn(board: JobBoard, generation: Generation, incarnation: Incarnation = I1) -> DriverRun:

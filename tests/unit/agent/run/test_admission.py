@@ -12,7 +12,6 @@ from airflow_flinkstyle.agent.board.takeover import NotOursError
 from airflow_flinkstyle.agent.errors import (
     DROPPED,
     CheckpointLostError,
-    PredecessorError,
     QueryNameError,
     QueryUnknownError,
 )
@@ -20,7 +19,7 @@ from airflow_flinkstyle.agent.run.reasons import Drilled
 from airflow_flinkstyle.checkpoint.stores_in_use import SHUFFLE_PARTITIONS
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.protocol.errors import PlaceOccupiedError
+from airflow_flinkstyle.protocol.errors import PlaceOccupiedError, PredecessorError
 from airflow_flinkstyle.protocol.places import MARK_KEY, is_own, own_place
 from airflow_flinkstyle.protocol.records import Current
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse

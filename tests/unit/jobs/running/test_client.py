@@ -30,6 +30,7 @@ from airflow_flinkstyle.jobs.running.stopped import take_stopped
 from airflow_flinkstyle.jobs.status import Closed, Dead, NeverStarted, Running, Starting
 from airflow_flinkstyle.kafka.errors import LoginMissingError
 from airflow_flinkstyle.kafka.login.driver import CONNECTION
+from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import KafkaOverride
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
@@ -108,6 +109,33 @@ def test_start_that_slept_since_it_was_planned_does_not_begin_the_job_anew(world
     client.start(world.spec(), world.target(), claim_key="next")
     world.logs.produce(5)
     world.judge()
+
+
+def test_start_that_slept_while_the_dead_job_was_started_again_refuses_and_its_clear_goes_by_what_is_then(
+    world: World,
+):
+    """It was planned to go back to a savepoint; the driver that it follows has continued meanwhile."""
+    client = world.start()
+    world.logs.produce(5)
+    _, saved = client.wait(client.request_savepoint("hot"), timeout_s=10)
+    world.kill(1)
+
+    def meanwhile() -> None:
+        client.ensure_running(client.settled_status())
+        world.until(lambda: isinstance(client.status(), Running))
+
+    late, store = world.client(), SlowStore(world.store, meanwhile)
+    late.board = JobBoard(store, world.job)
+    back = FromSavepoint(savepoint_id=saved.savepoint_id, rewind="fork")
+    started = late.start(world.spec(), world.target(), claim_key="back", origin=back)
+    with pytest.raises(DriverFailedError, match="driver 2 has continued the job since"):
+        late.wait_running(started.generation, timeout_s=10)
+    assert isinstance(client.status(), Running)
+    with pytest.raises(JobRunningError, match=r"generation 1 \(start\) is running"):
+        client.start(world.spec(), world.target(), claim_key="back", origin=back)
+    client.stop("stop", savepoint=False, timeout_s=10)
+    again = client.start(world.spec(), world.target(), claim_key="back", origin=back)
+    client.wait_running(again.generation, timeout_s=10)
 
 
 def test_start_that_another_one_has_followed_is_not_gone_on_with(world: World, mood: type[Mood]):
