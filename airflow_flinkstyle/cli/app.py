@@ -70,6 +70,7 @@ app.add_typer(
             "state-diff": state.state_diff,
             "repartition": state.repartition,
             "transform": state.transform,
+            "convert": state.convert,
             "verify": take.verify,
             "restore": take.restore,
             "pin": retain.pin,

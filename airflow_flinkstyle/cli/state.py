@@ -1,4 +1,4 @@
-"""``flinkstyle savepoint state|state-diff|repartition|transform``: PySpark works in a process of its own."""
+"""``flinkstyle savepoint state|state-diff|repartition|transform|convert``, by PySpark in another process."""
 
 import json
 import subprocess
@@ -153,6 +153,21 @@ def transform(
     _show(python, {**request, "transform": asked}, as_json=as_json)
 
 
+def convert(
+    savepoint_id: SavepointId,
+    root: Root,
+    job: Job,
+    query: Query = None,
+    python: Python = sys.executable,
+    conf: Conf = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a savepoint whose state is in RocksDB instead of Spark's default provider; needs PySpark 4.2."""
+    repository_of(root, job).read(savepoint_id)
+    request = _request(root, job, savepoint_id, {"query": query}, conf=conf)
+    _show(python, {**request, "convert": True}, as_json=as_json)
+
+
 def _which(
     query: str | None,
     operator: int,
@@ -191,6 +206,7 @@ def _request(
         "against": None,
         "partitions": None,
         "transform": None,
+        "convert": False,
         "where": where,
         "limit": limit,
         "conf": {"spark.master": "local[2]", **_settings(conf or [])},

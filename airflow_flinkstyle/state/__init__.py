@@ -8,11 +8,12 @@ from airflow_flinkstyle.state.changes import state_changes
 from airflow_flinkstyle.state.edits import DropKeys, SetValues
 from airflow_flinkstyle.state.reader import savepoint_operators, savepoint_state
 from airflow_flinkstyle.state.repartition import repartition_savepoint
-from airflow_flinkstyle.state.transform import transform_state
+from airflow_flinkstyle.state.transform import convert_savepoint, transform_state
 
 __all__ = [
     "DropKeys",
     "SetValues",
+    "convert_savepoint",
     "repartition_savepoint",
     "savepoint_operators",
     "savepoint_state",

@@ -3,7 +3,7 @@
 The request is a JSON object: ``root``, ``job``, ``savepoint``, ``which`` (arguments of ``savepoint_state``),
 ``operators`` (true for the list of operators instead), ``against`` (a later savepoint, for what changed),
 ``partitions`` (a number, to have the savepoint repartitioned instead), ``transform`` (to have its state
-changed: ``drop``, ``set`` or ``script``, and ``dry_run``),
+changed: ``drop``, ``set`` or ``script``, and ``dry_run``), ``convert`` (to have it moved to RocksDB),
 ``where`` (a condition in SQL), ``limit``, and ``conf`` of Spark. The answer is the last line of standard
 output, a JSON object: ``columns`` and ``rows``, or ``error``.
 """
@@ -20,6 +20,7 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.state import (
     DropKeys,
     SetValues,
+    convert_savepoint,
     repartition_savepoint,
     savepoint_operators,
     savepoint_state,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from airflow_flinkstyle.state.transform import Change
+    from airflow_flinkstyle.state.transform import Change, Transformed
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,6 +48,9 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     try:
         if request["partitions"] is not None:
             return _repartitioned(spark, request)
+        if request["convert"]:
+            place = request["root"], request["job"]
+            return _told(convert_savepoint(spark, *place, request["savepoint"], request["which"]["query"]))
         if request["transform"] is not None and not request["transform"]["dry_run"]:
             return _transformed(spark, request)
         found = _asked(spark, request)
@@ -71,7 +75,10 @@ def _repartitioned(spark: SparkSession, request: Mapping[str, Any]) -> dict[str,
 def _transformed(spark: SparkSession, request: Mapping[str, Any]) -> dict[str, Any]:
     place = request["root"], request["job"]
     query = request["which"]["query"]
-    done = transform_state(spark, *place, _changes(request), request["savepoint"], query)
+    return _told(transform_state(spark, *place, _changes(request), request["savepoint"], query))
+
+
+def _told(done: Transformed) -> dict[str, Any]:
     made = {"savepoint": done.savepoint.savepoint_id, "parent": done.savepoint.parent}
     rows = [{**made, "operator": number, **asdict(counts)} for number, counts in done.counts.items()]
     return {"columns": list(rows[0]), "rows": rows}

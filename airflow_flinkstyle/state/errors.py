@@ -149,8 +149,7 @@ class RepartitionError(FlinkstyleError):
         return cls(
             f"Spark repartitions state in RocksDB only; query {query} keeps its in {provider}.",
             state_after=_UNTOUCHED,
-            remedy="Spark cannot move state from one provider to another: a query that is to change "
-            "begins with a new checkpoint and reads its input again.",
+            remedy="Move it to RocksDB first: convert_savepoint, or `flinkstyle savepoint convert`.",
         )
 
     @classmethod
@@ -259,7 +258,18 @@ class TransformError(FlinkstyleError):
         return cls(
             f"Spark writes state in RocksDB only; query {query} keeps its in {provider}.",
             state_after=_UNTOUCHED,
-            remedy="Change the job's state store to RocksDB, or change the state in the job's own script.",
+            remedy="Move it to RocksDB first: convert_savepoint, or `flinkstyle savepoint convert`.",
+        )
+
+    @classmethod
+    def not_converted(cls, query: str, provider: str) -> Self:
+        """Name the state store that is not left."""
+        return cls(
+            f"Expected query {query} to keep its state in Spark's default provider, "
+            f"HDFSBackedStateStoreProvider, found {provider}.",
+            state_after=_UNTOUCHED,
+            remedy="Start from the savepoint as it is: only a move from the default provider to RocksDB is "
+            "possible, since Spark's writer knows RocksDB only.",
         )
 
     @classmethod

@@ -14,9 +14,9 @@ import json
 import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
-from airflow_flinkstyle.checkpoint import commit_log
+from airflow_flinkstyle.checkpoint import commit_log, offset_log
 from airflow_flinkstyle.checkpoint.state_files import is_state_data
 from airflow_flinkstyle.savepoint.capture.query import capture_query
 from airflow_flinkstyle.savepoint.files.derive import publish_derived
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql.types import StructType
 
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
     from airflow_flinkstyle.state.query_copy import QueryCopy
@@ -46,7 +47,10 @@ _SINCE: Final = (4, 2)
 _STORE: Final = "default"
 _COLUMNS: Final = ["key", "value"]
 _PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
+_PROVIDERS: Final = "org.apache.spark.sql.execution.streaming.state"
 _ROCKSDB: Final = "RocksDBStateStoreProvider"
+_HDFS: Final = "HDFSBackedStateStoreProvider"
+"""Spark's default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,36 +108,162 @@ def transform_state(
         StateReadError: If there is no such query or operator, or this Spark reads no state.
         SavepointMissingError: If there is no such savepoint.
     """
-    if tuple(int(part) for part in spark.version.split(".")[:2]) < _SINCE:
-        raise TransformError.spark_too_old(spark.version)
-    repository = SavepointRepository(open_store(root, s3), job)
-    manifest = find_savepoint(repository, savepoint)
-    wanted = the_query(manifest, query)
-    _require_writable(wanted)
-    new_id = f"sp-transform-{uuid.uuid4().hex[:20]}"
-    place = f"{scratch_for(spark, scratch)}/{new_id}"
-    open_place: OpenPlace = lambda location: open_store(location, s3)  # noqa: E731
-
-    before = copy_to(spark, repository, manifest, wanted, f"{place}/before", open_place)
-    partitions = {number: _partitions(before, number) for number in changes}
-    kept = {number: _kept(before, number, change) for number, change in changes.items()}
-    trimmed = replace(wanted, files=tuple(f for f in wanted.files if not is_state_data(f.path, set(changes))))
-    after = copy_to(spark, repository, manifest, trimmed, f"{place}/after", open_place)
-    _write(before, after, kept, partitions, open_place)
-    counts = {number: _proved(before, after, number, state) for number, state in kept.items()}
-
-    def changed(snapshot: QuerySnapshot) -> QuerySnapshot:
-        return _captured(after, wanted, repository, changes, open_place) if snapshot is wanted else snapshot
-
-    evidence = _evidence(wanted.name, changes, counts, asked_by or getpass.getuser())
-    published = publish_derived(manifest, repository, new_id, changed, evidence=evidence)
-    return Transformed(savepoint=published, counts=counts)
+    work = _Work.of(spark, root, job, savepoint, query, scratch, s3)
+    if (provider := _provider(work.query)) != _ROCKSDB:
+        raise TransformError.provider(work.query.name, provider)
+    return work.publish("transform", changes, {}, asked_by)
 
 
-def _require_writable(query: QuerySnapshot) -> None:
-    provider = query.pinned_confs.get(_PROVIDER, "").rpartition(".")[2]
-    if provider != _ROCKSDB:
-        raise TransformError.provider(query.name, provider or "Spark's default, HDFSBackedStateStoreProvider")
+def convert_savepoint(
+    spark: SparkSession,
+    root: str,
+    job: str,
+    savepoint: str = LATEST,
+    query: str | None = None,
+    *,
+    asked_by: str | None = None,
+    scratch: str | None = None,
+    s3: S3Settings | None = None,
+) -> Transformed:
+    """Publish a savepoint whose state is in RocksDB instead of Spark's default provider.
+
+    The keys and values are the same, each of them compared. The query that starts from it uses RocksDB,
+    because Spark takes the provider from the checkpoint.
+
+    Args:
+        spark: A session of Spark 4.2 or newer, without a query that runs.
+        root: Savepoint root: ``s3://bucket/prefix``, ``file:///path`` or ``/path``.
+        job: The job's name.
+        savepoint: Its id, or ``latest``.
+        query: The query's name; may be left out if the savepoint has one query.
+        asked_by: As in ``transform_state``.
+        scratch: As there.
+        s3: As there.
+
+    Raises:
+        TransformError: If the state is in RocksDB already, or an operator cannot be written; no savepoint is
+            made then.
+        StateReadError: If there is no such query, it has no state, or this Spark reads none.
+        SavepointMissingError: If there is no such savepoint.
+    """
+    work = _Work.of(spark, root, job, savepoint, query, scratch, s3)
+    if (provider := _provider(work.query)) != _HDFS:
+        raise TransformError.not_converted(work.query.name, provider)
+    numbers = {row["operatorId"] for row in work.before.operators().collect()}
+    if not numbers:
+        raise StateReadError.stateless(work.query.name, work.manifest.savepoint_id)
+    changes = {int(number): _as_it_is for number in numbers}
+    return work.publish("rocksdb", changes, {_PROVIDER: f"{_PROVIDERS}.{_ROCKSDB}"}, asked_by)
+
+
+def _as_it_is(state: DataFrame) -> DataFrame:
+    return state
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    """A query of a savepoint, copied where Spark reads it, and what makes another savepoint of it."""
+
+    repository: SavepointRepository
+    manifest: Manifest
+    query: QuerySnapshot
+    before: QueryCopy
+    place: str
+    """Location for the copies, reached by driver and executors."""
+    open_place: OpenPlace
+
+    @classmethod
+    def of(
+        cls,
+        spark: SparkSession,
+        root: str,
+        job: str,
+        savepoint: str,
+        query: str | None,
+        scratch: str | None,
+        s3: S3Settings | None,
+    ) -> _Work:
+        """Find the query and copy it; arguments as of ``transform_state``."""
+        if tuple(int(part) for part in spark.version.split(".")[:2]) < _SINCE:
+            raise TransformError.spark_too_old(spark.version)
+        repository = SavepointRepository(open_store(root, s3), job)
+        manifest = find_savepoint(repository, savepoint)
+        wanted = the_query(manifest, query)
+        place = f"{scratch_for(spark, scratch)}/{uuid.uuid4().hex}"
+        open_place: OpenPlace = lambda location: open_store(location, s3)  # noqa: E731
+        return cls(
+            repository=repository,
+            manifest=manifest,
+            query=wanted,
+            before=copy_to(spark, repository, manifest, wanted, f"{place}/before", open_place),
+            place=place,
+            open_place=open_place,
+        )
+
+    def publish(
+        self, what: str, changes: Mapping[int, Change], confs: Mapping[str, str], asked_by: str | None
+    ) -> Transformed:
+        """Change the state of some operators, and settings that Spark takes from the checkpoint."""
+        partitions = {number: _partitions(self.before, number) for number in changes}
+        kept = {number: _kept(self.before, number, change) for number, change in changes.items()}
+        after = self._written(kept, partitions, confs)
+        counts = {number: _proved(self.before, after, number, state) for number, state in kept.items()}
+
+        def changed(snapshot: QuerySnapshot) -> QuerySnapshot:
+            if snapshot is not self.query:
+                return snapshot
+            found = _captured(after, snapshot, self.repository, changes, self.open_place)
+            return with_confs(found, confs)
+
+        published = publish_derived(
+            self.manifest,
+            self.repository,
+            f"sp-{what}-{uuid.uuid4().hex[:20]}",
+            changed,
+            evidence=_evidence(self.query.name, changes, counts, asked_by or getpass.getuser()),
+        )
+        return Transformed(savepoint=published, counts=counts)
+
+    def _written(
+        self, kept: Mapping[int, DataFrame], partitions: Mapping[int, int], confs: Mapping[str, str]
+    ) -> QueryCopy:
+        """Have Spark write what was kept into a copy; in format 2 its commit log names what was written."""
+        query, batch = self.query, self.query.batch_id
+        files = tuple(file for file in query.files if not is_state_data(file.path, set(kept)))
+        trimmed = replace(query, files=files)
+        after = copy_to(
+            self.before.spark,
+            self.repository,
+            self.manifest,
+            trimmed,
+            f"{self.place}/after",
+            self.open_place,
+        )
+        source, target = self.open_place(self.before.location), self.open_place(after.location)
+        # The source's log was made readable by the partitions of all its state.
+        log = offset_log.parse(source.read(f"offsets/{batch}").decode())
+        target.write(f"offsets/{batch}", log.with_confs({**log.confs, **confs}).render().encode())
+        with after.settings():
+            states = {(number, _STORE): state for number, state in kept.items()}
+            ids = write_stores(after.spark, after.location, batch, states, partitions)
+        if after.is_format_2:
+            commit = commit_log.parse(target.read(f"commits/{batch}").decode())
+            target.write(f"commits/{batch}", commit.with_state_ids(ids).render().encode())
+        return after
+
+
+def with_confs(query: QuerySnapshot, confs: Mapping[str, str]) -> QuerySnapshot:
+    """Return a query with other settings, also in the batch that was planned: Spark takes them from there."""
+    planned = query.planned_offsets
+    if planned is not None:
+        log = offset_log.parse(planned)
+        planned = log.with_confs({**log.confs, **confs}).render()
+    return replace(query, pinned_confs={**query.pinned_confs, **confs}, planned_offsets=planned)
+
+
+def _provider(query: QuerySnapshot) -> str:
+    """Return the class that keeps the query's state."""
+    return query.pinned_confs.get(_PROVIDER, "").rpartition(".")[2] or _HDFS
 
 
 def _partitions(copied: QueryCopy, operator: int) -> int:
@@ -189,31 +319,13 @@ def _require_no_null(state: DataFrame, kept: DataFrame, query: str, operator: in
     from pyspark.sql import functions as F
 
     for column in _COLUMNS:
-        for field in state.select(f"{column}.*").schema.fields:
+        # Of select("value.*") every field may be null as soon as the struct may be.
+        for field in cast("StructType", state.schema[column].dataType).fields:
             if field.nullable or field.dataType.typeName() == "void":
                 continue
             found = kept.where(F.col(column).getField(field.name).isNull()).head()
             if found is not None:
                 raise TransformError.null(query, operator, f"{column}.{field.name}", str(found["key"]))
-
-
-def _write(
-    before: QueryCopy,
-    after: QueryCopy,
-    kept: Mapping[int, DataFrame],
-    partitions: Mapping[int, int],
-    open_place: OpenPlace,
-) -> None:
-    """Have Spark write what was kept; in format 2 the commit log names what it wrote."""
-    batch = after.query.batch_id
-    source, target = open_place(before.location), open_place(after.location)
-    target.write(f"offsets/{batch}", source.read(f"offsets/{batch}"))  # made readable by the state of all
-    with after.settings():
-        states = {(number, _STORE): state for number, state in kept.items()}
-        ids = write_stores(after.spark, after.location, batch, states, partitions)
-    if after.is_format_2:
-        log = commit_log.parse(target.read(f"commits/{batch}").decode())
-        target.write(f"commits/{batch}", log.with_state_ids(ids).render().encode())
 
 
 def _proved(before: QueryCopy, after: QueryCopy, operator: int, kept: DataFrame) -> Counts:
@@ -254,10 +366,12 @@ def _captured(
         previous=old,
         batch_id=BatchId(old.batch_id),
     )
-    commit = f"commits/{old.batch_id}"  # in format 2 it names the stores' files
+    logs_changed = {f"offsets/{old.batch_id}"} if found.pinned_confs != old.pinned_confs else set()
+    if after.is_format_2:
+        logs_changed.add(f"commits/{old.batch_id}")  # it names the stores' files
 
     def is_new(path: str) -> bool:
-        return is_state_data(path, set(operators)) or (after.is_format_2 and path == commit)
+        return is_state_data(path, set(operators)) or path in logs_changed
 
     files = [entry for entry in old.files if not is_new(entry.path)]
     files += [entry for entry in found.files if is_new(entry.path)]

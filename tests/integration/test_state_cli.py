@@ -96,6 +96,13 @@ def test_a_script_changes_state_and_one_without_changes_is_refused(root: Path, t
     assert "give one of --drop-keys, --set and --script" in both.stderr
 
 
+@pytest.mark.nightly
+def test_state_that_is_in_rocksdb_is_not_moved_there(root: Path):
+    done = command(root, "convert", "sp-1")
+    assert done.exit_code == 1
+    assert done.stderr.startswith("STATE_TRANSFORM: Expected query q to keep its state in Spark's default")
+
+
 def test_what_the_reader_refuses_is_told(root: Path):
     done = command(root, "state-diff", "sp-1", "sp-2", "--where", "nothing = 1")
     assert done.exit_code == 1

@@ -11,7 +11,13 @@ import pytest
 from airflow_flinkstyle.savepoint.files.restore import restore_query
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
-from airflow_flinkstyle.state import DropKeys, SetValues, savepoint_state, transform_state
+from airflow_flinkstyle.state import (
+    DropKeys,
+    SetValues,
+    convert_savepoint,
+    savepoint_state,
+    transform_state,
+)
 from airflow_flinkstyle.state.errors import StateReadError, TransformError
 from airflow_flinkstyle.state.transform import Counts
 from airflow_flinkstyle.storage.local import LocalStore
@@ -111,6 +117,27 @@ def test_state_that_is_written_as_it_was_goes_on_as_the_unbroken_one(
 def commit(batch: int) -> str:
     """In format 2 it names the state's files."""
     return f"commits/{batch}"
+
+
+CONVERTED = [BY_NAME[name] for name in ("hdfs", "dedup", "pandas-state", "without-keys")]
+
+
+@pytest.mark.parametrize(
+    "case", nightly_but(lambda case: case.name == "hdfs", CONVERTED), ids=lambda case: case.name
+)
+def test_state_of_the_default_provider_goes_on_in_rocksdb(spark: SparkSession, tmp_path: Path, case: Case):
+    taken = Taken(spark, case, tmp_path)
+    done = convert_savepoint(taken.lab.spark, str(taken.root), "job", "sp-1")
+    manifest, query = done.savepoint, done.savepoint.queries[0]
+    verify_savepoint(manifest, taken.repository, level="full")
+    assert all((c.added, c.removed, c.changed) == (0, 0, 0) and c.kept for c in done.counts.values())
+    assert query.pinned_confs[f"{STATE}.providerClass"].endswith(".RocksDBStateStoreProvider")
+    assert any(file.path.endswith(".zip") for file in query.files)
+    assert not any(file.path.endswith((".delta", ".snapshot")) for file in query.files)
+    rocksdb = replace(taken.lab, spark=taken.lab.spark.newSession())
+    assert_goes_on(rocksdb, manifest, taken.restored(manifest), taken.unbroken)
+    with pytest.raises(TransformError, match="found RocksDBStateStoreProvider"):
+        convert_savepoint(taken.lab.spark, str(taken.root), "job", manifest.savepoint_id)
 
 
 def test_dropped_added_and_changed_keys_are_what_the_query_continues_with(
