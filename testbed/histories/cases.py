@@ -216,5 +216,24 @@ CASES: Final[dict[str, tuple[Setting, tuple[Step, ...]]]] = {
             Step(do="start", who=10, how="fresh", retries=0),
         ),
     ),
+    "24-take-that-waits-for-a-prune-which-died-beside-a-local-disk": (
+        LOCAL,
+        (
+            Step(do="start", host="b", who=1),
+            Step(do="produce", many=2),
+            Step(do="take", who=3),
+            Step(do="prune", who=6, fault=("die", 8), retries=0),
+        ),
+    ),
+    "25-take-that-waits-for-a-prune-whose-slot-was-lost": (
+        PLAIN,
+        (
+            Step(do="produce", many=4),
+            Step(do="start", who=1),
+            Step(do="take", who=2),
+            Step(do="prune", who=3, fault=("lost", 6), retries=0),
+            Step(do="take", who=4, fault=("die", 15), retries=0),
+        ),
+    ),
 }
 """By the number of the fault: 1 to 10 were filed together, those from 11 on random histories found."""

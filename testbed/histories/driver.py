@@ -5,10 +5,12 @@ Order and records are the agent's (``agent.run.admission``); what Spark does is 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import uuid
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +83,8 @@ class Driver(Process):
         self.asked_s: dict[str, float] = {}
         self.ends: dict[str, tuple[Batch, int]] = {}
         self.precopied: str | None = None
+        self.taking: object = None
+        """The take that is under way."""
         self.confirmed_s = world.machine.now_s
 
     # --- its life -------------------------------------------------------------------------------
@@ -220,18 +224,10 @@ class Driver(Process):
 
     def _loop(self) -> None:
         """Run batches as long as the lease is confirmed; a store that is away for longer ends it."""
-        lease_s = self.claim.lease_s
         late_until_s = self.world.machine.now_s + (self.world.late_s if "late" in self.script else 0)
         while True:
             try:
-                current = self.board.current()
-                if current is None or (current.value.generation, current.value.incarnation) != (
-                    self.generation,
-                    self.incarnation,
-                ):
-                    raise LeaveError
-                self._beat("running")
-                self.confirmed_s = self.world.machine.now_s
+                self._confirm()
                 self._start_queries(late_until_s)
                 for name in sorted(self.started):
                     self._batch(name)
@@ -239,8 +235,36 @@ class Driver(Process):
             except StoreUnavailableError:
                 pass
             self._pause()
-            if self.world.machine.now_s - self.confirmed_s >= lease_s:
+            if self._is_late():
                 raise LeaveError
+
+    def _confirm(self) -> None:
+        """Show that it lives, if the job is still its own."""
+        current = self.board.current()
+        if current is None or (current.value.generation, current.value.incarnation) != (
+            self.generation,
+            self.incarnation,
+        ):
+            raise LeaveError
+        self._beat("running")
+        self.confirmed_s = self.world.machine.now_s
+
+    def _is_late(self) -> bool:
+        return self.world.machine.now_s - self.confirmed_s >= self.claim.lease_s
+
+    def _confirm_while(self, taking: object) -> None:
+        """Confirm the lease beside a take, which may wait for a prune: the agent's is a thread of its own."""
+        while True:
+            self._pause()
+            if self.taking is not taking:
+                return
+            with contextlib.suppress(StoreUnavailableError):
+                try:
+                    self._confirm()
+                except (LeaveError, ObjectChangedError, ObjectExistsError):
+                    self.world.machine.kill(self)
+            if self._is_late():
+                self.world.machine.kill(self)
 
     def _start_queries(self, late_until_s: float) -> None:
         for name in self.names:
@@ -307,7 +331,7 @@ class Driver(Process):
             world.machine.kill(self)
             raise DeadError
         world.machine.point()
-        if world.machine.now_s - self.confirmed_s >= self.claim.lease_s:
+        if self._is_late():
             raise LeaveError
         checkpoint.write(f"commits/{planned}", b'v1\n{"nextBatchWatermarkMs":0}')
         self.logs[name] = (planned, planned)
@@ -358,11 +382,15 @@ class Driver(Process):
             if any(self._logs(name)[0] < 0 for name in self.names):
                 self._end(request, "refused", detail="Expected at least one committed batch.")
                 return
+            self.taking = taking = object()
+            self.world.machine.spawn(self, partial(self._confirm_while, taking))
             try:
                 savepoint_id = self._take(request)
             except FlinkstyleError as error:
                 self._end(request, "failed", detail=f"{error.code}: {error}", transient=error.retryable)
                 return
+            finally:
+                self.taking = None
             if request.command == "savepoint":
                 self._end(request, "done", savepoint_id=savepoint_id)
                 return
