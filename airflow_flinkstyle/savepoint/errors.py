@@ -329,6 +329,16 @@ class SinkSkipsError(SavepointError):
             remedy=_OWN_MEMORY,
         )
 
+    @classmethod
+    def anew(cls, sink: str, query: str, savepoint_id: str | None, *, state_after: str) -> Self:
+        """Name a query that the job has had, and that begins anew because the savepoint does not hold it."""
+        return cls(
+            f"Expected savepoint {savepoint_id} to hold query {query}, which the job has had, found that it "
+            f"would begin with batch 0: {sink} may leave out batch ids that it has seen.",
+            state_after=state_after,
+            remedy=f"Choose a savepoint that holds it. {_OWN_MEMORY}",
+        )
+
 
 class RenumberError(SavepointError):
     """The batches of a query cannot be counted on behind those that its sink remembers."""

@@ -235,5 +235,29 @@ CASES: Final[dict[str, tuple[Setting, tuple[Step, ...]]]] = {
             Step(do="take", who=4, fault=("die", 15), retries=0),
         ),
     ),
+    "26-fork-from-before-a-query-that-a-function-has-seen": (
+        Setting(queries=2, sink="foreachBatch"),
+        (
+            Step(do="produce", many=1),
+            Step(do="start", who=1, script="v1-late"),
+            Step(do="upgrade", who=2, retries=0),
+            Step(do="kill"),
+            Step(do="start", who=8),
+            Step(do="stop", who=11),
+            Step(do="start", who=12, how="savepoint:fork", script="v1-late"),
+        ),
+    ),
+    "27-import-that-is-started-by-its-name": (
+        PLAIN,
+        (
+            Step(do="start", who=1),
+            Step(do="produce", many=4),
+            Step(do="kill"),
+            Step(do="start", root="r2", who=3),
+            Step(do="take", root="r2", who=7),
+            Step(do="import", who=12),
+            Step(do="start", who=16, how="savepoint"),
+        ),
+    ),
 }
 """By the number of the fault: 1 to 10 were filed together, those from 11 on random histories found."""

@@ -188,7 +188,11 @@ class Driver(Process):
     def _guard(self, order: TakeoverOrder, manifest: Manifest | None) -> None:
         """Judge sink and source as the agent does."""
         remembers = self.world.sink != "kafka"
-        if order.rewind == "re-emit" and remembers and not order.skip_known_batches:
+        used_again = order.rewind == "re-emit" and remembers
+        begins = self.world.sink == "foreachBatch" and any(
+            name in order.begin_anew and self.newest(name) is None for name in self.names
+        )
+        if (used_again or begins) and not order.skip_known_batches:
             raise SinkSkipsError.of(self.world.sink, state_after="No query was started.")
         for name in self.names:
             expected = order.expected.get(name, {}).get(SOURCE)

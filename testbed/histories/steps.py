@@ -29,8 +29,11 @@ from testbed.histories.oracle import Choice
 from testbed.histories.places import Place, RootStore
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow_flinkstyle.jobs.running.client import JobClient
     from airflow_flinkstyle.jobs.running.start_plan import Origin
+    from testbed.histories.oracle import Batch
     from testbed.histories.world import World
 
 SETTINGS = CutoverSettings(
@@ -156,11 +159,19 @@ class Asker:
             self.off_line = None if self.world.oracle.on_line(self.life, batches) else savepoint_id
         if rewind:
             self._choose(Choice(batches=batches, what=rewind))
+        elif how == "savepoint" and self._is_from_elsewhere(batches):
+            self._choose(Choice(batches=batches, what="import"))
         return FromSavepoint(
             savepoint_id=savepoint_id,
             rewind=rewind or "continue",  # type: ignore[arg-type]
             skip_known_batches=rewind == "re-emit" and self.world.sink == "foreachBatch",
             claim_mode="claim" if self.step.many else "no_claim",
+        )
+
+    def _is_from_elsewhere(self, batches: Mapping[str, Batch]) -> bool:
+        """Return whether a savepoint is another root's: who names it begins a line with it."""
+        return any(batch.life is not self.life for batch in batches.values()) and not (
+            self.world.oracle.on_line(self.life, batches)
         )
 
     def _choose(self, choice: Choice, key: str | None = None) -> None:

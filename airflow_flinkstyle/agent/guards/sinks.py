@@ -165,6 +165,11 @@ def admit(
     snapshot = manifest.query(query.name) if manifest else None
     if manifest and snapshot and query.sink.may_remember and newest is None:
         return _admit_unknown(query, snapshot, order, manifest, repository)
+    if query.name in order.begin_anew and query.sink.may_remember and newest is None and query.look() is None:
+        anew = SinkSkipsError.anew(
+            str(query.sink.name), query.name, order.savepoint_id, state_after=NOT_STARTED
+        )
+        _require_accepted(anew, order)
     skipped = left_out(query.checkpoint, newest)
     if not skipped:
         return manifest
@@ -174,7 +179,7 @@ def admit(
         f"{query.sink.name} of query {query.name} in {query.sink.path}, which has seen batches up to "
         f"{skipped[-1]} and would silently leave out batches {skipped[0]} to {skipped[-1]}"
     )
-    _require_accepted(found, order)
+    _require_accepted(SinkSkipsError.of(found, state_after=NOT_STARTED), order)
     return manifest
 
 
@@ -189,7 +194,8 @@ def _admit_unknown(
     newest = query.look()
     if order.rewind == "re-emit" and newest == snapshot.batch_id:
         found = f"{query.sink.name} of query {query.name}, which may leave out batch ids that it has seen"
-        _require_accepted(f"{found}: those behind {snapshot.batch_id} are used again", order)
+        found = f"{found}: those behind {snapshot.batch_id} are used again"
+        _require_accepted(SinkSkipsError.of(found, state_after=NOT_STARTED), order)
     if order.rewind != "fork":
         return manifest
     number = order.counts_behind.get(query.name)
@@ -200,10 +206,10 @@ def _admit_unknown(
     return counted_on(manifest, query, None, order) if was_moved else manifest
 
 
-def _require_accepted(found: str, order: TakeoverOrder) -> None:
+def _require_accepted(refusal: SinkSkipsError, order: TakeoverOrder) -> None:
     if not order.skip_known_batches:
-        raise SinkSkipsError.of(found, state_after=NOT_STARTED)
-    log.warning("Accepted: %s", found)
+        raise refusal
+    log.warning("Accepted: %s", refusal.problem)
 
 
 def _restored(query: JobQuery, manifest: Manifest, repository: SavepointRepository) -> Manifest:

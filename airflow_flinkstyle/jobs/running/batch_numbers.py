@@ -57,17 +57,31 @@ def counts_behind(board: JobBoard, manifest: Manifest) -> dict[str, int]:
     Left out are queries of which the records cannot tell: no run of this job had the savepoint's lineage, so
     it ran under another job or root; or the last words of a run that had it are lost.
     """
-    told = [
-        _Told(board.takeover_order(generation), slot.value)
-        for generation in board.generations()
-        if (slot := board.heartbeat(generation)) is not None
-    ]
+    told = _told(board)
     unsaid = 1 if all(one.is_exact for one in told) else UNSEEN_BATCHES  # one: planned, and not committed
     return {
         query.name: max(query.batch_id, *(one.newest(query.name) for one in told)) + unsaid
         for query in manifest.queries
         if _is_known(query, told)
     }
+
+
+def begin_anew(board: JobBoard, manifest: Manifest) -> tuple[str, ...]:
+    """Return the queries that runs of the job have named and a savepoint does not hold.
+
+    A driver names a query before its first batch, so no other one has handed a batch to a function.
+    """
+    named = {name for one in _told(board) for name in one.words.queries}
+    return tuple(sorted(name for name in named if manifest.query(name) is None))
+
+
+def _told(board: JobBoard) -> list[_Told]:
+    """Return what each generation that spoke was told and said."""
+    return [
+        _Told(board.takeover_order(generation), slot.value)
+        for generation in board.generations()
+        if (slot := board.heartbeat(generation)) is not None
+    ]
 
 
 def _is_known(query: QuerySnapshot, told: Sequence[_Told]) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.errors import JobNotRunningError
 from airflow_flinkstyle.jobs.running import last_run, stopped
-from airflow_flinkstyle.jobs.running.batch_numbers import counts_behind
+from airflow_flinkstyle.jobs.running.batch_numbers import begin_anew, counts_behind
 from airflow_flinkstyle.jobs.running.forks import fork
 from airflow_flinkstyle.jobs.running.newest import require_newest
 from airflow_flinkstyle.jobs.running.offline_lock import CALLER
@@ -105,6 +105,7 @@ def plan_savepoint(runs: JobView, origin: FromSavepoint, claim_key: str) -> Star
         _order_to_start(runs, manifest),
         rewind=origin.rewind,
         counts_behind=numbers,
+        begin_anew=begin_anew(runs.board, saved) if origin.rewind != "continue" else (),
         skip_known_batches=origin.skip_known_batches,
         claim_mode=origin.claim_mode,
     )

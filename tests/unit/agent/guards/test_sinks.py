@@ -84,6 +84,20 @@ def test_batches_that_the_sink_knows_are_refused_unless_accepted() -> None:
     admit(query, BatchId(2), an_order(), None, repository)
 
 
+def test_query_that_a_savepoint_does_not_hold_begins_anew_only_if_its_sink_forgets() -> None:
+    query = replace(a_query(MemoryStore()), sink=Sink(name="foreachBatch", may_remember=True))
+    repository = SavepointRepository(MemoryStore(), "job")
+    order = replace(an_order("fork"), savepoint_id="sp-1", begin_anew=("files",))
+    with pytest.raises(SinkSkipsError, match=r"savepoint sp-1 to hold query files.* begin with batch 0"):
+        admit(query, None, order, None, repository)
+    admit(query, None, replace(order, skip_known_batches=True), None, repository)
+    admit(query, None, replace(order, begin_anew=("another",)), None, repository)
+    forgets = replace(query, sink=Sink(name="kafka"))
+    admit(forgets, None, order, None, repository)
+    begun = replace(query, checkpoint=a_checkpoint(planned=0, committed=0))
+    admit(begun, None, order, None, repository)  # it was let begin by this order, and is started again
+
+
 def test_place_that_a_sink_writes_to_is_told_as_far_as_the_script_says_it() -> None:
     seen = StreamOptions()
     seen.format = "kafka"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.running.batch_numbers import UNSEEN_BATCHES, counts_behind
+from airflow_flinkstyle.jobs.running.batch_numbers import UNSEEN_BATCHES, begin_anew, counts_behind
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.line import BEGINNING
 from airflow_flinkstyle.protocol.query_records import QueryStatus
@@ -108,6 +109,12 @@ def test_fork_that_died_before_its_first_word_has_used_the_numbers_that_it_was_g
     assert runs.number() == 10 + UNSEEN_BATCHES
     failed = Runs().add("closed", 9).add("failed", None, begun={"totals": 10})
     assert failed.number() == 11
+
+
+def test_queries_that_the_job_has_had_and_the_savepoint_does_not_hold_begin_anew():
+    runs = Runs().add("closed", 9)
+    assert begin_anew(runs.board, a_savepoint()) == ()
+    assert begin_anew(runs.board, replace(a_savepoint(), queries=())) == ("totals",)
 
 
 def test_nothing_is_said_of_a_lineage_that_no_run_of_this_job_had():
