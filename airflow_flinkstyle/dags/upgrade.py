@@ -47,7 +47,8 @@ def upgrade_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> 
             **form.job,
             **form.answers("spark_conn_id", "script", "args", "conf", "if_committed", "skip_known_batches"),
             **form.answers("standby", "rehearse_batches", "rehearse_records", "observe_s", "max_lag"),
-            **form.answers("allow_untested", "min_rate", "shuffle_partitions", "first_commit_timeout_s"),
+            **form.answers("allow_untested", "min_rate", "shuffle_partitions", "state_provider"),
+            **form.answers("first_commit_timeout_s"),
             **form.answers("leave_checkpoints"),
         )
     return dag
@@ -129,6 +130,15 @@ def _places() -> dict[str, Param]:
             minimum=1,
             title="Shuffle partitions",
             description="Spread the state over so many; empty for as many as it has. State in RocksDB only.",
+            section=MORE,
+        ),
+        "state_provider": Param(
+            None,
+            type=["null", "string"],
+            enum=[None, "rocksdb"],
+            values_display={"rocksdb": "Move it to RocksDB"},
+            title="State store",
+            description="Empty: where it is. From Spark's default provider to RocksDB; there is no way back.",
             section=MORE,
         ),
         **connection_fields(),

@@ -27,6 +27,8 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
     :param conf: Spark settings to change; null takes one away. (templated)
     :param shuffle_partitions: Spread the state over so many partitions from the new version on; empty for as
         many as it has. Needs state in RocksDB and PySpark 4.2. (templated)
+    :param state_provider: ``rocksdb`` moves the state from Spark's default provider to RocksDB, every key
+        compared; empty for where it is. There is no way back. (templated)
     :param if_committed: How to go back from a version that had committed, or had opened a transactional sink
         on another cluster: ``fork`` (new query id) or ``re-emit`` (batch ids are used again); ``continue``
         fails and leaves the choice. (templated)
@@ -61,11 +63,11 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         *("script", "args", "conf", "if_committed", "skip_known_batches", "spark_conn_id"),
         *("leave_checkpoints", "standby", "rehearse_batches", "rehearse_records", "allow_untested"),
         "first_commit_timeout_s",
-        *("observe_s", "max_lag", "min_rate", "shuffle_partitions"),
+        *("observe_s", "max_lag", "min_rate", "shuffle_partitions", "state_provider"),
     )
 
     asks = (
-        *("script", "args", "conf", "shuffle_partitions", "spark_conn_id"),
+        *("script", "args", "conf", "shuffle_partitions", "state_provider", "spark_conn_id"),
         *("leave_checkpoints", "allow_untested"),
     )
 
@@ -76,6 +78,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         args: Sequence[str] | str | None = None,
         conf: Mapping[str, Any] | str | None = None,
         shuffle_partitions: int | str | None = None,
+        state_provider: str | None = None,
         if_committed: str = "continue",
         skip_known_batches: bool | str = False,
         leave_checkpoints: Sequence[str] | str | None = None,
@@ -97,6 +100,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         self.args = args
         self.conf = conf
         self.shuffle_partitions = shuffle_partitions
+        self.state_provider = state_provider
         self.if_committed = if_committed
         self.skip_known_batches = skip_known_batches
         self.leave_checkpoints = leave_checkpoints
@@ -126,7 +130,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
         from airflow_flinkstyle.jobs.journal import CutoverJournal
         from airflow_flinkstyle.jobs.running.recorded import recorded_launch
-        from airflow_flinkstyle.jobs.upgrade.repartition import with_partitions
+        from airflow_flinkstyle.jobs.upgrade.repartition import with_partitions, with_provider
         from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 
         with airflow_errors():
@@ -138,15 +142,18 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
                 journal=CutoverJournal(
                     hook.store, self.job, self.request_key(context), UPGRADE_PHASES, signer=hook.signer
                 ),
-                spec=with_partitions(
-                    next_version(
-                        spec,
-                        script=self.script,
-                        args=self.args,
-                        conf=mapping(self.conf),
-                        leave_checkpoints=self.leave_checkpoints,
+                spec=with_provider(
+                    with_partitions(
+                        next_version(
+                            spec,
+                            script=self.script,
+                            args=self.args,
+                            conf=mapping(self.conf),
+                            leave_checkpoints=self.leave_checkpoints,
+                        ),
+                        number("shuffle_partitions", self.shuffle_partitions),
                     ),
-                    number("shuffle_partitions", self.shuffle_partitions),
+                    self.state_provider,
                 ),
                 target=hook.target(self.spark_conn_id) if self.spark_conn_id else target,
                 if_committed=rewind(self.if_committed),

@@ -23,10 +23,17 @@ _MINOR = re.compile(r"(\d+)\.(\d+)")
 PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 REPARTITION: Final = "spark.flinkstyle.repartition"
 """Setting with the number of shuffle partitions that a savepoint's state is to be given before a start."""
+STATE_PROVIDER: Final = "spark.flinkstyle.stateProvider"
+"""Setting with the provider, ``rocksdb``, that a savepoint's state is to be moved to before a start."""
+ROCKSDB: Final = "rocksdb"
+ROCKSDB_CLASS: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+HDFS_CLASS: Final = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+"""Spark's default."""
 _REMEDIES: Final = {
     SHUFFLE_PARTITIONS: "The state is split into that many parts. State in RocksDB can be given another "
     "number with PySpark 4.2: upgrade with shuffle_partitions, or run `flinkstyle savepoint repartition`.",
-    PROVIDER: "No Spark converts the state of one provider into another's: keep it, or start fresh.",
+    PROVIDER: "State in Spark's default provider can be moved to RocksDB with PySpark 4.2: upgrade with "
+    "state_provider, or run `flinkstyle savepoint convert`. There is no way back.",
 }
 _KEPT: Final = "Spark would use the checkpoint's value and ignore yours."
 
@@ -88,10 +95,24 @@ def check_confs(query: str, pinned: Mapping[str, str], confs: Mapping[str, str])
     )
 
 
-def as_repartitioned(pinned: Mapping[str, str], confs: Mapping[str, str]) -> dict[str, str]:
-    """Return what a query pins once its state has the number of partitions that is asked for, if one is."""
-    asked = confs.get(REPARTITION)
-    return {**pinned, SHUFFLE_PARTITIONS: asked} if asked and SHUFFLE_PARTITIONS in pinned else dict(pinned)
+def as_asked(pinned: Mapping[str, str], confs: Mapping[str, str]) -> dict[str, str]:
+    """Return what a query pins once its state has the partitions and the provider that are asked for."""
+    found, partitions = dict(pinned), confs.get(REPARTITION)
+    if partitions and SHUFFLE_PARTITIONS in pinned:
+        found[SHUFFLE_PARTITIONS] = partitions
+    if confs.get(STATE_PROVIDER) == ROCKSDB and is_in_default_provider(pinned):
+        found[PROVIDER] = ROCKSDB_CLASS
+    return found
+
+
+def is_in_default_provider(pinned: Mapping[str, str]) -> bool:
+    """Tell whether a query with these settings keeps its state in Spark's default provider."""
+    return pinned.get(PROVIDER, HDFS_CLASS) == HDFS_CLASS
+
+
+def converted_id(savepoint_id: str, query: str) -> str:
+    """Return the id that a savepoint has once a query's state is in RocksDB."""
+    return f"sp-rocksdb-{hashlib.sha256(f'{savepoint_id}{chr(0)}{query}'.encode()).hexdigest()[:20]}"
 
 
 def repartitioned_id(savepoint_id: str, partitions: int) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.checkpoint.stores_in_use import SHUFFLE_PARTITIONS, shuffle_partitions
 from airflow_flinkstyle.savepoint.capture.query import capture_query
-from airflow_flinkstyle.savepoint.compat import note_of_repartition, repartitioned_id
+from airflow_flinkstyle.savepoint.compat import PROVIDER, note_of_repartition, repartitioned_id
 from airflow_flinkstyle.savepoint.errors import RenumberError
 from airflow_flinkstyle.savepoint.files.derive import publish_derived
 from airflow_flinkstyle.savepoint.files.renumber import renumber
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 _SINCE: Final = (4, 2)
 _STORE: Final = re.compile(r"state/(\d+)/\d+/")
-_PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +145,7 @@ def _changes(query: QuerySnapshot, partitions: int) -> bool:
 
 
 def _require_possible(query: QuerySnapshot) -> None:
-    provider = query.pinned_confs.get(_PROVIDER, "").rpartition(".")[2]
+    provider = query.pinned_confs.get(PROVIDER, "").rpartition(".")[2]
     if provider != "RocksDBStateStoreProvider":
         raise RepartitionError.provider(
             query.name, provider or "Spark's default, HDFSBackedStateStoreProvider"

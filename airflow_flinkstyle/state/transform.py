@@ -19,6 +19,13 @@ from typing import TYPE_CHECKING, Final, cast
 from airflow_flinkstyle.checkpoint import commit_log, offset_log
 from airflow_flinkstyle.checkpoint.state_files import is_state_data
 from airflow_flinkstyle.savepoint.capture.query import capture_query
+from airflow_flinkstyle.savepoint.compat import (
+    HDFS_CLASS,
+    PROVIDER,
+    ROCKSDB_CLASS,
+    converted_id,
+    is_in_default_provider,
+)
 from airflow_flinkstyle.savepoint.files.derive import publish_derived
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
@@ -26,6 +33,7 @@ from airflow_flinkstyle.state.changes import state_changes
 from airflow_flinkstyle.state.errors import StateReadError, TransformError
 from airflow_flinkstyle.state.query_copy import LATEST, copy_to, find_savepoint, scratch_for, the_query
 from airflow_flinkstyle.state.reader import variables_of
+from airflow_flinkstyle.state.repartition import require_all_told
 from airflow_flinkstyle.state.rewriter import write_stores
 from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.types import BatchId
@@ -46,11 +54,6 @@ Change = Callable[["DataFrame"], "DataFrame"]
 _SINCE: Final = (4, 2)
 _STORE: Final = "default"
 _COLUMNS: Final = ["key", "value"]
-_PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
-_PROVIDERS: Final = "org.apache.spark.sql.execution.streaming.state"
-_ROCKSDB: Final = "RocksDBStateStoreProvider"
-_HDFS: Final = "HDFSBackedStateStoreProvider"
-"""Spark's default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,9 +112,9 @@ def transform_state(
         SavepointMissingError: If there is no such savepoint.
     """
     work = _Work.of(spark, root, job, savepoint, query, scratch, s3)
-    if (provider := _provider(work.query)) != _ROCKSDB:
-        raise TransformError.provider(work.query.name, provider)
-    return work.publish("transform", changes, {}, asked_by)
+    if (provider := _provider(work.query)) != ROCKSDB_CLASS:
+        raise TransformError.provider(work.query.name, provider.rpartition(".")[2])
+    return work.publish(f"sp-transform-{uuid.uuid4().hex[:20]}", changes, {}, asked_by)
 
 
 def convert_savepoint(
@@ -147,13 +150,39 @@ def convert_savepoint(
         SavepointMissingError: If there is no such savepoint.
     """
     work = _Work.of(spark, root, job, savepoint, query, scratch, s3)
-    if (provider := _provider(work.query)) != _HDFS:
-        raise TransformError.not_converted(work.query.name, provider)
-    numbers = {row["operatorId"] for row in work.before.operators().collect()}
-    if not numbers:
+    if not is_in_default_provider(work.query.pinned_confs):
+        raise TransformError.not_converted(work.query.name, _provider(work.query).rpartition(".")[2])
+    if not work.before.has_state:
         raise StateReadError.stateless(work.query.name, work.manifest.savepoint_id)
-    changes = {int(number): _as_it_is for number in numbers}
-    return work.publish("rocksdb", changes, {_PROVIDER: f"{_PROVIDERS}.{_ROCKSDB}"}, asked_by)
+    return work.moved(asked_by)
+
+
+def in_rocksdb(
+    spark: SparkSession,
+    repository: SavepointRepository,
+    manifest: Manifest,
+    scratch: str,
+    open_place: OpenPlace,
+) -> Manifest:
+    """Return the savepoint with every query's state in RocksDB, one savepoint for each that is moved.
+
+    Args:
+        spark: As in ``convert_savepoint``.
+        repository: Where the savepoint is, and the new ones go; what an earlier try has made is found again.
+        manifest: The savepoint.
+        scratch: Location for the copies, reached by driver and executors.
+        open_place: Opens the store at a location.
+    """
+    for name in [query.name for query in manifest.queries]:
+        query = next(one for one in manifest.queries if one.name == name)
+        has_state = any(file.path.startswith("state/") for file in query.files)
+        if has_state and is_in_default_provider(query.pinned_confs):
+            found = repository.find(converted_id(manifest.savepoint_id, name))
+            if found is None:
+                work = _Work.on(spark, repository, manifest, query, f"{scratch}/{name}", open_place)
+                found = work.moved(None).savepoint
+            manifest = found
+    return manifest
 
 
 def _as_it_is(state: DataFrame) -> DataFrame:
@@ -184,24 +213,44 @@ class _Work:
         s3: S3Settings | None,
     ) -> _Work:
         """Find the query and copy it; arguments as of ``transform_state``."""
-        if tuple(int(part) for part in spark.version.split(".")[:2]) < _SINCE:
-            raise TransformError.spark_too_old(spark.version)
         repository = SavepointRepository(open_store(root, s3), job)
         manifest = find_savepoint(repository, savepoint)
         wanted = the_query(manifest, query)
         place = f"{scratch_for(spark, scratch)}/{uuid.uuid4().hex}"
-        open_place: OpenPlace = lambda location: open_store(location, s3)  # noqa: E731
+        return cls.on(spark, repository, manifest, wanted, place, lambda location: open_store(location, s3))
+
+    @classmethod
+    def on(
+        cls,
+        spark: SparkSession,
+        repository: SavepointRepository,
+        manifest: Manifest,
+        query: QuerySnapshot,
+        place: str,
+        open_place: OpenPlace,
+    ) -> _Work:
+        """Copy the query."""
+        if tuple(int(part) for part in spark.version.split(".")[:2]) < _SINCE:
+            raise TransformError.spark_too_old(spark.version)
         return cls(
             repository=repository,
             manifest=manifest,
-            query=wanted,
-            before=copy_to(spark, repository, manifest, wanted, f"{place}/before", open_place),
+            query=query,
+            before=copy_to(spark, repository, manifest, query, f"{place}/before", open_place),
             place=place,
             open_place=open_place,
         )
 
+    def moved(self, asked_by: str | None) -> Transformed:
+        """Move the state of every operator to RocksDB as it is."""
+        numbers = {int(row["operatorId"]) for row in self.before.operators().collect()}
+        require_all_told(self.query, numbers)
+        new_id = converted_id(self.manifest.savepoint_id, self.query.name)
+        changes = dict.fromkeys(sorted(numbers), _as_it_is)
+        return self.publish(new_id, changes, {PROVIDER: ROCKSDB_CLASS}, asked_by)
+
     def publish(
-        self, what: str, changes: Mapping[int, Change], confs: Mapping[str, str], asked_by: str | None
+        self, new_id: str, changes: Mapping[int, Change], confs: Mapping[str, str], asked_by: str | None
     ) -> Transformed:
         """Change the state of some operators, and settings that Spark takes from the checkpoint."""
         partitions = {number: _partitions(self.before, number) for number in changes}
@@ -218,7 +267,7 @@ class _Work:
         published = publish_derived(
             self.manifest,
             self.repository,
-            f"sp-{what}-{uuid.uuid4().hex[:20]}",
+            new_id,
             changed,
             evidence=_evidence(self.query.name, changes, counts, asked_by or getpass.getuser()),
         )
@@ -263,7 +312,7 @@ def with_confs(query: QuerySnapshot, confs: Mapping[str, str]) -> QuerySnapshot:
 
 def _provider(query: QuerySnapshot) -> str:
     """Return the class that keeps the query's state."""
-    return query.pinned_confs.get(_PROVIDER, "").rpartition(".")[2] or _HDFS
+    return query.pinned_confs.get(PROVIDER, HDFS_CLASS)
 
 
 def _partitions(copied: QueryCopy, operator: int) -> int:

@@ -16,9 +16,10 @@ from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.running.client import Stopped
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
-from airflow_flinkstyle.jobs.upgrade.repartition import with_partitions
+from airflow_flinkstyle.jobs.upgrade.repartition import with_partitions, with_provider
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
+from airflow_flinkstyle.savepoint.compat import PROVIDER, ROCKSDB_CLASS
 from testbed import paths
 from testbed.keys import SIGNER
 from testbed.spark import spark_paths
@@ -110,6 +111,30 @@ def test_upgrade_spreads_the_state_over_more_partitions_and_back_while_rows_come
     ids = client.repository.ids()
     compared = [one for one in ids if one.startswith("sp-repartition-")]
     assert len(compared) == 4, "of each hot savepoint, and of each stop's, every key was compared"
+    numbers = [json.loads(line)["batch"] for line in lab.out.read_text().splitlines()]
+    assert numbers == list(range(len(numbers)))
+    lab.judge()
+
+
+def test_upgrade_moves_the_state_to_rocksdb_while_rows_come(lab: Lab):
+    client = lab.client
+    client.start(lab.spec(), lab.target(), claim_key="run-1/start")
+    lab.until_committed_beyond(2)
+    report = Upgrade(
+        client=client,
+        journal=CutoverJournal(client.board.store, "counts", "to-rocksdb", UPGRADE_PHASES, signer=SIGNER),
+        spec=with_provider(lab.spec(), "rocksdb"),
+        target=lab.target(),
+        rehearse=Rehearse(batches=1),
+    ).run()
+    assert report.rehearsal is not None
+    at = lab.until_committed_beyond(client.repository.read(report.savepoint_id).queries[0].batch_id + 1)
+    place = client.claim(client.board.current().value.generation).checkpoint_location
+    log = offset_log.parse((lab.folder / place / f"counts/offsets/{at}").read_text())
+    assert log.confs[PROVIDER] == ROCKSDB_CLASS
+    client.stop("end", savepoint=True, timeout_s=TIMEOUT_S)
+    moved = [one for one in client.repository.ids() if one.startswith("sp-rocksdb-")]
+    assert len(moved) == 2, "of the hot savepoint, and of the stop's, every key was compared"
     numbers = [json.loads(line)["batch"] for line in lab.out.read_text().splitlines()]
     assert numbers == list(range(len(numbers)))
     lab.judge()

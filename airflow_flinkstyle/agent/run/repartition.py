@@ -1,4 +1,7 @@
-"""A savepoint's state in another number of partitions, spread by this driver's Spark before it starts."""
+"""A savepoint's state as the session asks for it, written by this driver's Spark before it starts a query.
+
+In another number of partitions, or in RocksDB instead of Spark's default provider.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.run import scratch
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.savepoint.compat import REPARTITION, repartitioned_id
+from airflow_flinkstyle.savepoint.compat import REPARTITION, ROCKSDB, STATE_PROVIDER, repartitioned_id
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.agent.run.driver import Driver
@@ -17,15 +20,44 @@ log = logging.getLogger(__name__)
 
 
 def as_asked(driver: Driver, manifest: Manifest) -> Manifest:
-    """Return the savepoint with the number of partitions that the session asks for.
+    """Return the savepoint with the provider and the number of partitions that the session asks for.
 
-    That is another savepoint, published once all keys were compared; an earlier try's is found again.
+    Each is another savepoint, published once all keys were compared; an earlier try's is found again.
 
     Raises:
-        BadInputError: If what is asked for is no number.
-        RepartitionError: If Spark cannot, or a key differs afterwards, no savepoint is made then; or if a
-            planned batch would get another number.
+        BadInputError: If what is asked for is no number, or no provider.
+        TransformError: If the state cannot be moved, or a key differs afterwards; no savepoint is made then.
+        RepartitionError: The same of partitions; or if a planned batch would get another number.
     """
+    return _repartitioned(driver, _in_provider(driver, manifest))
+
+
+def _in_provider(driver: Driver, manifest: Manifest) -> Manifest:
+    spark = driver.queries.spark
+    asked = spark.conf.get(STATE_PROVIDER, "")
+    if not asked:
+        return manifest
+    if asked != ROCKSDB:
+        raise BadInputError(
+            f"{STATE_PROVIDER} was expected to be {ROCKSDB}, found {asked!r}.",
+            state_after="No query was started.",
+            remedy="Correct it, or leave it out: state moves to RocksDB only.",
+        )
+    from airflow_flinkstyle.state.transform import in_rocksdb
+
+    with scratch.own_scratch(driver) as location:
+        moved = in_rocksdb(
+            spark, driver.repository, manifest, location, lambda place: scratch.open_at(spark, place)
+        )
+    if moved is not manifest:
+        log.info(
+            "Savepoint %s has its state in RocksDB, all keys compared: %s",
+            *(manifest.savepoint_id, moved.savepoint_id),
+        )
+    return moved
+
+
+def _repartitioned(driver: Driver, manifest: Manifest) -> Manifest:
     spark = driver.queries.spark
     asked = spark.conf.get(REPARTITION, "")
     if not asked:

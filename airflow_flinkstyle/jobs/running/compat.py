@@ -17,7 +17,7 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.running.last_run import read_checkpoint
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.savepoint.compat import (
-    as_repartitioned,
+    as_asked,
     check_confs,
     check_version,
     require_compatible,
@@ -59,7 +59,7 @@ def spark_findings(runs: JobView, spec: JobSpec, target: SubmitTarget) -> tuple[
     findings = list(check_version(status.heartbeat.spark_version, spark_version(target)))
     changed = _changed(status.run, spec, target)
     for query, pinned in _pinned(runs, status) if changed else ():
-        findings += check_confs(query, as_repartitioned(pinned, {**target.conf, **spec.conf}), changed)
+        findings += check_confs(query, as_asked(pinned, {**target.conf, **spec.conf}), changed)
     return tuple(findings)
 
 

@@ -1,6 +1,6 @@
-"""Another number of shuffle partitions as a part of an upgrade: what the new version's driver is told.
+"""State in more partitions, or in RocksDB, as a part of an upgrade: what the new version's driver is told.
 
-The driver spreads the state before it starts (``agent.run.repartition``): that of the hot savepoint, on which
+The driver writes the state before it starts (``agent.run.repartition``): that of the hot savepoint, on which
 it rehearses, and in the window that of the savepoint with which the old version stopped.
 """
 
@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.checkpoint.stores_in_use import SHUFFLE_PARTITIONS
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.savepoint.compat import REPARTITION, repartitioned_id
+from airflow_flinkstyle.savepoint.compat import (
+    PROVIDER,
+    REPARTITION,
+    ROCKSDB,
+    ROCKSDB_CLASS,
+    STATE_PROVIDER,
+    repartitioned_id,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,14 +46,35 @@ def with_partitions(spec: JobSpec, partitions: int | None) -> JobSpec:
     return replace(spec, conf={**spec.conf, SHUFFLE_PARTITIONS: asked, REPARTITION: asked})
 
 
+def with_provider(spec: JobSpec, provider: str | None) -> JobSpec:
+    """Return the job with its state moved to another provider; None: as it is.
+
+    Raises:
+        BadInputError: If it is none that state can be moved to.
+    """
+    if not provider:
+        return spec
+    if provider != ROCKSDB:
+        raise BadInputError(
+            f"A provider to move the state to was expected, {ROCKSDB}, found {provider!r}.",
+            state_after="Nothing was started or stopped.",
+            remedy="Correct state_provider.",
+        )
+    return replace(spec, conf={**spec.conf, PROVIDER: ROCKSDB_CLASS, STATE_PROVIDER: ROCKSDB})
+
+
 def undone(old: JobSpec, new: JobSpec, saved: Manifest) -> JobSpec:
-    """Return the old version as it can continue where the new one is: with its own number of partitions.
+    """Return the old version as it can continue where the new one is.
+
+    It has its own number of partitions; state that has moved to RocksDB stays there.
 
     Args:
         old: What ran before.
         new: The version that is left.
         saved: What the old one stopped with.
     """
+    if STATE_PROVIDER in new.conf:
+        old = replace(old, conf={**old.conf, PROVIDER: ROCKSDB_CLASS})
     numbers = {query.pinned_confs.get(SHUFFLE_PARTITIONS) for query in saved.queries} - {None}
     if REPARTITION not in new.conf or len(numbers) != 1:
         return old

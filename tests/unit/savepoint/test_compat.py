@@ -5,7 +5,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.savepoint.compat import SparkRuntime, check, check_confs, require_compatible
+from airflow_flinkstyle.savepoint.compat import (
+    REPARTITION,
+    ROCKSDB_CLASS,
+    STATE_PROVIDER,
+    SparkRuntime,
+    as_asked,
+    check,
+    check_confs,
+    require_compatible,
+)
 from airflow_flinkstyle.savepoint.errors import SparkIncompatibleError
 
 if TYPE_CHECKING:
@@ -57,12 +66,20 @@ def test_changed_settings_are_found_each_with_what_to_do(manifest: Manifest) -> 
     by_name = {finding.what.partition(" of query")[0]: finding.remedy for finding in findings}
     assert by_name.keys() == confs.keys()
     assert "flinkstyle savepoint repartition" in by_name[PARTITIONS]
-    assert "converts the state" in by_name[PROVIDER]
+    assert "flinkstyle savepoint convert" in by_name[PROVIDER]
     assert "ignore yours" in by_name["spark.sql.streaming.stateStore.rowChecksum.enabled"]
 
 
 def test_equal_settings_and_those_nobody_made_are_no_findings() -> None:
     assert check_confs("q", {"a": "true", "b": "1"}, {"a": " True ", "c": "2"}) == ()
+
+
+def test_what_is_asked_for_is_what_the_state_will_pin() -> None:
+    pinned = {PARTITIONS: "8", PROVIDER: HDFS}
+    asked = {REPARTITION: "16", STATE_PROVIDER: "rocksdb"}
+    assert as_asked(pinned, {}) == pinned
+    assert as_asked(pinned, asked) == {PARTITIONS: "16", PROVIDER: ROCKSDB_CLASS}
+    assert as_asked({PARTITIONS: "8", PROVIDER: "com.example.Store"}, asked)[PROVIDER] == "com.example.Store"
 
 
 def test_all_findings_are_named_at_once(manifest: Manifest) -> None:
