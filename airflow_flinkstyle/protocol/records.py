@@ -114,6 +114,9 @@ class TakeoverOrder(SignedRecord):
     """``fork`` only: query name -> a number behind every batch that a run of the job may have had. A query
     whose sink may remember batch ids is restored as if its last batch had this number. A query is left out
     if the job's records cannot tell."""
+    used_here: Mapping[Name, int] = field(default_factory=dict)
+    """``continue`` from a savepoint from elsewhere only: query name -> the same. A query whose sink may
+    remember batch ids is refused if it comes to lower numbers, unless ``skip_known_batches``."""
     begin_anew: tuple[Name, ...] = ()
     """``fork`` and ``re-emit`` only: queries that runs of the job have had and the savepoint does not hold.
     One whose sink may remember batch ids is refused unless ``skip_known_batches``: it begins with batch 0."""

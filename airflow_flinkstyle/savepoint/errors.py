@@ -330,6 +330,19 @@ class SinkSkipsError(SavepointError):
         )
 
     @classmethod
+    def elsewhere(
+        cls, sink: str, query: str, savepoint_id: str | None, numbers: range, *, state_after: str
+    ) -> Self:
+        """Name a query from elsewhere that would use numbers which the job's own runs may have used."""
+        return cls(
+            f"Expected savepoint {savepoint_id}, which is from elsewhere, to continue query {query} behind "
+            f"all batches of this job, found that batches {numbers[0]} to {numbers[-1]} may have run here: "
+            f"{sink} may leave out batch ids that it has seen.",
+            state_after=state_after,
+            remedy=_OWN_MEMORY,
+        )
+
+    @classmethod
     def anew(cls, sink: str, query: str, savepoint_id: str | None, *, state_after: str) -> Self:
         """Name a query that the job has had, and that begins anew because the savepoint does not hold it."""
         return cls(

@@ -259,5 +259,21 @@ CASES: Final[dict[str, tuple[Setting, tuple[Step, ...]]]] = {
             Step(do="start", who=16, how="savepoint"),
         ),
     ),
+    "28-import-whose-numbers-a-function-has-seen": (
+        Setting(sink="foreachBatch"),
+        (
+            Step(do="produce", many=2),
+            Step(do="start", who=1),
+            Step(do="pass", seconds=20),
+            Step(do="produce", many=2),
+            Step(do="pass", seconds=20),
+            Step(do="stop", who=2),
+            Step(do="start", root="r2", who=3),
+            Step(do="take", root="r2", who=4),
+            Step(do="import", who=5),
+            Step(do="produce", many=2),
+            Step(do="start", who=6, how="savepoint", which=-1),
+        ),
+    ),
 }
 """By the number of the fault: 1 to 10 were filed together, those from 11 on random histories found."""

@@ -189,10 +189,10 @@ class Driver(Process):
         """Judge sink and source as the agent does."""
         remembers = self.world.sink != "kafka"
         used_again = order.rewind == "re-emit" and remembers
-        begins = self.world.sink == "foreachBatch" and any(
-            name in order.begin_anew and self.newest(name) is None for name in self.names
+        may_know = self.world.sink == "foreachBatch" and any(
+            self._may_be_known(name, order, manifest) for name in self.names
         )
-        if (used_again or begins) and not order.skip_known_batches:
+        if (used_again or may_know) and not order.skip_known_batches:
             raise SinkSkipsError.of(self.world.sink, state_after="No query was started.")
         for name in self.names:
             expected = order.expected.get(name, {}).get(SOURCE)
@@ -200,6 +200,14 @@ class Driver(Process):
                 raise FlinkstyleError(
                     f"Cluster {expected.cluster_id} was expected, found {self.cluster}.", "Nothing.", "Move."
                 )
+
+    def _may_be_known(self, name: str, order: TakeoverOrder, manifest: Manifest | None) -> bool:
+        """Return whether a function may have seen the numbers that a query comes to."""
+        done, snapshot = self._logs(name)[0], manifest.query(name) if manifest is not None else None
+        if name in order.begin_anew:
+            return done < 0
+        at_it = snapshot is not None and done == snapshot.batch_id
+        return at_it and done + 1 < order.used_here.get(name, 0)
 
     def _restore(self, manifest: Manifest, *, complete: bool) -> None:
         restore_savepoint(manifest, self.repository, self.checkpoint, complete=complete)

@@ -196,6 +196,8 @@ def _admit_unknown(
         found = f"{query.sink.name} of query {query.name}, which may leave out batch ids that it has seen"
         found = f"{found}: those behind {snapshot.batch_id} are used again"
         _require_accepted(SinkSkipsError.of(found, state_after=NOT_STARTED), order)
+    if newest == snapshot.batch_id:
+        _require_unused(query, range(snapshot.batch_id + 1, order.used_here.get(query.name, 0)), order)
     if order.rewind != "fork":
         return manifest
     number = order.counts_behind.get(query.name)
@@ -204,6 +206,15 @@ def _admit_unknown(
         return manifest if moved is manifest else _restored(query, moved, repository)
     was_moved = number is not None and newest is not None and newest >= number
     return counted_on(manifest, query, None, order) if was_moved else manifest
+
+
+def _require_unused(query: JobQuery, numbers: range, order: TakeoverOrder) -> None:
+    """Refuse numbers that the job's own line may have used, for a line that begins here from elsewhere."""
+    if numbers:
+        refusal = SinkSkipsError.elsewhere(
+            str(query.sink.name), query.name, order.savepoint_id, numbers, state_after=NOT_STARTED
+        )
+        _require_accepted(refusal, order)
 
 
 def _require_accepted(refusal: SinkSkipsError, order: TakeoverOrder) -> None:

@@ -58,12 +58,29 @@ def counts_behind(board: JobBoard, manifest: Manifest) -> dict[str, int]:
     it ran under another job or root; or the last words of a run that had it are lost.
     """
     told = _told(board)
-    unsaid = 1 if all(one.is_exact for one in told) else UNSEEN_BATCHES  # one: planned, and not committed
     return {
-        query.name: max(query.batch_id, *(one.newest(query.name) for one in told)) + unsaid
+        query.name: max(query.batch_id, *(one.newest(query.name) for one in told)) + _unsaid(told)
         for query in manifest.queries
         if _is_known(query, told)
     }
+
+
+def used_here(board: JobBoard, manifest: Manifest) -> dict[str, int]:
+    """Return, for each query of a savepoint from elsewhere, a number behind every batch that a run had here.
+
+    Left out are queries that no run of the job has named: a driver names one before its first batch.
+    """
+    told = _told(board)
+    return {
+        query.name: max(one.newest(query.name) for one in told) + _unsaid(told)
+        for query in manifest.queries
+        if any(one.of(query.name) is not None for one in told)
+    }
+
+
+def _unsaid(told: Sequence[_Told]) -> int:
+    """Return how many more batches there may have been; one: planned, and not committed."""
+    return 1 if all(one.is_exact for one in told) else UNSEEN_BATCHES
 
 
 def begin_anew(board: JobBoard, manifest: Manifest) -> tuple[str, ...]:

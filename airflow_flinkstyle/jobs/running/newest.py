@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.jobs.errors import RewindError
 from airflow_flinkstyle.jobs.running import last_run
 from airflow_flinkstyle.protocol.head import read_line
-from airflow_flinkstyle.protocol.line import Abandoned, OnLine
+from airflow_flinkstyle.protocol.line import Abandoned, Elsewhere, OnLine
 from airflow_flinkstyle.savepoint import sinks
 from airflow_flinkstyle.savepoint.compat import read_up_to
 from airflow_flinkstyle.savepoint.sequence import cut_of, place_of
@@ -49,6 +49,12 @@ def require_newest(runs: JobView, manifest: Manifest) -> None:
         )
     if line is not None and isinstance(where, OnLine):
         _require_last(runs, manifest, line, where.since)
+
+
+def is_from_elsewhere(runs: JobView, manifest: Manifest) -> bool:
+    """Return whether a job that has run is to begin a line of its own with a savepoint."""
+    line = read_line(runs.board, back_to=manifest.taken_from_generation or 0)
+    return line is not None and isinstance(place_of(cut_of(manifest), line), Elsewhere)
 
 
 def _require_last(runs: JobView, manifest: Manifest, line: Line, since: Sequence[Turn]) -> None:

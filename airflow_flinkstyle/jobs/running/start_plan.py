@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.errors import JobNotRunningError
 from airflow_flinkstyle.jobs.running import last_run, stopped
-from airflow_flinkstyle.jobs.running.batch_numbers import begin_anew, counts_behind
+from airflow_flinkstyle.jobs.running.batch_numbers import begin_anew, counts_behind, used_here
 from airflow_flinkstyle.jobs.running.forks import fork
-from airflow_flinkstyle.jobs.running.newest import require_newest
+from airflow_flinkstyle.jobs.running.newest import is_from_elsewhere, require_newest
 from airflow_flinkstyle.jobs.running.offline_lock import CALLER
 from airflow_flinkstyle.protocol.line import BEGINNING, Parent, batches_run
 from airflow_flinkstyle.protocol.query_records import SourceIdentity
@@ -106,6 +106,9 @@ def plan_savepoint(runs: JobView, origin: FromSavepoint, claim_key: str) -> Star
         rewind=origin.rewind,
         counts_behind=numbers,
         begin_anew=begin_anew(runs.board, saved) if origin.rewind != "continue" else (),
+        used_here=used_here(runs.board, saved)
+        if origin.rewind == "continue" and _begins_a_line(runs, saved)
+        else {},
         skip_known_batches=origin.skip_known_batches,
         claim_mode=origin.claim_mode,
     )
@@ -115,6 +118,16 @@ def plan_savepoint(runs: JobView, origin: FromSavepoint, claim_key: str) -> Star
         order=order,
         why=f"from savepoint {manifest.savepoint_id}, at {batch_words(batches)}",
     )
+
+
+def _begins_a_line(runs: JobView, saved: Manifest) -> bool:
+    """Return whether a savepoint from elsewhere is to follow other runs, and is not one of an adoption.
+
+    An adoption comes back from plain Spark with the job's own line, and its own numbers.
+    """
+    home = runs.board.home()
+    adopted = home is not None and home.value.savepoint_id == saved.savepoint_id
+    return not adopted and is_from_elsewhere(runs, saved)
 
 
 def _rewound(

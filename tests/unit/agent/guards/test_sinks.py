@@ -255,3 +255,13 @@ def test_function_that_keeps_lineages_of_its_own_or_is_handed_no_ids_is_left_alo
     assert restored.admit(an_order("fork", counts_behind=70)) == 2
     assert restored.admit(an_order("re-emit")) == 2
     assert Restored().admit(an_order("continue")) == 2
+
+
+def test_savepoint_from_elsewhere_uses_no_number_that_a_function_may_have_seen_here() -> None:
+    restored, order = Restored(), replace(an_order(), savepoint_id="sp-1", used_here={"files": 9})
+    with pytest.raises(SinkSkipsError, match=r"from elsewhere, .* batches 3 to 8 may have run here"):
+        restored.admit(order)
+    assert restored.admit(replace(order, skip_known_batches=True)) == 2
+    assert restored.admit(replace(order, used_here={"files": 3})) == 2
+    restored.query.sink = Sink(name="kafka")
+    assert restored.admit(order) == 2

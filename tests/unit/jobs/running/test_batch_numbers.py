@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.running.batch_numbers import UNSEEN_BATCHES, begin_anew, counts_behind
+from airflow_flinkstyle.jobs.running.batch_numbers import UNSEEN_BATCHES, begin_anew, counts_behind, used_here
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.line import BEGINNING
 from airflow_flinkstyle.protocol.query_records import QueryStatus
@@ -115,6 +115,13 @@ def test_queries_that_the_job_has_had_and_the_savepoint_does_not_hold_begin_anew
     runs = Runs().add("closed", 9)
     assert begin_anew(runs.board, a_savepoint()) == ()
     assert begin_anew(runs.board, replace(a_savepoint(), queries=())) == ("totals",)
+
+
+def test_savepoint_from_elsewhere_is_told_every_number_that_runs_used_here():
+    assert used_here(Runs().add("closed", None).board, a_savepoint("q-from-outside")) == {}
+    assert used_here(Runs().add("closed", 9).board, a_savepoint("q-from-outside")) == {"totals": 10}
+    died = Runs().add("running", 9)
+    assert used_here(died.board, a_savepoint("q-from-outside")) == {"totals": 9 + UNSEEN_BATCHES}
 
 
 def test_nothing_is_said_of_a_lineage_that_no_run_of_this_job_had():
