@@ -72,6 +72,7 @@ class Query(Answer):
     waiting: Annotated[bool, Field(description="The run continues it; its script has not started it yet.")]
     failed: bool
     clusters: Annotated[list[str], Field(description="Ids of the Kafka clusters that it reads.")]
+    notes: Annotated[list[str], Field(description="What its start could not check, and what it has lost.")]
     pace: Pace | None
 
 

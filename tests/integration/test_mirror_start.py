@@ -83,7 +83,8 @@ def test_way_back_between_other_clusters_is_refused(
         moves=(move,),
         source_cluster_id=kafka_pair.old.cluster_id,
     )
-    for phase, result in (("translate", {"plan": plan_json.to_json(plan)}), ("running", {})):
+    results = {"translate": {"plan": plan_json.to_json(plan)}, "takeover": {"generation": 2}, "running": {}}
+    for phase, result in results.items():
         journal.close(journal.open(phase, {}), result)
     for name, broker in (("now", kafka_pair.new), ("then", kafka_pair.old)):
         connection = {"conn_type": "kafka", "extra": {"bootstrap.servers": broker.bootstrap}}
