@@ -53,7 +53,7 @@ def test_no_batch_is_begun_twice_whenever_a_stop_comes(
         while len(begun) == before:
             time.sleep(0.005)
         time.sleep(0.2 * stop / STOPS)  # whatever the batch is at by then
-        stop_at_boundary(spark._jvm, [SimpleNamespace(query=query, name="orders")])
+        stop_at_boundary(spark._jvm, [SimpleNamespace(query=query, name="orders", silenced_runs=set())])
         planned, committed = (names(tmp_path / "checkpoint" / log) for log in ("offsets", "commits"))
         assert max(planned) == max(committed)
     assert set(begun.values()) == {1}
@@ -76,7 +76,9 @@ def test_several_queries_are_stopped_together_and_one_that_ended_or_sleeps_holds
         while not names(tmp_path / str(number) / "commits"):
             time.sleep(0.02)
     began_s = time.monotonic()
-    stop_at_boundary(spark._jvm, [SimpleNamespace(query=query, name=query.id) for query in queries])
+    stop_at_boundary(
+        spark._jvm, [SimpleNamespace(query=query, name=query.id, silenced_runs=set()) for query in queries]
+    )
     assert time.monotonic() - began_s < 600  # not the hour
     assert not any(query.isActive for query in queries)
     assert all(query.exception() is None for query in queries)
