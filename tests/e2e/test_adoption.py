@@ -37,7 +37,6 @@ from testbed.drivers import spark_conf
 from testbed.keys import SIGNER
 from testbed.spark import spark_paths
 from testbed.waiting import PATIENCE_S, wait_until
-from tests.nightly import nightly_but
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -324,7 +323,8 @@ def test_running_job_is_adopted_with_seconds_of_downtime(plain: Plain, by: str):
     assert isinstance(plain.client.status(), Running)
 
 
-@pytest.mark.parametrize("savepoints", nightly_but((3).__eq__, [3, 200]))
+@pytest.mark.nightly
+@pytest.mark.parametrize("savepoints", [200])
 def test_savepoints_from_outside_of_a_running_job_are_restored_by_plain_spark_and_right(
     plain: Plain, savepoints: int
 ):

@@ -76,6 +76,7 @@ def quiet(
     lab.close()
 
 
+@pytest.mark.nightly
 def test_quiet_topic_is_rehearsed_on_the_last_records_before_the_savepoint(quiet: Quiet):
     quiet.rehearse(2, BROKEN)
     said = quiet.lab.until_state(2, "failed").error[1].splitlines()[0]

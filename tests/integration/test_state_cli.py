@@ -65,6 +65,7 @@ def test_a_repartitioned_savepoint_is_made_beside_the_old_one(root: Path):
     assert again.stderr.startswith("REPARTITION: Expected savepoint")
 
 
+@pytest.mark.nightly
 def test_keys_are_dropped_after_a_look_at_what_would_change(root: Path):
     drop = ("transform", "sp-1", "--drop-keys", "key.k = 2", "--json")
     looked = command(root, *drop, "--dry-run")

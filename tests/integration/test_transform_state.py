@@ -95,9 +95,8 @@ def as_it_is(state: DataFrame) -> DataFrame:
     return state
 
 
-@pytest.mark.parametrize(
-    "case", nightly_but(lambda case: case.name == "format-v2-changelog", WRITTEN), ids=lambda case: case.name
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("case", WRITTEN, ids=lambda case: case.name)
 def test_state_that_is_written_as_it_was_goes_on_as_the_unbroken_one(
     spark: SparkSession, tmp_path: Path, case: Case
 ):
@@ -188,6 +187,7 @@ def test_dropped_added_and_changed_keys_are_what_the_query_continues_with(
     assert manifest.parent == "sp-1"
 
 
+@pytest.mark.nightly
 def test_ready_made_changes_do_what_their_names_say(spark: SparkSession, tmp_path: Path):
     taken = Taken(spark, BY_NAME["rocksdb"], tmp_path)
     before = {row.key.k: row.value["sum"] for row in taken.state().collect()}
@@ -204,6 +204,7 @@ def test_ready_made_changes_do_what_their_names_say(spark: SparkSession, tmp_pat
         taken.changed(SetValues({"total": "1"}))
 
 
+@pytest.mark.nightly
 def test_what_is_no_state_is_refused_and_makes_no_savepoint(spark: SparkSession, tmp_path: Path):
     from pyspark.sql import functions as F
 
@@ -239,13 +240,14 @@ def test_what_is_no_state_is_refused_and_makes_no_savepoint(spark: SparkSession,
     assert taken.repository.ids() == ("sp-1",)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "found"),
     [
         ("hdfs", "keeps its in HDFSBackedStateStoreProvider"),
         ("named-sink", "Spark would not write the new state: .*FORMAT_VERSION_MISMATCH"),
         ("join-format-v2", r"operator 0 of query q, symmetricHashJoin, which keeps several"),
-        pytest.param("transform-with-state", "which keeps several", marks=pytest.mark.nightly),
+        ("transform-with-state", "which keeps several"),
     ],
 )
 def test_operator_that_cannot_be_written_is_refused_by_name(
