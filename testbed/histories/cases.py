@@ -275,5 +275,25 @@ CASES: Final[dict[str, tuple[Setting, tuple[Step, ...]]]] = {
             Step(do="start", who=6, how="savepoint", which=-1),
         ),
     ),
+    "29-stop-that-waits-for-a-prune-which-died-longer-than-its-caller-lives": (
+        PLAIN,
+        (
+            Step(do="produce", many=2),
+            Step(do="start", who=1),
+            Step(do="prune", who=11, fault=("die", 9), retries=0),
+            Step(do="stop", who=12, fault=("fail", 11), retries=0),
+        ),
+    ),
+    "30-stop-that-waits-for-a-late-query-longer-than-its-caller-lives": (
+        Setting(queries=2),
+        (
+            Step(do="start", who=1),
+            Step(do="produce", many=2),
+            Step(do="pass"),
+            Step(do="kill", how="batch", which=-1),
+            Step(do="start", who=5, script="v1-late", retries=0),
+            Step(do="stop", who=6, fault=("die", 9), retries=0),
+        ),
+    ),
 }
 """By the number of the fault: 1 to 10 were filed together, those from 11 on random histories found."""
