@@ -295,5 +295,15 @@ CASES: Final[dict[str, tuple[Setting, tuple[Step, ...]]]] = {
             Step(do="stop", who=6, fault=("die", 9), retries=0),
         ),
     ),
+    "31-start-without-its-disk-behind-a-migration-that-was-given-up": (
+        Setting(queries=1, sink="kafka"),
+        (
+            Step(do="produce", many=1, retries=0),
+            Step(do="start", who=1, retries=0),
+            Step(do="migrate", who=2, fault=("fail", 125), retries=0),
+            Step(do="start", host="b", who=4, retries=0, for_s=3.0),
+            Step(do="kill", retries=0),
+        ),
+    ),
 }
 """By the number of the fault: 1 to 10 were filed together, those from 11 on random histories found."""

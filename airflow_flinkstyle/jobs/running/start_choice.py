@@ -20,8 +20,10 @@ from airflow_flinkstyle.jobs.running.start_plan import (
     LastState,
     StartPlan,
 )
+from airflow_flinkstyle.protocol.head import read_line
 from airflow_flinkstyle.python_versions import assert_never
 from airflow_flinkstyle.savepoint.repository.summary import list_savepoints
+from airflow_flinkstyle.types import ids_differ
 from airflow_flinkstyle.wording import batch_words
 
 if TYPE_CHECKING:
@@ -127,6 +129,30 @@ def _last_state(runs: JobView, claim_key: str) -> StartPlan:
         return _from_same_state(runs, history, error, claim_key)
 
 
+def _as_it_was_read(runs: JobView, savepoint_id: str) -> str:
+    """Return the savepoint, or the one that it was rewritten from, of the clusters that the last run read.
+
+    A migration that was given up leaves its rewritten one: the same state, at another cluster's positions.
+    """
+    _, words = last_run.last_words(runs)
+    line = read_line(runs.board)
+    if words is None or (line is not None and line.parent.savepoint_id == savepoint_id):
+        return savepoint_id  # that run has begun with it: the job has moved
+    read = {name: beat.sources for name, beat in words.queries.items()}
+    manifest = runs.repository.read(savepoint_id)
+    while manifest.parent is not None and any(
+        ids_differ(seen.cluster_id, query.kafka[source].cluster_id)
+        for query in manifest.queries
+        for source, seen in read.get(query.name, {}).items()
+        if source in query.kafka
+    ):
+        parent = runs.repository.find(manifest.parent)
+        if parent is None:
+            break
+        manifest = parent
+    return manifest.savepoint_id
+
+
 def _from_same_state(runs: JobView, history: History, why_not: FlinkstyleError, claim_key: str) -> StartPlan:
     """Continue from the newest savepoint if the job committed nothing after it; else a person chooses.
 
@@ -135,8 +161,8 @@ def _from_same_state(runs: JobView, history: History, why_not: FlinkstyleError, 
     """
     found = "and it has no savepoint"
     if history.savepoints:
-        newest = history.savepoints[0].savepoint_id
         try:
+            newest = _as_it_was_read(runs, history.savepoints[0].savepoint_id)
             plan = start_plan.plan_savepoint(runs, FromSavepoint(savepoint_id=newest), claim_key)
         except RewindError as error:
             found = f"and its newest savepoint is not that state: {error.problem}"
