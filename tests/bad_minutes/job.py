@@ -211,7 +211,10 @@ class Session:
     def __init__(self) -> None:
         self.conf = SimpleNamespace(get=lambda _name, default=None: default)
         confs = SimpleNamespace(contains=lambda _name: False)
-        self._jsparkSession = SimpleNamespace(sessionState=lambda: SimpleNamespace(conf=lambda: confs))
+        self._jsparkSession = SimpleNamespace(
+            sessionState=lambda: SimpleNamespace(conf=lambda: confs),
+            sharedState=lambda: SimpleNamespace(activeStreamingQueries=dict),
+        )
         self.sparkContext = MagicMock()
         self.streams = SimpleNamespace(
             _jsqm=SimpleNamespace(awaitAnyTermination=lambda _timeout_ms: False, resetTerminated=lambda: None)
