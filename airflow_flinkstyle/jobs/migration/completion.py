@@ -70,8 +70,9 @@ def _first_commit(context: MigrationContext, rewritten: Manifest) -> Mapping[str
             for name, beat in (slot.value.queries if slot else {}).items()
             if beat.batch_id is not None and beat.batch_id > before.get(name, -1)
         ]
-        if commits:
-            first_ms = min(at for at in commits if at is not None)
+        # A driver that was started again names a batch that the one before it committed, at no time it knows.
+        if told_ms := [at for at in commits if at is not None]:
+            first_ms = min(told_ms)
             told = batch_ms(slot.value, before) if slot else {}
             return {"first_commit_at_ms": first_ms, "first_batch_ms": told}
         if wait.again():
