@@ -305,5 +305,14 @@ CASES: Final[dict[str, tuple[Setting, tuple[Step, ...]]]] = {
             Step(do="kill", retries=0),
         ),
     ),
+    "32-migration-whose-new-driver-is-killed-within-its-first-batch": (
+        Setting(queries=2, sink="kafka", shared=True),
+        (
+            Step(do="produce", many=5, retries=0),
+            Step(do="start", who=1, retries=0),
+            Step(do="migrate", who=5, retries=0, for_s=10.0),
+            Step(do="kill", how="batch", which=-1, retries=0),
+        ),
+    ),
 }
 """By the number of the fault: 1 to 10 were filed together, those from 11 on random histories found."""
