@@ -41,6 +41,8 @@ def some(annotation: str) -> Any:  # noqa: ANN401
         return ENDED
     if annotation.startswith(("int", "float", "BatchId")):
         return 3
+    if annotation == "range":
+        return range(3, 5)
     inner = annotation.partition("[")[2].rpartition("]")[0]
     if annotation.startswith("Mapping"):
         return {("orders", 0): 3}
