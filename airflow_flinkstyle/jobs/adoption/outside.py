@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import logging
 from dataclasses import dataclass
@@ -58,7 +59,7 @@ class Outside:
     interval_s: float
     """Between two of the newest batches, by Spark's own clock; 0 if there was only one."""
     mark: str
-    """Changes with whatever is written to the logs or the state."""
+    """Changes with whatever is written to the logs or the state; the same in every process."""
 
     @property
     def newest(self) -> OffsetLog:
@@ -239,7 +240,7 @@ def _mark(checkpoint: ObjectStore) -> str:
         for part in ("offsets/", "commits/", "state/")
         for info in checkpoint.list(part)
     ]
-    return str(hash(tuple(found)))
+    return hashlib.sha256("\n".join(found).encode(errors="surrogatepass")).hexdigest()
 
 
 def _offsets(checkpoint: ObjectStore, batch: int) -> OffsetLog:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.adoption.outside import await_still, look_at_all, still_for
-from airflow_flinkstyle.jobs.adoption.stopped import finish
-from airflow_flinkstyle.jobs.adoption.taking import require_outside, take_outside
+from airflow_flinkstyle.jobs.adoption.stopped import finish, require_of_nobody_else
+from airflow_flinkstyle.jobs.adoption.taking import require_outside, see, take_outside
 from airflow_flinkstyle.jobs.cutover import steps
 from airflow_flinkstyle.jobs.cutover.context import CutoverContext, late
 from airflow_flinkstyle.jobs.cutover.room import require_room
@@ -165,6 +165,8 @@ class RunningAdoption(CutoverContext):
             return
         if self.journal.read("savepoint") is None:
             require_outside(self.client, {"watched", "left"}, self.watched.checkpoints)
+            queries = look_at_all(self.watched.checkpoints, self.client.open_checkpoint)
+            require_of_nobody_else(self.client, queries)
             self.client.deployment_for(self.target).require_able()
             require_room(self.client, self.spec, self.target)
             self.ending.prepare()
@@ -218,6 +220,7 @@ class RunningAdoption(CutoverContext):
 
     def _adopt(self) -> Mapping[str, Any]:
         """Capture what the old driver left, once its checkpoint stands still."""
+        since = see(self.client)
         queries, still_s = self._await_still()
         self.journal.check()
         manifest = finish(
@@ -228,6 +231,7 @@ class RunningAdoption(CutoverContext):
             watched=self.watched,
             mark=self.mark,
             stood_s=still_s,
+            since=since,
         )
         return {"savepoint_id": manifest.savepoint_id, "stood_s": still_s}
 

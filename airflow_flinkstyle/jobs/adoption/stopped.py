@@ -16,12 +16,12 @@ from airflow_flinkstyle.jobs.adoption.outside import (
     require_same,
     still_for,
 )
-from airflow_flinkstyle.jobs.adoption.taking import capture, head_of, require_outside, say_home
+from airflow_flinkstyle.jobs.adoption.taking import capture, head_of, require_outside, say_home, see
 from airflow_flinkstyle.jobs.errors import AdoptedBeforeError
 from airflow_flinkstyle.protocol.home import ADOPTED_KEY, AdoptedMark
 from airflow_flinkstyle.savepoint.capture.copier import ignore
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
-from airflow_flinkstyle.storage.errors import StoreError
+from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError, StoreError
 from airflow_flinkstyle.types import id_words
 from airflow_flinkstyle.wording import age, row, size
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from airflow_flinkstyle.jobs.adoption.outside import Outside
-    from airflow_flinkstyle.jobs.adoption.taking import WatchedCheckpoint
+    from airflow_flinkstyle.jobs.adoption.taking import Seen, WatchedCheckpoint
     from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.home import Home
     from airflow_flinkstyle.savepoint.capture.copier import CaptureProgress
@@ -109,17 +109,21 @@ def adopt_stopped(
         JobRunningError: If a driver of it runs here.
         FlinkstyleError: Whatever ``look_at_all``, ``find_logs`` and ``take_savepoint`` raise.
     """
+    since = see(runs)
     first = look_at_all(watched.checkpoints, runs.open_checkpoint)
-    if (done := _done_before(runs, first)) is not None:
+    require_of_nobody_else(runs, first)
+    if (done := _done_before(runs, first, mark=mark)) is not None:
         return done
-    _require_of_nobody_else(runs, first)
     logs = find_logs(first, watched.clusters)
     queries = await_still(first, runs.open_checkpoint, still_s=still_s, clock=runs.clock)
     stood_s = still_s if still_s is not None else still_for(first)
-    say_home(runs, "watched", queries, by=by)  # before there is a savepoint that a start could take
+    since = say_home(
+        runs, "watched", queries, by=by, since=since
+    )  # before a savepoint that a start could take
     manifest = finish(
-        runs, queries, key=key, by=by, watched=watched, mark=mark, stood_s=stood_s, progress=progress
-    )
+        runs, queries, key=key, by=by, watched=watched, mark=mark, stood_s=stood_s, since=since,
+        progress=progress,
+    )  # fmt: skip
     return Adoption(manifest=manifest, notes=tuple(_notes(queries, watched, unread(queries, logs), stood_s)))
 
 
@@ -132,11 +136,17 @@ def finish(
     watched: WatchedCheckpoint,
     mark: bool,
     stood_s: float,
+    since: Seen,
     progress: Callable[[CaptureProgress], None] = ignore,
 ) -> Manifest:
-    """Capture checkpoints that stand still, find them as they were, and write the adoption down."""
-    batches = ",".join(f"{one.name}:{one.query_id}:{one.batch_id}" for one in queries)
-    savepoint_id = new_savepoint_id(runs.board.job, f"{key}/adopt/{batches}/{head_of(runs) or 0}")
+    """Capture checkpoints that stand still, find them as they were, and write the adoption down.
+
+    The mark comes first: of two jobs that adopt one checkpoint at once, one is refused by the other's.
+    """
+    # Files by their versions, not batches: a batch that was planned since an earlier try is another state.
+    batches = ",".join(f"{one.name}:{one.query_id}:{one.mark}" for one in queries)
+    savepoint_id = new_savepoint_id(runs.board.job, f"{key}/adopt/{batches}/{since.head or 0}")
+    _require_not_otherwise(runs, since, savepoint_id, queries)
     logs = find_logs(queries, watched.clusters)
     manifest = capture(
         runs, queries, logs, savepoint_id,
@@ -144,15 +154,27 @@ def finish(
     )  # fmt: skip
     again = look_at_all({one.name: one.location for one in queries}, runs.open_checkpoint)
     require_same(queries, again, within_s=stood_s)
-    say_home(runs, "adopted", queries, by=by, savepoint_id=savepoint_id)
+    require_of_nobody_else(runs, again)
     if mark:
         _mark(runs, queries, savepoint_id)
+    say_home(runs, "adopted", queries, by=by, savepoint_id=savepoint_id, since=since)
     log.info("Job %s is adopted: savepoint %s", runs.board.job, savepoint_id)
     return manifest
 
 
-def _done_before(runs: JobView, found: Sequence[Outside]) -> Adoption | None:
+def _require_not_otherwise(runs: JobView, since: Seen, savepoint_id: str, queries: Sequence[Outside]) -> None:
+    """Require that no other caller has adopted the job; raises ``AdoptedBeforeError``."""
+    home = since.slot.value if since.slot is not None and since.slot.value.binds(since.head) else None
+    if home is None or home.state != "adopted" or home.savepoint_id == savepoint_id:
+        return
+    if not _is_later(runs, home, queries):
+        raise _otherwise(runs, home)
+
+
+def _done_before(runs: JobView, found: Sequence[Outside], *, mark: bool) -> Adoption | None:
     """Return an adoption of just this; None if there is none, or the old job went on before any start.
+
+    A try that was killed before its end may have left no mark: it is left now.
 
     Raises:
         AdoptedBeforeError: If the job was adopted otherwise.
@@ -163,17 +185,23 @@ def _done_before(runs: JobView, found: Sequence[Outside]) -> Adoption | None:
         require_outside(runs, {"watched", "left"}, named)
         return None
     home = slot.value
-    if home.checkpoints == {one.name: one.as_record() for one in found}:
+    if _is_same(runs, home, found):
+        if mark:
+            _mark(runs, found, home.savepoint_id or "")
         manifest = runs.repository.read(home.savepoint_id or "")
         return Adoption(manifest=manifest, notes=("It was adopted before, just so; nothing was done.",))
     require_outside(runs, {"watched", "left", "adopted"}, named)
-    if _is_later(home, found):
+    if _is_later(runs, home, found):
         log.warning("Job %s went on in its old place since it was adopted: adopting it anew", runs.board.job)
         return None
+    raise _otherwise(runs, home)
+
+
+def _otherwise(runs: JobView, home: Home) -> AdoptedBeforeError:
     was = "; ".join(
         f"{name} in {one.location} at batch {one.batch_id}" for name, one in home.checkpoints.items()
     )
-    raise AdoptedBeforeError(
+    return AdoptedBeforeError(
         f"Job {runs.board.job} was expected to be adopted with the checkpoints that it was adopted with "
         f"before ({was}), found others.",
         state_after="Nothing was changed: the adoption before stands, and the next start continues from it.",
@@ -181,44 +209,64 @@ def _done_before(runs: JobView, found: Sequence[Outside]) -> Adoption | None:
     )
 
 
-def _is_later(home: Home, found: Sequence[Outside]) -> bool:
-    """Return whether these are the adopted queries in their places, further on."""
+def _is_same(runs: JobView, home: Home, found: Sequence[Outside]) -> bool:
+    """Return whether these are the adopted queries in their places, as they were."""
+    return _is_later(runs, home, found) and all(
+        (was.batch_id, was.planned) == (one.batch_id, one.planned is not None)
+        for one in found
+        for was in [home.checkpoints[one.name]]
+    )
+
+
+def _is_later(runs: JobView, home: Home, found: Sequence[Outside]) -> bool:
+    """Return whether these are the adopted queries in their places, there or further on."""
     if home.checkpoints.keys() != {one.name for one in found}:
         return False
     pairs = [(home.checkpoints[one.name], one) for one in found]
     return all(
-        (was.location, was.query_id) == (one.location, one.query_id) and was.batch_id <= one.batch_id
+        runs.open_checkpoint(was.location).uri.rstrip("/") == one.checkpoint.uri.rstrip("/")
+        and was.query_id == one.query_id
+        and was.batch_id <= one.batch_id
         for was, one in pairs
     )
 
 
-def _require_of_nobody_else(runs: JobView, queries: Sequence[Outside]) -> None:
+def require_of_nobody_else(runs: JobView, queries: Sequence[Outside]) -> None:
     """Require that no other job was made of a checkpoint; raises ``AdoptedBeforeError``."""
     for one in queries:
         found = one.checkpoint.get(ADOPTED_KEY)
-        if found is None:
-            continue
-        try:
-            mark = AdoptedMark.from_bytes(found.data)
-        except FlinkstyleError as error:
-            raise AdoptedBeforeError(
-                f"{one.location} was expected to bear no mark, or this job's, found one that cannot be read "
-                f"({ADOPTED_KEY}): {error.problem}",
-                state_after=UNTOUCHED,
-                remedy="Find out who wrote it; delete it if nobody goes on with this checkpoint elsewhere.",
-            ) from error
-        if (mark.root, mark.job) != (runs.board.store.uri, runs.board.job):
-            raise AdoptedBeforeError(
-                f"The checkpoint of query {one.name} in {one.location} was expected to be nobody else's,"
-                f" found that job {mark.job} of root {mark.root} adopted it at batch {mark.batch_id}.",
-                state_after=UNTOUCHED,
-                remedy="Two jobs that go on from one checkpoint write the same output twice. If that job was "
-                f"given up, delete {ADOPTED_KEY} there.",
-            )
+        if found is not None:
+            _require_own(runs, one, found.data)
+
+
+def _require_own(runs: JobView, one: Outside, data: bytes) -> None:
+    try:
+        mark = AdoptedMark.from_bytes(data)
+    except FlinkstyleError as error:
+        raise AdoptedBeforeError(
+            f"{one.location} was expected to bear no mark, or this job's, found one that cannot be read "
+            f"({ADOPTED_KEY}): {error.problem}",
+            state_after=UNTOUCHED,
+            remedy="Find out who wrote it; delete it if nobody goes on with this checkpoint elsewhere.",
+        ) from error
+    if (mark.root, mark.job) != (runs.board.store.uri, runs.board.job):
+        raise AdoptedBeforeError(
+            f"The checkpoint of query {one.name} in {one.location} was expected to be nobody else's,"
+            f" found that job {mark.job} of root {mark.root} adopted it at batch {mark.batch_id}.",
+            state_after=UNTOUCHED,
+            remedy="Two jobs that go on from one checkpoint write the same output twice. If that job was "
+            f"given up, delete {ADOPTED_KEY} there.",
+        )
 
 
 def _mark(runs: JobView, queries: Sequence[Outside], savepoint_id: str) -> None:
-    """Leave a mark in each old location; where that is not allowed, the adoption stands without it."""
+    """Leave a mark in each old location; where that is not allowed, the adoption stands without it.
+
+    Raises:
+        AdoptedBeforeError: If another job was faster; no mark of this call is left then.
+        StoreError: If a store does not answer now.
+    """
+    made: list[Outside] = []
     for one in queries:
         mark = AdoptedMark(
             root=runs.board.store.uri,
@@ -229,9 +277,30 @@ def _mark(runs: JobView, queries: Sequence[Outside], savepoint_id: str) -> None:
             at_ms=now_ms(),
         )
         try:
-            one.checkpoint.write(ADOPTED_KEY, mark.to_bytes())
+            if _leave_mark(runs, one, mark):
+                made.append(one)
+        except AdoptedBeforeError:
+            for other in made:
+                other.checkpoint.delete(ADOPTED_KEY)
+            raise
         except StoreError as error:
+            if error.retryable:
+                raise
             log.warning("%s bears no mark of the adoption: %s", one.location, error.problem)
+
+
+def _leave_mark(runs: JobView, one: Outside, mark: AdoptedMark) -> bool:
+    """Leave one mark, unless another job's is there; return whether there was none."""
+    found = one.checkpoint.get(ADOPTED_KEY)
+    try:
+        if found is None:
+            one.checkpoint.create(ADOPTED_KEY, mark.to_bytes())
+            return True
+        _require_own(runs, one, found.data)
+        one.checkpoint.replace(ADOPTED_KEY, mark.to_bytes(), expected=found.version)
+    except (ObjectExistsError, ObjectChangedError):  # another caller was faster, or an answer was lost
+        _require_own(runs, one, one.checkpoint.read(ADOPTED_KEY))
+    return False
 
 
 def _notes(queries: Sequence[Outside], watched: WatchedCheckpoint, behind: int, stood_s: float) -> list[str]:

@@ -162,12 +162,26 @@ def say_home(
     *,
     by: str,
     savepoint_id: str | None = None,
-) -> Home:
-    """Write down who runs the job; raises ``AdoptedBeforeError`` if another caller did at this moment.
+    since: Seen | None = None,
+) -> Seen:
+    """Write down who runs the job, and return what is written now.
 
     A job that was left stays so while its savepoints are taken from outside: that also names the way back.
+
+    Args:
+        runs: The job.
+        state: What its home is to say.
+        queries: Its checkpoints.
+        by: Who asks, for people.
+        savepoint_id: What it continues from.
+        since: What this caller saw before it began: what another one has said or started since then stands.
+            None for what is seen now.
+
+    Raises:
+        AdoptedBeforeError: If another caller said something else, or a driver has taken the job over since.
     """
-    slot, head = runs.board.home(), head_of(runs)
+    since = since if since is not None else see(runs)
+    slot, head = since.slot, since.head
     home = Home(
         state=state,
         checkpoints={one.name: one.as_record() for one in queries},
@@ -180,20 +194,42 @@ def say_home(
         known = {name: one.location for name, one in slot.value.checkpoints.items()}
         same = known == {one.name: one.location for one in queries}
         if slot.value.state == "left" or (slot.value.state == "watched" and same):
-            return slot.value
+            return since
     try:
         runs.board.put_home(home, seen=slot)
     except (ObjectChangedError, ObjectExistsError) as error:
         found = runs.board.home()
         if found is not None and replace(found.value, at_ms=0, by="") == replace(home, at_ms=0, by=""):
-            return found.value
+            return Seen(slot=found, head=head)
         raise AdoptedBeforeError(
             f"Job {runs.board.job} was expected to be left alone, found that another caller takes or adopts "
             "it at this moment.",
             state_after="Nothing was adopted.",
             remedy="Look at what that caller did (flinkstyle job status), then try again.",
         ) from error
-    return home
+    if head_of(runs) != head:
+        raise AdoptedBeforeError(
+            f"Job {runs.board.job} was expected not to start before it was adopted, found that generation "
+            f"{head_of(runs)} has taken it over since.",
+            state_after="The job continues as it was started; nothing was adopted.",
+            remedy="Find out who started it, and from what (flinkstyle job status).",
+        )
+    return Seen(slot=runs.board.home(), head=head)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What is recorded of a job's life outside, as a caller saw it."""
+
+    slot: Slot[Home] | None
+    head: Generation | None
+    """Of the job, read before ``slot``: what is said as of it binds no start of a later one."""
+
+
+def see(runs: JobView) -> Seen:
+    """Look at what is recorded now."""
+    head = head_of(runs)
+    return Seen(slot=runs.board.home(), head=head)
 
 
 def head_of(runs: JobView) -> Generation | None:

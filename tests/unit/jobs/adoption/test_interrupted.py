@@ -1,0 +1,95 @@
+"""Adoptions that end half way, come twice at once, or meet a job that was started meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.jobs.adoption.stopped import adopt_stopped
+from airflow_flinkstyle.jobs.errors import (
+    AdoptedBeforeError,
+    CheckpointWrittenError,
+    NotAdoptedError,
+)
+from airflow_flinkstyle.jobs.running.start_choice import plan_start
+from airflow_flinkstyle.jobs.running.start_plan import LastState
+from airflow_flinkstyle.protocol.home import ADOPTED_KEY
+from airflow_flinkstyle.storage.local import LocalStore
+from tests.unit.jobs.adoption.plain import PlainSpark, watched
+from tests.unit.jobs.adoption.test_adoption import adopt, at, plain, start
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.unit.jobs.conftest import World
+
+__all__ = ["plain"]
+
+
+def test_batch_planned_since_a_failed_try_is_carried_by_the_next_one_with_its_key(
+    world: World, plain: PlainSpark
+):
+    looks = []
+
+    def open_and_write(location: str) -> LocalStore:
+        looks.append(location)
+        if len(looks) == 3 and plain.batch == 2:  # behind the capture
+            world.logs.produce(4)
+            plain.plan()
+        return LocalStore(plain.place)
+
+    client = replace(world.client(), open_checkpoint=open_and_write)
+    with pytest.raises(CheckpointWrittenError):
+        adopt_stopped(client, watched(world, plain), key="adopt", by="test", still_s=0.0)
+    world.logs.produce(3)
+    manifest = adopt(world, plain, key="adopt").manifest
+    assert manifest.queries[0].planned_offsets is not None
+
+
+def test_mark_that_a_killed_try_did_not_leave_is_left_by_the_next_one(world: World, plain: PlainSpark):
+    adopt(world, plain)
+    LocalStore(plain.place).delete(ADOPTED_KEY)  # killed before it
+    adopt(world, plain)
+    assert LocalStore(plain.place).head(ADOPTED_KEY) is not None
+
+
+def test_of_two_jobs_that_adopt_one_checkpoint_at_once_one_has_it(
+    world: World, plain: PlainSpark, tmp_path: Path
+):
+    another = type(world)(tmp_path / "another", job="another-job", store=world.store)
+    another.logs = world.logs
+    done = []
+
+    def meanwhile(_: object) -> None:
+        if not done:
+            done.append(adopt(another, plain))
+
+    with pytest.raises(AdoptedBeforeError, match="another-job"):
+        adopt_stopped(
+            world.client(), watched(world, plain), key="adopt", by="test", still_s=0.02, progress=meanwhile
+        )
+    assert world.board.home().value.state == "watched"
+    with pytest.raises(NotAdoptedError):
+        plan_start(world.client(), LastState(), "start")
+
+
+def test_adopter_that_wakes_late_does_not_take_a_job_back_that_has_run_since(world: World, plain: PlainSpark):
+    done = []
+
+    def meanwhile(_: object) -> None:
+        if not done:
+            done.append(adopt(world, plain))
+            start(world)
+            world.logs.produce(5)
+            world.until(lambda: at(world, 1) > 2)
+            world.client().stop("stop", savepoint=False, timeout_s=10)
+
+    with pytest.raises(FlinkstyleError):
+        adopt_stopped(
+            world.client(), watched(world, plain), key="adopt late", by="test", still_s=0.02,
+            progress=meanwhile,
+        )  # fmt: skip
+    assert plan_start(world.client(), LastState(), "start").order.savepoint_id is None
