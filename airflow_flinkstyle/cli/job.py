@@ -11,7 +11,6 @@ from airflow_flinkstyle.cli.options import Aligned, AsJson, Job, Key, Root, Time
 from airflow_flinkstyle.cli.output import ExitCode, batches, confirm, moment, note, show, table
 from airflow_flinkstyle.jobs.requests import CutMode
 from airflow_flinkstyle.jobs.running.client import SavepointOnly
-from airflow_flinkstyle.jobs.running.home import binding_home
 from airflow_flinkstyle.jobs.status import (
     Closed,
     Dead,
@@ -65,7 +64,7 @@ def job_status(root: Root, job: Job, as_json: AsJson = False) -> None:
     client = client_of(root, job)
     status = client.settled_status(at_most_s=_CERTAIN_S)
     rows = [("job", job), ("status", describe_status(status))]
-    home = binding_home(client)
+    home = client.board.binding_home()
     if home is not None:
         where = ", ".join(f"{name} in {one.location}" for name, one in sorted(home.checkpoints.items()))
         rows.append((_HOMES[home.state], where))

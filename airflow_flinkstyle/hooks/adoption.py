@@ -87,10 +87,9 @@ def take_if_outside(
     """Take a savepoint of a job from outside; None if the job is this package's by now: it was adopted."""
     from airflow_flinkstyle.hooks.progress import ProgressLog
     from airflow_flinkstyle.jobs.adoption.taking import take_outside
-    from airflow_flinkstyle.jobs.running.home import binding_home
 
     client = hook.client(job)
-    home = binding_home(client)
+    home = client.board.binding_home()
     if (home is None and client.board.current() is not None) or (
         home is not None and home.state == "adopted"
     ):

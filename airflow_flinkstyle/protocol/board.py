@@ -298,6 +298,14 @@ class JobBoard:
         """Return who runs the job outside this package; None if it never lived there."""
         return self._get(Home, f"{self.job}/{HOME_KEY}")
 
+    def binding_home(self) -> Home | None:
+        """Return who runs the job outside; None if no one does, or a driver has taken it over since."""
+        slot = self.home()
+        if slot is None:
+            return None
+        current = self.current()
+        return slot.value if slot.value.binds(current.value.head if current is not None else None) else None
+
     def put_home(self, home: Home, *, seen: Slot[Home] | None) -> None:
         """Say who runs it, if nothing changed since ``seen``; else raises as a replace or create does."""
         self._put(f"{self.job}/{HOME_KEY}", home, seen)

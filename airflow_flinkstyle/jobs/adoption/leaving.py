@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.adoption.taking import head_of
+from airflow_flinkstyle.jobs.adoption.taking import Seen, head_of, see
 from airflow_flinkstyle.jobs.errors import (
     AdoptedBeforeError,
     JobNotRunningError,
+    JobRunningError,
     LocationNotEmptyError,
     NotAdoptedError,
     RequestFailedError,
 )
 from airflow_flinkstyle.jobs.running.client import SavepointOnly
+from airflow_flinkstyle.jobs.running.home import require_still
 from airflow_flinkstyle.jobs.running.last_run import last_words
 from airflow_flinkstyle.jobs.running.stopped import savepoint_at_rest, take_stopped
 from airflow_flinkstyle.jobs.spec import Program, from_launch, submit_argv
@@ -25,7 +27,7 @@ from airflow_flinkstyle.jobs.status import NeverStarted, Running, Starting, desc
 from airflow_flinkstyle.protocol.home import Home, OutsideCheckpoint
 from airflow_flinkstyle.protocol.places import MARK_KEY
 from airflow_flinkstyle.savepoint.blobs.references import pins
-from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
+from airflow_flinkstyle.savepoint.files.restore import is_unfinished, restore_savepoint
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 
 if TYPE_CHECKING:
@@ -85,7 +87,8 @@ def leave(
     """Stop a job with a savepoint and write each query's checkpoint where plain Spark is to find it.
 
     Batches that are planned come along: plain Spark runs them again with the same offsets. A retry continues
-    where it was; nothing is stopped unless every location is empty.
+    where it was; nothing is stopped unless every location is empty. Until the records say that the job is
+    left, Spark cannot start from what was written; from then on nothing starts here: at no moment can both.
 
     Args:
         client: The job.
@@ -100,37 +103,76 @@ def leave(
         LocationNotEmptyError: If a location holds something.
         NotAdoptedError: If plain Spark has the job already.
         JobNotRunningError: If it was never started: there is nothing to give back.
+        JobRunningError: If it was started here while its checkpoints were written.
+        OldJobRunsError: If it was adopted, not started yet, and the old job went on.
         RequestFailedError: If the stop failed; the job runs on.
         FlinkstyleError: Whatever ``restore_savepoint`` raises: the job is stopped then, and the locations
             hold nothing that Spark would start from.
     """
-    slot = client.board.home()
-    before = slot.value if slot is not None and slot.value.binds(head_of(client)) else None
+    since = see(client)
+    before = since.slot.value if since.slot is not None and since.slot.value.binds(since.head) else None
     if before is not None and before.state == "left":
-        return _left_before(client, before, to)
+        return _left_before(client, before, to, progress)
     _require_named(client, to)
     begun = before if before is not None and before.state == "leaving" else None
     if begun is None or {name: one.location for name, one in begun.checkpoints.items()} != dict(to):
         _require_empty(client, to)
         manifest = _stopped(client, before, key, timeout_s)
         _require_queries(manifest, to)
-        begun = _say(client, "leaving", manifest, to, by)
+        since = _say(client, "leaving", manifest, to, by, Seen(slot=since.slot, head=head_of(client)))
     else:
         manifest = client.repository.read(begun.savepoint_id or "")
-    restore_savepoint(
-        manifest, client.repository, lambda name: client.open_checkpoint(to[name]), progress=progress
-    )
-    left = _say(client, "left", manifest, to, by)
+    _write(client, manifest, to, progress, complete=False)
+    _require_not_started(client, since)
+    left = _say(client, "left", manifest, to, by, since)
+    _require_not_started(client, left)
+    _write(client, manifest, to, progress, precopied=manifest)
     log.info("Job %s is left to plain Spark, with savepoint %s", client.board.job, manifest.savepoint_id)
-    return _report(client, left, manifest)
+    return _report(client, _home(left), manifest)
+
+
+def _write(
+    client: JobClient,
+    manifest: Manifest,
+    to: Mapping[str, str],
+    progress: Callable[[FileProgress], None],
+    *,
+    complete: bool = True,
+    precopied: Manifest | None = None,
+) -> None:
+    """Write the checkpoints; all but what lets Spark start from them, if they are not to be complete."""
+    restore_savepoint(
+        manifest,
+        client.repository,
+        lambda name: client.open_checkpoint(to[name]),
+        complete=complete,
+        precopied=precopied,
+        progress=progress,
+    )
+
+
+def _require_not_started(client: JobClient, since: Seen) -> None:
+    """Require that nobody started the job here meanwhile; raises ``JobRunningError``."""
+    status = client.status()
+    if head_of(client) == since.head and not isinstance(status, (Running, Starting)):
+        return
+    raise JobRunningError(
+        f"Job {client.board.job} was expected to stay stopped while it was left, found that it was started "
+        f"here: {describe_status(status)}.",
+        state_after="It runs here, and was not left; Spark cannot start from what was written.",
+        remedy="Delete what was written to the locations, or name others, and leave it again.",
+    )
 
 
 def _stopped(client: JobClient, before: Home | None, key: str, timeout_s: float) -> Manifest:
     """Return the savepoint of the stopped job; one that runs is stopped with it."""
     status = client.settled_status()
+    if (
+        before is not None and before.state == "adopted" and not isinstance(status, (Running, Starting))
+    ):  # its state is the adoption's, whatever ran here before
+        require_still(client, before, state_after="Nothing was stopped or written.")
+        return client.repository.read(before.savepoint_id or "")
     if isinstance(status, NeverStarted):
-        if before is not None and before.state == "adopted" and before.savepoint_id is not None:
-            return client.repository.read(before.savepoint_id)
         raise JobNotRunningError(
             f"Job {client.board.job} was expected to have run here, found that {describe_status(status)}.",
             state_after="Nothing was stopped or written.",
@@ -200,7 +242,10 @@ def _require_empty(client: JobClient, to: Mapping[str, str]) -> None:
         )
 
 
-def _say(client: JobClient, state: HomeState, manifest: Manifest, to: Mapping[str, str], by: str) -> Home:
+def _say(
+    client: JobClient, state: HomeState, manifest: Manifest, to: Mapping[str, str], by: str, since: Seen
+) -> Seen:
+    """Write down how far the leaving is, unless anything was said since; return what is written now."""
     checkpoints = {
         query.name: OutsideCheckpoint(
             location=to[query.name],
@@ -214,13 +259,12 @@ def _say(client: JobClient, state: HomeState, manifest: Manifest, to: Mapping[st
         state=state,
         checkpoints=checkpoints,
         savepoint_id=manifest.savepoint_id,
-        after=head_of(client),
+        after=since.head,
         by=by,
         at_ms=now_ms(),
     )
-    slot = client.board.home()
     try:
-        client.board.put_home(home, seen=slot)
+        client.board.put_home(home, seen=since.slot)
     except (ObjectChangedError, ObjectExistsError) as error:
         found = client.board.home()
         if found is None or replace(found.value, at_ms=0) != replace(home, at_ms=0):
@@ -230,10 +274,19 @@ def _say(client: JobClient, state: HomeState, manifest: Manifest, to: Mapping[st
                 state_after="The job is stopped, and not left.",
                 remedy="Look at what that caller did, then leave it again.",
             ) from error
-    return home
+    return Seen(slot=client.board.home(), head=since.head)
 
 
-def _left_before(client: JobClient, home: Home, to: Mapping[str, str]) -> Left:
+def _home(seen: Seen) -> Home:
+    if seen.slot is None:
+        raise AssertionError("it was written at this moment")
+    return seen.slot.value
+
+
+def _left_before(
+    client: JobClient, home: Home, to: Mapping[str, str], progress: Callable[[FileProgress], None]
+) -> Left:
+    """Report it again, once what a killed try left unfinished is complete."""
     was = {name: one.location for name, one in home.checkpoints.items()}
     if was != dict(to):
         raise NotAdoptedError(
@@ -243,7 +296,11 @@ def _left_before(client: JobClient, home: Home, to: Mapping[str, str]) -> Left:
             remedy="Plain Spark has it: copy its checkpoint yourself while it is stopped; or adopt it, and "
             "leave it again.",
         )
-    return _report(client, home, client.repository.read(home.savepoint_id or ""))
+    manifest = client.repository.read(home.savepoint_id or "")
+    unfinished = [one for one in manifest.queries if is_unfinished(client.open_checkpoint(to[one.name]))]
+    if unfinished:  # others may run by now
+        _write(client, replace(manifest, queries=tuple(unfinished)), to, progress)
+    return _report(client, home, manifest)
 
 
 def _report(client: JobClient, home: Home, manifest: Manifest) -> Left:

@@ -9,8 +9,9 @@ from airflow_flinkstyle.checkpoint import metadata
 from airflow_flinkstyle.checkpoint.errors import CheckpointError
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.errors import NotAdoptedError, OldJobRunsError
+from airflow_flinkstyle.jobs.errors import NotAdoptedError, OldJobRunsError, RewindError
 from airflow_flinkstyle.jobs.running.start_plan import FromCheckpoint, FromSavepoint, LastState
+from airflow_flinkstyle.savepoint.compat import read_up_to
 from airflow_flinkstyle.storage.errors import ObjectMissingError, StoreError
 
 if TYPE_CHECKING:
@@ -23,23 +24,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def binding_home(runs: JobView) -> Home | None:
-    """Return who runs the job outside; None if no one does, or a driver has taken it over since."""
-    slot = runs.board.home()
-    if slot is None:
-        return None
-    current = runs.board.current()
-    return slot.value if slot.value.binds(current.value.head if current is not None else None) else None
-
-
 def from_home(runs: JobView, origin: Origin) -> Origin:
     """Return where a start continues, for a job that plain Spark runs or ran last.
 
     Raises:
         NotAdoptedError: If plain Spark has the job: to continue here would repeat or lose what it does.
         OldJobRunsError: If the adopted checkpoints have moved on.
+        RewindError: If a savepoint is to be continued that plain Spark had left behind by the adoption.
     """
-    home = binding_home(runs)
+    home = runs.board.binding_home()
     if home is None or home.state == "leaving":  # a person may change their mind until it was left
         return origin
     if home.state == "adopted":
@@ -59,14 +52,35 @@ def from_home(runs: JobView, origin: Origin) -> Origin:
 
 
 def _adopted(runs: JobView, home: Home, origin: Origin) -> Origin:
-    if isinstance(origin, FromSavepoint) and origin.savepoint_id != home.savepoint_id:
-        return origin
     if not isinstance(origin, (LastState, FromCheckpoint, FromSavepoint)):
         return origin
+    if isinstance(origin, FromSavepoint):
+        if origin.rewind != "continue":
+            return origin  # a person has chosen what becomes of the batches since
+        _require_not_behind(runs, home, origin)
     require_still(runs, home, state_after="Nothing was started.")
     return (
         origin if isinstance(origin, FromSavepoint) else FromSavepoint(savepoint_id=home.savepoint_id or "")
     )
+
+
+def _require_not_behind(runs: JobView, home: Home, origin: FromSavepoint) -> None:
+    """Require of a savepoint that it holds what plain Spark did until the adoption; ``RewindError``."""
+    manifest = runs.repository.read(origin.savepoint_id)
+    for query in manifest.queries:
+        one, reached = home.checkpoints.get(query.name), read_up_to(manifest, query)
+        if one is None or reached > one.batch_id:
+            continue
+        lacks_plan = one.planned and query.planned_offsets is None
+        if reached < one.batch_id or lacks_plan:
+            last = one.batch_id + (1 if lacks_plan else 0)
+            raise RewindError(
+                f"Savepoint {manifest.savepoint_id} was expected to hold what plain Spark did until the job "
+                f"was adopted, batch {last} of query {query.name}, found batch {reached}.",
+                state_after="Nothing was started.",
+                remedy=f"Start from the last state, or from savepoint {home.savepoint_id}, to continue; or "
+                "choose rewind='fork' or rewind='re-emit', which write the batches since again.",
+            )
 
 
 def require_old_job_ended(runs: JobView, state_after: str) -> None:

@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.clock import now_ms
-from airflow_flinkstyle.jobs.errors import JobRunningError
+from airflow_flinkstyle.jobs.errors import JobRunningError, NotAdoptedError
 from airflow_flinkstyle.jobs.running import last_run
 from airflow_flinkstyle.jobs.running.offline_lock import hold_offline, is_own, lock_key
 from airflow_flinkstyle.jobs.status import Closed, Running, Starting, describe_status
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.running.offline_lock import OfflineLock
     from airflow_flinkstyle.jobs.view import JobView
+    from airflow_flinkstyle.protocol.home import Home
     from airflow_flinkstyle.protocol.records import Heartbeat
     from airflow_flinkstyle.savepoint.capture.copier import CaptureProgress
     from airflow_flinkstyle.savepoint.manifest import Manifest
@@ -32,14 +33,21 @@ def take_stopped(
 ) -> Manifest:
     """Take a savepoint of a job that does not run; a retry with the same key finds it again.
 
-    An attempt that was frozen until its intent was given up can publish nothing under its id any more; the
+    The state of a job that was adopted and not started since is its adoption's savepoint. An attempt that was
+    frozen until its intent was given up can publish nothing under its id any more; the
     next one takes another.
 
     Raises:
+        NotAdoptedError: If plain Spark has the job: what its last run here has left is not its state.
         JobRunningError: If a driver runs or starts: ask it instead.
         JobNotRunningError: If there is nothing to take: the job never committed a batch.
         CheckpointMismatchError: If this machine sees another checkpoint than the last run recorded.
     """
+    home = runs.board.binding_home()
+    if home is not None and home.state == "adopted":
+        return runs.repository.read(home.savepoint_id or "")
+    if home is not None and home.state in {"left", "watched"}:
+        raise _of_plain_spark(runs, home)
     savepoint_id = _usable_id(runs, key)
     existing = runs.repository.find(savepoint_id)
     status = runs.settled_status(unless=lambda run: is_own(run, key)) if existing is None else None
@@ -63,6 +71,9 @@ def take_stopped(
 def savepoint_at_rest(runs: JobView) -> Summary | None:
     """Return the newest savepoint if it holds what the job has stopped at; None if it runs or none does."""
     status, newest = runs.status(), newest_summary(runs.repository)
+    home = runs.board.binding_home()
+    if home is not None and home.state != "leaving":
+        return None  # the job is elsewhere, or comes from there
     if not isinstance(status, Closed) or newest is None:
         return None
     prefix, claim_key = lock_key(""), status.run.claim.claim_key
@@ -70,6 +81,16 @@ def savepoint_at_rest(runs: JobView) -> Summary | None:
     if claim_key.startswith(prefix):
         by_caller = new_savepoint_id(runs.board.job, claim_key.removeprefix(prefix))
     return newest if newest.savepoint_id in (status.heartbeat.savepoint_id, by_caller) else None
+
+
+def _of_plain_spark(runs: JobView, home: Home) -> NotAdoptedError:
+    where = " ".join(f"--checkpoint {name}={one.location}" for name, one in sorted(home.checkpoints.items()))
+    return NotAdoptedError(
+        f"Job {runs.board.job} was expected to have its state here, found that plain Spark has it ({where}).",
+        state_after="Nothing was taken.",
+        remedy="Take its savepoint from outside: flinkstyle savepoint take --job "
+        f"{runs.board.job} {where}, with the Kafka clusters that it reads.",
+    )
 
 
 def close(runs: JobView, key: str, seen: last_run.Seen) -> Heartbeat:

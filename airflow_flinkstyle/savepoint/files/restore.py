@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 _SEAL: Final = "v2147483647\n"
 _SEALED_FOR: Final = "unfinished restore of savepoint"
+_SEALS_WITHIN: Final = 3
+"""Newest offset logs among which a seal is."""
 _SEALED = "The target holds an unfinished restore, from which Spark refuses to start."
 
 
@@ -146,6 +148,13 @@ def restore_query(
     holder = f"the restore of {manifest.savepoint_id} to {writer.uri}"
     with hold_intent(repository, "restore" if complete else "precopy", holder=holder):
         return _restore(writer, planned, complete=complete)
+
+
+def is_unfinished(target: ObjectStore) -> bool:
+    """Return whether a place holds an unfinished restore, from which Spark refuses to start."""
+    listed = {info.key for info in target.list("offsets/")}
+    newest = sorted(_batches(listed, "offsets"), reverse=True)[:_SEALS_WITHIN]
+    return any(target.read(f"offsets/{batch}").startswith(_SEAL.encode()) for batch in newest)
 
 
 def _restore(writer: _Writer, planned: bytes | None, *, complete: bool) -> Restored:
@@ -302,7 +311,7 @@ class _Writer:
 
     def seal_in(self, listed: Collection[str]) -> _Seal | None:
         """Return whose unfinished restore is there, or None if there is no seal."""
-        for batch in sorted(_batches(listed, "offsets"), reverse=True)[:3]:
+        for batch in sorted(_batches(listed, "offsets"), reverse=True)[:_SEALS_WITHIN]:
             content = self.target.read(f"offsets/{batch}").decode(errors="replace")
             if content.startswith(_SEAL):
                 return _seal_of(content.removeprefix(_SEAL))

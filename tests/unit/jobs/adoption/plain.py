@@ -7,6 +7,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.checkpoint import offset_log
+from airflow_flinkstyle.jobs.adoption.stopped import adopt_stopped
 from airflow_flinkstyle.jobs.adoption.taking import WatchedCheckpoint
 from airflow_flinkstyle.storage.local import LocalStore
 from tests.unit.jobs.conftest import QUERY, TOPIC
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
+    from airflow_flinkstyle.jobs.adoption.stopped import Adoption
+    from airflow_flinkstyle.jobs.running.starts import RunHandle
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from tests.unit.jobs.conftest import World
 
@@ -89,3 +92,20 @@ def watched(world: World, *plain: PlainSpark, **changes: Any) -> WatchedCheckpoi
         "clusters": OneCluster(world),
     }
     return WatchedCheckpoint(**{**values, **changes})
+
+
+def adopt(world: World, *queries: PlainSpark, key: str = "adopt", **changes: Any) -> Adoption:
+    client = world.client()
+    return adopt_stopped(client, watched(world, *queries, **changes), key=key, by="test", still_s=0.02)
+
+
+def start(world: World, key: str = "start", **more: Any) -> RunHandle:
+    client = world.client()
+    handle = client.start(world.spec(), world.target(), claim_key=key, **more)
+    client.wait_running(handle.generation, timeout_s=10)
+    return handle
+
+
+def at(world: World, generation: int) -> int:
+    beat = world.board.heartbeat(generation)
+    return beat.value.batches().get(QUERY, -1) if beat is not None else -1

@@ -30,39 +30,13 @@ from airflow_flinkstyle.kafka.errors import OffsetBeforeStartError, OffsetBeyond
 from airflow_flinkstyle.protocol.home import ADOPTED_KEY
 from airflow_flinkstyle.storage.errors import StoreDeniedError
 from airflow_flinkstyle.storage.local import LocalStore
-from tests.unit.jobs.adoption.plain import OneCluster, PlainSpark, watched
+from tests.unit.jobs.adoption.plain import OneCluster, PlainSpark, adopt, at, start, watched
 from tests.unit.jobs.conftest import QUERY
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from airflow_flinkstyle.jobs.adoption.stopped import Adoption
-    from airflow_flinkstyle.jobs.running.starts import RunHandle
     from tests.unit.jobs.conftest import World
-
-
-@pytest.fixture
-def plain(world: World) -> PlainSpark:
-    made = PlainSpark(world, world.folder / "ck")
-    made.run(batches=3)
-    return made
-
-
-def adopt(world: World, *queries: PlainSpark, key: str = "adopt", **changes: Any) -> Adoption:
-    client = world.client()
-    return adopt_stopped(client, watched(world, *queries, **changes), key=key, by="test", still_s=0.02)
-
-
-def start(world: World, key: str = "start", **more: Any) -> RunHandle:
-    client = world.client()
-    handle = client.start(world.spec(), world.target(), claim_key=key, **more)
-    client.wait_running(handle.generation, timeout_s=10)
-    return handle
-
-
-def at(world: World, generation: int) -> int:
-    beat = world.board.heartbeat(generation)
-    return beat.value.batches().get(QUERY, -1) if beat is not None else -1
 
 
 def content(folder: Path) -> dict[str, bytes]:

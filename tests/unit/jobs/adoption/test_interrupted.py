@@ -18,15 +18,12 @@ from airflow_flinkstyle.jobs.running.start_choice import plan_start
 from airflow_flinkstyle.jobs.running.start_plan import LastState
 from airflow_flinkstyle.protocol.home import ADOPTED_KEY
 from airflow_flinkstyle.storage.local import LocalStore
-from tests.unit.jobs.adoption.plain import PlainSpark, watched
-from tests.unit.jobs.adoption.test_adoption import adopt, at, plain, start
+from tests.unit.jobs.adoption.plain import PlainSpark, adopt, at, start, watched
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.unit.jobs.conftest import World
-
-__all__ = ["plain"]
 
 
 def test_batch_planned_since_a_failed_try_is_carried_by_the_next_one_with_its_key(
