@@ -8,6 +8,7 @@ with nothing to read looks the same.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import shlex
@@ -66,15 +67,29 @@ class EndProcess:
                 remedy="Run this on the machine of the old driver, with the pid of its spark-submit.",
             )
         found = {self.pid: started, **_with_starts(_descendants(self.pid))}
-        return {"processes": {str(pid): began for pid, began in found.items()}}
+        if any(_has_submitted_to_a_cluster(pid) for pid in found):  # its end says nothing of the driver's
+            raise BadInputError(
+                f"A process {self.pid} of this machine was expected to be the old driver, found a submitter "
+                "in cluster mode: the driver runs on a cluster.",
+                state_after=_UNTOUCHED,
+                remedy="Give the command that ends the driver there (--end-command), like "
+                "yarn application -kill ID.",
+            )
+        return {"pid": self.pid, "processes": {str(pid): began for pid, began in found.items()}}
 
     def end(self, what: Mapping[str, Any]) -> str:
-        """Ask it to end, and kill what is left after the grace; raises if something cannot be killed."""
+        """Ask it to end, and kill what is left after the grace; raises if something cannot be killed.
+
+        A retry may name another process: then both are ended, for the old job was started again.
+        """
         wanted = {int(pid): str(started) for pid, started in what["processes"].items()}
+        first = {int(what.get("pid", self.pid)), self.pid}
+        if self.pid not in wanted and process_started(self.pid) is not None:
+            wanted |= {int(pid): started for pid, started in self.prepare()["processes"].items()}
         for pid in list(wanted):
             if _lives(pid, wanted[pid]):  # it may have started more since
                 wanted |= _with_starts(child for child in _descendants(pid) if child not in wanted)
-        self._tell({self.pid: wanted[self.pid]}, signal.SIGTERM)
+        self._tell({pid: began for pid, began in wanted.items() if pid in first}, signal.SIGTERM)
         if not self._are_gone(wanted, self.grace_s):
             log.warning("Process %d has not ended in %.0f s: killing it", self.pid, self.grace_s)
             self._tell(wanted, signal.SIGKILL)
@@ -86,7 +101,8 @@ class EndProcess:
                     state_after="The old job may run; this one has not taken over.",
                     remedy="Find out what keeps it (a disk that hangs), end it, then try again.",
                 )
-        return f"process {self.pid} and {len(wanted) - 1} that it had started are gone, as the kernel says"
+        root, others = min(first & wanted.keys(), default=self.pid), len(wanted) - 1
+        return f"process {root} and {others} that it had started are gone, as the kernel says"
 
     def _are_gone(self, wanted: Mapping[int, str], within_s: float) -> bool:
         wait = self.clock.wait(within_s, every_s=0.05)
@@ -189,6 +205,16 @@ def _is_of_spark(pid: int) -> bool:
         return b"spark" in Path(f"/proc/{pid}/cmdline").read_bytes().lower()
     except OSError:
         return False
+
+
+def _has_submitted_to_a_cluster(pid: int) -> bool:
+    """Return whether a process's command line names Spark's cluster mode; a file of defaults may too."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return False
+    asked = [*map("=".join, itertools.pairwise(words)), *words]
+    return any(word.endswith(("--deploy-mode=cluster", "spark.submit.deployMode=cluster")) for word in asked)
 
 
 def _with_starts(pids: Iterable[int]) -> dict[int, str]:

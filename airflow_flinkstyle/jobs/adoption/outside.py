@@ -156,10 +156,12 @@ def look_at_all(
     places: dict[str, str] = {}
     for one in found:
         other = places.setdefault(one.checkpoint.uri.rstrip("/"), one.name)
+        if other == one.name:  # a link, or another spelling, leads to the same query
+            other = places.setdefault(f"query id {one.query_id}", one.name)
         if other != one.name:
             raise BadInputError(
                 f"Expected a checkpoint location of its own for each query, found that {other} and {one.name}"
-                f" have one: {one.location}.",
+                f" have one: {one.location} (query id {one.query_id}).",
                 state_after=UNTOUCHED,
                 remedy="Give each query the location that its own writeStream names.",
             )

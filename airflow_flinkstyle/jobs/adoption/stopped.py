@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.clock import now_ms
-from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.jobs.adoption.logs import find_logs, unread
 from airflow_flinkstyle.jobs.adoption.outside import (
     UNTOUCHED,
@@ -18,10 +18,17 @@ from airflow_flinkstyle.jobs.adoption.outside import (
 )
 from airflow_flinkstyle.jobs.adoption.taking import capture, head_of, require_outside, say_home, see
 from airflow_flinkstyle.jobs.errors import AdoptedBeforeError
+from airflow_flinkstyle.protocol.errors import PlaceOccupiedError
 from airflow_flinkstyle.protocol.home import ADOPTED_KEY, AdoptedMark
+from airflow_flinkstyle.protocol.places import require_unmarked
 from airflow_flinkstyle.savepoint.capture.copier import ignore
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
-from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError, StoreError
+from airflow_flinkstyle.storage.errors import (
+    ObjectChangedError,
+    ObjectExistsError,
+    StoreDeniedError,
+    StoreError,
+)
 from airflow_flinkstyle.types import id_words
 from airflow_flinkstyle.wording import age, row, size
 
@@ -237,6 +244,24 @@ def require_of_nobody_else(runs: JobView, queries: Sequence[Outside]) -> None:
         found = one.checkpoint.get(ADOPTED_KEY)
         if found is not None:
             _require_own(runs, one, found.data)
+        _require_of_plain_spark(runs, one)
+
+
+def _require_of_plain_spark(runs: JobView, one: Outside) -> None:
+    """Require that no job of this package keeps its checkpoints there: its mark is beside the queries'."""
+    folder = one.location.rstrip("/").rpartition("/")[0]
+    try:
+        require_unmarked(runs.open_checkpoint(folder))
+    except PlaceOccupiedError as error:
+        raise AdoptedBeforeError(
+            f"The checkpoint of query {one.name} in {one.location} was expected to be plain Spark's, found "
+            f"that a job of this package has it: {error.problem}",
+            state_after=UNTOUCHED,
+            remedy="Start that job instead, or give it back (flinkstyle job leave) and adopt it from there. "
+            "If its root is gone, copy this folder elsewhere and adopt the copy.",
+        ) from error
+    except (BadInputError, StoreDeniedError):  # there is no folder above it, or nobody may look
+        return
 
 
 def _require_own(runs: JobView, one: Outside, data: bytes) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.jobs.adoption.stopped import adopt_stopped
 from airflow_flinkstyle.jobs.errors import (
     AdoptedBeforeError,
@@ -19,6 +19,7 @@ from airflow_flinkstyle.jobs.running.start_plan import LastState
 from airflow_flinkstyle.protocol.home import ADOPTED_KEY
 from airflow_flinkstyle.storage.local import LocalStore
 from tests.unit.jobs.adoption.plain import PlainSpark, adopt, at, start, watched
+from tests.unit.jobs.conftest import QUERY
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,3 +91,25 @@ def test_adopter_that_wakes_late_does_not_take_a_job_back_that_has_run_since(wor
             progress=meanwhile,
         )  # fmt: skip
     assert plan_start(world.client(), LastState(), "start").order.savepoint_id is None
+
+
+def test_one_checkpoint_under_two_spellings_is_no_two_queries(world: World, plain: PlainSpark):
+    link = world.folder / "link"
+    link.symlink_to(plain.place)
+    with pytest.raises(BadInputError, match="more and orders have one"):
+        adopt(world, plain, checkpoints={QUERY: str(plain.place), "more": str(link)})
+
+
+def test_checkpoint_of_a_job_of_this_package_is_not_adopted_by_another_one(
+    world: World, plain: PlainSpark, tmp_path: Path
+):
+    adopt(world, plain)
+    start(world)
+    world.logs.produce(5)
+    world.until(lambda: at(world, 1) > 2)
+    world.client().stop("stop", savepoint=False, timeout_s=10)
+    place = f"{world.board.claim(1).checkpoint_location}/{QUERY}"
+    another = type(world)(tmp_path / "another", job="another-job", store=world.store)
+    another.logs = world.logs
+    with pytest.raises(AdoptedBeforeError, match=f"job {world.job}"):
+        adopt(another, plain, checkpoints={QUERY: place})

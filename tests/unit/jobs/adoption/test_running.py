@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import threading
@@ -13,14 +14,22 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.adoption.ending import EndByCommand, EndByPerson, EndProcess
 from airflow_flinkstyle.jobs.adoption.running import ADOPTION_PHASES, RunningAdoption
 from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
-from airflow_flinkstyle.jobs.errors import CheckpointWrittenError, OldJobRunsError, RolledBackError
+from airflow_flinkstyle.jobs.errors import (
+    AdoptedBeforeError,
+    CheckpointWrittenError,
+    OldJobRunsError,
+    RolledBackError,
+)
 from airflow_flinkstyle.jobs.journal import CutoverJournal
+from airflow_flinkstyle.protocol.home import ADOPTED_KEY, AdoptedMark
 from airflow_flinkstyle.protocol.process import process_started
+from airflow_flinkstyle.types import BatchId
 from testbed.keys import SIGNER
 from tests.unit.jobs.adoption.plain import PlainSpark, watched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from tests.unit.jobs.conftest import Mood, World
 
@@ -188,3 +197,58 @@ def test_person_who_did_not_end_it_is_no_end():
     assert "person" in EndByPerson(confirm=lambda: True).end({})
     with pytest.raises(OldJobRunsError):
         EndByPerson(confirm=lambda: False).end({})
+
+
+def test_running_job_that_another_one_was_made_of_is_refused_before_its_driver_ends(
+    world: World, old: Old, tmp_path: Path
+):
+    another = type(world)(tmp_path / "another", job="another-job", store=world.store)
+    old.plain.checkpoint.write(
+        ADOPTED_KEY,
+        AdoptedMark(
+            root=world.store.uri,
+            job=another.job,
+            query="orders",
+            batch_id=BatchId(1),
+            savepoint_id="sp",
+            at_ms=1,
+        ).to_bytes(),
+    )
+    with pytest.raises(AdoptedBeforeError, match="another-job"):
+        adoption(world, old).run()
+    assert (world.board.generations(), old.ended.is_set()) == ([], False)
+
+
+@contextlib.contextmanager
+def a_process(*words: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a process with such a command line; it has begun, and does not outlive the test."""
+    script = "import time; print('begun', flush=True); time.sleep(99)"
+    with subprocess.Popen(
+        [sys.executable, "-c", script, "spark", *words], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "begun\n"
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    "mode", ["--deploy-mode cluster", "--deploy-mode=cluster", "--conf spark.submit.deployMode=cluster"]
+)
+def test_submitter_of_a_driver_elsewhere_is_not_taken_for_the_driver(mode: str):
+    with a_process(*mode.split()) as submitter:
+        with pytest.raises(BadInputError, match="runs on a cluster"):
+            EndProcess(pid=submitter.pid).prepare()
+        assert submitter.poll() is None
+
+
+def test_retry_that_names_another_process_ends_both():
+    with a_process() as first, a_process() as again:
+        for process in (first, again):
+            threading.Thread(target=process.wait, daemon=True).start()
+        what = EndProcess(pid=first.pid).prepare()
+        assert "are gone" in EndProcess(pid=again.pid, grace_s=5.0).end(what)
+        assert process_started(first.pid) is None
+        assert process_started(again.pid) is None
