@@ -6,6 +6,7 @@ import contextlib
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +24,7 @@ from airflow_flinkstyle.jobs.errors import (
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.protocol.home import ADOPTED_KEY, AdoptedMark
 from airflow_flinkstyle.protocol.process import process_started
+from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.types import BatchId
 from testbed.keys import SIGNER
 from tests.unit.jobs.adoption.plain import PlainSpark, watched
@@ -127,11 +129,21 @@ def test_old_job_that_does_not_end_is_asked_again_by_a_retry(world: World, old: 
 def test_old_job_that_writes_although_it_should_have_ended_keeps_the_job(world: World, old: Old):
     class Survives(Old):
         def end(self, what: Mapping[str, Any]) -> str:
+            old.end(what)
+            self.ended.set()
             return "somebody says so"
 
     surviving = Survives(old.plain)
+
+    def open_and_write(_: str) -> LocalStore:
+        if surviving.ended.is_set():  # it writes whenever it is looked at
+            old.plain.run()
+        return LocalStore(old.plain.place)
+
+    one = adoption(world, old, ending=surviving)
+    one.client = replace(one.client, open_checkpoint=open_and_write)
     with pytest.raises(CheckpointWrittenError):
-        adoption(world, old, ending=surviving).run()
+        one.run()
     assert world.board.current() is None
     again = adoption(world, old, ending=surviving)
     again.journal.begin(lambda: 0)
