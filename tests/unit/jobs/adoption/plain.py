@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.jobs.adoption.stopped import adopt_stopped
 from airflow_flinkstyle.jobs.adoption.taking import WatchedCheckpoint
+from airflow_flinkstyle.protocol.home import ADOPTED_KEY
 from airflow_flinkstyle.storage.local import LocalStore
 from tests.unit.jobs.conftest import QUERY, TOPIC
 
@@ -109,3 +110,8 @@ def start(world: World, key: str = "start", **more: Any) -> RunHandle:
 def at(world: World, generation: int) -> int:
     beat = world.board.heartbeat(generation)
     return beat.value.batches().get(QUERY, -1) if beat is not None else -1
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != ADOPTED_KEY)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}

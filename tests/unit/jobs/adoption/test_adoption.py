@@ -27,21 +27,15 @@ from airflow_flinkstyle.jobs.running.home import moved_on
 from airflow_flinkstyle.jobs.running.start_choice import plan_start
 from airflow_flinkstyle.jobs.running.start_plan import Fresh, FromCheckpoint, FromSavepoint, LastState
 from airflow_flinkstyle.kafka.errors import OffsetBeforeStartError, OffsetBeyondEndError
-from airflow_flinkstyle.protocol.home import ADOPTED_KEY
 from airflow_flinkstyle.storage.errors import StoreDeniedError
 from airflow_flinkstyle.storage.local import LocalStore
-from tests.unit.jobs.adoption.plain import OneCluster, PlainSpark, adopt, at, start, watched
+from tests.unit.jobs.adoption.plain import OneCluster, PlainSpark, adopt, at, content, start, watched
 from tests.unit.jobs.conftest import QUERY
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.unit.jobs.conftest import World
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    files = (path for path in folder.rglob("*") if path.is_file() and path.name != ADOPTED_KEY)
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def test_adopted_job_goes_on_at_its_batch_is_left_goes_on_in_plain_spark_and_is_adopted_again(

@@ -21,8 +21,7 @@ from airflow_flinkstyle.jobs.running.stopped import savepoint_at_rest, take_stop
 from airflow_flinkstyle.savepoint.files.restore import is_unfinished
 from airflow_flinkstyle.storage.errors import StoreDeniedError
 from airflow_flinkstyle.storage.local import LocalStore
-from tests.unit.jobs.adoption.plain import PlainSpark, adopt, at, start, watched
-from tests.unit.jobs.adoption.test_adoption import content
+from tests.unit.jobs.adoption.plain import PlainSpark, adopt, at, content, start, watched
 from tests.unit.jobs.conftest import QUERY
 
 if TYPE_CHECKING:
