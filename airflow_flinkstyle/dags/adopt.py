@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Param
 
-from airflow_flinkstyle.dags.fields import MORE, connection_fields, job_fields
+from airflow_flinkstyle.dags.fields import MORE, connection_fields, job_fields, outside_fields
 from airflow_flinkstyle.dags.form import Form, Job
 from airflow_flinkstyle.operators.adopt import AdoptStreamingJobOperator
 
@@ -28,7 +28,12 @@ def adopt_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> DA
         given: Answers by the names of the form's fields, or ``Param``s to ask otherwise; all others are
             arguments of ``DAG``.
     """
-    fields = {**job_fields("What the job is to be called here."), **_fields(), **connection_fields()}
+    fields = {
+        **job_fields("What the job is to be called here."),
+        **outside_fields(),
+        **_look(),
+        **connection_fields(),
+    }
     form = Form(fields, job, given)
     with form.dag("adopt_job", dag_id, __doc__, max_active_runs=1) as dag:
         AdoptStreamingJobOperator(
@@ -41,20 +46,8 @@ def adopt_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> DA
     return dag
 
 
-def _fields() -> dict[str, Param]:
+def _look() -> dict[str, Param]:
     return {
-        "checkpoints": Param(
-            type="object",
-            title="Checkpoints",
-            description='The location of each query, as its script names it: {"totals": "s3a://bucket/ck"}.',
-        ),
-        "kafka_conn_ids": Param(
-            None,
-            type=["null", "array"],
-            items={"type": "string"},
-            title="Kafka connections",
-            description="Of the clusters that the script reads, one a line: no checkpoint names them.",
-        ),
         "spark_version": Param(
             None,
             type=["null", "string"],

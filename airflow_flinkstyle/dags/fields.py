@@ -45,6 +45,62 @@ def connection_fields() -> dict[str, Param]:
     }
 
 
+def program_fields(section: str | None = None) -> dict[str, Param]:
+    """Return the fields for what a driver runs; ``section`` is that of all but the script."""
+    return {
+        "script": Param(
+            type="string", minLength=1, title="Script", description="PySpark script, as the driver sees it."
+        ),
+        "args": Param(
+            None,
+            type=["null", "array"],
+            title="Arguments",
+            description="Arguments of the script, one per line.",
+            section=section,
+        ),
+        "conf": Param(None, type=["null", "object"], title="Spark settings", section=section),
+    }
+
+
+def driver_fields() -> dict[str, Param]:
+    """Return the fields for where a driver runs, and what it finds there."""
+    return {
+        "env": Param(
+            None,
+            type=["null", "object"],
+            title="Environment of the driver",
+            description="It is recorded, so no secrets.",
+            section=MORE,
+        ),
+        **connection_fields(),
+        "spark_conn_id": Param(
+            "spark_default",
+            type="string",
+            title="Spark connection",
+            description="Where the driver runs.",
+            section=MORE,
+        ),
+    }
+
+
+def outside_fields() -> dict[str, Param]:
+    """Return the fields for a job that plain Spark runs or ran."""
+    return {
+        "checkpoints": Param(
+            type="object",
+            title="Checkpoints",
+            description='The location of each query, as its script names it: {"totals": "s3a://bucket/ck"}.',
+        ),
+        "kafka_conn_ids": Param(
+            None,
+            type=["null", "array"],
+            items={"type": "string"},
+            title="Kafka connections",
+            description="Of the clusters that the script reads, one a line: no checkpoint names them.",
+        ),
+    }
+
+
 def skip_known_fields() -> dict[str, Param]:
     """Return the field that accepts batches that a sink leaves out."""
     return {

@@ -12,9 +12,10 @@ from airflow.sdk import Param
 
 from airflow_flinkstyle.dags.fields import (
     MORE,
-    connection_fields,
+    driver_fields,
     job_fields,
     leave_fields,
+    program_fields,
     skip_known_fields,
 )
 from airflow_flinkstyle.dags.form import Form, Job
@@ -61,16 +62,7 @@ def _fields() -> dict[str, Param]:
 
 def _program() -> dict[str, Param]:
     return {
-        "script": Param(
-            type="string", minLength=1, title="Script", description="PySpark script, as the driver sees it."
-        ),
-        "args": Param(
-            None,
-            type=["null", "array"],
-            title="Arguments",
-            description="Arguments of the script, one per line.",
-        ),
-        "conf": Param(None, type=["null", "object"], title="Spark settings"),
+        **program_fields(),
         "start_from": Param(
             "last_state",
             enum=["last_state", "checkpoint", "savepoint", "fresh"],
@@ -118,19 +110,5 @@ def _beginning() -> dict[str, Param]:
             section=MORE,
         ),
         **leave_fields(),
-        "env": Param(
-            None,
-            type=["null", "object"],
-            title="Environment of the driver",
-            description="It is recorded, so no secrets.",
-            section=MORE,
-        ),
-        **connection_fields(),
-        "spark_conn_id": Param(
-            "spark_default",
-            type="string",
-            title="Spark connection",
-            description="Where the driver runs.",
-            section=MORE,
-        ),
+        **driver_fields(),
     }

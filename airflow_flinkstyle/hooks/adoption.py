@@ -9,10 +9,12 @@ from airflow_flinkstyle.hooks.launches import arguments, mapping
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import datetime
 
     from airflow_flinkstyle.hooks.job import StreamingJobHook
     from airflow_flinkstyle.jobs.adoption.ending import Ending
     from airflow_flinkstyle.jobs.adoption.taking import WatchedCheckpoint
+    from airflow_flinkstyle.jobs.journal import CutoverJournal
     from airflow_flinkstyle.savepoint.manifest import Manifest
 
 _LEAST_PID = 2
@@ -79,6 +81,47 @@ def ending(pid: int | str | None, command: str | None, gone: str | None) -> Endi
             remedy="Give the pid of the old driver's spark-submit.",
         )
     return EndProcess(pid=int(pid))
+
+
+def ending_or_person(pid: int | str | None, command: str | None, gone: str | None) -> Ending:
+    """Return what ends the old driver; without a process and a command a person does, who is asked later."""
+    from airflow_flinkstyle.jobs.adoption.ending import EndByPerson
+
+    return ending(pid, command, gone) if pid or command else EndByPerson(confirm=lambda: False)
+
+
+def ending_by_answer(
+    answer: Mapping[str, Any] | None, pid: int | str | None, command: str | None, gone: str | None
+) -> Ending:
+    """Return what ends the old driver, by what a person has answered; None: nobody did."""
+    from airflow_flinkstyle.jobs.adoption.ending import EndByPerson
+
+    if answer is None:
+        return ending_or_person(pid, command, gone)
+    who, said_at_ms = f"{answer['by']}, at {answer['at']},", int(answer["at_ms"])
+    return EndByPerson(confirm=lambda: bool(answer["ended"]), who=who, said_at_ms=said_at_ms)
+
+
+def adoption_journal(hook: StreamingJobHook, job: str, key: str) -> CutoverJournal:
+    """Return the journal of the adoption of a running job."""
+    from airflow_flinkstyle.jobs.adoption.running import ADOPTION_PHASES
+    from airflow_flinkstyle.jobs.journal import CutoverJournal
+
+    return CutoverJournal(hook.store, job, key, ADOPTION_PHASES, signer=hook.signer)
+
+
+def keep_answer(
+    hook: StreamingJobHook, job: str, key: str, *, by: str, at: datetime, choice: str, ended: bool
+) -> None:
+    """Keep in the journal who has said what of the old driver; a later answer takes its place."""
+    at_ms = int(at.timestamp() * 1000)
+    who = {"by": by, "at": at.isoformat(), "at_ms": at_ms, "choice": choice, "ended": ended}
+    adoption_journal(hook, job, key).decide(who, approved=ended)
+
+
+def answer_of(hook: StreamingJobHook, job: str, key: str) -> Mapping[str, Any] | None:
+    """Return the newest answer; None if nobody was asked."""
+    return adoption_journal(hook, job, key).decided()
 
 
 def take_if_outside(

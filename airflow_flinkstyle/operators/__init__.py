@@ -6,9 +6,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.operators.adopt import AdoptRunningJobOperator as AdoptRunningJobOperator
     from airflow_flinkstyle.operators.adopt import AdoptStreamingJobOperator as AdoptStreamingJobOperator
     from airflow_flinkstyle.operators.adopt import LeaveStreamingJobOperator as LeaveStreamingJobOperator
+    from airflow_flinkstyle.operators.adopt_running import AdoptRunningJobOperator as AdoptRunningJobOperator
+    from airflow_flinkstyle.operators.adopt_running import AskToEndOldJobOperator as AskToEndOldJobOperator
+    from airflow_flinkstyle.operators.adopt_running import FinishAdoptionOperator as FinishAdoptionOperator
+    from airflow_flinkstyle.operators.adopt_running import PrepareAdoptionOperator as PrepareAdoptionOperator
     from airflow_flinkstyle.operators.approval import ApproveMigrationOperator as ApproveMigrationOperator
     from airflow_flinkstyle.operators.choice import ChooseSavepointOperator as ChooseSavepointOperator
     from airflow_flinkstyle.operators.choice import ChooseSavepointsOperator as ChooseSavepointsOperator
@@ -47,9 +50,10 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.operators.watch import WatchStreamingJobOperator as WatchStreamingJobOperator
 
 _HOME = {
-    "AdoptRunningJobOperator": "adopt",
+    "AdoptRunningJobOperator": "adopt_running",
     "AdoptStreamingJobOperator": "adopt",
     "ApproveMigrationOperator": "approval",
+    "AskToEndOldJobOperator": "adopt_running",
     "BeginFailBackOperator": "fail_back",
     "ChangeSourcesOperator": "sources",
     "ChooseSavepointOperator": "choice",
@@ -58,12 +62,14 @@ _HOME = {
     "DisposeSavepointOperator": "retention",
     "DrillRestoreOperator": "drill",
     "ExportSavepointOperator": "exchange",
+    "FinishAdoptionOperator": "adopt_running",
     "LeaveStreamingJobOperator": "adopt",
     "MeasureJobsOperator": "measure",
     "MigrateStreamingJobOperator": "migrate",
     "PlanMigrationOperator": "migrate",
     "PlanOffsetRewriteOperator": "rewrite",
     "PreflightMigrationOperator": "migrate",
+    "PrepareAdoptionOperator": "adopt_running",
     "PruneSavepointsOperator": "retention",
     "RewriteSavepointOffsetsOperator": "rewrite",
     "RollBackStreamingJobOperator": "roll_back",

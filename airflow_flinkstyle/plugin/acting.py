@@ -33,6 +33,7 @@ ACTIONS = (
     "export_savepoint",
     "dispose_savepoints",
     "adopt_job",
+    "adopt_running_job",
     "leave_job",
 )
 """What the page's buttons do, by the DAG that each opens if it is there and the user may trigger it."""

@@ -170,11 +170,14 @@ class EndByPerson:
 
     confirm: Callable[[], bool]
     """Asks; returns once it was answered."""
+    who: str = "a person"
+    said_at_ms: int | None = None
+    """When they said so, if that was before."""
     proves_itself: bool = False
 
     def prepare(self) -> dict[str, Any]:
-        """Return nothing."""
-        return {}
+        """Return when it was said to have ended; nothing if that is still to be asked."""
+        return {} if self.said_at_ms is None else {"said_at_ms": self.said_at_ms}
 
     def end(self, what: Mapping[str, Any]) -> str:
         """Wait for the word."""
@@ -184,7 +187,7 @@ class EndByPerson:
                 state_after="The old job runs on; the driver that waits for it can go on waiting.",
                 remedy="End it, then try again.",
             )
-        return "a person says that it has ended"
+        return f"{self.who} says that it has ended"
 
 
 def _run(command: Sequence[str], timeout_s: float) -> str | None:

@@ -64,8 +64,8 @@ class AdoptedRunning:
     stood_s: float
     """For how long its checkpoint stood still after that."""
     down_s: float | None
-    """From the request that ended the old driver to the first batch of this one; None if there was nothing
-    to read."""
+    """From the request that ended the old driver, or the word that it had ended, to the first batch of this
+    one; None if there was nothing to read."""
 
     def as_dict(self) -> dict[str, object]:
         """Return plain values."""
@@ -74,7 +74,10 @@ class AdoptedRunning:
 
 @dataclass(kw_only=True)
 class RunningAdoption(CutoverContext):
-    """One adoption of one job; ``run`` may be called again after a failed try."""
+    """One adoption of one job, at once (``run``) or in two parts (``bring_up``, ``finish``).
+
+    Each may be called again after a failed try.
+    """
 
     NEXT: ClassVar[str] = "adopt"
 
@@ -94,11 +97,17 @@ class RunningAdoption(CutoverContext):
             DriverFailedError: If the next driver did not come up, or failed.
             FlinkstyleError: Whatever ``take_outside`` raises; nothing was ended then.
         """
-        self.journal.begin(lambda: 0)
-        if (begun := self.journal.read("rollback")) is not None:
-            raise self._given_up(str(begun.intent.get("failure", "")))
-        if is_last(self.journal.read("verify")):
-            return self._report()
+        self.bring_up()
+        return self._take_over()
+
+    def bring_up(self) -> Mapping[str, Any] | None:
+        """Let the next driver come up with a copy of the state and rehearse; return what it tells of that.
+
+        Raises:
+            RolledBackError: If it was given up before, or is given up because that driver failed.
+            FlinkstyleError: As ``run`` does until the old driver is told to end.
+        """
+        self._begin()
         try:
             self._prepare()
         except FlinkstyleError as error:
@@ -108,8 +117,41 @@ class RunningAdoption(CutoverContext):
                 or self.journal.read("end") is not None
             ):
                 raise
-            self.give_up(f"{error.problem} {error.state_after}")
-            raise self._given_up(error.problem) from error
+            raise self._gave_up(f"{error.problem} {error.state_after}") from error
+        told: Mapping[str, Any] | None = (self.journal.result("standby") or {}).get("rehearsal")
+        return told
+
+    def finish(self) -> AdoptedRunning:
+        """Do what follows ``bring_up``, maybe hours later; give up what did not come so far.
+
+        Raises:
+            RolledBackError: If it was given up, before or now.
+            FlinkstyleError: As ``run`` does once the old driver is told to end.
+        """
+        self._begin()
+        if self.journal.result(steps.PRECOPY) is None:
+            raise self._gave_up("No driver waits with the job's state.")
+        return self._take_over()
+
+    def abandon(self, why: str) -> RolledBackError:
+        """Give up what ``bring_up`` has begun, and return the error that says so; raises as ``give_up``."""
+        self._begin()
+        return self._gave_up(why)
+
+    def _gave_up(self, why: str) -> RolledBackError:
+        if self.journal.read("standby") is not None:
+            self.give_up(why)
+        return self._given_up(why)
+
+    def _begin(self) -> None:
+        self.journal.begin(lambda: 0)
+        if (begun := self.journal.read("rollback")) is not None:
+            raise self._given_up(str(begun.intent.get("failure", "")))
+
+    def _take_over(self) -> AdoptedRunning:
+        """End the old driver, capture the rest, and let the next one take over; or find that done."""
+        if is_last(self.journal.read("verify")):
+            return self._report()
         ended = self.phase("end", self._to_end(), self._end)
         manifest = self.phase("adopt", {}, self._adopt)
         saved = self.client.repository.read(manifest["savepoint_id"])
@@ -154,7 +196,7 @@ class RunningAdoption(CutoverContext):
         return RolledBackError(
             f"Job {self.client.board.job} was expected to be adopted while it runs, found: {why}",
             state_after=f"{left}; its checkpoint is as it left it.",
-            remedy="Correct the cause, then adopt it anew (with another key).",
+            remedy="Correct the cause, then adopt it anew (with another key, by another run of the DAG).",
         )
 
     # --- until the old driver is told to end ---------------------------------------------------
@@ -277,7 +319,8 @@ class RunningAdoption(CutoverContext):
         adopted, end = self.journal.result("adopt") or {}, self.journal.read("end")
         verified = self.journal.result("verify") or {}
         saved = self.client.repository.read(adopted["savepoint_id"])
-        first_ms, told_ms = verified.get("first_commit_at_ms"), end.intent_at_ms if end is not None else None
+        first_ms = verified.get("first_commit_at_ms")
+        told_ms = end.intent.get("said_at_ms", end.intent_at_ms) if end is not None else None
         return AdoptedRunning(
             job=self.client.board.job,
             savepoint_id=saved.savepoint_id,

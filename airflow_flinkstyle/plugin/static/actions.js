@@ -34,7 +34,7 @@ function fitting(actions, dags, state) {
 
 const isMigration = (journal) => journal.ended && !journal.went_back && journal.phases.some((one) => one.phase === "hold");
 
-export const StartOfAJob = ({ conn, dags }) => h(Actions, { conn, known: {}, actions: fitting([["start_job", "Start a job"], ["adopt_job", "Adopt a job of plain Spark"]], dags) });
+export const StartOfAJob = ({ conn, dags }) => h(Actions, { conn, known: {}, actions: fitting([["start_job", "Start a job"], ["adopt_job", "Adopt a job of plain Spark"], ["adopt_running_job", "Adopt it while it runs"]], dags) });
 
 export function JobActions({ conn, dags, value }) {
   const possible = value.journals.some(isMigration) ? OF_A_JOB : OF_A_JOB.filter(([action]) => action !== "fail_back");

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import sys
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,16 +12,22 @@ import pytest
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.adoption import ending, locations, names
 from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException, AirflowSkipException
+from airflow_flinkstyle.jobs.adoption import logs
+from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.operators import (
     AdoptRunningJobOperator,
     AdoptStreamingJobOperator,
+    AskToEndOldJobOperator,
+    FinishAdoptionOperator,
     LeaveStreamingJobOperator,
+    PrepareAdoptionOperator,
     TakeSavepointOperator,
     WatchStreamingJobOperator,
 )
+from airflow_flinkstyle.operators.adopt_running import ENDED, GIVE_UP
 from tests.seeming_jobs import GOLDEN
 from tests.unit.airflow_layer.conftest import a_context
-from tests.unit.jobs.adoption.plain import PlainSpark
+from tests.unit.jobs.adoption.plain import OneCluster, PlainSpark
 from tests.unit.jobs.conftest import QUERY
 
 if TYPE_CHECKING:
@@ -97,6 +105,104 @@ def test_running_job_is_adopted_and_a_driver_that_is_none_is_refused_first(world
     with pytest.raises(AirflowFailException, match="expected to be the old driver, found none"):
         operator.execute(a_context("adopt"))
     assert world.alive() == []
+
+
+class InThreeTasks:
+    """The tasks of the DAG ``adopt_running_job`` on a job that plain Spark runs, one by one."""
+
+    def __init__(self, world: World, old: PlainSpark, **how: Any) -> None:
+        self.world, self.how = world, how
+        self.told = {"script": "v1.py", "checkpoints": {QUERY: str(old.place)}, "rehearse_batches": 0, **how}
+
+    def prepare(self) -> None:
+        operator = PrepareAdoptionOperator(task_id="prepare", job=self.world.job, **self.told)
+        operator.execute(a_context("prepare"))
+
+    def asking(self) -> AskToEndOldJobOperator:
+        ask = {name: value for name, value in self.how.items() if name != "gone_command"}
+        return AskToEndOldJobOperator(task_id="end_old", job=self.world.job, subject="Has it ended?", **ask)
+
+    def answer(self, choice: str) -> None:
+        event = {
+            "chosen_options": [choice],
+            "params_input": {},
+            "responded_at": datetime.now(UTC),
+            "responded_by_user": {"id": "7", "name": "ann"},
+        }
+        self.asking().execute_complete(a_context("end_old"), event)
+
+    def finish(self) -> dict[str, Any]:
+        operator = FinishAdoptionOperator(task_id="finish", job=self.world.job, **self.told)
+        return operator.execute(a_context("finish"))
+
+
+@pytest.fixture
+def old(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlainSpark:
+    """A job of plain Spark that reads the world's logs."""
+    monkeypatch.setattr(logs, "LiveClusters", lambda _: OneCluster(world))
+    made = PlainSpark(world, tmp_path / "old")
+    made.run(batches=3)
+    return made
+
+
+def test_running_job_is_adopted_once_a_person_says_that_the_old_driver_has_ended(
+    world: World, old: PlainSpark
+):
+    tasks = InThreeTasks(world, old)
+    tasks.prepare()
+    tasks.prepare()  # a retry
+    assert (len(world.alive()), world.board.current()) == (1, None)
+    old.run(batches=2)  # it runs on until the person has ended it
+    tasks.answer(ENDED)
+    world.logs.produce(4)
+    done = tasks.finish()
+    assert done["batches"] == {QUERY: 4}
+    assert done["ended"].startswith("ann, at ")
+    assert isinstance(world.client().status(), Running)
+    assert tasks.finish() == done
+    world.judge()
+
+
+def test_person_gives_up_and_no_driver_waits_any_more(world: World, old: PlainSpark):
+    tasks = InThreeTasks(world, old)
+    tasks.prepare()
+    tasks.answer(GIVE_UP)
+    for _ in range(2):
+        with pytest.raises(AirflowSkipException, match=r"ann gave the adoption of job .* up"):
+            tasks.finish()
+    world.until(lambda: world.alive() == [])
+    with pytest.raises(AirflowFailException, match="ROLLED_BACK"):
+        tasks.prepare()
+    old.run()
+    assert old.batch == 3
+
+
+def test_adoption_that_nobody_answered_is_given_up_and_so_is_one_that_was_not_prepared(
+    world: World, old: PlainSpark
+):
+    tasks = InThreeTasks(world, old)
+    with pytest.raises(AirflowFailException, match="Nobody said"):
+        tasks.finish()
+    tasks.prepare()
+    with pytest.raises(AirflowFailException, match="Nobody said"):
+        tasks.finish()
+    world.until(lambda: world.alive() == [])
+
+
+def test_person_helps_where_the_command_fails_and_nobody_is_asked_where_it_does_not(
+    world: World, old: PlainSpark
+):
+    tasks = InThreeTasks(world, old, end_command=f"{sys.executable} -c 'raise SystemExit(3)'")
+    tasks.prepare()
+    assert tasks.asking().execute(a_context("end_old")) is None
+    with pytest.raises(AirflowFailException, match="OLD_JOB_RUNS"):
+        tasks.finish()
+    with pytest.raises(KeyError, match="task_instance"):  # Airflow itself would ask now
+        tasks.asking().execute(a_context("end_old"))
+    tasks.answer(ENDED)
+    world.logs.produce(4)
+    assert tasks.finish()["ended"].startswith("ann, at ")
+    world.judge()
 
 
 def test_answers_of_a_form_are_read(world: World):

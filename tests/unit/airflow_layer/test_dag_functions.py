@@ -36,7 +36,8 @@ ORDERS = SparkStreamingJob(
 CLICKS = SparkStreamingJob(job="clicks", script="b.py")
 NOTHING_YET = SimpleNamespace(xcom_pull=lambda **_: None)
 FOR_A_JOB = (
-    *("dispose", "drill", "export", "fail_back", "migration", "roll_back", "start", "stop"),
+    *("adopt", "adopt_running", "dispose", "drill", "export", "fail_back"),
+    *("leave", "migration", "roll_back", "start", "stop"),
     *("take_savepoint", "upgrade", "verify"),
 )
 
