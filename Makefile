@@ -65,7 +65,10 @@ demo: setup ## Migrate a stateful job between two Kafka clusters, for real, and 
 demo-ui: setup ## The same, approved by you in Airflow's UI, which stays open
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m demo --ui
 
-tutorial: setup ## Run every command of docs/tutorial.md and compare what it shows (8 minutes)
+demo-kafka: setup ## A Kafka broker with numbered records, for docs/adopt-a-job.md; it stays open
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m demo.numbers
+
+tutorial: setup ## Run every command of docs/tutorial.md and docs/adopt-a-job.md and compare what it shows (10 minutes)
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m pytest -q tests/tutorial
 
 docs: setup ## Build the documentation as a site, warnings being errors; open .flinkstyle/site/index.html

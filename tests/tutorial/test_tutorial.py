@@ -1,4 +1,4 @@
-"""The tutorial as a reader follows it: every command of ``docs/tutorial.md`` shows what the page says."""
+"""Pages as a reader follows them: every command of two pages of ``docs/`` shows what the page says."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.e2e, pytest.mark.airflow]
 
-PAGE = paths.ROOT / "docs" / "tutorial.md"
+DOCS = paths.ROOT / "docs"
 FOREIGN = ("AIRFLOW", "MAKE", "MFLAGS", "PYTEST", "FLINKSTYLE", "AWS_")
 """Variables of pytest, make and Airflow that a reader's terminal does not have."""
 
@@ -86,9 +86,10 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
     end(terminal.shell, signal.SIGKILL)
 
 
-def test_every_command_of_the_tutorial_shows_what_the_page_says(tmp_path: Path, terminal: Terminal):
-    first, *others = steps(PAGE.read_text())
-    log = tmp_path / "demo.log"
+def walk(page: str, log: Path, terminal: Terminal) -> list[Step]:
+    """Follow a page, whose first command runs until Ctrl-C in a terminal of its own; return its steps."""
+    found = steps((DOCS / page).read_text())
+    first, *others = found
     demo = begin(first.command.split(), log)
     try:
         wait_until(first.command, lambda: shows(log.read_text(), first.shown[0]) or demo.poll() is not None)
@@ -97,5 +98,18 @@ def test_every_command_of_the_tutorial_shows_what_the_page_says(tmp_path: Path, 
             follow(terminal, step)
     finally:
         end(demo, signal.SIGINT)  # Ctrl-C, and its verdict
+    return found
+
+
+def test_every_command_of_the_tutorial_shows_what_the_page_says(tmp_path: Path, terminal: Terminal):
+    log = tmp_path / "demo.log"
+    last = walk("tutorial.md", log, terminal)[-1]
     verdict = re.sub(r"\x1b\[[0-9;]*m", "", log.read_text())
-    assert shows(verdict, others[-1].shown[-1]), verdict
+    assert shows(verdict, last.shown[-1]), verdict
+
+
+def test_new_user_adopts_a_job_and_gives_it_back_as_the_page_says(tmp_path: Path, terminal: Terminal):
+    try:
+        walk("adopt-a-job.md", tmp_path / "demo.log", terminal)
+    finally:  # a walk that failed midway may have left a driver
+        terminal.run("flinkstyle job stop --yes --no-savepoint || true")

@@ -58,7 +58,7 @@ class Left:
     spark_submit: str | None
     """The command that runs it as it ran here; None if nothing recorded how it ran."""
     way_back: str
-    """The command that adopts it again."""
+    """The command that adopts it again, with ``CONN`` for what no record here names."""
     notes: tuple[str, ...]
     """What is to be looked after by hand, and what stays behind."""
 
@@ -306,13 +306,14 @@ def _left_before(
 def _report(client: JobClient, home: Home, manifest: Manifest) -> Left:
     launch = _launch(client)
     named = sorted(home.checkpoints.items())
+    cluster = " --kafka-conn-id CONN" if any(query.kafka for query in manifest.queries) else ""
     back = "".join(f" --checkpoint {shlex.quote(f'{name}={one.location}')}" for name, one in named)
     return Left(
         job=client.board.job,
         savepoint_id=manifest.savepoint_id,
         checkpoints=home.checkpoints,
         spark_submit=_command(*launch) if launch is not None else None,
-        way_back=f"flinkstyle job adopt --job {client.board.job}{back}",
+        way_back=f"flinkstyle job adopt --job {client.board.job}{back}{cluster}",
         notes=tuple(_notes(client, home, launch)),
     )
 
