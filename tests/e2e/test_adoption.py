@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,8 +33,8 @@ from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
-from airflow_flinkstyle.storage.open import open_store
-from testbed.drivers import spark_conf
+from airflow_flinkstyle.storage.open import open_as_hadoop, open_store
+from testbed.drivers import s3_env, s3_settings, spark_conf
 from testbed.keys import SIGNER
 from testbed.spark import spark_paths
 from testbed.waiting import PATIENCE_S, wait_until
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from testbed.kafka import Broker
+    from testbed.s3 import S3Server
     from tests.conftest import KafkaPair
 
 pytestmark = pytest.mark.e2e
@@ -75,22 +77,32 @@ class Copy(NamedTuple):
 class Plain:
     """One job in a folder: as plain Spark runs it, and as this package does."""
 
-    def __init__(self, folder: Path, broker: Broker, topic: str) -> None:
+    def __init__(self, folder: Path, broker: Broker, topic: str, s3: S3Server | None = None) -> None:
         self.folder, self.broker, self.topic = folder, broker, topic
+        self.bucket = s3.create_bucket(topic) if s3 is not None else ""
+        self.s3_conf = s3.spark_conf() if s3 is not None else {}
+        self.s3_env = s3_env(s3) if s3 is not None else {}
+        settings = s3_settings(s3) if s3 is not None else None
         self.out, self.produced = folder / "out", 0
         self.out.mkdir(parents=True)
         broker.create_topic(topic, partitions=2)
-        self.root = folder / "root"
-        store = open_store(str(self.root))
+        self.root = f"s3://{self.bucket}/root" if self.bucket else str(folder / "root")
+        store = open_store(self.root, settings)
         self.client = JobClient(
             board=JobBoard(store, JOB),
             repository=SavepointRepository(store, JOB),
             deployment=DetachedDeployment(),
             signer=SIGNER,
+            secret_env=self.s3_env,
+            open_checkpoint=partial(open_as_hadoop, s3=settings),
         )
         self.processes: list[subprocess.Popen[bytes]] = []
         self.config = folder / "kafka.properties"
         self.config.write_text(f"bootstrap.servers={broker.bootstrap}\n")
+
+    def place(self, name: str) -> str:
+        """Return where Spark finds a folder of this name."""
+        return f"s3a://{self.bucket}/{name}" if self.bucket else str(self.folder / name)
 
     def produce(self, count: int) -> None:
         from confluent_kafka import Producer
@@ -125,7 +137,11 @@ class Plain:
 
     def submit(self, checkpoints: Path | str, until: str, out: str = "") -> subprocess.Popen[bytes]:
         spark = spark_paths()
-        conf = [part for item in {**spark_conf(), **CONF}.items() for part in ("--conf", "=".join(item))]
+        conf = [
+            part
+            for item in {**spark_conf(), **CONF, **self.s3_conf}.items()
+            for part in ("--conf", "=".join(item))
+        ]
         argv = [str(spark.spark_submit), "--master", "local[2]", *conf, str(SCRIPT)]
         env = {"PATH": "/usr/bin:/bin", "HOME": str(self.folder), **spark.env}
         with (self.folder / f"plain-{len(self.processes)}.log").open("wb") as log:
@@ -141,33 +157,33 @@ class Plain:
     def has_committed(checkpoints: Path) -> bool:
         return all((checkpoints / name / "commits" / "0").exists() for name in QUERIES)
 
-    def run_to_the_end(self, checkpoints: Path) -> None:
+    def run_to_the_end(self, checkpoints: Path | str) -> None:
         assert self.submit(checkpoints, "now").wait(PATIENCE_S) == 0, self.logs()
 
     # --- this package ---
 
     def cli(self, *args: str) -> dict[str, Any]:
         """Run a command that must succeed; the options that all share stand behind its words."""
-        root = ["--root", str(self.root), "--job", JOB, "--json"]
-        result = CliRunner().invoke(app, [*args, *root], env={"COLUMNS": "200"})
+        root = ["--root", self.root, "--job", JOB, "--json"]
+        result = CliRunner().invoke(app, [*args, *root], env={"COLUMNS": "200", **self.s3_env})
         assert result.exit_code == 0, result.output
         return json.loads(result.stdout)
 
-    def locations(self, option: str, checkpoints: Path) -> list[str]:
-        return [part for name in QUERIES for part in (option, f"{name}={checkpoints / name}")]
+    def locations(self, option: str, checkpoints: Path | str) -> list[str]:
+        return [part for name in QUERIES for part in (option, f"{name}={checkpoints}/{name}")]
 
-    def adopt(self, checkpoints: Path) -> dict[str, Any]:
+    def adopt(self, checkpoints: Path | str) -> dict[str, Any]:
         where = self.locations("--checkpoint", checkpoints)
         return self.cli("job", "adopt", *where, "--kafka-config", str(self.config), "--still", "0.5")
 
     def spec(self) -> JobSpec:
-        own = self.folder / "ck"  # the script is as it was
+        own = self.place("ck")  # the script is as it was
         return JobSpec(
             name=JOB,
             script=str(SCRIPT),
             args=tuple(self.arguments(own, "on")),
             conf=CONF,
-            checkpoint_root=str(self.folder / "checkpoints"),
+            checkpoint_root=self.place("checkpoints"),
             lease_s=8,
         )
 
@@ -178,6 +194,7 @@ class Plain:
             python=str(spark.python),
             spark_home=str(spark.spark_home),
             conf=spark_conf(),
+            secret_env=self.s3_env,
             working_dir=str(self.folder),
             log_dir=str(self.folder / "logs"),
         )
@@ -258,13 +275,16 @@ def ended_by_command(process: subprocess.Popen[bytes]) -> EndByCommand:
 @pytest.fixture
 def plain(request: pytest.FixtureRequest, tmp_path: Path, kafka_pair: KafkaPair) -> Iterator[Plain]:
     topic = f"plain-{abs(hash(request.node.name)) % 10**8}"
-    job = Plain(tmp_path, kafka_pair.old, topic)
+    on_s3 = getattr(request, "param", "local") == "s3"
+    s3 = request.getfixturevalue("s3_server") if on_s3 else None
+    job = Plain(tmp_path, kafka_pair.old, topic, s3)
     yield job
     job.close()
 
 
+@pytest.mark.parametrize("plain", ["local", pytest.param("s3", marks=pytest.mark.nightly)], indirect=True)
 def test_job_is_adopted_goes_on_is_left_runs_in_plain_spark_and_is_adopted_again(plain: Plain):
-    own, out = plain.folder / "ck", plain.folder / "ck 2"
+    own, out = plain.place("ck"), plain.place("ck 2")
     plain.produce(200)
     plain.run_to_the_end(own)
     plain.judge()
