@@ -80,6 +80,8 @@ class JobQuery:
     """It has passed the guard for the start at hand."""
     identities: Mapping[str, SourceIdentity] = field(default_factory=dict)
     """By source, from the newest guard."""
+    own_location: str | None = None
+    """Where its script keeps its checkpoint in plain Spark, whole; None if it names no place."""
     looked_for: bool = False
     """It was looked whether plain Spark has run it; what was found is left behind."""
     lost: Mapping[str, Loss] = field(default_factory=dict)
@@ -212,6 +214,7 @@ class JobQuery:
             failed=self.failure is not None,
             reads=readings(self.sources, self.identities),
             writes=self.sink.writing(),
+            own_location=self.own_location,
         )
 
 

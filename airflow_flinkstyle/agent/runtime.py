@@ -16,7 +16,7 @@ from airflow_flinkstyle.agent.board.takeover import NotOursError
 from airflow_flinkstyle.agent.commits.batch_watch import BatchWatch, CommitSetting
 from airflow_flinkstyle.agent.declared import declaration
 from airflow_flinkstyle.agent.errors import SupersededError
-from airflow_flinkstyle.agent.guards import checks, sinks
+from airflow_flinkstyle.agent.guards import checks, own_checkpoint, sinks
 from airflow_flinkstyle.agent.guards.checks import require_replayable
 from airflow_flinkstyle.agent.jvm.executors import ExecutorWatch, timeout_s
 from airflow_flinkstyle.agent.jvm.kafka import describe_source
@@ -183,6 +183,7 @@ class Runtime:
         with self._settled_if_not_started(query):
             query.trigger, query.sink = dict(seen.trigger), sinks.sink_of(self.queries.spark, seen)
             query.output_mode = seen.output_mode or query.output_mode
+            query.own_location = own_checkpoint.told(query.session, declared.named)
             # Not through the wrappers: they remember what the script says, for its next start.
             named = writer._jwrite.queryName(query.name)  # noqa: SLF001
             writer._jwrite = named.option("checkpointLocation", query.location)  # noqa: SLF001

@@ -14,6 +14,7 @@ from airflow_flinkstyle.cli.output import batches, confirm, note, show, table
 from airflow_flinkstyle.cli.progress import progress_bar
 from airflow_flinkstyle.cli.run import Definitions, LogDir, Master, Python, launch_by, wanted_by
 from airflow_flinkstyle.jobs.adoption.ending import EndByCommand, EndByPerson, Ending, EndProcess
+from airflow_flinkstyle.jobs.adoption.leaving import destinations
 from airflow_flinkstyle.jobs.adoption.leaving import leave as leave_job
 from airflow_flinkstyle.jobs.adoption.logs import LiveClusters
 from airflow_flinkstyle.jobs.adoption.running import ADOPTION_PHASES, RunningAdoption
@@ -182,13 +183,13 @@ def leave(
     root: Root,
     job: Job,
     to: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             "--to",
             help="QUERY=LOCATION: where the query's script looks for its checkpoint; repeated.",
-            show_default=False,
+            show_default="what the script names",
         ),
-    ],
+    ] = None,
     key: Key = None,
     yes: Yes = False,
     timeout_s: TimeoutS = 3600.0,
@@ -196,12 +197,16 @@ def leave(
 ) -> None:
     """Give a job back to plain Spark: stop it with a savepoint, and write its checkpoints where they belong.
 
+    Each location must be empty.
+
     Prints the spark-submit that runs it on, and what stays behind.
     """
-    places = named_locations(to, "--to")
+    given = named_locations(to or [], "--to")
     require_job(root, job)
-    confirm(f"Stop job {job} and leave it to plain Spark?", yes=yes)
     client = client_of(root, job)
+    places = destinations(client, given)
+    shown = ", ".join(f"{name} in {location}" for name, location in sorted(places.items()))
+    confirm(f"Stop job {job} and leave it to plain Spark ({shown or 'nowhere'})?", yes=yes)
     key = key or f"cli:{uuid.uuid4()}"
     if not as_json:
         note(f"Leaving job {job}, with key {key}.")

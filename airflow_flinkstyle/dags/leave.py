@@ -29,10 +29,11 @@ def leave_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> DA
             arguments of ``DAG``.
     """
     to = Param(
-        type="object",
+        None,
+        type=["null", "object"],
         title="To",
-        description="An empty location for each query, which its script is to name: "
-        '{"totals": "s3a://bucket/ck"}.',
+        description='An empty location for each query: {"totals": "s3a://bucket/ck"}. For those left out it '
+        "is the one that the script names.",
     )
     form = Form({**job_fields("Name of the job."), "to": to, **connection_fields()}, job, given)
     with form.dag("leave_job", dag_id, __doc__, max_active_runs=1) as dag:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from airflow_flinkstyle.errors import BadInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 REDACTED_BY_SPARK: Final = "(?i)secret|password|token|access[.]?key"
 """Default of ``spark.redaction.regex``: Spark hides what matches, by name or by value."""
@@ -20,6 +20,14 @@ _WORD: Final = (
 _OF_A_SECRET: Final = re.compile(_WORD, re.IGNORECASE)
 _ASSIGNS_A_SECRET: Final = re.compile(rf"[\w.-]*(?:{_WORD})[\w.-]*\s*=\s*[^\s;,&]", re.IGNORECASE)
 """In a value, like ``-Djavax.net.ssl.trustStorePassword=...``; the name of a jar may hold a word."""
+_NAMES_A_SECRET: Final = re.compile(rf"{_WORD}|passcode|(?:^|[^a-z])key$|(?-i:[a-z]Key$)", re.IGNORECASE)
+"""An argument of a script; there, unlike among Spark's settings, a key is one more often than a column."""
+_ASSIGNMENT: Final = re.compile(
+    rf"""(?P<name>[\w.-]*(?:{_WORD})[\w.-]*)(?P<is>["']?\s*[=:]\s*["']?)(?P<value>[^\s;,&"'}}]+)""",
+    re.IGNORECASE,
+)
+"""Also a field of JSON."""
+_HIDDEN: Final = "***"
 _LOGIN_IN_AN_ADDRESS: Final = re.compile(r"://[^/\s:@]*:[^/\s@]+@")
 _NOT_THE_SECRET: Final = re.compile(
     r"(?:^spark\.(?:\w+\.)*redaction\.|^spark\.kubernetes\.(?:driver|executor)\.secret(?:s|KeyRef)\."
@@ -44,6 +52,39 @@ def holds_secret(name: str, value: str) -> bool:
     return any((
         _OF_A_SECRET.search(name), _ASSIGNS_A_SECRET.search(value), _LOGIN_IN_AN_ADDRESS.search(value),
     ))  # fmt: skip
+
+
+def without_secrets(arguments: Sequence[str]) -> tuple[str, ...]:
+    """Return a script's arguments for people to read, with ``***`` for what looks like a secret.
+
+    Hidden is the value of an argument whose name tells of one (``--db-password X``, ``token=X``), of an
+    assignment or a field of JSON within one, and a login in an address.
+    """
+    shown: list[str] = []
+    awaited = False
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if awaited and not argument.startswith("--"):
+            shown.append(_HIDDEN)
+        elif equals and value and _names_a_secret(name):
+            shown.append(f"{name}={_HIDDEN}")
+        else:
+            text = _LOGIN_IN_AN_ADDRESS.sub(f"://{_HIDDEN}@", argument)
+            shown.append(_ASSIGNMENT.sub(_hide_value, text))
+        awaited = argument.startswith("-") and not equals and _names_a_secret(argument)
+    return tuple(shown)
+
+
+def _names_a_secret(name: str) -> bool:
+    if not re.fullmatch(r"[\w.-]+", name) or _NOT_THE_SECRET.search(name):
+        return False
+    return _NAMES_A_SECRET.search(name) is not None
+
+
+def _hide_value(found: re.Match[str]) -> str:
+    if found["value"] in _HARMLESS or _NOT_THE_SECRET.search(found["name"]):
+        return found[0]
+    return f"{found['name']}{found['is']}{_HIDDEN}"
 
 
 def require_no_secrets(where: str, settings: Mapping[str, str]) -> None:

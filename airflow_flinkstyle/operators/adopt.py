@@ -75,13 +75,16 @@ class LeaveStreamingJobOperator(SavepointMaker):
     Returns the savepoint, the ``spark-submit`` that runs it on, the command that adopts it again, and what
     stays behind. A retry continues.
 
-    :param to: Query name -> the ``checkpointLocation`` that the script names; each must be empty. (templated)
+    :param to: Query name -> the ``checkpointLocation`` that the script names; each must be empty. For
+        those left out it is the one that the last driver's script named. (templated)
     :param timeout_s: How long the stop may take.
     """
 
     template_fields: Sequence[str] = (*SavepointMaker.template_fields, "to")
 
-    def __init__(self, *, to: Mapping[str, str] | str, timeout_s: float = 3600.0, **kwargs: Any) -> None:
+    def __init__(
+        self, *, to: Mapping[str, str] | str | None = None, timeout_s: float = 3600.0, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.to = to
         self.timeout_s = timeout_s

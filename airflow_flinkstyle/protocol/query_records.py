@@ -226,6 +226,9 @@ class QueryStatus:
     are in ``sources``; what others keep as their offsets is theirs alone, whatever it looks like."""
     lost: Mapping[str, Loss] = field(default_factory=dict)
     """What starts of it could not read any more, by source."""
+    own_location: Text | None = None
+    """The ``checkpointLocation`` that its script names, whole; None if it names none, or no driver has told.
+    Nothing is kept there: it is where plain Spark would go on."""
 
     def notes(self) -> list[str]:
         """Return what people should know of its sources: where the guard is blind, and what was lost."""

@@ -77,6 +77,12 @@ def open_as_hadoop(location: str, s3: S3Settings | None = None) -> ObjectStore:
     raise _no_location(location)
 
 
+def is_of_hadoop(location: str) -> bool:
+    """Tell whether a location names a file system that only Spark's own client opens: ``hdfs``, ``abfss``."""
+    scheme, colon, rest = location.partition(":")
+    return bool(colon) and rest.startswith("/") and scheme.isalnum() and scheme not in {*_S3, "file"}
+
+
 def _open_s3(bucket: str, path: str, s3: S3Settings | None) -> ObjectStore:
     from airflow_flinkstyle.storage.s3 import S3Store
     from airflow_flinkstyle.storage.s3_settings import S3Settings

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from airflow_flinkstyle.agent.declared import declaration
-from airflow_flinkstyle.agent.guards.own_checkpoint import require_none
+from airflow_flinkstyle.agent.guards.own_checkpoint import require_none, told
 from airflow_flinkstyle.agent.job_query import JobQuery
 from airflow_flinkstyle.agent.jvm.hadoop_store import HadoopStore
 from airflow_flinkstyle.agent.stream_options import StreamOptions
@@ -26,7 +27,6 @@ from testbed.session import local_session
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -124,6 +124,28 @@ def test_checkpoint_is_found_however_the_script_names_it(spark: SparkSession, tm
     for spelled in (str(place), f"{place}/", f"file://{place}", relative):
         look(spark, relative, left=[spelled])
     assert FOUND in found(spark, str(place), left=[str(tmp_path), f"{place}-2", "orders", "yes", "True"])
+
+
+@pytest.mark.parametrize(
+    ("named", "whole"),
+    [
+        ("/data/a b#c%20d/", "/data/a b#c%20d"),
+        ("file:///data//ck", "/data/ck"),
+        ("ck/orders", f"{Path.cwd()}/ck/orders"),
+        ("s3a://bucket/ck", "s3a://bucket/ck"),
+        ("hdfs://namenode:8020/ck", "hdfs://namenode:8020/ck"),
+        ("hdfs:///ck", "hdfs:/ck"),
+        ("dbfs:/ck", "dbfs:/ck"),
+        ("ck:x", None),
+        ("/" + 1000 * "x", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_location_is_told_whole_without_a_look_at_its_store(
+    spark: SparkSession, named: str | None, whole: str | None
+):
+    assert told(spark, named) == whole
 
 
 def test_nothing_is_found_where_plain_spark_would_begin_anew_too(spark: SparkSession, tmp_path: Path):

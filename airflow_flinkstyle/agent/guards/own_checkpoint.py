@@ -15,6 +15,7 @@ from airflow_flinkstyle.checkpoint.found import checkpoints_below, look_into
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.protocol.errors import CheckpointFoundError
 from airflow_flinkstyle.protocol.home import ADOPTED_KEY, AdoptedMark
+from airflow_flinkstyle.protocol.query_records import MOST_SERVERS_CHARACTERS
 from airflow_flinkstyle.storage.errors import StoreError
 
 if TYPE_CHECKING:
@@ -86,7 +87,34 @@ def require_none(
 
 def shown(spark: PySpark, named: str) -> str:
     """Return a location as it is told to people, and named by them: whole, so that every process finds it."""
-    qualified = HadoopStore(spark, named).qualified
+    return _without_file(HadoopStore(spark, named).qualified)
+
+
+def told(spark: PySpark, named: str | None) -> str | None:
+    """Return the same for the records, without a look at the place: its store may not answer now.
+
+    None if the script names no place, or one that only its file system could complete; what is very long is
+    left out.
+    """
+    if not named or len(named) > MOST_SERVERS_CHARACTERS:
+        return None
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import IllegalArgumentException
+
+    jvm, conf = spark.sparkContext._jvm, spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
+    try:
+        path, default = _path(spark, named), jvm.org.apache.hadoop.fs.FileSystem.getDefaultUri(conf)
+        if path.toUri().getScheme() is not None:  # the default's server is no part of it
+            return _without_file(str(path.toString()))
+        if not path.isAbsolute() and default.getScheme() != "file":
+            return None
+        working = _path(spark, jvm.java.lang.System.getProperty("user.dir"))
+        return _without_file(str(path.makeQualified(default, working).toString()))
+    except (Py4JJavaError, IllegalArgumentException):  # no path to Hadoop; plain Spark would say so
+        return None
+
+
+def _without_file(qualified: str) -> str:
     if qualified.startswith("file:/") and not qualified.startswith("file://"):
         return qualified.removeprefix("file:")
     return qualified

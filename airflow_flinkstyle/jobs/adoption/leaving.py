@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.clock import now_ms
-from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.jobs.adoption.taking import Seen, head_of, see
 from airflow_flinkstyle.jobs.errors import (
     AdoptedBeforeError,
@@ -22,13 +23,15 @@ from airflow_flinkstyle.jobs.running.client import SavepointOnly
 from airflow_flinkstyle.jobs.running.home import require_still
 from airflow_flinkstyle.jobs.running.last_run import last_words
 from airflow_flinkstyle.jobs.running.stopped import savepoint_at_rest, take_stopped
+from airflow_flinkstyle.jobs.secrets import without_secrets
 from airflow_flinkstyle.jobs.spec import Program, from_launch, submit_argv
 from airflow_flinkstyle.jobs.status import NeverStarted, Running, Starting, describe_status
-from airflow_flinkstyle.protocol.home import Home, OutsideCheckpoint
+from airflow_flinkstyle.protocol.home import ADOPTED_KEY, AdoptedMark, Home, OutsideCheckpoint
 from airflow_flinkstyle.protocol.places import MARK_KEY
 from airflow_flinkstyle.savepoint.blobs.references import pins
 from airflow_flinkstyle.savepoint.files.restore import is_unfinished, restore_savepoint
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
+from airflow_flinkstyle.storage.open import is_of_hadoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -56,7 +59,8 @@ class Left:
     """What it goes on from, and what an adoption would find here if that is all it has done."""
     checkpoints: Mapping[str, OutsideCheckpoint]
     spark_submit: str | None
-    """The command that runs it as it ran here; None if nothing recorded how it ran."""
+    """The command that runs it as it ran here, with ``***`` in place of arguments that look like secrets;
+    None if nothing recorded how it ran."""
     way_back: str
     """The command that adopts it again, with ``CONN`` for what no record here names."""
     notes: tuple[str, ...]
@@ -92,7 +96,8 @@ def leave(
 
     Args:
         client: The job.
-        to: Query name -> the location that its script names.
+        to: Query name -> the location that its script names. For a query that is left out it is the one that
+            its last driver told, or from which the job was adopted.
         key: Who asks, without the try number.
         by: The same for people.
         timeout_s: How long the stop may take.
@@ -111,6 +116,7 @@ def leave(
     """
     since = see(client)
     before = since.slot.value if since.slot is not None and since.slot.value.binds(since.head) else None
+    to = destinations(client, to)
     if before is not None and before.state == "left":
         return _left_before(client, before, to, progress)
     _require_named(client, to)
@@ -129,6 +135,24 @@ def leave(
     _write(client, manifest, to, progress, precopied=manifest)
     log.info("Job %s is left to plain Spark, with savepoint %s", client.board.job, manifest.savepoint_id)
     return _report(client, _home(left), manifest)
+
+
+def destinations(client: JobClient, to: Mapping[str, str]) -> dict[str, str]:
+    """Return query name -> location: as it is given, else where the query's own script looks for it.
+
+    A job that was left, or is being left, keeps the locations of that. For another one it is what its last
+    driver told of its script, or the location from which the job was adopted. A query of which nothing is
+    known is not among them.
+    """
+    slot = client.board.home()
+    home = slot.value if slot is not None else None
+    outside = {name: one.location for name, one in home.checkpoints.items()} if home is not None else {}
+    if home is not None and home.binds(head_of(client)) and home.state != "watched":
+        return {**outside, **to}  # what ran here before says nothing of it
+    _, words = last_words(client)
+    beats = words.queries.items() if words is not None else ()
+    known = {name: beat.own_location or outside.get(name) for name, beat in beats if beat.query_id}
+    return {**{name: location for name, location in known.items() if location is not None}, **to}
 
 
 def _write(
@@ -200,12 +224,20 @@ def _require_named(client: JobClient, to: Mapping[str, str]) -> None:
     if missing or not to:
         raise BadInputError(
             f"Expected the location of each query of job {client.board.job}, found none of "
-            f"{', '.join(missing) or 'any'}.",
+            f"{', '.join(missing) or 'any'}, and none that its script has told.",
             state_after="Nothing was stopped or written.",
             remedy="Name for each query the checkpointLocation that its script names (--to QUERY=LOCATION).",
         )
     places: dict[str, str] = {}
     for name, location in sorted(to.items()):
+        if is_of_hadoop(location):
+            raise BadInputError(
+                f"A local folder or a place on S3 was expected for query {name}, found {location}: only "
+                "Spark's own client writes there.",
+                state_after="Nothing was stopped or written.",
+                remedy=f"Name another place (--to {name}=FOLDER), then copy what is written there (hadoop fs "
+                f"-put FOLDER {shlex.quote(location)}) before the script is started.",
+            )
         other = places.setdefault(client.open_checkpoint(location).uri.rstrip("/"), name)
         if other != name:
             raise BadInputError(
@@ -233,13 +265,25 @@ def _require_empty(client: JobClient, to: Mapping[str, str]) -> None:
         first = next(iter(client.open_checkpoint(location).list()), None)
         if first is None:
             continue
-        what = "the checkpoint of a job of this package" if first.key == MARK_KEY else f"{first.key} and more"
+        what = _held(client, location, first.key)
         raise LocationNotEmptyError(
             f"{location} was expected to be empty, to receive the checkpoint of query {name}, found {what}.",
             state_after="Nothing was stopped or written; the job keeps running.",
             remedy="Move what is there away (an old checkpoint of this query is not needed), or name "
-            "another place and give that to the script.",
+            f"another place (--to {name}=LOCATION) and give that to the script.",
         )
+
+
+def _held(client: JobClient, location: str, first: str) -> str:
+    """Say what a location holds, of which ``first`` is the first key."""
+    if first == MARK_KEY:
+        return "the checkpoint of a job of this package"
+    found = client.open_checkpoint(location).get(ADOPTED_KEY)
+    if found is not None:
+        with contextlib.suppress(FlinkstyleError):
+            mark = AdoptedMark.from_bytes(found.data)
+            return f"the checkpoint of which job {mark.job} was made, at batch {mark.batch_id}"
+    return f"{first} and more"
 
 
 def _say(
@@ -341,7 +385,7 @@ def _command(spec: JobSpec, target: SubmitTarget) -> str:
     program = Program(
         conf=conf,
         application=spec.script,
-        arguments=spec.args,
+        arguments=without_secrets(spec.args),
         jars=target.jars,
         packages=target.packages,
     )
@@ -364,6 +408,8 @@ def _notes(client: JobClient, home: Home, launch: tuple[JobSpec, SubmitTarget] |
                 f"({', '.join(sorted(rule.options)) or 'none'}{renamed}): write them into the script first, "
                 "else it reads another cluster at these offsets."
             )
+        if without_secrets(spec.args) != spec.args:
+            notes.append("Arguments that look like secrets are shown as ***: write them back.")
         if spec.script == "-m":
             notes.append("spark-submit takes no module: give it a file that imports it.")
     planned = [name for name, one in home.checkpoints.items() if one.planned]

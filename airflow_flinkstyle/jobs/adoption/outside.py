@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import logging
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from airflow_flinkstyle.jobs.errors import CheckpointWrittenError
 from airflow_flinkstyle.protocol.board import check_name
 from airflow_flinkstyle.protocol.home import OutsideCheckpoint
 from airflow_flinkstyle.storage.errors import ObjectMissingError, StoreDeniedError
+from airflow_flinkstyle.storage.open import is_of_hadoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -90,7 +92,7 @@ def look(name: str, location: str, open_checkpoint: Callable[[str], ObjectStore]
         CheckpointError: If it is of an unsupported kind, contradicts itself, or has committed nothing yet.
     """
     check_name("query name", name)
-    checkpoint = open_checkpoint(location)
+    checkpoint = _opened(name, location, open_checkpoint)
     try:
         return _whole(name, location, checkpoint)
     except StoreDeniedError as error:
@@ -103,6 +105,22 @@ def look(name: str, location: str, open_checkpoint: Callable[[str], ObjectStore]
         ) from error
     except ObjectMissingError as error:
         raise _none(name, location, checkpoint) from error
+
+
+def _opened(name: str, location: str, open_checkpoint: Callable[[str], ObjectStore]) -> ObjectStore:
+    try:
+        return open_checkpoint(location)
+    except BadInputError as error:
+        if not is_of_hadoop(location):
+            raise
+        raise BadInputError(
+            f"The checkpoint of query {name} was expected in a local folder or on S3, found {location}: only "
+            "Spark's own client opens that.",
+            state_after=UNTOUCHED,
+            remedy=f"Stop the job, copy its checkpoint (hadoop fs -get {shlex.quote(location)} FOLDER, or "
+            "hadoop distcp to S3) and adopt the copy. The job can run on that file system afterwards: its "
+            "checkpoint root says where.",
+        ) from error
 
 
 def _whole(name: str, location: str, checkpoint: ObjectStore) -> Outside:

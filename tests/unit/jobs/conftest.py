@@ -556,6 +556,7 @@ class Driver(threading.Thread):
                 sinks=self.sinks(),
                 reads={} if self.mood.tells_no_reading else {"0": self.reading()},
                 pace=self.mood.pace,
+                own_location=self.world.own_location,
             )
         if self.mood.adds_query:
             queries["more"] = QueryStatus(
@@ -613,6 +614,7 @@ class World:
         self.refused: FlinkstyleError | None = None
         self.deaf = self.takes_fail = self.refuses = self.reads_slowly = self.script_ends = False
         self.store_throttles = self.leaves_planned = self.tells_to_end = False
+        self.own_location: str | None = None  # which the script names
         self.planned_lacks = 0  # records that came behind the batch which is left planned
 
     @property

@@ -10,6 +10,7 @@ from airflow_flinkstyle.jobs.secrets import (
     holds_secret,
     require_no_secrets,
     settings_within,
+    without_secrets,
 )
 
 SECRET = "s3cr3t-value"  # noqa: S105
@@ -88,3 +89,24 @@ def test_secrets_within_an_application_are_refused_and_references_to_them_are_no
     ):
         with pytest.raises(BadInputError, match=r"PASSWORD|spark\.my\.password|API_TOKEN"):
             require_no_secrets("it", settings_within(application))
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        (["--db-password", SECRET, "--out", "/out"], ["--db-password", "***", "--out", "/out"]),
+        (["--api-key=s3cr3t", "--verbose"], ["--api-key=***", "--verbose"]),
+        (["apiKey=s3cr3t", "passcode=12", "key=s3cr3t"], ["apiKey=***", "passcode=***", "key=***"]),
+        (["-secret", SECRET, "--token", "--dry-run"], ["-secret", "***", "--token", "--dry-run"]),
+        (["https://me:s3cr3t@host/a"], ["https://***@host/a"]),
+        (
+            ["jdbc:postgresql://db/x?user=me&password=s3cr3t&a=b"],
+            ["jdbc:postgresql://db/x?user=me&password=***&a=b"],
+        ),
+        (['{"password": "s3cr3t", "user": "me"}'], ['{"password": "***", "user": "me"}']),
+        (["--token-file", "/run/token", "monkey=1"], ["--token-file", "/run/token", "monkey=1"]),
+        (["a:9092,b:9092", "orders", "s3a://bucket/ck"], ["a:9092,b:9092", "orders", "s3a://bucket/ck"]),
+    ],
+)
+def test_arguments_of_a_script_are_shown_without_their_secrets(given: list[str], shown: list[str]):
+    assert without_secrets(given) == tuple(shown)

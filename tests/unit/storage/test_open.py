@@ -11,7 +11,7 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.spec import default_checkpoint_root
 from airflow_flinkstyle.storage.keys import file_path, file_uri, hadoop_location
 from airflow_flinkstyle.storage.local import LocalStore
-from airflow_flinkstyle.storage.open import open_as_hadoop, open_store
+from airflow_flinkstyle.storage.open import is_of_hadoop, open_as_hadoop, open_store
 from airflow_flinkstyle.storage.s3 import S3Store
 
 _PARTS = (
@@ -75,6 +75,17 @@ def test_prefix_of_any_name_is_found_again_by_its_location(prefix: str) -> None:
 )
 def test_a_location_is_opened_by_the_rules_of_hadoops_paths(location: str, uri: str):
     assert open_as_hadoop(location).uri == uri
+
+
+@pytest.mark.parametrize(
+    ("location", "is_hadoops"),
+    [
+        ("hdfs://nn/ck", True), ("abfss://c@a.dfs.core.windows.net/ck", True), ("dbfs:/ck", True),
+        ("s3a://bucket/ck", False), ("file:/ck", False), ("/a:/b", False), ("ck", False), ("ck:x", False),
+    ],
+)  # fmt: skip
+def test_file_system_that_only_sparks_client_opens_is_known_by_its_name(location: str, is_hadoops: bool):
+    assert is_of_hadoop(location) is is_hadoops
 
 
 @pytest.mark.parametrize("location", ["", "ck", "hdfs://nn/ck", "dbfs:/ck", "s3a:///ck", "file://host/ck"])

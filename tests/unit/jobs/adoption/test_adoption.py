@@ -55,7 +55,8 @@ def test_adopted_job_goes_on_at_its_batch_is_left_goes_on_in_plain_spark_and_is_
 
     out = world.folder / "out"
     left = leave(world.client(), {QUERY: str(out)}, key="leave", by="test", timeout_s=10)
-    assert left.way_back == f"flinkstyle job adopt --job {world.job} --checkpoint {QUERY}={out}"
+    back = f"flinkstyle job adopt --job {world.job} --checkpoint {QUERY}={out} --kafka-conn-id CONN"
+    assert left.way_back == back
     assert "v1.py" in left.spark_submit
     again = PlainSpark(world, out)
     reached = again.batch
@@ -265,12 +266,53 @@ def test_savepoints_from_outside_start_nothing_unless_one_is_named(world: World,
 def test_job_is_not_left_to_a_place_that_holds_something(world: World, plain: PlainSpark):
     adopt(world, plain)
     start(world)
-    with pytest.raises(LocationNotEmptyError, match=r"_adopted\.json and more") as caught:
-        leave(world.client(), {QUERY: str(plain.place)}, key="leave", by="test")
-    assert "keeps running" in caught.value.state_after
-    with pytest.raises(BadInputError, match="found none of orders"):
+    for to in ({QUERY: str(plain.place)}, {}):  # it is there that it was adopted
+        with pytest.raises(LocationNotEmptyError, match=r"of which job \S+ was made, at batch 2") as caught:
+            leave(world.client(), to, key="leave", by="test")
+        assert "keeps running" in caught.value.state_after
+    world.own_location = str(world.folder / "other")
+    PlainSpark(world, world.folder / "other")
+    world.until(lambda: own_location(world) == world.own_location)
+    with pytest.raises(LocationNotEmptyError, match=r"other was expected to be empty\D+ found metadata and"):
         leave(world.client(), {}, key="leave", by="test")
     assert world.alive() != []
+
+
+def own_location(world: World) -> str | None:
+    return world.board.heartbeat(1).value.queries[QUERY].own_location
+
+
+def test_place_that_only_sparks_client_opens_is_refused_with_the_way(world: World, plain: PlainSpark):
+    with pytest.raises(BadInputError, match="hdfs://nn/a b: only Spark's own client opens") as caught:
+        adopt(world, plain, checkpoints={QUERY: "hdfs://nn/a b"})
+    assert "hadoop fs -get 'hdfs://nn/a b' FOLDER" in caught.value.remedy
+    adopt(world, plain)
+    start(world)
+    with pytest.raises(BadInputError, match="hdfs://nn/ck: only Spark's own client writes") as caught:
+        leave(world.client(), {QUERY: "hdfs://nn/ck"}, key="leave", by="test")
+    assert f"--to {QUERY}=FOLDER" in caught.value.remedy
+    assert world.alive() != []
+
+
+def test_job_whose_script_names_no_place_is_not_left_without_one(world: World):
+    world.start()
+    with pytest.raises(BadInputError, match="found none of orders") as caught:
+        leave(world.client(), {}, key="leave", by="test")
+    assert "--to QUERY=LOCATION" in caught.value.remedy
+    assert world.alive() != []
+
+
+def test_job_is_left_where_its_script_looks_for_its_checkpoint(world: World, plain: PlainSpark):
+    world.own_location = str(world.folder / "its own")
+    adopt(world, plain)
+    start(world)
+    world.logs.produce(5)
+    world.until(lambda: at(world, 1) > 2)
+    left = leave(world.client(), {}, key="leave", by="test")
+    assert left.checkpoints[QUERY].location == world.own_location
+    assert leave(world.client(), {}, key="again", by="test") == left
+    PlainSpark(world, world.folder / "its own").run()
+    world.judge()
 
 
 def test_leaving_twice_says_the_same_and_to_another_place_is_refused(world: World, plain: PlainSpark):
