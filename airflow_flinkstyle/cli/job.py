@@ -189,10 +189,7 @@ def stop(
     )
     outcome = client_of(root, job).stop(key, savepoint=savepoint, timeout_s=timeout_s, mode=mode)
     if isinstance(outcome, SavepointOnly):
-        document = {"stopped": False, "savepoint_id": outcome.savepoint_id, "reason": outcome.reason}
-        text = f"Savepoint {outcome.savepoint_id} was taken, but the job did not stop: {outcome.reason}"
-        show(document, text, as_json=as_json)
-        raise typer.Exit(ExitCode.PARTLY)
+        raise end_unstopped(outcome, as_json=as_json)
     document = {
         "stopped": True,
         "savepoint_id": outcome.savepoint_id,
@@ -208,6 +205,14 @@ def stop(
     show(document, said, as_json=as_json)
     if outcome.savepoint_error:
         raise typer.Exit(ExitCode.PARTLY)
+
+
+def end_unstopped(outcome: SavepointOnly, *, as_json: bool) -> typer.Exit:
+    """Print that a job has its savepoint and runs on; returns what ends the command."""
+    document = {"stopped": False, "savepoint_id": outcome.savepoint_id, "reason": outcome.reason}
+    text = f"Savepoint {outcome.savepoint_id} was taken, but the job did not stop: {outcome.reason}"
+    show(document, text, as_json=as_json)
+    return typer.Exit(ExitCode.PARTLY)
 
 
 def declare_dead(

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from airflow_flinkstyle.cli.factories import client_of, repository_of, require_job
-from airflow_flinkstyle.cli.job import notes_of
+from airflow_flinkstyle.cli.job import end_unstopped, notes_of
 from airflow_flinkstyle.cli.options import AsJson, Job, Key, Root, TimeoutS, Yes
 from airflow_flinkstyle.cli.output import ExitCode, confirm, note, show, table
 from airflow_flinkstyle.clock import now_ms
@@ -140,7 +140,8 @@ def restart(
 ) -> None:
     """Stop a job with a savepoint and start it where it was; one that has ended is started.
 
-    For a new version prefer the DAG upgrade_job: it goes back by itself if that fails.
+    Ends with 3 if the savepoint exists but the job did not stop. For a new version prefer the DAG upgrade_job:
+    it goes back by itself if that fails.
     """
     require_job(root, job)
     client = client_of(root, job)
@@ -151,8 +152,7 @@ def restart(
     if isinstance(client.settled_status(at_most_s=_CERTAIN_S), (Running, Starting)):
         outcome = client.stop(f"{key}/stop", savepoint=True, timeout_s=timeout_s)
         if isinstance(outcome, SavepointOnly):
-            note(f"Savepoint {outcome.savepoint_id} was taken, but the job did not stop: {outcome.reason}")
-            raise typer.Exit(ExitCode.PARTLY)
+            raise end_unstopped(outcome, as_json=as_json)
     _start(client, spec, target, LastState(), key, timeout_s, as_json=as_json)
 
 

@@ -30,6 +30,14 @@ if TYPE_CHECKING:
 
 MOST_BYTES: Final = 1 << 20
 """A file of definitions that is larger is something else."""
+MOST_NODES: Final = 20_000
+"""Values in a file, each use of an alias counted: a thousand jobs have fewer."""
+MOST_LEVELS: Final = 8
+"""A job needs three: itself, a mapping or a list, and what is in that."""
+MOST_FAULTS: Final = 20
+"""Named of one file."""
+_MOST_SHOWN: Final = 80
+"""Characters shown of a value that is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,10 +172,17 @@ def _jobs_of(file: Path, faults: list[str]) -> Iterator[tuple[str, SparkStreamin
     import yaml
 
     try:
+        if not file.is_file() and file.exists():  # a pipe would be waited for
+            faults.append(f"{file}: expected a file")
+            return
         if file.stat().st_size > MOST_BYTES:
             faults.append(f"{file}: expected at most {MOST_BYTES} bytes")
             return
-        nodes = list(yaml.compose_all(file.read_text(encoding="utf-8"), Loader=_loader()))
+        text = file.read_text(encoding="utf-8")
+        if (too_much := _beyond_bounds(text)) is not None:
+            faults.append(f"{file}:{too_much}")
+            return
+        nodes = list(yaml.compose_all(text, Loader=_loader()))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f"{file}:{mark.line + 1}:{mark.column + 1}" if mark else str(file)
@@ -176,10 +191,33 @@ def _jobs_of(file: Path, faults: list[str]) -> Iterator[tuple[str, SparkStreamin
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         faults.append(f"{file}: expected YAML, found that it cannot be read ({type(error).__name__})")
         return
+    found: list[str] = []
     for node in nodes:
-        job = _Reader(file, faults).job(node)
+        job = _Reader(file, found).job(node)
         if job is not None:
             yield _at(file, node), job
+    faults += found[:MOST_FAULTS]
+    if len(found) > MOST_FAULTS:
+        faults.append(f"{file}: and {len(found) - MOST_FAULTS} more")
+
+
+def _beyond_bounds(text: str) -> str | None:
+    """Return where a file nests deeper, or has more values, than definitions do; None if it does not.
+
+    Whatever makes values of YAML calls itself for each level, and ends the process that reads the DAGs' files
+    where there are too many; its parser does not.
+    """
+    import yaml
+
+    levels = nodes = 0
+    for event in yaml.parse(text, Loader=_loader()):
+        levels += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        nodes += isinstance(event, yaml.NodeEvent)
+        if levels > MOST_LEVELS or nodes > MOST_NODES:
+            bound = f"{MOST_LEVELS} levels" if levels > MOST_LEVELS else f"{MOST_NODES} values"
+            mark = event.start_mark
+            return f"{mark.line + 1}:{mark.column + 1}: expected at most {bound}, found more"
+    return None
 
 
 def _loader() -> Any:  # noqa: ANN401 - one of yaml's classes
@@ -241,9 +279,11 @@ class _Reader:
         return tuple(self._text(f"each of {name}", item) for item in node.value)
 
     def _mapping(self, name: str, node: Node) -> dict[str, str]:
-        return {key: self._text(key, value) for key, _, value in self._pairs(name, node)}
+        return {key: self._text(key[:_MOST_SHOWN], value) for key, _, value in self._pairs(name, node)}
 
     def _fault(self, node: Node, expected: str, found: str) -> None:
+        if len(found) > _MOST_SHOWN:
+            found = f"{found[:_MOST_SHOWN]}..."
         self._faults.append(f"{_at(self._file, node)}: expected {expected}, found {found}")
 
 

@@ -118,6 +118,11 @@ def test_ports_are_open_to_this_machine_only(services: Mapping[str, Any]):
     assert len({port.split(":")[1] for port in ports}) == len(ports)
 
 
+def test_master_takes_no_driver_of_a_stranger(services: Mapping[str, Any]):
+    options = services["spark-master"]["environment"]["SPARK_DAEMON_JAVA_OPTS"].split()
+    assert "-Dspark.master.rest.enabled=false" in options, "Spark 4 opens it, and it asks for no password"
+
+
 def test_driver_and_executors_share_a_disk(services: Mapping[str, Any]):
     assert all(
         "data:/data:rw" in services[name]["volumes"]

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_flinkstyle.jobs.requests import request_for
+from airflow_flinkstyle.protocol.records import End
+from airflow_flinkstyle.types import Generation, Incarnation
 from testbed.keys import SIGNING_ENV
 
 if TYPE_CHECKING:
@@ -75,6 +78,28 @@ def test_restart_asks_first(root: Root, definition: Path, python: Path):
     options = ("--file", str(definition), "--master", "local[1]", "--python", str(python))
     root.run("job", "restart", *options, code=130, answer="n\n")
     assert root.board.newest_submit(1) == 0
+
+
+def test_restart_whose_job_did_not_stop_says_so_as_job_stop_does(root: Root, definition: Path, python: Path):
+    root.seem_running()
+    asked = request_for("k/stop", "stop_with_savepoint", Generation(1), Incarnation(1))
+    root.take(asked.savepoint_id, "4.2.0/rocksdb")
+    end = End(
+        request_id=asked.request_id,
+        outcome="failed",
+        savepoint_id=asked.savepoint_id,
+        detail="its store was away",
+        ended_at_ms=1,
+    )
+    root.board.create_end(Generation(1), end)
+    where = ("--file", str(definition), "--master", "local[1]", "--python", str(python))
+    found = root.json("job", "restart", *where, "--key", "k", "--yes", code=3)
+    assert found == {
+        "stopped": False,
+        "savepoint_id": asked.savepoint_id,
+        "reason": "its store was away",
+    }
+    assert "but the job did not stop" in root.run("job", "restart", *where, "--key", "k", "-y", code=3).stdout
 
 
 def test_job_that_runs_commits_and_has_a_fresh_savepoint_is_healthy(root: Root):

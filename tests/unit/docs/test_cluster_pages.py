@@ -45,6 +45,12 @@ def test_image_copies_what_is_there_and_the_wheel_that_is_built():
     assert [name for name in copied if name not in wheels and not source(name).exists()] == []
 
 
+def test_files_of_the_example_name_pages_that_are_there():
+    named = {page for file in EXAMPLE.iterdir() for page in re.findall(r"docs/[\w-]+\.md", file.read_text())}
+    assert named
+    assert [page for page in named if not source(page).exists()] == []
+
+
 def test_image_has_the_python_and_the_spark_of_the_lock_files():
     python = re.search(r"^FROM python:(\d+\.\d+)-slim", DOCKERFILE, re.MULTILINE)
     assert python is not None
