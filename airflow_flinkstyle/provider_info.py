@@ -66,9 +66,11 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
         "operators": [_modules("operators", *_OPERATORS)],
-        "sensors": [_modules("sensors", "freshness", "progress")],
+        "sensors": [_modules("sensors", "end", "freshness", "progress")],
         "hooks": [_modules("hooks", "job")],
-        "triggers": [_modules("triggers", "drill", "metrics", "new_savepoint", "progress", "savepoint")],
+        "triggers": [
+            _modules("triggers", "drill", "metrics", "new_savepoint", "progress", "run_end", "savepoint")
+        ],
         "asset-uris": [{"schemes": ["flinkstyle"], "handler": None}],
         "extra-links": [
             "airflow_flinkstyle.links.savepoint.SavepointLink",

@@ -45,7 +45,7 @@ REFERENCE = {
         *("adopt_running", "leave"),
     ),
     "triggers": ("new_savepoint",),
-    "sensors": ("freshness", "progress"),
+    "sensors": ("end", "freshness", "progress"),
     "hooks": ("job", "assets"),
     "state": ("reader", "changes", "repartition"),
     "sinks": ("foreach_batch",),

@@ -140,8 +140,8 @@ def restart(
 ) -> None:
     """Stop a job with a savepoint and start it where it was; one that has ended is started.
 
-    Ends with 3 if the savepoint exists but the job did not stop. For a new version prefer the DAG upgrade_job:
-    it goes back by itself if that fails.
+    Ends with 3 if the savepoint exists but the job did not stop. For a new version prefer the DAG
+    upgrade_job: it goes back by itself if that fails.
     """
     require_job(root, job)
     client = client_of(root, job)

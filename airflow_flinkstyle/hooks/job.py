@@ -228,6 +228,17 @@ class StreamingJobHook(BaseHook):
             remedy="Start it with StartStreamingJobOperator.",
         )
 
+    def look_for_end(self, job: str, generation: int | None) -> dict[str, Any] | None:
+        """Return how a run's script has ended by itself, or None while it runs; keep it up as ``look_after``.
+
+        Raises:
+            DriverFailedError: If it said why it failed.
+            JobNotRunningError: If it was stopped before its end, or the job was never started.
+        """
+        from airflow_flinkstyle.jobs.running.run_end import end_as_told, look_for_end
+
+        return end_as_told(look_for_end(self.client(job), generation))
+
     def ask_to_stop(self, job: str, request_key: str) -> None:
         """Ask for a stop at a batch boundary, also of a run that still starts, without waiting for it."""
         self.client(job).ask_to_stop(request_key)

@@ -34,6 +34,15 @@ def run_key(context: Context) -> str:
     return _key(ti.dag_id, ti.run_id)
 
 
+def was_cleared(context: Context, *, retries: int) -> bool:
+    """Return whether a person has cleared the task since its first try, so that it is asked for anew.
+
+    Airflow gives a cleared task its retries once more, on top of the tries that it has had. Nothing else
+    tells a clear from a retry; a later retry of a cleared task looks the same.
+    """
+    return getattr(context["ti"], "max_tries", retries) > retries
+
+
 def asked_by() -> dict[str, str]:
     """Return which task of Airflow this process runs, as Airflow tells its environment; empty for none."""
     told = {name: os.environ.get(f"AIRFLOW_CTX_{variable}", "") for name, variable in _TOLD.items()}

@@ -83,6 +83,14 @@ class Run:
         return self.heartbeat is not None and self.heartbeat.told_to_end and bool(self.claim.launch)
 
     @property
+    def has_run_through(self) -> bool:
+        """Whether its script ended by itself, without an error (trigger ``availableNow``)."""
+        beat = self.heartbeat
+        if beat is None or not beat.incarnation:  # a caller that saves a stopped job runs no script
+            return False
+        return (beat.state, beat.request_id, beat.error) == ("closed", None, None)
+
+    @property
     def retry(self) -> int:
         """How many times in a row its driver was started again after such a failure."""
         return self.submit.retry if self.submit is not None else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, get_args
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.hooks.keys import was_cleared
 from airflow_flinkstyle.jobs.answers.values import is_true, one_of
 from airflow_flinkstyle.links.driver import LINKS, show_driver
 from airflow_flinkstyle.links.savepoint import SavepointLink
@@ -24,8 +25,9 @@ _STARTS = ("last_state", "checkpoint", "savepoint", "fresh")
 class StartStreamingJobOperator(StreamingJobOperator):
     """Start a streaming job and return once its driver runs; the driver outlives the task.
 
-    A retry finds the start of the earlier try. While the job runs, another start is refused, also one of
-    the same task with another script or other settings.
+    A retry finds the start of the earlier try. A clear does, too, while that run lasts; once it was stopped
+    or has ended, a clear starts the job again. While the job runs, another start is refused, also one of the
+    same task with another script or other settings.
 
     :param spark_conn_id: Connection of type ``spark``: where the driver runs. (templated)
     :param script: The PySpark script, as the driver sees it, unmodified. (templated)
@@ -52,6 +54,8 @@ class StartStreamingJobOperator(StreamingJobOperator):
     :param claim_mode: ``claim`` gives the savepoint to the job: retention drops it once a newer complete
         one has taken its place. ``no_claim`` leaves it to its maker.
     :param running_timeout_s: How long the driver may take until it runs.
+    :param ends_by_itself: The script ends once it has read what is there (trigger ``availableNow``): one that
+        has ended by then was started, too. ``StreamingJobEndSensor`` waits for its end.
     :param stop_on_kill: Stop the job, at a batch boundary, when a person kills the task while it starts.
     """
 
@@ -84,6 +88,7 @@ class StartStreamingJobOperator(StreamingJobOperator):
         skip_known_batches: bool | str = False,
         claim_mode: ClaimMode = "no_claim",
         running_timeout_s: float = 300.0,
+        ends_by_itself: bool = False,
         stop_on_kill: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -102,12 +107,14 @@ class StartStreamingJobOperator(StreamingJobOperator):
         self.skip_known_batches = skip_known_batches
         self.claim_mode = claim_mode
         self.running_timeout_s = running_timeout_s
+        self.ends_by_itself = ends_by_itself
         self.stop_on_kill = stop_on_kill
         self._stop_key = ""
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Start, wait until the driver runs, and return the run's generation and checkpoint location."""
         from airflow_flinkstyle.jobs.requests import key_of_kill
+        from airflow_flinkstyle.jobs.status import describe_status
 
         key = self.request_key(context)
         self._stop_key = key_of_kill(key)
@@ -124,12 +131,19 @@ class StartStreamingJobOperator(StreamingJobOperator):
                 leave_checkpoints=self.leave_checkpoints,
             )
             client = hook.client(self.job)
-            handle = client.start(spec, hook.target(self.spark_conn_id), claim_key=key, origin=origin)
+            handle = client.start(
+                spec,
+                hook.target(self.spark_conn_id),
+                claim_key=key,
+                origin=origin,
+                again=was_cleared(context, retries=self.retries or 0),
+            )
             order = client.board.takeover_order(handle.generation)
             self.show_savepoint(context, order.savepoint_id if order is not None else None)
-            running = client.wait_running(handle.generation, timeout_s=self.running_timeout_s)
-            show_driver(context, client.pages(running.run))
-        self.log.info("Job %s runs as generation %d", self.job, handle.generation)
+            wait = client.wait_begun if self.ends_by_itself else client.wait_running
+            found = wait(handle.generation, timeout_s=self.running_timeout_s)
+            show_driver(context, client.pages(found.run))
+        self.log.info("Job %s: %s", self.job, describe_status(found))
         return {"generation": handle.generation, "checkpoint_location": handle.checkpoint_location}
 
     def _origin(self) -> Origin:

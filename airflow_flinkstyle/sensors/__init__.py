@@ -1,4 +1,4 @@
-"""Sensors: the job makes progress; a savepoint is fresh enough."""
+"""Sensors: the job makes progress; it has ended by itself; a savepoint is fresh enough."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from airflow_flinkstyle.sensors.end import StreamingJobEndSensor as StreamingJobEndSensor
     from airflow_flinkstyle.sensors.freshness import SavepointFreshnessSensor as SavepointFreshnessSensor
     from airflow_flinkstyle.sensors.progress import StreamingJobProgressSensor as StreamingJobProgressSensor
 
-_HOME = {"SavepointFreshnessSensor": "freshness", "StreamingJobProgressSensor": "progress"}
+_HOME = {
+    "SavepointFreshnessSensor": "freshness",
+    "StreamingJobEndSensor": "end",
+    "StreamingJobProgressSensor": "progress",
+}
 
 
 def __getattr__(name: str) -> object:

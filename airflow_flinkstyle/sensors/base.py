@@ -1,4 +1,4 @@
-"""What both sensors have: the job, the connections, and waiting in the triggerer if asked."""
+"""What all sensors have: the job, the connections, and waiting in the triggerer if asked."""
 
 from __future__ import annotations
 

@@ -39,6 +39,7 @@ from airflow_flinkstyle.wording import batch_words
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.status import Run
+    from airflow_flinkstyle.protocol.records import Heartbeat
     from airflow_flinkstyle.types import Generation
 
 MOST_RETRIES = 8
@@ -147,13 +148,24 @@ class JobRuns(JobStarts):
             JobRunningError: If another generation took over.
             StepTimeoutError: If it neither came up nor ended in time.
         """
+        status = self.wait_begun(generation, timeout_s=timeout_s)
+        if isinstance(status, Closed):
+            raise self.driver_failed(status.run)
+        return status
+
+    def wait_begun(self, generation: Generation, *, timeout_s: float) -> Running | Closed:
+        """Wait until the generation's driver holds ``current.json``, or its script has ended by itself.
+
+        Raises:
+            DriverFailedError, DriverLostError, JobRunningError, StepTimeoutError: As ``wait_running``.
+        """
         wait = self.waiting(timeout_s)
         while True:
             current = self.board.current()
             named = current.value.generation if current else None
             run = self.run(generation)
             status = classify(run, is_current=named == generation)
-            if isinstance(status, Running):
+            if isinstance(status, Running) or (isinstance(status, Closed) and run.has_run_through):
                 return status
             if named is not None and named != generation and named != run.claim.follows:
                 raise self._running(f"generation {named} took over before generation {generation}")
@@ -255,9 +267,9 @@ class JobRuns(JobStarts):
         sentences = text.split("\n")  # the driver's own three, if it is of this version
         if code == BeginsAnewError.code and len(sentences) == _SENTENCES:
             return BeginsAnewError(*sentences)
-        said = f"it failed with {code}: {text}" if code else "it ended without a word"
         if heartbeat is not None and heartbeat.state == "closed":
-            said = f"its script ended at {batch_words(heartbeat.batches())}"
+            return self._closed(run, heartbeat)
+        said = f"it failed with {code}: {text}" if code else "it ended without a word"
         if run.was_given_up and run.submit is not None and not run.is_over:
             return self._not_begun(run, run.submit.detail)
         problem = (
@@ -269,6 +281,24 @@ class JobRuns(JobStarts):
             return DriverLostError(problem, left, remedy)
         remedy = "Correct the cause, then start the job again from its checkpoint or a savepoint."
         return DriverFailedError(problem, left, remedy)
+
+    def _closed(self, run: Run, heartbeat: Heartbeat) -> DriverFailedError:
+        """Build the error for a run that has ended in order: nothing is wrong with it."""
+        where = batch_words(heartbeat.batches())
+        if run.was_told_to_end:
+            how = f"it was told to end (SIGTERM), and closed at {where}"
+        elif run.has_run_through:
+            how = f"its script ended at {where}"
+        else:
+            how = f"it was stopped at {where}"
+        kind = DriverLostError if run.was_told_to_end else DriverFailedError
+        ends = " For a script that ends by itself (availableNow) pass ends_by_itself=True."
+        return kind(
+            f"Generation {run.generation} of job {self.board.job} was expected to run, found that {how}.",
+            f"Nothing has to be corrected: its checkpoint {run.claim.checkpoint_location} is as it left it.",
+            "To start it again where it was, clear the task, trigger a new run of the DAG, or start it under "
+            f"another key.{ends if run.has_run_through else ''}",
+        )
 
     def _not_begun(self, run: Run, why: str) -> DriverFailedError:
         return DriverFailedError(

@@ -64,7 +64,13 @@ class JobStarts(JobView):
     """Written into each claim that this caller makes, so that people find the task that asked."""
 
     def start(
-        self, spec: JobSpec, target: SubmitTarget, *, claim_key: str, origin: Origin | None = None
+        self,
+        spec: JobSpec,
+        target: SubmitTarget,
+        *,
+        claim_key: str,
+        origin: Origin | None = None,
+        again: bool = False,
     ) -> RunHandle:
         """Start the job; a retry with the same ``claim_key`` finds its start and continues it.
 
@@ -73,6 +79,7 @@ class JobStarts(JobView):
             target: Where.
             claim_key: Who asks, without the try number.
             origin: Where to start; None for where the job was, or fresh if it has no history.
+            again: A person asks for the same start once more: one whose run has ended in order is repeated.
 
         Raises:
             BadInputError: If a setting holds a secret, which would be recorded.
@@ -90,7 +97,7 @@ class JobStarts(JobView):
         self.signer.require_keys()
         require_recordable(spec, target)
         self.deployment_for(target).require_able()
-        generation = self._own_start(claim_key, spec, target)
+        generation = self._own_start(claim_key, spec, target, again=again)
         if generation is not None:
             self._require_newest(generation, claim_key)
         if generation is None or self.board.takeover_order(generation) is None:
@@ -245,7 +252,9 @@ class JobStarts(JobView):
                 return generation
         return None
 
-    def _own_start(self, claim_key: str, spec: JobSpec, target: SubmitTarget) -> Generation | None:
+    def _own_start(
+        self, claim_key: str, spec: JobSpec, target: SubmitTarget, *, again: bool = False
+    ) -> Generation | None:
         """Return the generation that an earlier try claimed, unless the caller corrected what never ran."""
         own = self.own_claim(claim_key)
         if own is None:
@@ -257,6 +266,10 @@ class JobStarts(JobView):
             return None
         if _was_refused(run):
             log.info("Generation %d was refused for what it found: starting anew", own)
+            return None
+        is_closed = run.heartbeat is not None and run.heartbeat.state == "closed"
+        if is_closed and (again or run.was_told_to_end):
+            log.info("Generation %d has ended in order: starting the job again", own)
             return None
         if self._was_killed(run, claim_key):
             log.info("Generation %d was stopped when its start's task was killed: starting anew", own)

@@ -135,6 +135,36 @@ def test_cleared_start_of_another_script_is_refused_while_the_job_runs_and_then_
     assert script_that_runs(world) == "v2.py"
 
 
+def test_start_whose_job_was_stopped_since_is_repeated_by_a_clear_and_not_by_a_retry(world: World):
+    operator = StartStreamingJobOperator(task_id="start", job=world.job, script="v1.py", retries=2)
+    first, cleared = a_context("start"), a_context("start")
+    first["ti"].max_tries, cleared["ti"].max_tries = 2, 1 + 2  # as Airflow counts
+    started = operator.execute(first)
+    world.logs.produce(3)
+    assert operator.execute(cleared) == started, "it runs: a clear finds it"
+    StopStreamingJobOperator(task_id="stop", job=world.job, savepoint=False).execute(a_context("stop"))
+    said = (
+        r"it was stopped at .*Now: Nothing has to be corrected.*Next: To start it again where it was, clear"
+    )
+    with pytest.raises(AirflowFailException, match=f"(?s)DRIVER_FAILED.*{said}"):
+        operator.execute(first)
+    assert world.alive() == [], "a person has stopped it"
+    again = operator.execute(cleared)
+    assert again["generation"] == started["generation"] + 1
+    assert operator.execute(cleared) == again, "a retry of the cleared task finds it"
+    world.logs.produce(3)
+    world.judge()
+
+
+def test_start_whose_driver_was_told_to_end_meanwhile_is_tried_again(world: World):
+    operator = StartStreamingJobOperator(task_id="start", job=world.job, script="v1.py")
+    operator.execute(a_context("start"))
+    world.tells_to_end = True
+    world.until(lambda: not world.alive())
+    world.tells_to_end = False
+    assert operator.execute(a_context("start"))["generation"] == 2
+
+
 def test_cut_of_other_jobs_by_the_same_task_is_another_cut(world: World):
     world.start()
     first = CutJobsOperator(task_id="cut", jobs=world.job).execute(a_context("cut"))

@@ -6,8 +6,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException, AirflowSensorTimeout
+from airflow_flinkstyle.jobs.running.stopped import take_stopped
 from airflow_flinkstyle.jobs.status import Running
-from airflow_flinkstyle.sensors import SavepointFreshnessSensor, StreamingJobProgressSensor
+from airflow_flinkstyle.operators import StartStreamingJobOperator
+from airflow_flinkstyle.sensors import (
+    SavepointFreshnessSensor,
+    StreamingJobEndSensor,
+    StreamingJobProgressSensor,
+)
 from tests.airflow_names import TaskDeferred
 from tests.unit.airflow_layer.conftest import a_context
 
@@ -23,6 +29,10 @@ def progress(world: World, **kwargs: object) -> StreamingJobProgressSensor:
 
 def fresh(world: World, **kwargs: object) -> SavepointFreshnessSensor:
     return SavepointFreshnessSensor(task_id="fresh", job=world.job, poke_interval=0.05, **kwargs)
+
+
+def end(world: World, **kwargs: object) -> StreamingJobEndSensor:
+    return StreamingJobEndSensor(task_id="end", job=world.job, poke_interval=0.05, **kwargs)
 
 
 def test_progress_is_a_batch_committed_after_the_sensor_began(world: World):
@@ -122,3 +132,92 @@ def test_fresh_savepoint_seen_by_the_triggerer_is_returned(world: World):
 def test_connection_form_can_test_its_savepoint_root(world: World):
     good, text = fresh(world, max_age_s=1).hook.test_connection()
     assert good, text
+
+
+def start_hourly(world: World, hour: str) -> dict[str, object]:
+    operator = StartStreamingJobOperator(task_id="start", job=world.job, script="v1.py", ends_by_itself=True)
+    return operator.execute(a_context("start", run_id=hour))
+
+
+def test_hourly_job_reads_what_came_ends_and_goes_on_in_the_next_hour(world: World):
+    world.script_ends = True
+    for hour, records in enumerate((3, 2), start=1):
+        world.logs.produce(records)
+        started = start_hourly(world, f"hour {hour}")
+        found = end(world, generation=str(started["generation"]), timeout=20).execute(a_context())
+        assert found == {"generation": hour, "batches": {"orders": hour - 1}}
+        assert end(world).execute(a_context()) == found, "the newest run"
+    assert end(world, generation=1).execute(a_context()) == found, "what has gone on from it counts"
+    world.judge()
+
+
+def test_script_that_had_ended_before_its_start_was_seen_has_been_started(world: World):
+    world.script_ends = True
+    started = start_hourly(world, "hour 1")
+    world.until(lambda: not world.alive())
+    assert start_hourly(world, "hour 1") == started, "a retry finds it"
+
+
+def test_savepoint_between_the_end_and_the_look_hides_no_end(world: World):
+    world.script_ends = True
+    world.logs.produce(3)
+    start_hourly(world, "hour 1")
+    world.until(lambda: not world.alive())
+    take_stopped(world.client(), "nightly")
+    assert end(world, generation=1).execute(a_context())["generation"] == 1
+
+
+def test_driver_that_died_or_was_told_to_end_is_started_again_until_its_script_ends(world: World):
+    world.start()
+    world.logs.produce(3)
+    world.kill(1)
+    world.script_ends = True
+    assert end(world, generation=1, timeout=20).execute(a_context())["generation"] == 1
+    world.script_ends = False
+    client = world.client()
+    handle = client.start(world.spec(), world.target(), claim_key="second")
+    client.wait_running(handle.generation, timeout_s=10)
+    world.tells_to_end = True
+    world.until(lambda: not world.alive())
+    world.tells_to_end, world.script_ends = False, True
+    assert end(world, generation=2, timeout=20).execute(a_context())["generation"] == 3
+    world.judge()
+
+
+def test_job_that_was_stopped_before_its_end_fails_the_sensor(world: World):
+    client = world.start()
+    client.stop("stop", savepoint=False, timeout_s=10)
+    with pytest.raises(AirflowFailException, match=r"JOB_NOT_RUNNING.*because it was stopped"):
+        end(world, generation=1).execute(a_context())
+    client.start(world.spec(), world.target(), claim_key="second")
+    world.script_ends = True
+    found = end(world, generation=1, timeout=20).execute(a_context())
+    assert found["generation"] == 2, "what has gone on from it counts"
+
+
+def test_script_that_failed_fails_the_end_sensor_with_its_words(world: World, mood: type):
+    world.moods["v1.py"] = mood(fails_in_batch=True)
+    world.logs.produce(1)
+    client = world.client()
+    client.start(world.spec(), world.target(), claim_key="start")
+    with pytest.raises(AirflowFailException, match="ZeroDivisionError"):
+        end(world, timeout=20).execute(a_context())
+
+
+def test_job_that_nobody_started_has_no_end(world: World):
+    with pytest.raises(AirflowFailException, match="was never started"):
+        end(world).execute(a_context())
+
+
+def test_end_sensor_that_is_woken_looks_after_the_driver_and_waits_on(world: World):
+    world.start()
+    with pytest.raises(TaskDeferred) as deferred:
+        end(world, generation=1, deferrable=True, timeout=60).execute(a_context())
+    world.kill(1)
+    event = {"look": "dead", "deadline_s": deferred.value.trigger.deadline_s}
+    with pytest.raises(TaskDeferred) as again:
+        end(world, generation=1, deferrable=True).execute_complete(a_context(), event)
+    assert again.value.trigger.deadline_s == deferred.value.trigger.deadline_s
+    world.until(lambda: isinstance(world.client().status(), Running))
+    told = {"end": {"generation": 1, "batches": {}}}
+    assert end(world, deferrable=True).execute_complete(a_context(), told) == told["end"]

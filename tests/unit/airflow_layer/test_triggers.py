@@ -16,6 +16,7 @@ from airflow_flinkstyle.sensors import StreamingJobProgressSensor
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.triggers.base import PollTrigger
 from airflow_flinkstyle.triggers.progress import ProgressTrigger, ProgressWatch
+from airflow_flinkstyle.triggers.run_end import RunEndTrigger
 from airflow_flinkstyle.triggers.savepoint import FreshSavepointTrigger, RequestTrigger
 from tests.airflow_names import TaskDeferred
 from tests.unit.airflow_layer.conftest import a_context
@@ -65,6 +66,7 @@ def a_request(world: World) -> dict[str, Any]:
             request_key="k",
             **COMMON,
         ),
+        RunEndTrigger(generation="3", deadline_s=7.0, **COMMON),
     ],
 )
 def test_trigger_survives_the_way_to_another_triggerer(trigger: PollTrigger):
@@ -202,3 +204,19 @@ def test_task_that_a_trigger_woke_starts_the_driver_again_where_it_runs(world: W
     (driver,) = [one for one in world.drivers.values() if not one.killed.is_set()]
     assert driver.host == "airflow"
     world.judge()
+
+
+def test_end_of_a_script_is_seen_by_the_triggerer(world: World):
+    world.start()
+    world.script_ends = True
+    assert fire(RunEndTrigger(generation=1, **COMMON)) == {"end": {"generation": 1, "batches": {"orders": 0}}}
+
+
+def test_job_that_is_stopped_before_its_end_or_dies_wakes_the_task(world: World):
+    client = world.start()
+    world.kill(1)
+    event = fire(RunEndTrigger(generation=1, deadline_s=7.0, **COMMON))
+    assert (event["deadline_s"], "the driver of generation 1" in event["look"]) == (7.0, True)
+    client.ensure_running()
+    client.stop("stop", savepoint=False, timeout_s=10)
+    assert "JOB_NOT_RUNNING" in fire(RunEndTrigger(generation=1, **COMMON))["failure"]["block"]
