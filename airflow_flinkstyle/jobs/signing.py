@@ -6,7 +6,9 @@ takeover order that they wait for.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
+from hmac import compare_digest
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from airflow_flinkstyle.jobs.errors import SigningKeyError
@@ -18,12 +20,14 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from airflow_flinkstyle.protocol.records import Claim, TakeoverOrder
+    from airflow_flinkstyle.protocol.records import Claim, Submit, TakeoverOrder
 
 KEY_VARIABLE: Final = "FLINKSTYLE_SIGNING_KEY"
 PREVIOUS_VARIABLE: Final = "FLINKSTYLE_PREVIOUS_SIGNING_KEYS"
 """With commas."""
 LEAST_CHARACTERS: Final = 32
+PROCESS_SIGNATURE: Final = "signature"
+"""Key of a native id."""
 _MAKE_ONE = 'python -c "import secrets; print(secrets.token_urlsafe(32))"'
 _GIVE_ONE = (
     f"Make a key ({_MAKE_ONE}) and put it into the password of the flinkstyle connection; commands read it "
@@ -89,6 +93,25 @@ class Signer:
             f"flinkstyle connection ({PREVIOUS_VARIABLE}). Else find out who wrote there.",
         )
 
+    def sign_process(self, native_id: Mapping[str, str], place: str, submit: Submit) -> dict[str, str]:
+        """Return the native id of a process with a signature of whose it is.
+
+        It stands in the id itself, which goes with the submit whatever is recorded of that later.
+
+        Args:
+            native_id: As its deployment names the process.
+            place: Root and key of the submit.
+            submit: The one by which the process was started.
+        """
+        text = _process_text(native_id, place, submit)
+        return {**native_id, PROCESS_SIGNATURE: signatures.digest(self.require_keys()[0], text)}
+
+    def names_process(self, submit: Submit, place: str) -> bool:
+        """Return whether a caller with a key recorded that this submit started the process that it names."""
+        given = submit.native_id.get(PROCESS_SIGNATURE, "").encode(errors="replace")
+        text = _process_text(submit.native_id, place, submit)
+        return any(compare_digest(signatures.digest(key, text).encode(), given) for key in self.keys)
+
     def sign_order(self, order: TakeoverOrder, place: str, claim_place: str, claim: Claim) -> TakeoverOrder:
         """Return a takeover order with the signatures by which the claim's driver knows it.
 
@@ -121,3 +144,9 @@ class Signer:
                 remedy=_GIVE_ONE,
             )
         return self.keys
+
+
+def _process_text(native_id: Mapping[str, str], place: str, submit: Submit) -> bytes:
+    """Return what is signed: each part told apart, so that no text says two things."""
+    named = sorted((name, value) for name, value in native_id.items() if name != PROCESS_SIGNATURE)
+    return json.dumps(["process", place, submit.number, submit.deployment, named]).encode()

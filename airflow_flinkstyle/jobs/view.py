@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 import os
 from dataclasses import dataclass, field, replace
@@ -10,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.clock import CLOCK, Clock, Wait, now_ms
 from airflow_flinkstyle.errors import SignatureError
-from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown
+from airflow_flinkstyle.jobs.deployments.base import CLAIM, OF_ANOTHER, Alive, DriverState, Gone, Unknown
 from airflow_flinkstyle.jobs.deployments.chosen import Deployments
 from airflow_flinkstyle.jobs.errors import JobError, JobNotRunningError
 from airflow_flinkstyle.jobs.lease import OF_THIS_PROCESS, Sightings
-from airflow_flinkstyle.jobs.signing import Signer
+from airflow_flinkstyle.jobs.signing import PROCESS_SIGNATURE, Signer
 from airflow_flinkstyle.jobs.spec import from_launch, submission_of
 from airflow_flinkstyle.jobs.status import (
     CLAIM_GRACE_S,
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import Generation, Incarnation
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,7 +250,7 @@ class JobView:
         if not beat.value.incarnation:
             return Unknown("a caller holds the job in a driver's place")
         deployment = self.deployment_of(generation, recorded.claim)
-        return self._state(deployment, recorded.process, recorded.submit)
+        return self._state(deployment, recorded.claim.claim_id, recorded.process, recorded.submit)
 
     def _reread(self, run: Run, version: str | None) -> Run:
         """Return a run whose driver is gone: it may have said why after the look at its heartbeat."""
@@ -278,14 +281,18 @@ class JobView:
         return slot is not None and slot.value.state == "closed" and slot.value.batches() == order.closed_at
 
     def _state(
-        self, deployment: Deployment, record: IncarnationRecord | None, submit: Submit | None
+        self,
+        deployment: Deployment,
+        claim_id: str,
+        record: IncarnationRecord | None,
+        submit: Submit | None,
     ) -> DriverState:
         """Ask the deployment about a driver that described itself."""
         if record is None:
             return Unknown("it did not describe itself")
         if submit is not None and submit.deployment != deployment.name:
             return Unknown(f"it was started by deployment {submit.deployment}")
-        return deployment.state(deployment.native_id(record))
+        return deployment.state({**deployment.native_id(record), CLAIM: claim_id})
 
     def _successor(self, run: Run, speaker: IncarnationRecord | None) -> Successor | None:
         """Ask the deployment about the newest driver behind the one that spoke last."""
@@ -294,7 +301,8 @@ class JobView:
         if record is not None and record.submit in (0, run.submit_number) and not run.was_given_up:
             grace_s = max(CLAIM_GRACE_S, 3 * run.claim.lease_s)  # it waits for two leases at most
             deployment = self.deployment_of(run.generation, run.claim)
-            return Successor(state=self._state(deployment, record, run.submit), grace_s=grace_s)
+            state = self._state(deployment, run.claim.claim_id, record, run.submit)
+            return Successor(state=state, grace_s=grace_s)
         if run.submit is None:
             nobody = Successor(state=Unknown("no driver was asked for"), grace_s=CLAIM_GRACE_S)
             return nobody if run.heartbeat is None else None
@@ -311,7 +319,7 @@ class JobView:
         if submit.deployment != deployment.name:
             state: DriverState = Unknown(f"it was started by deployment {submit.deployment}")
         elif submit.state == "submitted":
-            state = deployment.state(submit.native_id)
+            state = deployment.state({**submit.native_id, CLAIM: run.claim.claim_id})
         elif deployment.find(self._submission(run.generation, run.claim)) is not None:
             state = Alive()
         else:
@@ -319,29 +327,66 @@ class JobView:
         return Successor(state=state, grace_s=grace_s, asked_s_ago=(now_ms() - submit.asked_at_ms) / 1000)
 
     def native_ids(self, run: Run) -> list[Mapping[str, str]]:
-        """Return the driver processes known of a run that may live: submitted, begun, and speaking."""
-        known, deployment = [], self.deployment_of(run.generation, run.claim)
-        if run.submit is not None and run.submit.native_id and run.submit.deployment == deployment.name:
-            known.append(run.submit.native_id)
+        """Return the driver processes known of a run that may live: submitted, begun, and speaking.
+
+        Each bound to the claim that a caller signed; none if it did not.
+        """
+        try:
+            bound = self._bound(run)
+        except (JobError, SignatureError) as error:
+            log.warning("No driver of generation %d is known: %s", run.generation, error.problem)
+            return []
+        deployment = self.deployment_of(run.generation, run.claim)
+        submitted = self.submitted_process(run)
+        known = [submitted] if submitted else []
         spoke = run.heartbeat.incarnation if run.heartbeat else None
         for incarnation in {spoke, run.incarnation}:
             record = self.board.incarnation(run.generation, incarnation) if incarnation else None
-            known += [deployment.native_id(record)] if record is not None else []
+            known += [{**deployment.native_id(record), **bound}] if record is not None else []
         return known
+
+    def submitted_process(self, run: Run) -> Mapping[str, str]:
+        """Return the process that the newest submit started, bound to its claim; empty if that is not sure.
+
+        The record of a submit is not signed as a whole. Either its caller has signed the process that it
+        names, or the deployment compares that with the claim itself.
+        """
+        submit, deployment = run.submit, self.deployment_of(run.generation, run.claim)
+        if submit is None or not submit.native_id or submit.deployment != deployment.name:
+            return {}
+        place = self.board.submit_place(run.generation)
+        if not getattr(deployment, "binds_claims", False) and not self.signer.names_process(submit, place):
+            return {}
+        try:
+            named = {name: value for name, value in submit.native_id.items() if name != PROCESS_SIGNATURE}
+            return {**named, **self._bound(run)}
+        except (JobError, SignatureError):
+            return {}
+
+    def _bound(self, run: Run) -> dict[str, str]:
+        """Return what the signed claim says of its drivers, whatever other records do."""
+        claim = self.signed_claim(run.generation).claim
+        bound = {CLAIM: claim.claim_id}
+        if self.deployment_of(run.generation, run.claim) is self.deployment:
+            bound["log"] = self._submission(run.generation, claim).log_path
+        return bound
 
     def log_tail(self, run: Run, *, lines: int = 30) -> str:
         """Return the last lines of the driver's log, as far as it can be read from here; empty for none.
 
-        Of the file that a signed claim names: the store must not choose which file is shown.
+        Of the file that a signed claim names, or the process that is known to be its driver: the store must
+        not choose which log is shown.
         """
         if run.submit is None or not run.submit.native_id:
             return ""
         try:
-            path = self._submission(run.generation, self.signed_claim(run.generation).claim).log_path
+            self.signed_claim(run.generation)
         except (JobError, SignatureError) as error:
             return f"(not shown: {error.code})"
-        deployment = self.deployment_of(run.generation, run.claim)
-        return deployment.log_tail({**run.submit.native_id, "log": path}, lines=lines)
+        process = self.submitted_process(run)
+        if not process:
+            return f"(not shown: {OF_ANOTHER})"
+        return self.deployment_of(run.generation, run.claim).log_tail(process, lines=lines)
 
     def log_end(self, run: Run) -> str:
         """Return the end of the driver's log as the end of an error's sentence; empty for none."""

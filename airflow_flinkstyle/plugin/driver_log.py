@@ -19,7 +19,7 @@ def driver_log(root: Root, job: str, generation: Generation, lines: int) -> dict
     client = root.client(job)
     run = client.run(generation)
     text = client.log_tail(run, lines=lines) or "(no log)"
-    native_id = run.submit.native_id if run.submit is not None else {}
+    native_id = client.submitted_process(run)
     pages = client.pages(run)
     return {
         "generation": generation,

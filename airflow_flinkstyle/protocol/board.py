@@ -240,6 +240,10 @@ class JobBoard:
         """Say what came of a submit; raises ``ObjectChangedError`` if it changed, or a later one was made."""
         self.store.replace(self._run(generation, "submit"), submit.to_bytes(), expected=seen)
 
+    def submit_place(self, generation: Generation) -> str:
+        """Return root and key of a generation's submit, which the signature of its process covers."""
+        return f"{self.store.uri}/{self._run(generation, 'submit')}"
+
     def submit(self, generation: Generation) -> Slot[Submit] | None:
         """Return the newest submit of a generation."""
         return self._get(Submit, self._run(generation, "submit"))

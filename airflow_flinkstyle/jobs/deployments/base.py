@@ -17,6 +17,9 @@ STUCK_S: Final = 300.0
 """How long a driver may lack what its cluster does not have: an image, room on a node or in a queue."""
 PREPARING_S: Final = 1800.0
 """How long a cluster may prepare a driver, for example pull a large image."""
+CLAIM: Final = "claim"
+"""Key of a native id, put in by who asks a deployment: the id of the claim whose driver it must be."""
+OF_ANOTHER: Final = "what the records name is not known to be a driver of this run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,11 @@ class DriverPages:
 
 class Deployment(Protocol):
     """Starts drivers, and says what became of them.
+
+    Native ids come from records that who can write the store can change. The ids that it is given have under
+    ``CLAIM`` the id of the claim whose driver is meant, and a deployment that compares that with what its
+    cluster says says so: ``binds_claims = True``. Of any other one only ids that a caller has signed are
+    ended, and shown the log of.
 
     Two methods more may be left out: ``pages(native_id) -> DriverPages``, and ``room() -> Room | None``
     (``jobs.placement``) for what its cluster still has.

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from airflow_flinkstyle.jobs.deployments import survival
-from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown
+from airflow_flinkstyle.jobs.deployments.base import CLAIM, OF_ANOTHER, Alive, DriverState, Gone, Unknown
 from airflow_flinkstyle.jobs.errors import DiesWithStarterError, DriverFailedError
 from airflow_flinkstyle.jobs.packing import require_agent
 from airflow_flinkstyle.protocol import driver_log
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 _KILL_TIMEOUT_S = 10.0
 """How long a killed process may take to end."""
 _EXEC_LOOKS, _EXEC_LOOK_S = 200, 0.01
-_DRIVERS_OPTIONS = (b"\0--root\0", b"\0--job\0", b"\0--claim\0", b"\0--generation\0")
+_DRIVERS_OPTIONS = ("root", "job", "generation")
 
 _children: dict[int, subprocess.Popen[bytes]] = {}  # kept, so that ended ones are reaped by poll()
 
@@ -45,6 +45,7 @@ class DetachedDeployment:
     """
 
     name = "detached"
+    binds_claims = True
 
     def __init__(
         self,
@@ -155,8 +156,10 @@ class DetachedDeployment:
         group = os.getpgid(pid) if isinstance(state, Alive) else pid  # it led its own session
         if group == os.getpgid(0):
             return Unknown("it runs in this process's own group")
-        if isinstance(state, Alive) and not _is_driver(group):  # who can write the store can name any process
-            return Unknown("that process is no driver")
+        if not _members(group):
+            return Gone()
+        if not _is_driver(group, native_id):  # who can write the store can name any process
+            return Unknown(OF_ANOTHER)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(group, signal.SIGKILL)
         deadline = time.monotonic() + _KILL_TIMEOUT_S
@@ -217,11 +220,24 @@ def _group_lives(group: int) -> bool:
     return any(started is not None for started in members)
 
 
-def _is_driver(group: int) -> bool:
-    """Return whether a process of the group has a driver's command line."""
+def _is_driver(group: int, native_id: Mapping[str, str]) -> bool:
+    """Return whether a process of the group is of the driver of the claim that is meant.
+
+    It has a driver's command line with that claim; or, where only children of the driver are left, the log
+    that all processes of this claim inherit in their environment.
+    """
+    claim_id, log_path = native_id.get(CLAIM), native_id.get("log")
+    if not claim_id:
+        return False
+    options = [f"\0--{option}\0".encode() for option in _DRIVERS_OPTIONS]
+    options.append(f"\0--claim\0{claim_id}\0".encode())
+    variable = f"\0{driver_log.PATH_VARIABLE}={Path(log_path).absolute()}\0".encode() if log_path else None
     for _ in range(_EXEC_LOOKS):
-        commands = [_command(pid) for pid in _members(group)]
-        if any(all(option in command for option in _DRIVERS_OPTIONS) for command in commands):
+        members = _members(group)
+        commands = [_of_process(pid, "cmdline") for pid in members]
+        if any(all(option in command for option in options) for command in commands):
+            return True
+        if variable and any(variable in b"\0" + _of_process(pid, "environ") for pid in members):
             return True
         if all(commands):
             break
@@ -229,9 +245,9 @@ def _is_driver(group: int) -> bool:
     return False
 
 
-def _command(pid: int) -> bytes:
+def _of_process(pid: int, what: str) -> bytes:
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
+        return Path(f"/proc/{pid}/{what}").read_bytes()
     except OSError:
         return b"(ended)"
 

@@ -182,7 +182,7 @@ class JobRuns(JobStarts):
     def pages(self, run: Run) -> DriverPages:
         """Return the pages about a run's newest driver."""
         ask = getattr(self.deployment_of(run.generation, run.claim), "pages", None)
-        native_id = run.submit.native_id if run.submit is not None else {}
+        native_id = self.submitted_process(run)
         found: DriverPages = ask(native_id) if ask is not None and native_id else DriverPages()
         ui_url = (run.heartbeat.ui_url if run.heartbeat is not None else None) or ""
         return found if found.spark_ui else replace(found, spark_ui=ui_url)
@@ -194,7 +194,7 @@ class JobRuns(JobStarts):
         states = [deployment.end(native_id) for native_id in self.native_ids(run)]
         state = next((one for one in states if not isinstance(one, Gone)), Gone())
         if not states:
-            state = Unknown("no driver was recorded")
+            state = Unknown("no driver was recorded that is known to be this run's")
         log.info("Ended the driver of generation %d: %s", generation, state)
         return state
 

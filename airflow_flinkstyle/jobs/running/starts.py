@@ -414,7 +414,9 @@ class JobStarts(JobView):
             failed = replace(asked, number=number, state="failed", detail=str(error.problem))
             self._note(generation, failed, version)
             raise
-        self._note(generation, replace(asked, number=number, state="submitted", native_id=native_id), version)
+        started = replace(asked, number=number, state="submitted")
+        named = self.signer.sign_process(native_id, self.board.submit_place(generation), started)
+        self._note(generation, replace(started, native_id=named), version)
 
     def _note(self, generation: Generation, submit: Submit, seen: str) -> None:
         """Record what came of a submit, unless another caller took this one for dead meanwhile."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 PODS, SECRETS = "/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/secrets"
 POD = "flinkstyle-claim-1-0"
+DRIVER = {"pod": POD, "claim": "claim-1"}
 IMAGE = "spark.kubernetes.container.image"
 FORBIDDEN = {"kind": "Status", "status": "Failure", "code": 403, "message": 'cannot list resource "pods"'}
 MISSING = {"kind": "Status", "status": "Failure", "code": 404, "message": "not found"}

@@ -130,6 +130,8 @@ def test_zip_without_a_place_is_refused_on_a_standalone_cluster_before_anything_
 
 
 APP = "application_1_0001"
+DRIVER = {"application": APP, "claim": "claim-1"}
+TAG = "flinkstyle-claim-1"
 
 
 def on_yarn(url: str | None, **changes: object) -> SubmitTarget:
@@ -151,13 +153,15 @@ def on_yarn(url: str | None, **changes: object) -> SubmitTarget:
 def test_what_yarn_says_of_an_application_ends_it_only_if_its_process_has_ended(
     manager: Manager, app: dict[str, str], state: type
 ):
-    manager.says(f"/ws/v1/cluster/apps/{APP}", {"app": {"id": APP, "diagnostics": "", **app}})
-    assert isinstance(YarnDeployment(on_yarn(manager.url)).state({"application": APP}), state)
+    manager.says(
+        f"/ws/v1/cluster/apps/{APP}", {"app": {"id": APP, "diagnostics": "", "applicationTags": TAG, **app}}
+    )
+    assert isinstance(YarnDeployment(on_yarn(manager.url)).state(DRIVER), state)
 
 
 def test_application_that_a_restarted_resource_manager_does_not_know_yet_is_no_end(manager: Manager):
     deployment = YarnDeployment(on_yarn(f"http://127.0.0.1:{free_port()},{manager.url}"))
-    assert isinstance(deployment.state({"application": APP}), Unknown)
+    assert isinstance(deployment.state(DRIVER), Unknown)
     assert manager.asked, "the second one was asked"
 
 
@@ -173,8 +177,10 @@ def test_resource_managers_are_found_in_hadoops_settings(
     (tmp_path / "yarn-site.xml").write_text(f"<configuration>{properties}</configuration>")
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
     monkeypatch.delenv("YARN_CONF_DIR", raising=False)
-    manager.says(f"/ws/v1/cluster/apps/{APP}", {"app": {"id": APP, "state": "RUNNING"}})
-    assert isinstance(YarnDeployment(on_yarn(None)).state({"application": APP}), Alive)
+    manager.says(
+        f"/ws/v1/cluster/apps/{APP}", {"app": {"id": APP, "state": "RUNNING", "applicationTags": TAG}}
+    )
+    assert isinstance(YarnDeployment(on_yarn(None)).state(DRIVER), Alive)
 
 
 def test_driver_is_found_on_yarn_by_the_tag_of_its_claim(manager: Manager):
@@ -194,7 +200,7 @@ def test_application_whose_submission_was_not_answered_is_killed_by_its_tag(mana
     manager.says("/ws/v1/cluster/apps?applicationTags=flinkstyle-claim-1", {"apps": {"app": [app]}})
     manager.says(f"/ws/v1/cluster/apps/{APP}", {"app": {**app, "state": "KILLED"}})
     deployment = YarnDeployment(on_yarn(manager.url, proxy_user="etl"))
-    native_id = {"application": "", "tag": "flinkstyle-claim-1"}
+    native_id = {"application": "", "tag": TAG, "claim": "claim-1"}
     assert isinstance(deployment.state(native_id), Waiting)
     assert isinstance(deployment.end(native_id), Unknown), "a process that was killed may live on"
     assert ("PUT", f"/ws/v1/cluster/apps/{APP}/state?user.name=etl", b'{"state": "KILLED"}') in manager.asked
@@ -203,10 +209,10 @@ def test_application_whose_submission_was_not_answered_is_killed_by_its_tag(mana
 def test_application_of_others_and_one_that_only_its_own_record_names_are_not_killed(manager: Manager):
     manager.says(f"/ws/v1/cluster/apps/{APP}", {"app": {"id": APP, "state": "RUNNING"}})
     deployment = YarnDeployment(on_yarn(manager.url))
-    for native_id in ({"application": APP}, {"application": APP, "said_by": "driver"}):
+    for native_id in (DRIVER, {"application": APP}, {**DRIVER, "said_by": "driver"}):
         assert isinstance(deployment.end(native_id), Unknown)
     manager.says(f"/ws/v1/cluster/apps/{APP}", b"<html>", status=502)
-    state = YarnDeployment(on_yarn(manager.url)).end({"application": APP})
+    state = YarnDeployment(on_yarn(manager.url)).end(DRIVER)
     assert isinstance(state, Unknown)
     assert "502" in state.reason, "not that it is no driver"
     assert {method for method, _, _ in manager.asked} == {"GET"}
@@ -257,8 +263,12 @@ def test_no_cluster_is_asked_at_an_address_that_no_caller_signed(manager: Manage
     assert Deployments().of_claim("c", {}, unsigned, local=local) is local
 
 
-@pytest.mark.parametrize(("tags", "kills"), [("mine,flinkstyle-claim-1", 1), ("mine", 0), (None, 0)])
-def test_only_an_application_with_this_packages_tag_is_killed(manager: Manager, tags: str | None, kills: int):
+@pytest.mark.parametrize(
+    ("tags", "kills"), [("mine,flinkstyle-claim-1", 1), ("flinkstyle-claim-2", 0), ("mine", 0), (None, 0)]
+)
+def test_only_an_application_with_the_tag_of_the_claim_is_killed(
+    manager: Manager, tags: str | None, kills: int
+):
     path = f"/ws/v1/cluster/apps/{APP}"
     manager.says(path, {"app": {"id": APP, "state": "RUNNING", "applicationTags": tags}})
     asked = manager.asked
@@ -268,10 +278,10 @@ def test_only_an_application_with_this_packages_tag_is_killed(manager: Manager, 
 
         def get(self, key: str, default: Any = None) -> Any:  # noqa: ANN401 - as dict names it
             if any(method == "PUT" for method, _, _ in asked):
-                app = {"id": APP, "state": "FAILED", "diagnostics": "exitCode: 137"}
+                app = {"id": APP, "state": "FAILED", "diagnostics": "exitCode: 137", "applicationTags": tags}
                 return 200, json.dumps({"app": app}).encode()
             return super().get(key, default)
 
     manager.answers = Ends(manager.answers)
-    YarnDeployment(on_yarn(manager.url)).end({"application": APP})
+    YarnDeployment(on_yarn(manager.url)).end(DRIVER)
     assert [method for method, _, _ in asked].count("PUT") == kills

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.deployments.base import Alive, Gone, Unknown
+from airflow_flinkstyle.jobs.deployments.base import OF_ANOTHER, Alive, Gone, Unknown
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.errors import DiesWithStarterError, DriverFailedError
 from airflow_flinkstyle.jobs.spec import Submission
@@ -23,7 +23,7 @@ def deployment() -> Iterator[tuple[DetachedDeployment, list[dict[str, str]]]]:
     deployment, ids = DetachedDeployment(), []
     yield deployment, ids
     for native_id in ids:
-        deployment.end(native_id)
+        deployment.end({**native_id, "claim": "c1"})
 
 
 def a_submission(tmp_path: Path, *argv: str, claim_id: str = "c1") -> Submission:
@@ -87,7 +87,7 @@ def test_process_that_is_no_driver_is_not_ended_whoever_names_it(deployment: tup
                 IncarnationRecord(host="here", pid_namespace=pid_namespace(), **process)
             )
             until(lambda: Path(f"/proc/{other.pid}/cmdline").read_bytes())
-            assert detached.end(native_id) == Unknown("that process is no driver")
+            assert detached.end({**native_id, "claim": "c1"}) == Unknown(OF_ANOTHER)
             assert detached.state(native_id) == Alive()
         finally:
             other.kill()
@@ -116,7 +116,7 @@ def test_end_kills_the_whole_session(tmp_path: Path, deployment: tuple):
     ids.append(detached.submit(a_submission(tmp_path, "sleep 61 & echo $! > child; wait")))
     until(lambda: (tmp_path / "child").exists() and (tmp_path / "child").read_text().strip())
     child = int((tmp_path / "child").read_text())
-    assert detached.end(ids[0]) == Gone()
+    assert detached.end({**ids[0], "claim": "c1"}) == Gone()
     until(lambda: not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text())
 
 
@@ -125,7 +125,7 @@ def test_end_reaches_a_child_whose_leader_is_gone_already(tmp_path: Path, deploy
     ids.append(detached.submit(a_submission(tmp_path, "sleep 62 & echo $! > child; exit 1")))
     until(lambda: detached.state(ids[0]) == Gone() and (tmp_path / "child").read_text().strip())
     child = int((tmp_path / "child").read_text())
-    assert detached.end(ids[0]) == Gone()
+    assert detached.end({**ids[0], "claim": "c1"}) == Gone()
     until(lambda: not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text())
 
 

@@ -20,7 +20,7 @@ from airflow_flinkstyle.jobs.deployments.kubernetes.pods import refusal_words, s
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from testbed.ports import free_port
 from tests.unit.jobs.managers import Manager, a_manager, a_submission
-from tests.unit.jobs.pods import FORBIDDEN, IMAGE, MISSING, POD, PODS, SECRETS, on_kubernetes
+from tests.unit.jobs.pods import DRIVER, FORBIDDEN, IMAGE, MISSING, POD, PODS, SECRETS, on_kubernetes
 from tests.unit.jobs.specs import SECRET, a_target
 
 if TYPE_CHECKING:
@@ -217,9 +217,9 @@ def test_no_answer_of_the_api_server_is_no_reason_to_submit_again(api: Manager, 
     api.says(SECRETS, {"kind": "Secret", "metadata": {"name": POD}})
     api.says(f"{PODS}/{POD}", b"<html>", status=502)
     assert deployment.submit(submission) == {"pod": POD}
-    assert isinstance(deployment.state({"pod": POD}), Unknown)
+    assert isinstance(deployment.state(DRIVER), Unknown)
     away = KubernetesDeployment(on_kubernetes(f"http://127.0.0.1:{free_port()}", tmp_path))
-    assert isinstance(away.state({"pod": POD}), Unknown)
+    assert isinstance(away.state(DRIVER), Unknown)
     with pytest.raises(DriverFailedError, match="Secret"):
         away.submit(submission)
 
@@ -240,8 +240,8 @@ def test_driver_that_is_ended_leaves_no_secret_that_nothing_owns(api: Manager, t
     deployment, submission = submit(api, tmp_path, "exit 1")
     api.says(SECRETS, {"kind": "Secret", "metadata": {"name": POD}})
     api.says(f"{PODS}/{POD}", b"<html>", status=502)
-    native_id = deployment.submit(submission)
-    deployment.end(native_id)
+    deployment.submit(submission)
+    deployment.end(DRIVER)
     assert deleted(api) == [f"{PODS}/{POD}", f"{SECRETS}/{POD}"]
 
 
@@ -261,6 +261,7 @@ def test_driver_is_found_by_the_label_of_its_claim(api: Manager, tmp_path: Path)
 def test_driver_that_only_its_own_record_names_is_not_deleted(api: Manager, tmp_path: Path):
     api.says(f"{PODS}/other", a_pod("Running"))
     deployment = KubernetesDeployment(on_kubernetes(api.url, tmp_path))
-    for native_id in ({"pod": "other", "said_by": "driver"}, {"pod": "other"}):
-        assert isinstance(deployment.end(native_id), Unknown)
+    api.says(f"{PODS}/{POD}", a_pod("Running"))
+    for native_id in ({"pod": "other", "claim": "claim-1"}, {**DRIVER, "said_by": "driver"}, {"pod": POD}):
+        assert isinstance(deployment.end(native_id), (Alive, Unknown))
     assert {method for method, _, _ in api.asked} == {"GET"}

@@ -181,10 +181,12 @@ def test_key_reaches_no_driver_even_where_the_job_names_it(world: World):
 def test_log_is_shown_of_the_file_that_a_signed_claim_names(world: World, monkeypatch: pytest.MonkeyPatch):
     client, asked = world.start(), []
     monkeypatch.setattr(world, "log_tail", lambda native_id, **_: asked.append(native_id["log"]) or "the end")
-    put(world, f"{world.job}/runs/000001/submit.json", lambda one: one["native_id"].update(log="/etc/passwd"))
     assert client.log_tail(client.run(1)) == "the end"
     name = name_of(world.job, world.board.root.root_id, 1, client.run(1).claim.claim_id)
     assert asked == [str(world.folder / "logs" / name)]
+    put(world, f"{world.job}/runs/000001/submit.json", lambda one: one["native_id"].update(log="/etc/passwd"))
+    assert client.log_tail(client.run(1)).startswith("(not shown: what the records name is not known")
+    assert len(asked) == 1
     put(world, f"{world.job}/runs/000001/claim.json", run_evil)
     assert client.log_tail(client.run(1)) == "(not shown: SIGNATURE)"
 

@@ -15,6 +15,7 @@ from airflow_flinkstyle.jobs.deployments.chosen import deployment_for
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from tests.unit.jobs.managers import Manager, a_manager, a_submission
 from tests.unit.jobs.pods import (
+    DRIVER,
     FORBIDDEN,
     IMAGE,
     MISSING,
@@ -176,7 +177,7 @@ def test_application_without_a_pod_has_ended_only_if_there_was_never_one(
     operator: str, said: dict[str, Any], state: type, api: Manager, tmp_path: Path
 ):
     api.says(f"{PATHS[operator]}/{POD}", said)
-    assert isinstance(by(operator, api, tmp_path).state({"pod": POD}), state)
+    assert isinstance(by(operator, api, tmp_path).state(DRIVER), state)
 
 
 def test_why_the_operator_made_no_pod_is_told_in_words(api: Manager, tmp_path: Path):
@@ -188,7 +189,7 @@ def test_why_the_operator_made_no_pod_is_told_in_words(api: Manager, tmp_path: P
         ("kubeflow", application(), "not taken up by an operator"),
     ):
         api.says(f"{PATHS[operator]}/{POD}", said)
-        assert words in by(operator, api, tmp_path).log_tail({"pod": POD})
+        assert words in by(operator, api, tmp_path).log_tail(DRIVER)
 
 
 def test_operator_that_is_not_known_not_installed_or_not_allowed_is_refused(api: Manager, tmp_path: Path):
@@ -237,7 +238,7 @@ def test_driver_whose_pod_is_still_to_be_made_is_found(api: Manager, tmp_path: P
 
 def test_driver_that_is_ended_gets_no_pod_later(api: Manager, tmp_path: Path):
     api.says_once(f"{KUBEFLOW}/{POD}", kubeflow(""))
-    assert isinstance(by("kubeflow", api, tmp_path).end({"pod": POD}), Unknown)
+    assert isinstance(by("kubeflow", api, tmp_path).end(DRIVER), Unknown)
     assert ("DELETE", f"{KUBEFLOW}/{POD}") in {(method, path) for method, path, _ in api.asked}
 
 
@@ -248,10 +249,8 @@ def test_pod_that_its_operator_could_not_complete_is_not_waited_for_as_one_that_
     api.says(f"/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3D{POD}", {"items": []})
     application_of_pod, deployment = f"{APACHE}/{POD}", by("apache", api, tmp_path)
     api.says(application_of_pod, apache("Submitted"))
-    assert deployment.state({"pod": POD}) == Waiting(
-        "it is being prepared (not scheduled yet)", may_pass=True
-    )
+    assert deployment.state(DRIVER) == Waiting("it is being prepared (not scheduled yet)", may_pass=True)
     api.says(application_of_pod, apache("Submitted", "SchedulingFailure", message="no rights"))
-    state = by("apache", api, tmp_path).state({"pod": POD})
+    state = by("apache", api, tmp_path).state(DRIVER)
     assert state == Waiting(f"SparkApplication {POD} is SchedulingFailure: no rights")
-    assert "SchedulingFailure: no rights" in deployment.log_tail({"pod": POD})
+    assert "SchedulingFailure: no rights" in deployment.log_tail(DRIVER)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.target import SubmitTarget
 
 APP = "application_1_0001"
+DRIVER = {"application": APP, "claim": "claim-1"}
 TAG = "flinkstyle-claim-1"
 PATH = f"/ws/v1/cluster/apps/{APP}"
 
@@ -77,7 +78,7 @@ def test_manager_that_wants_to_know_is_told_who_asks_by_the_keytab(
     keytab.touch()
     monkeypatch.setitem(sys.modules, "gssapi", gss)
     conf = {"spark.kerberos.principal": "etl@REALM", "spark.kerberos.keytab": str(keytab)}
-    assert isinstance(YarnDeployment(on_yarn(manager.url, conf=conf)).state({"application": APP}), Alive)
+    assert isinstance(YarnDeployment(on_yarn(manager.url, conf=conf)).state(DRIVER), Alive)
     assert manager.said_who == [said("principal etl@REALM, initiate")]
     assert [store["client_keytab"] for store in gss.stores] == [str(keytab)]
 
@@ -89,7 +90,7 @@ def test_what_is_put_arrives_once_it_is_known_who_asks(manager: Manager, monkeyp
     manager.says(path, {"state": "KILLED"})
     deployment = YarnDeployment(on_yarn(manager.url, proxy_user="etl"))
     monkeypatch.setattr("airflow_flinkstyle.jobs.deployments.rest._KILL_TIMEOUT_S", 0.0)
-    deployment.end({"application": APP})
+    deployment.end(DRIVER)
     assert [(method, body) for method, asked, body in manager.asked if asked == path] == [
         ("PUT", b'{"state": "KILLED"}')
     ]
@@ -102,7 +103,7 @@ def test_who_asks_is_told_to_each_manager_by_a_ticket_of_its_own(
     with a_manager() as standby:
         standby.wants_to_know = "Negotiate"
         standby.leads_to = manager.url.replace("127.0.0.1", "localhost")
-        state = YarnDeployment(on_yarn(standby.url)).state({"application": APP})
+        state = YarnDeployment(on_yarn(standby.url)).state(DRIVER)
     assert isinstance(state, Alive)
     assert (standby.said_who, manager.said_who) == ([said("None")], [said("None", "localhost")])
 
@@ -110,7 +111,7 @@ def test_who_asks_is_told_to_each_manager_by_a_ticket_of_its_own(
 def test_manager_that_asks_otherwise_is_told_nothing(manager: Manager, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "gssapi", Gss())
     manager.wants_to_know = "Basic"
-    assert isinstance(YarnDeployment(on_yarn(manager.url)).state({"application": APP}), Unknown)
+    assert isinstance(YarnDeployment(on_yarn(manager.url)).state(DRIVER), Unknown)
     assert manager.said_who == []
 
 
@@ -122,11 +123,11 @@ def test_manager_that_refuses_is_no_manager_that_knows_nothing(
     with a_manager() as other:
         for path in (PATH, "/ws/v1/cluster/info"):
             other.says(f"{path}?doAs=etl", refusal, status=403)
-        manager.says(f"{PATH}?doAs=etl", {"app": {"id": APP, "state": "RUNNING"}})
+        manager.says(f"{PATH}?doAs=etl", {"app": {"id": APP, "state": "RUNNING", "applicationTags": TAG}})
         manager.says("/ws/v1/cluster/info?doAs=etl", {"clusterInfo": {}})
         other.wants_to_know = "Negotiate"
         both = YarnDeployment(on_yarn(f"{other.url},{manager.url}", proxy_user="etl"))
-        assert isinstance(both.state({"application": APP}), Alive)
+        assert isinstance(both.state(DRIVER), Alive)
         both.require_able()
         with pytest.raises(ClusterLoginError, match="may not act for etl"):
             YarnDeployment(on_yarn(other.url, proxy_user="etl")).require_able()
@@ -154,7 +155,7 @@ def test_caller_whom_no_manager_lets_in_starts_nothing(
     deployment = YarnDeployment(on_yarn(manager.url))
     with pytest.raises(kind, match=words):
         deployment.require_able()
-    state = deployment.state({"application": APP})
+    state = deployment.state(DRIVER)
     assert isinstance(state, Unknown)
     assert "wants Kerberos" in state.reason
 

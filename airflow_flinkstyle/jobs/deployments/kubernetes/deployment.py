@@ -11,13 +11,21 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
-from airflow_flinkstyle.jobs.deployments.base import DriverPages, DriverState, Gone, Unknown, Waiting
+from airflow_flinkstyle.jobs.deployments.base import (
+    CLAIM,
+    OF_ANOTHER,
+    DriverPages,
+    DriverState,
+    Gone,
+    Unknown,
+    Waiting,
+)
 from airflow_flinkstyle.jobs.deployments.kubernetes.api import KubernetesApi, RefusedError
 from airflow_flinkstyle.jobs.deployments.kubernetes.applications import SparkApplications
 from airflow_flinkstyle.jobs.deployments.kubernetes.driver import (
     CLAIM_LABEL,
-    PREFIX,
     claim_of,
+    is_of_claim,
     pod_name,
     wrong,
 )
@@ -45,7 +53,9 @@ log = logging.getLogger(__name__)
 
 
 class KubernetesDeployment:
-    """A driver is one pod."""
+    """A driver is one pod, whose name is made of its claim."""
+
+    binds_claims = True
 
     def __init__(self, target: SubmitTarget) -> None:
         """Prepare; ``target.kube_config`` names the login, ``target.spark_operator`` what makes pods."""
@@ -125,14 +135,18 @@ class KubernetesDeployment:
     def state(self, native_id: Mapping[str, str]) -> DriverState:
         """Return what the API server says of the pod."""
         pod = native_id.get("pod", "")
-        return self._states.state(pod, lambda: self._look(pod)) if pod else Unknown("it has no pod")
+        if not pod:
+            return Unknown("it has no pod")
+        if not is_of_claim(pod, native_id.get(CLAIM)):
+            return Unknown(OF_ANOTHER)
+        return self._states.state(pod, lambda: self._look(pod))
 
     def end(self, native_id: Mapping[str, str]) -> DriverState:
-        """Delete the pod, and wait until it has ended; only one that a caller submitted."""
+        """Delete the pod, and wait until it has ended; only one of the claim that a caller submitted."""
         pod, state = native_id.get("pod", ""), self.state(native_id)
-        if not pod or isinstance(state, Gone):
+        if isinstance(state, Gone) or not is_of_claim(pod, native_id.get(CLAIM)):
             return state
-        if native_id.get("said_by") or not pod.startswith(PREFIX):
+        if native_id.get("said_by"):
             return Unknown("only a driver that a caller submitted is killed")
         self._delete("pods", f"{pod}?gracePeriodSeconds={_END_GRACE_S}")
         self._maker.withdraw(pod)
@@ -144,6 +158,8 @@ class KubernetesDeployment:
         pod = native_id.get("pod", "")
         if not pod:
             return ""
+        if not is_of_claim(pod, native_id.get(CLAIM)):
+            return f"(not shown: {OF_ANOTHER})"
         query = urlencode({"fieldSelector": f"involvedObject.name={pod}"})
         try:
             record = self._api.get(self._api.pod(pod))

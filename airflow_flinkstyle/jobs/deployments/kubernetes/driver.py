@@ -33,6 +33,11 @@ def pod_name(submission: Submission) -> str:
     return f"{PREFIX}{claim_of(submission)[:_NAME_CHARACTERS].lower()}-{_said(submission, '--submit')}"
 
 
+def is_of_claim(pod: str, claim_id: str | None) -> bool:
+    """Return whether a pod bears the name of one of a claim's drivers, which the API server gives once."""
+    return bool(claim_id) and pod.startswith(f"{PREFIX}{str(claim_id)[:_NAME_CHARACTERS].lower()}-")
+
+
 def labels(submission: Submission) -> dict[str, str]:
     """Return the labels of a driver's pod, and of those of its executors."""
     return {

@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
-from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPages, DriverState, Gone, Unknown, Waiting
+from airflow_flinkstyle.jobs.deployments.base import (
+    CLAIM,
+    Alive,
+    DriverPages,
+    DriverState,
+    Gone,
+    Unknown,
+    Waiting,
+)
 from airflow_flinkstyle.jobs.deployments.rest import (
     NoAnswerError,
     NotDeliveredError,
@@ -52,6 +60,7 @@ class YarnDeployment:
     """A driver is one application with one attempt."""
 
     name = "yarn"
+    binds_claims = True
 
     def __init__(self, target: SubmitTarget) -> None:
         """Prepare.
@@ -143,8 +152,6 @@ class YarnDeployment:
         application = str(app.get("id") or "")  # of one whose submission was not answered, its tag tells it
         if not application:
             return state
-        if not _is_driver(app):
-            return Unknown("that application is no driver")
         for said in self._managers.tell(f"apps/{quote(application, safe='')}/state", {"state": "KILLED"}):
             log.info("Asked YARN to kill %s: %s", application, said)
         killed = {**native_id, "application": application}
@@ -186,7 +193,10 @@ class YarnDeployment:
         if not url or not application:
             return DriverPages()
         try:
-            log_page = str((self._app(native_id) or {}).get("amContainerLogs") or "")
+            app = self._app(native_id)
+            if app is None:
+                return DriverPages()
+            log_page = str(app.get("amContainerLogs") or "")
         except (NotDeliveredError, NoAnswerError):
             log_page = ""
         return DriverPages(
@@ -199,7 +209,7 @@ class YarnDeployment:
         except (NotDeliveredError, NoAnswerError) as error:
             return Unknown(str(error))
         if app is None:
-            return Unknown("the ResourceManager does not know it")
+            return Unknown("the ResourceManager does not know it, or not as this run's driver")
         state, said = app.get("state"), str(app.get("diagnostics"))
         if state == _QUEUED:
             return Waiting(f"YARN has not given it a container in queue {app.get('queue')}: {said.strip()}")
@@ -210,12 +220,13 @@ class YarnDeployment:
         return Unknown(f"YARN says {state}, which does not end its process")
 
     def _app(self, native_id: Mapping[str, str]) -> Mapping[str, Any] | None:
-        application = native_id.get("application")
+        """Return the application, if it bears the tag of the claim: who can write records could name any."""
+        application, tag = native_id.get("application"), _tag_of(native_id.get(CLAIM) or "")
         if not application:
-            return self._tagged(native_id.get("tag", ""))
+            return self._tagged(tag)
         said = self._managers.ask(f"apps/{quote(application, safe='')}")
         app = said.get("app")
-        return app if isinstance(app, dict) else None
+        return app if isinstance(app, dict) and tag in _tags(app) else None
 
     def _tagged(self, tag: str) -> Mapping[str, Any] | None:
         """Return the newest living application with a tag."""
@@ -224,16 +235,17 @@ class YarnDeployment:
         return max(apps, key=lambda app: app.get("startedTime", 0), default=None)
 
 
-def _is_driver(app: Mapping[str, Any]) -> bool:
-    """Return whether an application is one of this package's: who can write records could name any."""
-    tags = str(app.get("applicationTags") or "").split(",")
-    return any(tag.startswith(_TAG) for tag in tags)
+def _tags(app: Mapping[str, Any]) -> list[str]:
+    return [tag.strip().lower() for tag in str(app.get("applicationTags") or "").split(",")]
 
 
 def _tag(submission: Submission) -> str:
-    """Return the tag of a generation's drivers; YARN keeps tags in lower case."""
-    claim = submission.marker[submission.marker.index("--claim") + 1]
-    return f"{_TAG}{claim}".lower()
+    """Return the tag of a generation's drivers."""
+    return _tag_of(submission.marker[submission.marker.index("--claim") + 1])
+
+
+def _tag_of(claim_id: str) -> str:
+    return f"{_TAG}{claim_id}".lower()  # YARN keeps tags in lower case
 
 
 def _contents(page: str) -> str:
