@@ -7,7 +7,7 @@ uses are at the same place from 3.1 to 3.3.
 from __future__ import annotations
 
 from inspect import signature
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from asgiref.sync import sync_to_async
 
@@ -37,18 +37,21 @@ except ImportError:  # Airflow 3.1
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
-async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def in_thread(function: Callable[[], T], *, threads: Any = None) -> T:  # noqa: ANN401 - see below
     """Call a trigger's function in a thread, where it may read connections.
+
+    Args:
+        function: What blocks.
+        threads: An ``Executor``; None for the one that all of the process share.
 
     Before Airflow 3.2.2 the triggerer dies of ``asyncio.to_thread`` (apache/airflow#64620): a connection that
     is read in such a thread makes an event loop of its own, and takes answers that are for the triggerer's
     ("Response read out of order"). This thread knows the triggerer's loop, which then asks for it in turn.
     """
-    return await sync_to_async(function, thread_sensitive=False)(*args, **kwargs)
+    return await sync_to_async(function, thread_sensitive=False, executor=threads)()
 
 
 def airflow_stats(*, in_triggerer: bool = False) -> Any:  # noqa: ANN401 - Airflow's, of several versions

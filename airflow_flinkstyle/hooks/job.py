@@ -39,14 +39,21 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
     from airflow_flinkstyle.savepoint.retention.prune import PruneReport
     from airflow_flinkstyle.storage.base import ObjectStore
+    from airflow_flinkstyle.storage.breaker import Breaker
     from airflow_flinkstyle.storage.s3_settings import S3Settings
     from airflow_flinkstyle.types import Alignment
+
+
+ANSWER_S = 5.0
+"""How long a store may take to answer where others wait for the same threads."""
 
 
 class StreamingJobHook(BaseHook):
     """Reads connections people already have and hands out what works with plain values.
 
     :param flinkstyle_conn_id: Connection of type ``flinkstyle``: savepoint root and defaults.
+    :param breaker: Where others wait for the same store: its calls end within seconds, and while it does not
+        answer it is left alone.
     """
 
     conn_name_attr = "flinkstyle_conn_id"
@@ -54,9 +61,12 @@ class StreamingJobHook(BaseHook):
     conn_type = "flinkstyle"
     hook_name = "Flinkstyle savepoints"
 
-    def __init__(self, flinkstyle_conn_id: str = default_conn_name) -> None:
+    def __init__(
+        self, flinkstyle_conn_id: str = default_conn_name, *, breaker: Breaker | None = None
+    ) -> None:
         super().__init__()
         self.flinkstyle_conn_id = flinkstyle_conn_id
+        self._breaker = breaker
 
     # --- connections --------------------------------------------------------------------------
 
@@ -68,9 +78,13 @@ class StreamingJobHook(BaseHook):
     @cached_property
     def s3(self) -> S3Settings | None:
         """How the store is reached; None for a local one, or as the environment says."""
-        if self.defaults.aws_conn_id is None:
-            return None
-        return aws.s3_settings(connections.connection_of(self.defaults.aws_conn_id))
+        conn_id = self.defaults.aws_conn_id
+        settings = aws.s3_settings(connections.connection_of(conn_id)) if conn_id is not None else None
+        if self._breaker is None:
+            return settings
+        from airflow_flinkstyle.storage.s3_settings import S3Settings
+
+        return (settings or S3Settings()).impatient(ANSWER_S, breaker=self._breaker)
 
     @cached_property
     def signer(self) -> Signer:
@@ -359,8 +373,10 @@ class StreamingJobHook(BaseHook):
 
     def test_connection(self) -> tuple[bool, str]:
         """List the savepoint root, for the Test button of the connection form."""
+        from airflow_flinkstyle.storage.open import impatient
+
         try:
-            next(iter(self.store.list()), None)
+            next(iter(impatient(self.store, answer_s=ANSWER_S).list()), None)
         except FlinkstyleError as error:
             return False, str(error)
         return True, f"The savepoint root {self.store.uri} can be listed."

@@ -34,6 +34,7 @@ from airflow_flinkstyle.storage.s3_errors import (
     body_of,
     code_of,
     digest_of_copy,
+    is_away,
     tag_of,
     translated,
 )
@@ -73,9 +74,7 @@ class S3Store:
 
     def impatient(self, answer_s: float) -> S3Store:
         """Return a client of its own that gives up soon; see ``storage.open.impatient``."""
-        settings = replace(
-            self._settings, connect_timeout_s=answer_s, read_timeout_s=answer_s, max_attempts=1, threads=4
-        )
+        settings = replace(self._settings.impatient(answer_s), threads=4)
         return S3Store(bucket=self._bucket, prefix=self._prefix.rstrip("/"), settings=settings)
 
     @property
@@ -330,10 +329,20 @@ class S3Store:
                 origin.uri, source.key, expected=expected, found="a newer one"
             ) from None
 
-    def _translated(
-        self, action: str, key: str, *, expected: str | None = None
-    ) -> contextlib.AbstractContextManager[None]:
-        return translated(action, key, uri=self.uri, where=self._where, expected=expected)
+    @contextlib.contextmanager
+    def _translated(self, action: str, key: str, *, expected: str | None = None) -> Iterator[None]:
+        breaker = self._settings.breaker
+        if breaker is not None:
+            breaker.admit(f"{action} {key}".strip(), self._where)
+        try:
+            with translated(action, key, uri=self.uri, where=self._where, expected=expected):
+                yield
+        except BaseException as error:
+            if breaker is not None:
+                (breaker.failed if is_away(error) else breaker.answered)()
+            raise
+        if breaker is not None:
+            breaker.answered()
 
 
 def _sha256_of(file: BufferedReader) -> str:

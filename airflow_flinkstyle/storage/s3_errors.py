@@ -111,6 +111,11 @@ def _answered(error: Any, what: str, key: str, *, uri: str, where: str, expected
     return kind.during(what, where, f"{code} (HTTP {status})")
 
 
+def is_away(error: BaseException) -> bool:
+    """Return whether an error says that the service does not answer, or cannot serve at present."""
+    return type(error) is StoreUnavailableError
+
+
 def digest_of_copy(answer: Any) -> str | None:  # noqa: ANN401
     """Return what the service vouches for: a SHA-256 if it computes one, else an ETag that is an MD5."""
     result = answer["CopyObjectResult"]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.storage.breaker import Breaker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,3 +56,16 @@ class S3Settings:
     """Key for SSE-KMS; None for ``FLINKSTYLE_S3_KMS_KEY_ID``, or else the account's default key."""
     threads: int = 16
     """Size of the connection pool: at least as many as threads that use the store at once."""
+    breaker: Breaker | None = field(default=None, repr=False, compare=False)
+    """Leaves the service alone once it does not answer; None to ask it whenever it is asked for."""
+
+    def impatient(self, answer_s: float, *, breaker: Breaker | None = None) -> S3Settings:
+        """Return settings by which no call takes longer than twice ``answer_s``, and none is tried again.
+
+        Args:
+            answer_s: How long to connect, and to wait for the next bytes, in seconds.
+            breaker: Of who waits for the service together.
+        """
+        return replace(
+            self, connect_timeout_s=answer_s, read_timeout_s=answer_s, max_attempts=1, breaker=breaker
+        )

@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.hooks.airflow_versions import in_thread
 from airflow_flinkstyle.hooks.failures import failure_of
+from airflow_flinkstyle.hooks.shared_roots import shared_root
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from airflow_flinkstyle.hooks.job import StreamingJobHook
+    from airflow_flinkstyle.hooks.shared_roots import SharedRoot
+
+
+_AWAY = "Its store does not answer: it is asked now and then, by one of those who wait for it."
 
 
 class PollTrigger(BaseTrigger):
-    """Calls ``check`` in a thread, because stores block, until it answers with an event.
+    """Calls ``check`` in a thread of its root, because stores block, until it answers with an event.
 
     A store that cannot be reached is asked again: the task's deferral time-out bounds that. Any other
     error becomes the event ``{"failure": ...}``, which the task raises.
@@ -29,7 +33,6 @@ class PollTrigger(BaseTrigger):
         self.job = job
         self.flinkstyle_conn_id = flinkstyle_conn_id
         self.poll_interval_s = poll_interval_s
-        self._hook: StreamingJobHook | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and every argument: triggers move between triggerers."""
@@ -50,17 +53,22 @@ class PollTrigger(BaseTrigger):
         raise NotImplementedError
 
     @property
-    def hook(self) -> StreamingJobHook:
-        """The hook, made in the first check: reading connections blocks too."""
-        if self._hook is None:
-            from airflow_flinkstyle.hooks.job import StreamingJobHook
+    def root(self) -> SharedRoot:
+        """What this process shares of the savepoint root."""
+        return shared_root(self.flinkstyle_conn_id)
 
-            self._hook = StreamingJobHook(self.flinkstyle_conn_id)
-        return self._hook
+    @property
+    def hook(self) -> StreamingJobHook:
+        """The hook, for a thread: reading connections blocks too."""
+        return self.root.hook
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll until there is an event, and fire it."""
-        while (payload := await in_thread(self.look)) is None:
+        told = False
+        while (payload := await self.root.ask(self.look)) is None:
+            if told != self.root.is_left_alone:
+                told = not told
+                self.log.warning("Job %s: %s", self.job, _AWAY if told else "The store is asked again.")
             await asyncio.sleep(self.poll_interval_s)
         yield TriggerEvent(payload)  # type: ignore[no-untyped-call]
 
@@ -75,7 +83,3 @@ class PollTrigger(BaseTrigger):
                 "Job %s: %s Asking again in %g s.", self.job, error.problem, self.poll_interval_s
             )
             return None
-
-    async def cleanup(self) -> None:
-        """Let go of the hook and its pooled connections; runs on every exit, so it ends nothing else."""
-        self._hook = None

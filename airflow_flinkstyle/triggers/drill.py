@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow_flinkstyle.hooks.airflow_versions import in_thread
 from airflow_flinkstyle.triggers.base import PollTrigger
 from airflow_flinkstyle.types import Generation
 
@@ -32,7 +31,7 @@ class DrillTrigger(PollTrigger):
 
     async def on_kill(self) -> None:
         """End the drill's driver when a person kills or clears the task."""
-        await in_thread(self._end)
+        await self.root.tell(self._end)
 
     def _end(self) -> None:
         self.hook.client(self.job).dismiss(self.generation)

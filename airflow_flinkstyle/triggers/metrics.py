@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.hooks.airflow_versions import airflow_stats, in_thread
+from airflow_flinkstyle.hooks.airflow_versions import airflow_stats
+from airflow_flinkstyle.hooks.shared_roots import shared_root
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from airflow_flinkstyle.hooks.job import StreamingJobHook
+    from airflow_flinkstyle.hooks.shared_roots import SharedRoot
 
 
 class MetricsTrigger(BaseTrigger):
@@ -46,7 +48,6 @@ class MetricsTrigger(BaseTrigger):
         self.every_s = every_s
         self.for_s = for_s
         self.until_s = time.time() + for_s if until_s is None else until_s
-        self._hook: StreamingJobHook | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and every argument."""
@@ -61,20 +62,21 @@ class MetricsTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Measure, round after round."""
         stats, rounds = airflow_stats(in_triggerer=True), 0
+        root = shared_root(self.flinkstyle_conn_id)
         while True:
             begun_s = time.monotonic()
-            await in_thread(self._measure, stats)
+            await root.ask(partial(self._measure, root, stats))
             rounds += 1
             if time.time() + self.every_s > self.until_s:
                 break
             await asyncio.sleep(max(0.0, begun_s + self.every_s - time.monotonic()))
         yield TriggerEvent({"rounds": rounds})  # type: ignore[no-untyped-call]
 
-    def _measure(self, stats: Any) -> None:  # noqa: ANN401 - Airflow's
+    def _measure(self, root: SharedRoot, stats: Any) -> None:  # noqa: ANN401 - Airflow's
         from airflow_flinkstyle.hooks.metrics import knows_tags, measure_job
         from airflow_flinkstyle.jobs.found import jobs_below
 
-        hook, tagged = self._opened(), knows_tags()
+        hook, tagged = root.hook, knows_tags()
         try:
             jobs = self.jobs if self.jobs is not None else list(jobs_below(hook.store))
         except FlinkstyleError as error:
@@ -85,10 +87,3 @@ class MetricsTrigger(BaseTrigger):
                 measure_job(hook, job, stats, tagged=tagged)
             except FlinkstyleError as error:
                 self.log.warning("Job %s is not measured in this round: %s", job, error.problem)
-
-    def _opened(self) -> StreamingJobHook:
-        if self._hook is None:
-            from airflow_flinkstyle.hooks.job import StreamingJobHook
-
-            self._hook = StreamingJobHook(self.flinkstyle_conn_id)
-        return self._hook

@@ -9,7 +9,7 @@ from airflow.sdk import Asset, AssetWatcher
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.hooks.airflow_versions import in_thread
+from airflow_flinkstyle.hooks.shared_roots import shared_root
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -47,7 +47,7 @@ class NewSavepointTrigger(BaseEventTrigger):
         """Fire with ``job`` and ``savepoint_id``."""
         told = None
         while True:
-            newest = await in_thread(self._newest)
+            newest = await shared_root(self.flinkstyle_conn_id).ask(self._newest)
             if newest is not None and newest != told:
                 told = newest
                 event = {"job": self.job, "savepoint_id": newest}
@@ -56,10 +56,8 @@ class NewSavepointTrigger(BaseEventTrigger):
 
     def _newest(self) -> str | None:
         """Return the newest savepoint's id; None if there is none, or nobody can tell now."""
-        from airflow_flinkstyle.hooks.job import StreamingJobHook
-
         try:
-            newest = StreamingJobHook(self.flinkstyle_conn_id).newest_savepoint(self.job)
+            newest = shared_root(self.flinkstyle_conn_id).hook.newest_savepoint(self.job)
         except FlinkstyleError as error:
             self.log.warning("Job %s: %s Asking again in %g s.", self.job, error.problem, self.every_s)
             return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.hooks.airflow_versions import in_thread
 from airflow_flinkstyle.jobs.status import Running, Starting, describe_status
 from airflow_flinkstyle.triggers.base import PollTrigger
 
@@ -96,7 +95,7 @@ class ProgressTrigger(PollTrigger):
     async def on_kill(self) -> None:
         """Stop the job if that was asked for; else a stream outlives the tasks that watch it."""
         if self.stop_on_kill:
-            await in_thread(self._ask_to_stop)
+            await self.root.tell(self._ask_to_stop)
 
     def _ask_to_stop(self) -> None:
         self.hook.ask_to_stop(self.job, self.request_key)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from airflow_flinkstyle.hooks import deferral
+from airflow_flinkstyle.hooks import deferral, shared_roots
 from airflow_flinkstyle.hooks.job import StreamingJobHook
 from airflow_flinkstyle.jobs.migration.known import LookUps
 from airflow_flinkstyle.kafka.mirror.found import FoundMirror
@@ -51,6 +51,12 @@ def a_connection(conn_type: str, conn_id: str = "a_conn", extra: dict[str, Any] 
 def deferring_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tasks that wait defer without a look of their own, which would find what is done within moments."""
     monkeypatch.setattr(deferral, "AT_ONCE_S", 0.0)
+
+
+@pytest.fixture(autouse=True)
+def no_root_is_shared_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let triggers of one test know nothing of another's connections."""
+    monkeypatch.setattr(shared_roots, "_roots", {})
 
 
 @pytest.fixture

@@ -1,0 +1,74 @@
+"""What the triggers of a triggerer share of a savepoint root: clients, threads, whether its store answers.
+
+A triggerer has one pool of threads for the triggers of all providers, and a trigger's client of a store costs
+a tenth of a second to make. A triggerer works for one team only, so a connection's id tells one root.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+
+from airflow_flinkstyle.hooks.airflow_versions import in_thread
+from airflow_flinkstyle.hooks.store_threads import StoreThreads
+from airflow_flinkstyle.storage.breaker import Breaker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_flinkstyle.hooks.job import StreamingJobHook
+
+P = ParamSpec("P")
+T = TypeVar("T")
+MOST_THREADS: Final = 4
+"""That ask one root's store at a time."""
+RENEWED_S: Final = 60.0
+"""How long a connection counts as it was read."""
+
+
+class SharedRoot:
+    """One savepoint root, by the connection that names it."""
+
+    def __init__(self, conn_id: str) -> None:
+        self._conn_id = conn_id
+        self._breaker, self._threads = Breaker(), StoreThreads(f"flinkstyle {conn_id}", MOST_THREADS)
+        self._lock, self._hook, self._read_s = threading.Lock(), None, float("-inf")
+
+    @property
+    def hook(self) -> StreamingJobHook:
+        """A hook for threads: it reads connections. Its stores answer within seconds, or are left alone."""
+        from airflow_flinkstyle.hooks.job import StreamingJobHook
+
+        with self._lock:
+            if self._hook is None or time.monotonic() - self._read_s > RENEWED_S:
+                self._hook, self._read_s = (
+                    StreamingJobHook(self._conn_id, breaker=self._breaker),
+                    time.monotonic(),
+                )
+            return self._hook
+
+    @property
+    def is_left_alone(self) -> bool:
+        """Whether its store has not answered, so that nobody asks it for a while."""
+        return not self._breaker.may_ask
+
+    async def ask(self, function: Callable[[], T]) -> T | None:
+        """Call it in one of the root's threads; None without a call while the store is left alone."""
+        if self.is_left_alone:
+            return None
+        return await self.tell(lambda: None if self.is_left_alone else function())
+
+    async def tell(self, function: Callable[[], T]) -> T:
+        """Call it in one of the root's threads, whatever is known of the store."""
+        return await in_thread(function, threads=self._threads)
+
+
+_roots: dict[str, SharedRoot] = {}
+_lock = threading.Lock()
+
+
+def shared_root(conn_id: str) -> SharedRoot:
+    """Return what this process shares of a connection's root."""
+    with _lock:
+        return _roots.setdefault(conn_id, SharedRoot(conn_id))

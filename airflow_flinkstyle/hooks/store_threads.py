@@ -1,0 +1,80 @@
+"""Threads that ask stores: so many for each savepoint root, and none that others of the process need.
+
+A call to a store that hangs comes back after its time-outs, or never. So who asks one where others work too,
+in the API server and in the triggerer, asks in these.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from concurrent.futures import Executor, Future
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+
+from airflow_flinkstyle.storage.errors import StoreUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+P = ParamSpec("P")
+T = TypeVar("T")
+IDLE_S: Final = 30.0
+
+
+class StoreThreads(Executor):
+    """At most so many threads, which no end of the process waits for."""
+
+    def __init__(self, name: str, most: int, *, most_waiting: int | None = None) -> None:
+        """Begin without any.
+
+        Args:
+            name: Of each thread.
+            most: How many there are at a time.
+            most_waiting: How many calls may wait for one; None for any number.
+        """
+        self._name, self._most, self._most_waiting = name, most, most_waiting
+        self._changed = threading.Condition()
+        self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._threads = self._idle = 0
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Let a thread call it.
+
+        Raises:
+            StoreUnavailableError: If too many calls wait already.
+        """
+        future: Future[T] = Future()
+        with self._changed:
+            if self._most_waiting is not None and len(self._calls) >= self._most_waiting:
+                raise StoreUnavailableError.during("be asked", self._name, "too many wait for its answer")
+            self._calls.append((future, partial(fn, *args, **kwargs)))
+            if len(self._calls) > self._idle and self._threads < self._most:
+                self._threads += 1
+                threading.Thread(target=self._work, name=self._name, daemon=True).start()
+            self._changed.notify()
+        return future
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._idle += 1
+                found = self._changed.wait_for(lambda: self._calls, timeout=IDLE_S)
+                self._idle -= 1
+                if not found:
+                    self._threads -= 1
+                    return
+                future, call = self._calls.popleft()
+            _run(future, call)
+            del future, call  # an idle thread keeps no answer
+
+
+def _run(future: Future[Any], call: Callable[[], Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = call()
+    except BaseException as error:  # noqa: BLE001 - whoever waits for it is told
+        future.set_exception(error)
+    else:
+        future.set_result(result)
