@@ -15,7 +15,7 @@ from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import GetUserDep
 from airflow.models.dag import DagModel
-from fastapi import Depends, HTTPException, Request
+from fastapi import Depends, HTTPException, Query, Request
 
 from airflow_flinkstyle.hooks.page_roots import PageRoot
 from airflow_flinkstyle.plugin.looks.job_look import JobLook
@@ -86,10 +86,48 @@ def triggerable(root: Readable, user: GetUserDep) -> Root:
 Triggerable = Annotated[Root, Depends(triggerable)]
 
 
-def looked(job: str, root: Readable) -> JobLook:
+def readable_roots(request: Request, user: GetUserDep) -> list[Root]:
+    """Return all roots that the user may read."""
+    roots = roots_of(request)
+    if roots.fault is not None:
+        raise roots.fault
+    found = [root for root in roots.by_connection.values() if may(user, root.page, trigger=False)]
+    if not found:
+        raise denied(user, "No right to read the DAG of any savepoint root.")
+    return found
+
+
+ReadableRoots = Annotated[list[Root], Depends(readable_roots)]
+
+
+def logged(root: Readable, user: GetUserDep) -> Root:
+    """Return a root of whose DAG the user may read the logs."""
+    if not may_read_logs(user, root.page):
+        raise denied(user, f"No right to read the logs of DAG {root.page.dag_id}.")
+    return root
+
+
+Logged = Annotated[Root, Depends(logged)]
+
+
+def kafka_asked(
+    root: Readable,
+    user: GetUserDep,
+    kafka_conn_id: Annotated[list[str], Query(max_length=8)] = [],  # noqa: B006 - FastAPI copies it
+) -> tuple[str, ...]:
+    """Return the connections whose clusters are asked, which takes the right to trigger."""
+    if kafka_conn_id and not may(user, root.page, trigger=True):
+        raise denied(user, f"No right to trigger DAG {root.page.dag_id}, so no cluster is asked.")
+    return tuple(sorted(set(kafka_conn_id)))
+
+
+KafkaAsked = Annotated[tuple[str, ...], Depends(kafka_asked)]
+
+
+async def looked(job: str, root: Readable) -> JobLook:
     """Return a job below a root that the user may read."""
     check_job_name(job)
-    found: JobLook | None = root.watch.pieces.get(("is job", job), lambda: root.watch.look(job))
+    found: JobLook | None = await root.watch.pieces.get(("is job", job), lambda: root.watch.look(job))
     if found is None:
         raise HTTPException(404, f"No job {job} below the savepoint root of {root.page.conn_id}.")
     return found

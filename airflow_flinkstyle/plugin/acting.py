@@ -89,7 +89,7 @@ def refresh(root: Triggerable) -> JSONResponse:
 
 
 @router.put(SAVEPOINT + "/pin", **CHANGES, responses={200: {"model": acting_answers.Pinned}, **ERRORS})
-def put_pin(
+async def put_pin(
     job: str,
     savepoint_id: str,
     why: acting_answers.PinReason,
@@ -104,17 +104,19 @@ def put_pin(
     def write() -> None:
         pin(look.repository, savepoint_id, reason=reason, by=by, at_ms=now_ms(), wait_s=PIN_WAIT_S)
 
-    root.watch.pieces.act(write, ("savepoints", job), ("job", job))
+    await root.watch.pieces.act(write, ("savepoints", job), ("job", job))
     log.info("User %s pinned savepoint %s of job %s: %s", by, savepoint_id, job, reason)
     return JSONResponse({"pinned": reason})
 
 
 @router.delete(SAVEPOINT + "/pin", **CHANGES, responses={200: {"model": acting_answers.Pinned}, **ERRORS})
-def delete_pin(
+async def delete_pin(
     job: str, savepoint_id: str, root: Triggerable, look: Looked, user: GetUserDep
 ) -> JSONResponse:
     """Let retention decide on a savepoint again."""
     check_name("savepoint id", savepoint_id)
-    root.watch.pieces.act(lambda: unpin(look.repository, savepoint_id), ("savepoints", job), ("job", job))
+    await root.watch.pieces.act(
+        lambda: unpin(look.repository, savepoint_id), ("savepoints", job), ("job", job)
+    )
     log.info("User %s unpinned savepoint %s of job %s", user.get_name(), savepoint_id, job)
     return JSONResponse({"pinned": None})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import BadInputError
@@ -10,6 +10,7 @@ from airflow_flinkstyle.plugin.cache.memo_store import MemoStore
 from airflow_flinkstyle.plugin.cache.root_watch import RootWatch
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+from airflow_flinkstyle.storage.breaker import Breaker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,10 +29,12 @@ class Root:
     page: PageRoot
     watch: RootWatch
     """Reads it once for everybody who looks."""
+    breaker: Breaker = field(default_factory=Breaker)
+    """Leaves its store alone once that does not answer."""
 
     def hook(self) -> StreamingJobHook:
         """Return a hook on the connection as it is now."""
-        return hook_of(self.page.conn_id)
+        return hook_of(self.page.conn_id, self.breaker)
 
     def client(self, job: str) -> JobClient:
         """Return a client of a job that verifies signatures; each object is read once, and counted."""
@@ -51,26 +54,27 @@ class Roots:
     @classmethod
     def of(cls, pages: Mapping[str, PageRoot]) -> Roots:
         """Return the roots of a setting; none is opened yet."""
-        return cls(
-            by_connection={
-                conn_id: Root(page=page, watch=RootWatch(lambda conn_id=conn_id: _store_of(conn_id)))  # type: ignore[misc]
-                for conn_id, page in pages.items()
-            }
-        )
+        return cls(by_connection={conn_id: _root(page) for conn_id, page in pages.items()})
 
 
-def hook_of(conn_id: str) -> StreamingJobHook:
+def _root(page: PageRoot) -> Root:
+    breaker = Breaker()
+    watch = RootWatch(lambda: _store_of(page.conn_id, breaker), breaker=breaker)
+    return Root(page=page, watch=watch, breaker=breaker)
+
+
+def hook_of(conn_id: str, breaker: Breaker) -> StreamingJobHook:
     """Return a hook on a connection; nothing is read yet."""
     from airflow_flinkstyle.hooks.job import StreamingJobHook
 
-    return StreamingJobHook(conn_id)
+    return StreamingJobHook(conn_id, breaker=breaker)
 
 
-def _store_of(conn_id: str) -> ObjectStore:
+def _store_of(conn_id: str, breaker: Breaker) -> ObjectStore:
     from airflow_flinkstyle.hooks.errors import ConnectionMissingError
 
     try:
-        return hook_of(conn_id).store
+        return hook_of(conn_id, breaker).store
     except ConnectionMissingError:
         raise BadInputError(
             f"A connection {conn_id} of type flinkstyle was expected, found none.",

@@ -11,17 +11,18 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.hooks.store_threads import StoreThreads
 from airflow_flinkstyle.jobs.lease import Sightings
 from airflow_flinkstyle.plugin.cache.meter import BURST_MINUTES, Meter, MeteredStore
 from airflow_flinkstyle.plugin.cache.pieces import Pieces
 from airflow_flinkstyle.plugin.looks.documents import error_document
 from airflow_flinkstyle.plugin.looks.job_look import JobLook
 from airflow_flinkstyle.protocol.board import is_job_name
+from airflow_flinkstyle.storage.breaker import Breaker
 from airflow_flinkstyle.storage.keys import is_name
 
 if TYPE_CHECKING:
@@ -35,8 +36,6 @@ NAMES_S = 60.0
 """How long the names of the jobs count."""
 MOST_NOT_JOBS = 5
 """So many folders with names that no job can have are named."""
-FIRST_ANSWER_S = 0.25
-"""How long the first look waits, before it answers that the jobs are being read."""
 _THREADS = 8
 _NOTHING_YET: dict[str, Any] = {
     "loading": True,
@@ -51,13 +50,26 @@ log = logging.getLogger(__name__)
 class RootWatch:
     """Holds what was read last of one root; safe to ask from many threads."""
 
-    def __init__(self, connect: Callable[[], ObjectStore], meter: Meter | None = None) -> None:
-        """Args: ``connect``: opens the store; called in the background, again after an error."""
+    def __init__(
+        self,
+        connect: Callable[[], ObjectStore],
+        meter: Meter | None = None,
+        *,
+        breaker: Breaker | None = None,
+    ) -> None:
+        """Begin with nothing read.
+
+        Args:
+            connect: Opens the store; called in the background, again after an error.
+            meter: How often the table may ask.
+            breaker: What is known of the store's service.
+        """
         self.meter = meter or Meter()
         """Of the table."""
         self.views = Meter(burst_minutes=BURST_MINUTES)
         self.pieces = Pieces(self.views)
-        self._connect = connect
+        self._connect, self._breaker = connect, breaker or Breaker()
+        self._threads = StoreThreads("flinkstyle table", _THREADS)
         self._lock, self._opening = threading.Lock(), threading.Lock()
         self._store: ObjectStore | None = None
         self._sightings = Sightings()
@@ -67,7 +79,6 @@ class RootWatch:
         self._names_at_s = float("-inf")
         self._newest: dict[str, Any] | None = None
         self._next_s, self._reading = float("-inf"), False
-        self._first = threading.Event()
 
     def jobs(self) -> dict[str, Any]:
         """Return the jobs as read last (``loading``: not yet), and when; ``reading``: again.
@@ -80,7 +91,6 @@ class RootWatch:
             self._reading = self._reading or begin
         if begin:
             threading.Thread(target=self._read, name="flinkstyle-page", daemon=True).start()
-        self._first.wait(FIRST_ANSWER_S)
         newest = self._newest or _NOTHING_YET
         return {**newest, "reading": self._reading, "requests": self.meter.requests + self.views.requests}
 
@@ -139,7 +149,6 @@ class RootWatch:
             self._newest = {**found, "read_at_ms": at_ms}
             self._next_s = begun_s + max(ROUND_S, cost * 60 / self.meter.per_minute)
             self._reading = False
-        self._first.set()
 
     def _rows(self, now_s: float) -> list[dict[str, Any]]:
         if now_s - self._names_at_s >= NAMES_S:
@@ -152,8 +161,10 @@ class RootWatch:
             self._looks = known | {name: JobLook(store, name, self._sightings) for name in new}
             self._names_at_s = now_s
         looks = [self._looks[name] for name in sorted(self._looks)]
-        with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="flinkstyle-page") as pool:
-            return list(pool.map(lambda look: look.row(now_s), looks))
+        rows = list(self._threads.map(lambda look: look.row(now_s), looks))
+        if not self._breaker.may_ask:  # not each job is in trouble: what was read before is shown
+            self._breaker.admit("be read", self.store(self.meter).uri)
+        return rows
 
 
 def _is_job(store: ObjectStore, name: str) -> bool:

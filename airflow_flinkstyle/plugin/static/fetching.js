@@ -10,6 +10,10 @@ export const ownUrl = (...parts) => new URL(parts.map(encodeURIComponent).join("
 export const airflowUrl = (...parts) => new URL(["api", "v2", ...parts.map(encodeURIComponent)].join("/"), airflowBase);
 
 export async function ask(url, options) {
+  return (await asked(url, options)).body;
+}
+
+async function asked(url, options) {
   let answer;
   try {
     answer = await fetch(url, { credentials: "same-origin", ...options });
@@ -18,7 +22,13 @@ export async function ask(url, options) {
   }
   const body = await answer.json().catch(() => ({}));
   if (!answer.ok) throw Object.assign(new Error(sentence(answer.status, body)), { status: answer.status });
-  return body;
+  return { body, stale: stale(answer) };
+}
+
+// An answer that is older than it should be says so in its header: the store gave no newer one.
+function stale(answer) {
+  if (!answer.headers.get("Warning")) return null;
+  return `The store does not answer now. What is shown was read ${answer.headers.get("Age")} s ago.`;
 }
 
 function sentence(status, body) {
@@ -38,8 +48,8 @@ export function useAnswer(url, { again = true } = {}) {
   const read = useCallback(async () => {
     if (!address) return;
     try {
-      const value = await ask(address);
-      setState({ value, error: null });
+      const { body, stale: error } = await asked(address);
+      setState({ value: body, error });
     } catch (error) {
       setState((before) => ({ ...before, error: error.message }));
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -180,7 +181,7 @@ def test_what_a_reading_cost_puts_off_the_next(tmp_path: Path, store: Store):
     assert not watch.look_again(), "nor does a person's wish"
     look = watch.look("job-0")
     assert look is not None, "a job's own view has a budget of its own"
-    assert watch.pieces.get("job-0", look.detail)["state"] == "closed"
+    assert asyncio.run(watch.pieces.get("job-0", look.detail))["state"] == "closed"
     assert 0 < watch.views.requests <= 50
 
 
