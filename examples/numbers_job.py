@@ -24,7 +24,7 @@ numbers = records.select(F.col("value").cast("string").cast("long").alias("n"))
 
 def write(totals: DataFrame, batch: int) -> None:
     """Write how many numbers were counted so far, and their sum."""
-    row = totals.first()
+    (row,) = totals.collect()
     Path(counted).write_text(json.dumps({"batch": batch, "records": row["records"], "sum": row["sum"]}))
 
 

@@ -33,7 +33,8 @@ class SharedRoot:
     def __init__(self, conn_id: str) -> None:
         self._conn_id = conn_id
         self._breaker, self._threads = Breaker(), StoreThreads(f"flinkstyle {conn_id}", MOST_THREADS)
-        self._lock, self._hook, self._read_s = threading.Lock(), None, float("-inf")
+        self._lock, self._read_s = threading.Lock(), float("-inf")
+        self._hook: StreamingJobHook | None = None
 
     @property
     def hook(self) -> StreamingJobHook:
@@ -42,10 +43,8 @@ class SharedRoot:
 
         with self._lock:
             if self._hook is None or time.monotonic() - self._read_s > RENEWED_S:
-                self._hook, self._read_s = (
-                    StreamingJobHook(self._conn_id, breaker=self._breaker),
-                    time.monotonic(),
-                )
+                self._hook = StreamingJobHook(self._conn_id, breaker=self._breaker)
+                self._read_s = time.monotonic()
             return self._hook
 
     @property

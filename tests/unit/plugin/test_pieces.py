@@ -45,8 +45,9 @@ def reads() -> Iterator[Reads]:
     reads.may_end.set()
 
 
-def get(pieces: Pieces, *asked: Any, **how: Any) -> Any:
-    return asyncio.run(pieces.get(*asked, **how))
+def get(pieces: Pieces, *asked: Any, **how: Any) -> int:
+    found: int = asyncio.run(pieces.get(*asked, **how))
+    return found
 
 
 def kept(pieces: Pieces, *asked: Any, **how: Any) -> Kept:
