@@ -10,18 +10,8 @@ _NAME = "Flinkstyle"
 _DOCS = "https://github.com/airflow-flinkstyle/airflow-flinkstyle/blob/main/docs/README.md"
 """``Documentation`` of pyproject.toml."""
 _OPERATORS = (
-    *(
-        "adopt",
-        "approval",
-        "choice",
-        "cut",
-        "drill",
-        "exchange",
-        "fail_back",
-        "measure",
-        "migrate",
-        "retention",
-    ),
+    *("adopt", "adopt_running", "approval", "choice", "cut", "drill", "exchange", "fail_back"),
+    *("measure", "migrate", "retention"),
     *("rewrite", "roll_back", "savepoint", "sources", "start", "stop", "upgrade", "watch"),
 )
 _HOW_TO = ("start", "rotate", "drill", "upgrade", "migrate", "alerts", "metrics", "page")
