@@ -107,6 +107,7 @@ app.add_typer(
             "stop": job.stop,
             "logs": run.logs,
             "health": run.health,
+            "remove": retain.remove,
             "adopt": adopt.adopt,
             "adopt-running": adopt.adopt_running,
             "leave": adopt.leave,

@@ -1,4 +1,4 @@
-"""``flinkstyle savepoint pin|unpin|release|dispose|prune``: what stays, what goes, and why."""
+"""What stays, what goes, and why: ``savepoint pin|unpin|release|dispose|prune``, ``job remove``."""
 
 import os
 from dataclasses import asdict
@@ -9,11 +9,12 @@ from typing import Annotated
 import typer
 from rich.console import Group, RenderableType
 
-from airflow_flinkstyle.cli.factories import board_of, repository_of, require_job, whoami
+from airflow_flinkstyle.cli.factories import board_of, client_of, repository_of, require_job, whoami
 from airflow_flinkstyle.cli.options import AsJson, Job, Root, SavepointId, TimeoutS, Yes
 from airflow_flinkstyle.cli.output import ExitCode, confirm, note, show, table
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.jobs.answers.values import seconds_or_none
+from airflow_flinkstyle.jobs.removal import remove_job
 from airflow_flinkstyle.jobs.retention import dispose_of, prune_job
 from airflow_flinkstyle.jobs.signing import Signer
 from airflow_flinkstyle.savepoint.blobs import references
@@ -170,3 +171,25 @@ def _pruned(report: PruneReport) -> dict[str, object]:
         "freed_bytes": report.freed_bytes,
         "noncurrent_bytes": report.noncurrent_bytes,
     }
+
+
+def remove(
+    root: Root,
+    job: Job,
+    with_savepoints: Annotated[
+        bool, typer.Option("--with-savepoints", help="Its savepoints go too; none may be pinned.")
+    ] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove a job that never ran here, such as a mistyped name, or one that was left to plain Spark.
+
+    Its records are deleted, and it is on no page any more. Checkpoints, and what plain Spark runs, stay.
+    """
+    require_job(root, job)
+    confirm(f"Remove all records of job {job}?", yes=yes)
+    done = remove_job(client_of(root, job), savepoints=with_savepoints)
+    said = f"Job {job} is removed: {done.objects} objects, {len(done.savepoints)} savepoints."
+    if done.checkpoints:
+        said += f" Its checkpoints stay, where there are any: {', '.join(done.checkpoints)}"
+    show(asdict(done), said, as_json=as_json)

@@ -224,6 +224,12 @@ class LocationNotEmptyError(JobError):
     code = "LOCATION_NOT_EMPTY"
 
 
+class RecordsNeededError(JobError):
+    """A job was to be removed whose records are needed."""
+
+    code = "RECORDS_NEEDED"
+
+
 class DiesWithStarterError(JobError):
     """A driver that was started here would end with the task or the worker that starts it."""
 

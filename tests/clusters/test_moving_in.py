@@ -62,7 +62,7 @@ class OnCluster(Plain):
         assert process.wait(PATIENCE_S) == 0, self.logs()
         found = re.search(r"Submitted application (\S+)", self.logs())
         assert found, self.logs()
-        cli = [str(part) for part in yarn.daemon(_CLI, yarn.conf_dir)]
+        cli = [*map(str, yarn.daemon(_CLI, yarn.conf_dir)), "application"]
         look = f"{' '.join(cli)} -status {found[1]} | grep -Eq 'State : (KILLED|FINISHED|FAILED)'"
         return EndByCommand(command=[*cli, "-kill", found[1]], gone=["sh", "-c", look])
 

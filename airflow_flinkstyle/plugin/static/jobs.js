@@ -35,7 +35,8 @@ function Root({ root }) {
       empty: idle.length ? "No job below this savepoint root has ever come up." : "There is no job below this savepoint root.",
     }),
     idle.length > 0 && h("p", { className: "quiet" }, h("button", { type: "button", "aria-pressed": !hides, onClick: () => setHides(!hides) },
-      `${hides ? "Show" : "Hide"} ${count(idle.length, "job")} that never came up`)),
+      `${hides ? "Show" : "Hide"} ${count(idle.length, "job")} that never came up`),
+      !hides && h(Fragment, null, " ", h("code", null, "flinkstyle job remove --job NAME"), " removes one.")),
     root.not_jobs.length > 0 && h("p", { className: "quiet" }, "Not shown, because no job can have such a name: ", root.not_jobs.join(", ")),
     allowed && !fault && h(StartOfAJob, { conn: root.conn_id, dags: allowed.dags }));
 }
