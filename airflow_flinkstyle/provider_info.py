@@ -131,6 +131,12 @@ def _connection_fields() -> dict[str, Any]:
             "The Kafka connections that jobs may use, separated by commas; empty for any that is named.",
             examples=("kafka_default",),
         ),
+        "dags": _text(
+            "DAGs",
+            "The DAGs that may act on this root, separated by commas, * at an end for any; empty for those "
+            "that name this connection in their code.",
+            examples=("take_savepoint, upgrade_job",),
+        ),
         "previous_passwords": _text(
             "Previous signing keys",
             "Keys that jobs were started with before the one above, separated by commas; still accepted.",

@@ -7,6 +7,7 @@ from typing import Any
 from airflow.sdk import Param
 
 from airflow_flinkstyle.hooks.defined_jobs import defined_jobs
+from airflow_flinkstyle.hooks.page_roots import DEFAULT_CONNECTION
 
 MORE = "More"
 """Section of the fields that most people leave as they are; below those without a section."""
@@ -36,10 +37,10 @@ def connection_fields() -> dict[str, Param]:
     """Return the field for the savepoint root."""
     return {
         "flinkstyle_conn_id": Param(
-            "flinkstyle_default",
+            DEFAULT_CONNECTION,
             type="string",
             title="Flinkstyle connection",
-            description="Connection with the savepoint root.",
+            description="Connection with the savepoint root; another one must list this DAG (dags).",
             section=MORE,
         ),
     }

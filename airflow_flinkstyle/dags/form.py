@@ -6,16 +6,17 @@ of one job that asks for nothing.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, Param
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.hooks.page_roots import root_tag
+from airflow_flinkstyle.hooks.page_roots import DEFAULT_CONNECTION, root_tag
 from airflow_flinkstyle.jobs.definition import SparkStreamingJob
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 _ROOT = "flinkstyle_conn_id"
 _KNOWN = "known"
@@ -23,6 +24,8 @@ _KNOWN = "known"
 
 _ANSWER = "answer"
 """Name of what an answer goes through in templates."""
+_ROOT_ANSWER = "root_answer"
+"""Name of what a savepoint root that was asked for goes through: not each is for each DAG."""
 
 Job = str | SparkStreamingJob | None
 """Whose DAG it is: a name, or a definition, which also answers what else it knows; None: the form asks."""
@@ -59,7 +62,8 @@ class Form:
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - stands for an answer of any type
         """Return the template that leads to an answer, whatever text it is: ``2024``, ``None``, ``{}``."""
-        return f"{{{{ {_ANSWER}({self._path(name)}) }}}}"
+        through = _ROOT_ANSWER if name == _ROOT and name in self.params else _ANSWER
+        return f"{{{{ {through}({self._path(name)}) }}}}"
 
     def shown(self, name: str) -> str:
         """Return the template of an answer inside a sentence."""
@@ -100,21 +104,52 @@ class Form:
         }
         usual = defaults.get("default_args", {})
         arguments["default_args"] = {**usual, **self._arguments.get("default_args", {})}
-        answer = _quoted if arguments["render_template_as_native_obj"] else _as_it_is
-        macros = {**arguments.pop("user_defined_macros", {}), _KNOWN: self.known, _ANSWER: answer}
-        params = {**self.params, **arguments.pop("params", {})}
         named = given or (f"{dag_id}_{self._job}" if self._job else dag_id)
+        answer = _quoted if arguments["render_template_as_native_obj"] else _as_it_is
+        macros = {
+            **arguments.pop("user_defined_macros", {}),
+            _KNOWN: self.known,
+            _ANSWER: answer,
+            _ROOT_ANSWER: partial(_root_answer, answer, named, self._offered_roots()),
+        }
+        params = {**self.params, **arguments.pop("params", {})}
         schedule = arguments.pop("schedule", None)
         return DAG(named, schedule=schedule, params=params, user_defined_macros=macros, **arguments)
 
+    def _offered_roots(self) -> tuple[str, ...]:
+        """Return the savepoint roots that the form's author offers: its default, and its list."""
+        field = self.params.get(_ROOT)
+        if field is None:
+            return ()
+        return (str(field.value), *map(str, field.schema.get("enum") or ()))
+
     def _root_tags(self) -> list[str]:
-        """Return what tells the Savepoints page that the DAG is for one root only."""
-        return [root_tag(self.known[_ROOT])] if _ROOT in self.known else []
+        """Return what tells the Savepoints page for which roots the DAG is, if not for the usual one."""
+        if _ROOT in self.known:
+            return [root_tag(self.known[_ROOT])]
+        offered = dict.fromkeys(self._offered_roots())
+        return [] if list(offered) == [DEFAULT_CONNECTION] else [root_tag(conn_id) for conn_id in offered]
 
 
 def _quoted(answer: object) -> object:
     """Return an answer as native rendering gives it back: it reads a text as Python, ``2024`` as a number."""
     return repr(str(answer)) if isinstance(answer, str) else answer
+
+
+def _root_answer(
+    answer: Callable[[object], object], dag_id: str, offered: tuple[str, ...], conn_id: object
+) -> object:
+    """Return the answer, if the DAG may act on that root.
+
+    Raises:
+        AirflowFailException: If it may not: who may trigger one DAG must not act on every root.
+    """
+    from airflow_flinkstyle.hooks.failures import airflow_errors
+    from airflow_flinkstyle.hooks.root_rights import require_chosen
+
+    with airflow_errors():
+        require_chosen(conn_id, dag_id, offered)
+    return answer(conn_id)
 
 
 def _as_it_is(answer: object) -> object:

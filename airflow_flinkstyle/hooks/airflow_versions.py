@@ -54,6 +54,16 @@ async def in_thread(function: Callable[[], T], *, threads: Any = None) -> T:  # 
     return await sync_to_async(function, thread_sensitive=False, executor=threads)()
 
 
+def connection_of_team(conn_id: str, team: str) -> Any:  # noqa: ANN401 - a connection of Airflow's core
+    """Return a connection of a team, or of none, in a process that no task of the team runs in.
+
+    The API server knows no team by itself; a task's process asks it, with the task's team.
+    """
+    from airflow.models.connection import Connection
+
+    return Connection.get_connection_from_secrets(conn_id, team_name=team)
+
+
 def airflow_stats(*, in_triggerer: bool = False) -> Any:  # noqa: ANN401 - Airflow's, of several versions
     """Return Airflow's metrics.
 
@@ -86,5 +96,6 @@ __all__ = [
     "TaskDeferralTimeout",
     "airflow_stats",
     "conf",
+    "connection_of_team",
     "in_thread",
 ]

@@ -36,6 +36,9 @@ class Defaults:
     kafka_connections: tuple[str, ...] | None
     """The only Kafka connections that jobs may use, whoever names one; None: each that is named by who
     starts something, or is in a record that was signed."""
+    dags: tuple[str, ...] | None
+    """The only DAGs whose tasks may act on this root, a ``*`` at an end for any; None: those that name the
+    connection in their code."""
     previous_passwords: tuple[str, ...] = field(repr=False)
     """Signing keys before the password; still accepted."""
     checkpoint_root: str
@@ -65,6 +68,7 @@ class Defaults:
             aws_conn_id=extra.get("aws_conn_id") or None,
             driver_aws_conn_id=extra.get("driver_aws_conn_id") or None,
             kafka_connections=_names(extra.get("kafka_connections")) or None,
+            dags=_names(extra.get("dags")) or None,
             previous_passwords=_names(extra.get("previous_passwords")),
             checkpoint_root=extra.get("checkpoint_root") or default_checkpoint_root(str(root)),
             lease_s=seconds_or_none(f"lease_s of {connection.conn_id}", extra.get("lease_s")) or 30.0,
@@ -214,17 +218,23 @@ def submit_target(
     )
 
 
-def connection_of(conn_id: str) -> Connection:
+def connection_of(conn_id: str, *, team: str | None = None) -> Connection:
     """Return a connection of Airflow.
+
+    Args:
+        conn_id: Its id.
+        team: Whose it may be, beside those of all; tasks and triggers have their team without it.
 
     Raises:
         ConnectionMissingError: If there is none; a retry would not find it either.
     """
     from airflow.sdk import BaseHook
 
-    from airflow_flinkstyle.hooks.airflow_versions import AirflowNotFoundException
+    from airflow_flinkstyle.hooks.airflow_versions import AirflowNotFoundException, connection_of_team
 
     try:
+        if team is not None:
+            return connection_of_team(conn_id, team)
         return BaseHook.get_connection(conn_id)
     except AirflowNotFoundException as error:
         raise ConnectionMissingError.of(conn_id) from error

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from airflow_flinkstyle.errors import BadInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class ConnectionMissingError(BadInputError):
@@ -17,4 +22,22 @@ class ConnectionMissingError(BadInputError):
             f"A connection {conn_id} was expected in Airflow, found none of that name.",
             state_after="Nothing was started or changed.",
             remedy="Create it (Admin > Connections, airflow connections add), or correct the name.",
+        )
+
+
+class RootDeniedError(BadInputError):
+    """A DAG may not act on the savepoint root that it names, or that its form was told."""
+
+    code = "ROOT_DENIED"
+
+    @classmethod
+    def of(cls, conn_id: str, dag_id: str, allowed: Sequence[str] | None) -> RootDeniedError:
+        """Name the DAG, and those that may."""
+        found = f"those that may are {', '.join(allowed)}" if allowed else "it lists none for forms"
+        return cls(
+            f"DAG {dag_id} was expected among those that may act on the savepoint root of connection "
+            f"{conn_id}, found that {found}.",
+            state_after="Nothing was read or changed there.",
+            remedy=f"Use a DAG that is made for that root (flinkstyle_conn_id={conn_id!r} in its code), or "
+            f"let who owns the connection add {dag_id} to its field dags.",
         )

@@ -13,10 +13,13 @@ from airflow_flinkstyle.hooks import aws, connections
 from airflow_flinkstyle.hooks.errors import ConnectionMissingError
 from airflow_flinkstyle.hooks.keys import asked_by
 from airflow_flinkstyle.hooks.loading import load
+from airflow_flinkstyle.hooks.root_rights import require_dag
 from airflow_flinkstyle.hooks.urls import NoUrl, manifest_url
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+
+    from airflow.sdk import Connection
 
     from airflow_flinkstyle.hooks.connections import Defaults
     from airflow_flinkstyle.jobs.deployments.base import Deployment
@@ -54,6 +57,7 @@ class StreamingJobHook(BaseHook):
     :param flinkstyle_conn_id: Connection of type ``flinkstyle``: savepoint root and defaults.
     :param breaker: Where others wait for the same store: its calls end within seconds, and while it does not
         answer it is left alone.
+    :param team: Whose connections are read, where Airflow does not know that by itself: in the API server.
     """
 
     conn_name_attr = "flinkstyle_conn_id"
@@ -62,24 +66,37 @@ class StreamingJobHook(BaseHook):
     hook_name = "Flinkstyle savepoints"
 
     def __init__(
-        self, flinkstyle_conn_id: str = default_conn_name, *, breaker: Breaker | None = None
+        self,
+        flinkstyle_conn_id: str = default_conn_name,
+        *,
+        breaker: Breaker | None = None,
+        team: str | None = None,
     ) -> None:
         super().__init__()
         self.flinkstyle_conn_id = flinkstyle_conn_id
-        self._breaker = breaker
+        self._breaker, self._team = breaker, team
 
     # --- connections --------------------------------------------------------------------------
 
+    def _connection(self, conn_id: str) -> Connection:
+        return connections.connection_of(conn_id, team=self._team)
+
     @cached_property
     def defaults(self) -> Defaults:
-        """What the ``flinkstyle`` connection says."""
-        return connections.Defaults.of(connections.connection_of(self.flinkstyle_conn_id))
+        """What the ``flinkstyle`` connection says.
+
+        Raises:
+            RootDeniedError: If the DAG of the task that this process runs may not act on that root.
+        """
+        found = connections.Defaults.of(self._connection(self.flinkstyle_conn_id))
+        require_dag(found, self.flinkstyle_conn_id, asked_by().get("dag_id"))
+        return found
 
     @cached_property
     def s3(self) -> S3Settings | None:
         """How the store is reached; None for a local one, or as the environment says."""
         conn_id = self.defaults.aws_conn_id
-        settings = aws.s3_settings(connections.connection_of(conn_id)) if conn_id is not None else None
+        settings = aws.s3_settings(self._connection(conn_id)) if conn_id is not None else None
         if self._breaker is None:
             return settings
         from airflow_flinkstyle.storage.s3_settings import S3Settings
@@ -89,13 +106,13 @@ class StreamingJobHook(BaseHook):
     @cached_property
     def signer(self) -> Signer:
         """What signs and verifies whatever leads to a process; without a password it refuses."""
-        return connections.signer(connections.connection_of(self.flinkstyle_conn_id), self.defaults)
+        return connections.signer(self._connection(self.flinkstyle_conn_id), self.defaults)
 
     @cached_property
     def secret_env(self) -> dict[str, str]:
         """The store's keys, or what to assume, as the driver's agent gets them."""
         conn_id = self.defaults.driver_aws_conn_id
-        settings = aws.s3_settings(connections.connection_of(conn_id)) if conn_id is not None else self.s3
+        settings = aws.s3_settings(self._connection(conn_id)) if conn_id is not None else self.s3
         return {} if settings is None else aws.s3_environment(settings)
 
     @cached_property
@@ -107,7 +124,7 @@ class StreamingJobHook(BaseHook):
 
     def target(self, spark_conn_id: str) -> SubmitTarget:
         """Return where drivers run, from an apache-spark connection."""
-        connection = connections.connection_of(spark_conn_id)
+        connection = self._connection(spark_conn_id)
         return connections.submit_target(connection, self.defaults, secret_env=self.secret_env)
 
     def kafka(self, conn_id: str) -> KafkaCluster:
@@ -117,7 +134,7 @@ class StreamingJobHook(BaseHook):
             BadInputError: If jobs may not use that connection.
         """
         connections.require_allowed(self.defaults, conn_id)
-        return connections.kafka_cluster(connections.connection_of(conn_id))
+        return connections.kafka_cluster(self._connection(conn_id))
 
     def live_kafka(self, moving: Migration) -> LiveKafka:
         """Return both clusters of a migration, and the rules between them."""

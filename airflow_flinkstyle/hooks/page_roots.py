@@ -13,7 +13,8 @@ from urllib.parse import quote
 
 from airflow_flinkstyle.errors import BadInputError
 
-DEFAULT = "flinkstyle_default:take_savepoint"
+DEFAULT_CONNECTION = "flinkstyle_default"
+DEFAULT = f"{DEFAULT_CONNECTION}:take_savepoint"
 ROOT_TAG = "root:"
 _MOST_OF_A_TAG = 100
 """Characters that Airflow allows."""

@@ -15,9 +15,11 @@ from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import GetUserDep
 from airflow.models.dag import DagModel
+from airflow.utils.session import create_session
 from fastapi import Depends, HTTPException, Query, Request
 
 from airflow_flinkstyle.hooks.page_roots import PageRoot
+from airflow_flinkstyle.plugin.button_dags import dags_there
 from airflow_flinkstyle.plugin.looks.job_look import JobLook
 from airflow_flinkstyle.plugin.roots import Root, Roots
 from airflow_flinkstyle.protocol.board import check_job_name
@@ -43,6 +45,14 @@ def may_read_logs(user: BaseUser, root: PageRoot) -> bool:
 
 
 def _may(user: BaseUser, dag_id: str, method: str, entity: DagAccessEntity | None) -> bool:
+    """Return whether a user may; of a DAG that is not there nobody may anything.
+
+    Airflow would take it for one of no team, which those of every team may use.
+    """
+    with create_session() as session:
+        if not dags_there(session, [dag_id]):
+            log.warning("The Savepoints page shows nobody what DAG %s stands for: it is not there", dag_id)
+            return False
     allowed: bool = get_auth_manager().is_authorized_dag(
         method=method,  # type: ignore[arg-type] # one of Airflow's literals
         access_entity=entity,
@@ -58,6 +68,11 @@ def _details(dag_id: str) -> DagDetails:
     return DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
 
 
+def _as_its_team(roots: Roots, page: PageRoot) -> Root:
+    """Return a root as the team of its DAG sees it: its connections are the team's own, and those of all."""
+    return roots.root(page.conn_id, getattr(_details(page.dag_id), "team_name", None))
+
+
 def denied(user: BaseUser, sentence: str) -> HTTPException:
     """Return a refusal, and log whom it met."""
     log.info("The Savepoints page refused user %s: %s", user.get_name(), sentence)
@@ -66,11 +81,12 @@ def denied(user: BaseUser, sentence: str) -> HTTPException:
 
 def readable(conn_id: str, request: Request, user: GetUserDep) -> Root:
     """Return a root that the user may read."""
-    root = roots_of(request).by_connection.get(conn_id)
-    if root is None or not may(user, root.page, trigger=False):
+    roots = roots_of(request)
+    page = roots.pages.get(conn_id)
+    if page is None or not may(user, page, trigger=False):
         # The same answer for both: who may not read a root does not learn that it is there.
         raise denied(user, "No savepoint root of that connection, or no right to read its DAG.")
-    return root
+    return _as_its_team(roots, page)
 
 
 Readable = Annotated[Root, Depends(readable)]
@@ -91,10 +107,10 @@ def readable_roots(request: Request, user: GetUserDep) -> list[Root]:
     roots = roots_of(request)
     if roots.fault is not None:
         raise roots.fault
-    found = [root for root in roots.by_connection.values() if may(user, root.page, trigger=False)]
+    found = [page for page in roots.pages.values() if may(user, page, trigger=False)]
     if not found:
         raise denied(user, "No right to read the DAG of any savepoint root.")
-    return found
+    return [_as_its_team(roots, page) for page in found]
 
 
 ReadableRoots = Annotated[list[Root], Depends(readable_roots)]

@@ -3,6 +3,7 @@
 # FastAPI reads the annotations at run time, so they are not postponed.
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
@@ -12,6 +13,7 @@ from fastapi import APIRouter, Depends
 from fastapi.responses import JSONResponse
 
 from airflow_flinkstyle.clock import now_ms
+from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.plugin import access, acting_answers
 from airflow_flinkstyle.plugin.access import Looked, Readable, Triggerable, may, require_same_origin
 from airflow_flinkstyle.plugin.button_dags import fitting_dags
@@ -58,7 +60,7 @@ def actions(root: Readable, user: GetUserDep, job: str | None = None) -> JSONRes
     wanted = {action: (f"{action}{own}", action) for action in ACTIONS}
     with create_session() as session:
         named = [dag_id for pair in wanted.values() for dag_id in pair]
-        known = fitting_dags(session, named, root.page.conn_id)
+        known = fitting_dags(session, named, root.page.conn_id, listed_dags(root))
     found = {
         action: next((one for one in pair if one in known and may_trigger(user, root, one)), None)
         for action, pair in wanted.items()
@@ -73,6 +75,15 @@ def actions(root: Readable, user: GetUserDep, job: str | None = None) -> JSONRes
             "logs": access.may_read_logs(user, root.page),
         }
     )
+
+
+def listed_dags(root: Root) -> Sequence[str] | None:
+    """Return the DAGs that the root's connection lists; None if it lists none, or cannot be read."""
+    try:
+        return root.hook().defaults.dags
+    except FlinkstyleError as error:
+        log.info("The Savepoints page cannot read a connection: %s", error)
+        return None
 
 
 def may_trigger(user: BaseUser, root: Root, dag_id: str | None = None) -> bool:

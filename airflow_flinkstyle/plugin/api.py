@@ -43,10 +43,10 @@ def make_app(roots: Roots | None = None) -> FastAPI:
 
 def _configured() -> Roots:
     try:
-        return Roots.of(configured_roots())
+        return Roots(pages=configured_roots())
     except FlinkstyleError as error:
         log.error("%s", error)  # noqa: TRY400 - three sentences say it all
-        return Roots(by_connection={}, fault=error)
+        return Roots(pages={}, fault=error)
 
 
 def _as_sentences(_: Request, error: Exception) -> JSONResponse:

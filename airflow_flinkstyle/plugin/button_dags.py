@@ -1,4 +1,4 @@
-"""Which DAGs the page's buttons may open."""
+"""Which DAGs are there, and which of them the page's buttons may open."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from airflow.models.dag import DagModel, DagTag
 from sqlalchemy import select
 
-from airflow_flinkstyle.hooks.page_roots import ROOT_TAG, root_tag
+from airflow_flinkstyle.hooks.page_roots import DEFAULT_CONNECTION, ROOT_TAG, root_tag
+from airflow_flinkstyle.hooks.root_rights import is_listed
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -15,16 +16,39 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 
-def fitting_dags(session: Session, dag_ids: Collection[str], conn_id: str) -> set[str]:
-    """Return those of some DAGs that are there, and work on the jobs of a connection's root.
+def dags_there(session: Session, dag_ids: Collection[str]) -> set[str]:
+    """Return those of some DAGs that are there.
 
-    A DAG whose file is gone stays in Airflow's database as a stale one, which cannot be triggered. One that
-    knows another connection would act on the job of the same name there.
+    A DAG whose file is gone stays in Airflow's database as a stale one.
     """
     there = select(DagModel.dag_id).where(DagModel.dag_id.in_(dag_ids), DagModel.is_stale.is_(False))
-    found = set(session.scalars(there))
+    return set(session.scalars(there))
+
+
+def fitting_dags(
+    session: Session, dag_ids: Collection[str], conn_id: str, listed: Collection[str] | None = None
+) -> set[str]:
+    """Return those of some DAGs that are there, and may act on the jobs of a connection's root.
+
+    A DAG that knows another connection would act on the job of the same name there. One that asks for the
+    connection may act on its own default, and on a root that lists it.
+
+    Args:
+        session: Of Airflow's database.
+        dag_ids: To choose from.
+        conn_id: The root's connection.
+        listed: ``dags`` of that connection.
+    """
+    found = dags_there(session, dag_ids)
     tags = select(DagTag.dag_id, DagTag.name).where(
         DagTag.dag_id.in_(found), DagTag.name.startswith(ROOT_TAG, autoescape=True)
     )
-    elsewhere = {dag_id for dag_id, tag in session.execute(tags) if tag != root_tag(conn_id)}
-    return found - elsewhere
+    roots: dict[str, set[str]] = {dag_id: set() for dag_id in found}
+    for dag_id, tag in session.execute(tags):
+        roots[dag_id].add(tag)
+    return {
+        dag_id
+        for dag_id, own in roots.items()
+        if (listed is not None and is_listed(dag_id, listed))
+        or (listed is None and (root_tag(conn_id) in own or (not own and conn_id == DEFAULT_CONNECTION)))
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,10 +32,12 @@ class Root:
     """Reads it once for everybody who looks."""
     breaker: Breaker = field(default_factory=Breaker)
     """Leaves its store alone once that does not answer."""
+    team: str | None = None
+    """As whom connections are read: who may see the root's DAG is of it; None for the connections of all."""
 
     def hook(self) -> StreamingJobHook:
         """Return a hook on the connection as it is now."""
-        return hook_of(self.page.conn_id, self.breaker)
+        return hook_of(self.page.conn_id, self.breaker, self.team)
 
     def client(self, job: str) -> JobClient:
         """Return a client of a job that verifies signatures; each object is read once, and counted."""
@@ -47,37 +50,45 @@ class Root:
 class Roots:
     """All of the page."""
 
-    by_connection: Mapping[str, Root]
+    pages: Mapping[str, PageRoot]
     fault: FlinkstyleError | None = None
     """Why the setting cannot be used."""
+    _made: dict[tuple[str, str | None], Root] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    @classmethod
-    def of(cls, pages: Mapping[str, PageRoot]) -> Roots:
-        """Return the roots of a setting; none is opened yet."""
-        return cls(by_connection={conn_id: _root(page) for conn_id, page in pages.items()})
+    def root(self, conn_id: str, team: str | None = None) -> Root:
+        """Return a root as a team's connections lead to it; made once, and not opened yet."""
+        with self._lock:
+            if (conn_id, team) not in self._made:
+                self._made[conn_id, team] = _root(self.pages[conn_id], team)
+            return self._made[conn_id, team]
 
 
-def _root(page: PageRoot) -> Root:
+def _root(page: PageRoot, team: str | None) -> Root:
     breaker = Breaker()
-    watch = RootWatch(lambda: _store_of(page.conn_id, breaker), breaker=breaker)
-    return Root(page=page, watch=watch, breaker=breaker)
+    watch = RootWatch(lambda: _store_of(page.conn_id, breaker, team), breaker=breaker)
+    return Root(page=page, watch=watch, breaker=breaker, team=team)
 
 
-def hook_of(conn_id: str, breaker: Breaker) -> StreamingJobHook:
+def hook_of(conn_id: str, breaker: Breaker, team: str | None) -> StreamingJobHook:
     """Return a hook on a connection; nothing is read yet."""
     from airflow_flinkstyle.hooks.job import StreamingJobHook
 
-    return StreamingJobHook(conn_id, breaker=breaker)
+    return StreamingJobHook(conn_id, breaker=breaker, team=team)
 
 
-def _store_of(conn_id: str, breaker: Breaker) -> ObjectStore:
+def _store_of(conn_id: str, breaker: Breaker, team: str | None) -> ObjectStore:
     from airflow_flinkstyle.hooks.errors import ConnectionMissingError
 
     try:
-        return hook_of(conn_id, breaker).store
+        return hook_of(conn_id, breaker, team).store
     except ConnectionMissingError:
         raise BadInputError(
-            f"A connection {conn_id} of type flinkstyle was expected, found none.",
+            f"A connection {conn_id} of type flinkstyle was expected{_for(team)}, found none.",
             state_after="No job can be shown.",
             remedy="Add the connection, or name another one in [flinkstyle] page.",
         ) from None
+
+
+def _for(team: str | None) -> str:
+    return f", of team {team} or of none" if team else ""

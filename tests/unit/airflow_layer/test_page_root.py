@@ -118,6 +118,6 @@ def test_kafka_connection_that_is_not_there_is_refused_by_name(world: World):
 
 def test_connection_that_is_not_there_is_a_sentence_on_the_page():
     page = PageRoot(conn_id="lost", dag_id="take_savepoint")
-    root = Roots.of({"lost": page}).by_connection["lost"]
+    root = Roots(pages={"lost": page}).root("lost")
     wait_until("it was read", lambda: not root.watch.jobs()["loading"])
     assert "A connection lost of type flinkstyle was expected" in root.watch.jobs()["error"]["problem"]

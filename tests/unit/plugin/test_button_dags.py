@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from airflow.models.dag import DagModel, DagTag
+from airflow.sdk import Param
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
@@ -42,13 +43,24 @@ def parsed(session: Session, dag: DAG, *, gone: bool = False) -> str:
 
 def test_dag_of_a_job_below_another_root_is_not_opened_for_its_namesake(session: Session):
     own, any_job = parsed(session, stop_dag(PRODUCTION)), parsed(session, stop_dag())
-    assert fitting_dags(session, [own, any_job], "flinkstyle_production") == {own, any_job}
-    assert fitting_dags(session, [own, any_job], "flinkstyle_staging") == {any_job}
+    assert fitting_dags(session, [own, any_job], "flinkstyle_production") == {own}
+    assert fitting_dags(session, [own, any_job], "flinkstyle_default") == {any_job}
+    assert fitting_dags(session, [own, any_job], "flinkstyle_staging") == set()
 
 
-def test_dag_that_is_told_the_connection_fits_every_root(session: Session):
+def test_dag_that_is_told_the_connection_fits_its_default_and_each_root_that_lists_it(session: Session):
     own = parsed(session, stop_dag("orders"))
-    assert fitting_dags(session, [own], "flinkstyle_staging") == {own}
+    assert fitting_dags(session, [own], "flinkstyle_default") == {own}
+    assert fitting_dags(session, [own], "flinkstyle_staging") == set()
+    assert fitting_dags(session, [own], "flinkstyle_staging", ["stop_job_*"]) == {own}
+    assert fitting_dags(session, [own], "flinkstyle_default", ["upgrade_job"]) == set()
+
+
+def test_dag_whose_form_offers_some_roots_fits_these(session: Session):
+    offers = Param("flinkstyle_shop", type="string", enum=["flinkstyle_shop", "flinkstyle_web"])
+    own = parsed(session, stop_dag("orders", flinkstyle_conn_id=offers))
+    for conn_id, fits in {"shop": {own}, "web": {own}, "default": set(), "billing": set()}.items():
+        assert fitting_dags(session, [own], f"flinkstyle_{conn_id}") == fits
 
 
 def test_dag_for_any_job_of_one_root_is_for_that_root(session: Session):

@@ -46,8 +46,7 @@ def reads() -> Iterator[Reads]:
 
 
 def get(pieces: Pieces, *asked: Any, **how: Any) -> int:
-    found: int = asyncio.run(pieces.get(*asked, **how))
-    return found
+    return asyncio.run(pieces.get(*asked, **how))
 
 
 def kept(pieces: Pieces, *asked: Any, **how: Any) -> Kept:

@@ -1,0 +1,59 @@
+"""Which DAGs may act on which savepoint root.
+
+A DAG that names a connection in its code acts on that root by its author's will. A form with a field for the
+connection would let all who may trigger that one DAG act on every root, so a root that the DAG's author has
+not offered must name the DAG itself: ``dags`` of its connection. Where that is given it binds all DAGs.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.hooks.errors import RootDeniedError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from airflow_flinkstyle.hooks.connections import Defaults
+
+
+def require_dag(defaults: Defaults, conn_id: str, dag_id: str | None) -> None:
+    """Refuse a DAG that the root's list does not name, if there is a list.
+
+    Args:
+        defaults: What the connection says.
+        conn_id: Its id.
+        dag_id: Whose task acts; None outside of tasks.
+
+    Raises:
+        RootDeniedError: Naming those that may.
+    """
+    if dag_id is not None and defaults.dags is not None and not is_listed(dag_id, defaults.dags):
+        raise RootDeniedError.of(conn_id, dag_id, defaults.dags)
+
+
+def require_chosen(conn_id: Any, dag_id: str, offered: Collection[str]) -> None:  # noqa: ANN401 - an answer
+    """Refuse a root that a form was told, unless its author offered it or the root names the DAG.
+
+    Args:
+        conn_id: The answer.
+        dag_id: Whose form it is.
+        offered: The field's default, and its list if it has one.
+
+    Raises:
+        RootDeniedError: Naming the DAGs that may.
+        ConnectionMissingError: If there is no such connection.
+    """
+    from airflow_flinkstyle.hooks.connections import Defaults, connection_of
+
+    if conn_id in offered:
+        return
+    dags = Defaults.of(connection_of(str(conn_id))).dags
+    if dags is None or not is_listed(dag_id, dags):
+        raise RootDeniedError.of(str(conn_id), dag_id, dags)
+
+
+def is_listed(dag_id: str, patterns: Collection[str]) -> bool:
+    """Return whether a root's list names a DAG."""
+    return any(fnmatchcase(dag_id, pattern) for pattern in patterns)
