@@ -7,6 +7,7 @@ behind it. Format v2 has a module of its own. Spark: ``HDFSBackedStateStoreProvi
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -20,13 +21,15 @@ from airflow_flinkstyle.checkpoint.stores_in_use import stores_in_use
 from airflow_flinkstyle.types import BatchId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from airflow_flinkstyle.checkpoint.commit_log import StateIds
     from airflow_flinkstyle.checkpoint.operator_metadata import OperatorMetadata
     from airflow_flinkstyle.checkpoint.state_files import Store
     from airflow_flinkstyle.types import StateVersion
 
+Over = Callable[[Callable[["Store"], list["StateFile"]], Iterable["Store"]], Iterable[list["StateFile"]]]
+"""Calls a function with each store, and gives what it returns in the order of the stores."""
 _PROVIDER_CONF: Final = "spark.sql.streaming.stateStore.providerClass"
 _KNOWN_PROVIDERS = frozenset({"HDFSBackedStateStoreProvider", "RocksDBStateStoreProvider"})
 
@@ -52,6 +55,7 @@ def state_closure(
     read: Callable[[str], bytes],
     *,
     partitions: int | None,
+    over: Over = map,
 ) -> tuple[StateFile, ...]:
     """Return every file below ``state/`` that version ``version`` needs; empty for a stateless query.
 
@@ -61,6 +65,7 @@ def state_closure(
         ids: The commit log's ``state_unique_ids`` of batch K; empty for format v1.
         read: Returns a file's content; used for zips, the operators' metadata and their schemas only.
         partitions: The number that the offset log pins (``shuffle_partitions``).
+        over: Goes over the stores in their order; a pool's ``map`` reads the zips of several at a time.
 
     Raises:
         StateIncompleteError: If a file is missing.
@@ -74,11 +79,14 @@ def state_closure(
     files = [StateFile(path=path, content=None) for path in _schemas(visible, operators, version)]
     recorded = {operator.folder.removeprefix("state/"): operator for operator in operators}
     keyed = partial(has_keys, paths=visible, read=read)
-    for store in stores_in_use(stores, recorded, ids, partitions, version, has_keys=keyed):
+
+    def closure(store: Store) -> list[StateFile]:
         if store.is_v2:
-            files += closure_v2(store, ids, version, visible, read)
-        else:
-            files += _closure_v1(store, version, visible, read)
+            return list(closure_v2(store, ids, version, visible, read))
+        return list(_closure_v1(store, version, visible, read))
+
+    for found in over(closure, stores_in_use(stores, recorded, ids, partitions, version, has_keys=keyed)):
+        files += found
     return tuple(files)
 
 

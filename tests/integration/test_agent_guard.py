@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 import uuid
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -25,7 +26,7 @@ from tests.declared import AS_BEFORE
 from tests.integration.agent_lab import Lab, logs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -229,6 +230,41 @@ def test_open_transaction_ends_what_a_committed_reader_can_reach(spark: SparkSes
     assert ends(**committed) == (5, 6)
     producer.commit_transaction(20)
     assert ends(**committed) == (7, 7)  # the commit's marker takes an offset
+
+
+def noting(spark: SparkSession, asked: list[str]) -> Callable[..., Any]:
+    """Return what sends a command to the JVM, and notes it."""
+    send = spark._jvm._gateway_client.send_command
+
+    def note(command: str, *args: Any) -> Any:  # noqa: ANN401 - py4j's
+        asked.append(command)
+        return send(command, *args)
+
+    return note
+
+
+@pytest.mark.parametrize("prints", ["as it does", "otherwise"])
+def test_guard_asks_the_jvm_as_often_for_many_partitions_as_for_few(
+    spark: SparkSession, old_broker: Broker, monkeypatch: pytest.MonkeyPatch, prints: str
+):
+    topics = [f"guard.{size}-2-{uuid.uuid4().hex[:8]}" for size in (2, 40)]
+    calls = []
+    for topic, partitions in zip(topics, (2, 40), strict=True):
+        new_topic(old_broker, topic, partitions=partitions)
+        produce(old_broker, topic, 80, partitions=partitions)
+        (source,) = sources_of(read(spark, old_broker, subscribe=topic))
+        if prints == "otherwise":  # as a later client of Kafka might
+            monkeypatch.setattr("airflow_flinkstyle.agent.jvm.kafka._LISTED", re.compile("()()(never)"))
+        asked: list[str] = []
+        with monkeypatch.context() as patched:
+            patched.setattr(spark._jvm._gateway_client, "send_command", noting(spark, asked))
+            seen = describe_source(spark._jvm, source).topics[topic]
+        assert {number: log.end for number, log in seen.partitions.items()} == dict.fromkeys(
+            range(partitions), 80 // partitions
+        )
+        calls.append(len(asked))
+    more = calls[1] - calls[0]
+    assert more < 38 if prints == "as it does" else more >= 3 * 38, "a call for each partition"
 
 
 def test_capture_refuses_a_source_whose_cluster_changed_since_its_start(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.errors import SourcesChangedError
@@ -18,7 +19,7 @@ from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.types import NextOffset, TopicPartition, told_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from airflow_flinkstyle.agent.jvm.sources import Source
     from airflow_flinkstyle.agent.jvm.untyped import Java
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 REQUEST_TIMEOUT_S = 20
 _PREFIX = "kafka."
 _NO_TOPIC = "UnknownTopicOrPartitionException"
+_LISTED = re.compile(r"([\w.-]+)-(\d+)=ListOffsetsResultInfo\(offset=(-?\d+)[,)]", re.ASCII)
+"""How Kafka's client prints an offset that it was asked for; names of topics have no other letters."""
 
 
 def describe_source(jvm: Java, source: Source) -> ClusterView:
@@ -67,10 +70,10 @@ def _describe(jvm: Java, admin: Java, source: Source) -> ClusterView:
     assigned = _assigned(source)
     topics = _described(jvm, admin, source)
     partitions = [
-        (topic, info.partition())
+        (topic, number)
         for topic, description in topics.items()
-        for info in description.partitions()
-        if assigned is None or (topic, info.partition()) in assigned
+        for number in range(description.partitions().size())  # Kafka numbers them from 0, without a gap
+        if assigned is None or (topic, number) in assigned
     ]
     starts = _offsets(jvm, admin, partitions, jvm.org.apache.kafka.clients.admin.OffsetSpec.earliest())
     by_topic = starts.by_topic
@@ -151,18 +154,40 @@ def end_offsets(
 def _offsets(
     jvm: Java, admin: Java, partitions: Iterable[TopicPartition], spec: Java, *, committed: bool = False
 ) -> Offsets:
-    wanted = jvm.java.util.HashMap()
-    partition = jvm.org.apache.kafka.common.TopicPartition  # py4j asks for every part of a class's name
-    for topic, number in partitions:
-        wanted.put(partition(topic, number), spec)
     levels = jvm.org.apache.kafka.common.IsolationLevel
     options = jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(
         levels.READ_COMMITTED if committed else levels.READ_UNCOMMITTED
     )
-    found = _wait(jvm, admin.listOffsets(wanted, options).all())
-    return Offsets(
-        {(tp.topic(), tp.partition()): NextOffset(result.offset()) for tp, result in found.items()}
+    wanted = tuple(partitions)
+    found = _wait(jvm, admin.listOffsets(_for_each(jvm, wanted, spec), options).all())
+    return _told(found, wanted)
+
+
+def _for_each(jvm: Java, partitions: Iterable[TopicPartition], value: Java) -> Java:
+    """Return a map from every partition to one value, made in the JVM: a call through py4j takes 0.1 ms."""
+    numbers: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        numbers.setdefault(topic, []).append(number)
+    keys = jvm.org.apache.spark.sql.kafka010.JsonUtils.partitions(json.dumps(numbers))
+    commons, found = jvm.org.apache.commons.collections4, jvm.java.util.HashMap()
+    commons.MapUtils.populateMap(
+        found,
+        commons.IteratorUtils.asIterable(commons.iterators.ArrayIterator(keys)),
+        commons.TransformerUtils.nopTransformer(),
+        commons.TransformerUtils.constantTransformer(value),
     )
+    return found
+
+
+def _told(found: Java, wanted: Sequence[TopicPartition]) -> Offsets:
+    """Return what Kafka's client has found, read from its text, all partitions in one call."""
+    told = {
+        (topic, int(number)): NextOffset(int(offset))
+        for topic, number, offset in _LISTED.findall(found.toString())
+    }
+    if told.keys() != set(wanted):  # a client that prints it otherwise
+        told = {(tp.topic(), tp.partition()): NextOffset(one.offset()) for tp, one in found.items()}
+    return Offsets(told)
 
 
 def _wait(jvm: Java, future: Java) -> Java:

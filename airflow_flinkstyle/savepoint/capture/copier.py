@@ -52,6 +52,23 @@ def ignore(_: CaptureProgress | str) -> None:
     """Drop what a capture tells."""
 
 
+class StoredBlobs:
+    """The blobs that a take may rely on, listed once for all its queries: a listing is a request per 1,000.
+
+    What the take uploads is added. Its intent keeps every blob that was listed (``savepoint.blobs.intents``).
+    """
+
+    def __init__(self, repository: SavepointRepository) -> None:
+        self._repository = repository
+        self._sizes: dict[str, int] | None = None
+
+    def sizes(self, patience: StorePatience) -> dict[str, int]:
+        """Return key and size in bytes of each; threads may add to it."""
+        if self._sizes is None:
+            self._sizes = dict(patience(self._repository.reusable_blobs))
+        return self._sizes
+
+
 @dataclass(slots=True, kw_only=True)
 class FileCopier:
     """Copies files of one query's checkpoint into the repository, several at a time."""
@@ -66,8 +83,9 @@ class FileCopier:
     uploaded: Callable[[str], None]
     threads: int
     patience: StorePatience
-    _stored: Mapping[str, int] = field(init=False, default_factory=dict)
-    """Blobs that were there when copying began, with their sizes in bytes."""
+    stored: StoredBlobs
+    _stored: dict[str, int] = field(init=False, default_factory=dict)
+    """Blobs that are there, with their sizes in bytes."""
     _kept: Mapping[str, FileEntry] = field(init=False, default_factory=dict)
     """Files of the earlier savepoint that are among these, by path."""
     _server_copy: ServerCopy | None = field(init=False, default=None)
@@ -82,7 +100,7 @@ class FileCopier:
             contents: Files that were read already, by path; stored exactly as read.
             files: Files still to be read, as they were listed.
         """
-        self._stored = self.patience(self.repository.reusable_blobs)
+        self._stored = self.stored.sizes(self.patience)
         self._server_copy = self.repository.copier_from(self.checkpoint)
         self._kept = self._still_stored(query_id)
         unchanged = {path: same for path, info in files.items() if (same := self._unchanged(info, query_id))}
@@ -161,6 +179,7 @@ class FileCopier:
         digest = server_copy(info, self.repository.place(blob)[1]).digest
         if digest is None:  # the service does not tell: reading it once does, else nothing ever could
             digest = f"sha256:{self.repository.digest_of(blob)[0]}"
+        self._stored[blob] = info.size_bytes
         return FileEntry(path=info.key, size_bytes=info.size_bytes, blob=blob, digest=digest)
 
     def _copy_through(self, info: ObjectInfo) -> FileEntry:
@@ -179,6 +198,7 @@ class FileCopier:
         blob = self.repository.key_for(digest)
         if self._is_new(blob, len(content)):
             self.repository.put_blob(content)
+            self._stored[blob] = len(content)
         return FileEntry(path=path, size_bytes=len(content), blob=blob, digest=f"sha256:{digest}")
 
     def _store_file(self, path: str, place: Path) -> FileEntry:
@@ -186,6 +206,7 @@ class FileCopier:
             blob, digest, size_bytes = self.repository.put_file(place, is_new=self._is_new)
         except FileNotFoundError:
             raise ObjectMissingError.at(self.checkpoint.uri, path) from None
+        self._stored[blob] = size_bytes
         return FileEntry(path=path, size_bytes=size_bytes, blob=blob, digest=f"sha256:{digest}")
 
     def _is_new(self, blob: str, size_bytes: int) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from airflow_flinkstyle.checkpoint.inventory import Inventory, read_inventory
 from airflow_flinkstyle.checkpoint.stores_in_use import shuffle_partitions
 from airflow_flinkstyle.checkpoint.table_position import TablePosition, source_position
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.savepoint.capture.copier import FileCopier, ignore, never
+from airflow_flinkstyle.savepoint.capture.copier import FileCopier, StoredBlobs, ignore, never
 from airflow_flinkstyle.savepoint.capture.patience import StorePatience
 from airflow_flinkstyle.savepoint.errors import BatchMismatchError, CaptureFailedError
 from airflow_flinkstyle.savepoint.manifest import KafkaLog, KafkaPosition, QuerySnapshot
@@ -73,6 +74,7 @@ def capture_query(
     cancelled: Callable[[], bool] = never,
     progress: Callable[[CaptureProgress], None] = ignore,
     uploaded: Callable[[str], None] = ignore,
+    stored: StoredBlobs | None = None,
     attempts: int = 5,
     threads: int = 8,
     patience_s: float = 0.0,
@@ -95,8 +97,9 @@ def capture_query(
         progress: Told after each file, by the calling thread.
         uploaded: Told the key of each blob before it is uploaded, by several threads; blobs that were
             listed before are not told.
+        stored: The blobs that are there, where other queries are captured with it; None to list them.
         attempts: How often to start over when the running query replaces files meanwhile.
-        threads: Files copied at a time.
+        threads: Files read or copied at a time.
         patience_s: How long one call to a store may continue failing for a reason that may pass.
 
     Raises:
@@ -117,10 +120,11 @@ def capture_query(
         uploaded=uploaded,
         threads=threads,
         patience=patience,
+        stored=stored or StoredBlobs(repository),
     )
     for attempt in range(1, attempts + 1):
         try:
-            cut = patience(lambda: _plan_cut(checkpoint, batch_id, runs_on=runs_on))
+            cut = patience(lambda: _plan_cut(checkpoint, batch_id, runs_on=runs_on, threads=threads))
             positions = _positions(cut.offsets, kafka)
             files = copier.copy(cut.query_id, cut.contents, cut.files)
         except _CHANGING as error:
@@ -152,7 +156,7 @@ def capture_query(
     )
 
 
-def _plan_cut(checkpoint: ObjectStore, demanded: BatchId | None, *, runs_on: bool) -> _Cut:
+def _plan_cut(checkpoint: ObjectStore, demanded: BatchId | None, *, runs_on: bool, threads: int) -> _Cut:
     """Read the logs, then list what else batch K needs."""
     inventory = read_inventory(checkpoint)
     if demanded is not None and runs_on and demanded <= inventory.committed:
@@ -174,13 +178,15 @@ def _plan_cut(checkpoint: ObjectStore, demanded: BatchId | None, *, runs_on: boo
         planned = _text(checkpoint.read(f"offsets/{inventory.planned}"))
         offset_log.parse(planned)
     listed = {info.key: info for info in checkpoint.list("state/")}
-    state = state_store.state_closure(
-        listed,
-        version_after(batch),
-        commit.state_unique_ids,
-        checkpoint.read,
-        partitions=shuffle_partitions(offsets.confs),
-    )
+    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="plan") as pool:
+        state = state_store.state_closure(
+            listed,
+            version_after(batch),
+            commit.state_unique_ids,
+            checkpoint.read,
+            partitions=shuffle_partitions(offsets.confs),
+            over=pool.map,
+        )
     sources = {info.key: info for info in checkpoint.list("sources/") if "/." not in info.key}
     tracked = schema_tracking.entries_up_to(sources, offsets.sources.values(), checkpoint.read)
     sources = {path: info for path, info in sources.items() if path not in tracked}

@@ -13,7 +13,7 @@ from airflow_flinkstyle.checkpoint.inventory import read_inventory
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.protocol.line import batches_run
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
-from airflow_flinkstyle.savepoint.capture.copier import ignore, never
+from airflow_flinkstyle.savepoint.capture.copier import StoredBlobs, ignore, never
 from airflow_flinkstyle.savepoint.capture.patience import StorePatience
 from airflow_flinkstyle.savepoint.capture.query import capture_query
 from airflow_flinkstyle.savepoint.errors import (
@@ -160,6 +160,7 @@ def _take(
                 )
             )
         )
+        stored = StoredBlobs(repository)
         snapshots = [
             capture_query(
                 query.checkpoint,
@@ -175,6 +176,7 @@ def _take(
                 cancelled=end,
                 progress=progress,
                 uploaded=uploads.add,
+                stored=stored,
                 patience_s=patience.for_s,
             )
             for query in queries

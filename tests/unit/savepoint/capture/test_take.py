@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,10 +18,11 @@ from airflow_flinkstyle.storage.local import LocalStore
 from testbed.memory_store import MemoryStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from airflow_flinkstyle.savepoint.capture.copier import CaptureProgress
+    from airflow_flinkstyle.storage.base import ObjectInfo
 
     Make = Callable[..., Any]
 
@@ -134,6 +136,52 @@ def test_only_what_is_new_is_uploaded_and_ssts_are_not_read_again(
     assert sum("/SSTs/" in key for key in read) == 1
     assert set(repository.blob_sizes()) - stored <= {entry.blob for entry in second.queries[0].files}
     verify_savepoint(second, repository, level="full")
+
+
+def test_blobs_are_listed_once_for_all_queries_and_equal_files_are_uploaded_once(a_checkpoint: Make):
+    listed: list[str] = []
+    written: list[str] = []
+
+    class Watched(MemoryStore):
+        def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
+            listed.append(prefix)
+            return super().list(prefix, after=after)
+
+        def write(self, key: str, data: bytes) -> str:
+            written.append(key)
+            return super().write(key, data)
+
+    repository = Repository(Watched(), "orders")
+    queries = [
+        QuerySource(name=name, checkpoint=a_checkpoint(query_id=name).store, kafka={"0": KAFKA})
+        for name in ("a", "b", "c")
+    ]
+    label = SavepointLabel(savepoint_id="sp-1", taken_at_ms=1, spark_version="4.2.0", taken_from_generation=1)
+    manifest = take_savepoint(repository, queries, label)
+    assert listed.count("orders/blobs/") == 1
+    blobs = [key for key in written if key.startswith("orders/blobs/")]
+    assert len(blobs) == len(set(blobs)), "what one query has uploaded, the next one finds"
+    verify_savepoint(manifest, repository, level="full")
+
+
+def test_zips_of_several_stores_are_read_at_the_same_time(repository: Repository, a_checkpoint: Make):
+    both = threading.Barrier(2, timeout=20)
+
+    class Meeting(MemoryStore):
+        def read(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
+            if key.endswith(".zip"):
+                both.wait()  # breaks if the other one is read later
+            return super().read(key, start=start, length=length)
+
+    checkpoint = a_checkpoint(batches=1, store=Meeting())
+    store = checkpoint.store
+    header = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{"spark.sql.shuffle.partitions":"2"}}'
+    store.write("offsets/0", f'v1\n{header}\n{{"orders":{{"0":10,"1":20}}}}'.encode())
+    for info in list(store.list("state/0/0/")):
+        content = MemoryStore.read(store, info.key)
+        store.write(info.key.replace("state/0/0/", "state/0/1/"), content)
+    found = capture_query(store, repository, name="totals", kafka={"0": KAFKA})
+    assert {entry.path for entry in found.files} >= {"state/0/0/1.zip", "state/0/1/1.zip"}
 
 
 def test_blob_lost_since_the_previous_savepoint_is_uploaded_again(a_checkpoint: Make, take: Make):
