@@ -93,7 +93,7 @@ def _with_moves(
     plan: OffsetRewritePlan, query: QuerySnapshot, parsed: OffsetLog, *, planned: bool
 ) -> OffsetLog:
     for ref in plan.sources:
-        if ref.query == query.name:
+        if ref.query == query.name and str(ref) not in plan.unread:  # Spark writes "-" or "{}" for none
             parsed = parsed.with_kafka_offsets(ref.source, plan.positions(ref, planned=planned))
     return parsed
 

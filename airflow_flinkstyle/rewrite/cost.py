@@ -65,6 +65,8 @@ def cost_of(moves: Iterable[PartitionMove]) -> Cost:
 def verdict_line(moves: Sequence[PartitionMove]) -> str:
     """Return the verdict on a plan as one line: exact, or what is not."""
     kinds = kinds_of(moves)
+    if not moves:
+        return "**Exact**: no source has read anything yet, so none has a position to find."
     if kinds.keys() <= {"exact"}:
         partitions = f"all {len(moves):,} partitions" if len(moves) != 1 else "the one partition"
         return f"**Exact**: {partitions} continue with their unread records; none lost, none read again."

@@ -59,6 +59,8 @@ class OffsetRewritePlan:
     """The cluster that the old positions belong to; None if nobody looked at it."""
     tables: Mapping[str, TablePosition] = field(default_factory=dict)
     """``query/source`` -> where a source is that is a table with versions: it stays there."""
+    unread: tuple[str, ...] = ()
+    """``query/source`` of the sources that move and have no position yet: they begin on the target."""
 
     @property
     def target_cluster_id(self) -> str | None:
@@ -78,12 +80,17 @@ class OffsetRewritePlan:
     @property
     def sources(self) -> tuple[SourceRef, ...]:
         """The sources that move, sorted."""
-        return tuple(sorted({move.ref for move in self.moves}))
+        unread = {SourceRef(query=query, source=source) for query, _, source in map(_parted, self.unread)}
+        return tuple(sorted(unread | {move.ref for move in self.moves}))
 
     def as_markdown(self) -> str:
         """Render what the approval task, the dry run and the log show: the verdict in a line, then tables."""
         preview = "" if self.settled else f" {_PREVIEW}"
-        lines = [verdict_line((*self.moves, *self.planned)) + preview, "", *markdown_table(self.moves)]
+        lines = [verdict_line((*self.moves, *self.planned)) + preview]
+        if self.unread:
+            lines += ["", f"Nothing was read yet, and begins on the target: {', '.join(self.unread)}."]
+        if self.moves:
+            lines += ["", *markdown_table(self.moves)]
         if self.planned:
             lines += ["", "The end of the planned batch:", ""]
             lines += markdown_table(self.planned)
@@ -114,6 +121,7 @@ def plan_rewrite(
     rename: Mapping[str, str],
     *,
     source_cluster_id: str | None = None,
+    unread: Collection[SourceRef] = (),
 ) -> OffsetRewritePlan:
     """Say what moving the given sources to the target would change.
 
@@ -124,6 +132,7 @@ def plan_rewrite(
             a verdict becomes a refusal, a verdict for a partition the savepoint lacks a new row.
         rename: Source topic -> target topic, or several with commas; topics left out keep their name.
         source_cluster_id: The cluster that the old positions belong to, if it was looked at.
+        unread: Sources that move, too, and have no position.
 
     Raises:
         BadInputError: If a named source is not a Kafka source of the savepoint.
@@ -161,7 +170,12 @@ def plan_rewrite(
             for query in manifest.queries
             for source, position in query.tables.items()
         },
+        unread=tuple(map(str, sorted(unread))),
     )
+
+
+def _parted(ref: str) -> tuple[str, str, str]:
+    return ref.partition("/")
 
 
 def _strategy_taken(strategy: SourceStrategy, position: KafkaPosition, dropped: Collection[str]) -> str:

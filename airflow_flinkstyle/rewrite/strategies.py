@@ -12,7 +12,7 @@ from airflow_flinkstyle.python_versions import assert_never
 from airflow_flinkstyle.rewrite.chosen_positions import start_at_chosen
 from airflow_flinkstyle.rewrite.drained import drained_then_chosen
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN, old_cluster_needed
-from airflow_flinkstyle.rewrite.plan import plan_rewrite
+from airflow_flinkstyle.rewrite.plan import plan_rewrite, planned_positions, source_position
 from airflow_flinkstyle.rewrite.route import look, sources_of
 from airflow_flinkstyle.rewrite.rules import PROVED
 from airflow_flinkstyle.rewrite.translate_savepoint import translated
@@ -43,7 +43,8 @@ def plan_migration(
 
     Raises:
         ClusterMismatchError: If no source of the savepoint reads the cluster that the source settings reach.
-        BadInputError: If a rule names an unknown source or topic, or a position is needed and not given.
+        BadInputError: If a rule names an unknown source or topic, or a position is needed and not given; or
+            if there is nothing to move.
         FlinkstyleError: Whatever reading the clusters raises.
     """
     moving = _moving(manifest, clusters, rules)
@@ -51,8 +52,11 @@ def plan_migration(
     for rule in rules.all:  # with all topics: one rule may serve several sources
         if rule.start is not None:
             require_known(rule.start, route.target, str(clusters.target))
+    unread = {ref for ref in moving if _is_unread(manifest, ref)}
     verdicts = {
-        ref: _by_its_way(manifest, ref, position, rules.of(ref), route) for ref, position in moving.items()
+        ref: _by_its_way(manifest, ref, position, rules.of(ref), route)
+        for ref, position in moving.items()
+        if ref not in unread
     }
     rename = {topic: request.target_topic(topic) for one in moving.values() for topic in one.offsets.topics}
     return plan_rewrite(
@@ -61,7 +65,14 @@ def plan_migration(
         verdicts,
         rename,
         source_cluster_id=route.source.cluster_id if route.source else None,
+        unread=unread,
     )
+
+
+def _is_unread(manifest: Manifest, ref: SourceRef) -> bool:
+    """Return whether a source has no position to find, as with a pattern that no topic matches."""
+    query, position = source_position(manifest, ref)
+    return not position.offsets and not planned_positions(query, ref.source)
 
 
 def _by_its_way(
@@ -89,7 +100,7 @@ def _moving(manifest: Manifest, clusters: Clusters, rules: StrategyRules) -> dic
             remedy="Name a source query/source: its name, or its position in the query.",
         )
     if clusters.source is None:
-        return _not_on_target(known, clusters, rules)
+        return _not_on_target(manifest.savepoint_id, known, clusters, rules)
     cluster_id = describe(clusters.source, ()).cluster_id
     moving = {ref: position for ref, position in known.items() if position.cluster_id == cluster_id}
     if not moving:
@@ -101,11 +112,18 @@ def _moving(manifest: Manifest, clusters: Clusters, rules: StrategyRules) -> dic
 
 
 def _not_on_target(
-    known: Mapping[SourceRef, KafkaPosition], clusters: Clusters, rules: StrategyRules
+    savepoint_id: str, known: Mapping[SourceRef, KafkaPosition], clusters: Clusters, rules: StrategyRules
 ) -> dict[SourceRef, KafkaPosition]:
     """Return every source that is not on the target yet; each needs a way that asks no old cluster."""
     target_id = describe(clusters.target, ()).cluster_id
     moving = {ref: position for ref, position in known.items() if position.cluster_id != target_id}
+    if not moving:
+        found = f"that all read cluster {id_words(target_id)} already" if known else "no Kafka source at all"
+        raise BadInputError(
+            f"Savepoint {savepoint_id} was expected to have a Kafka source to move, found {found}.",
+            state_after=NOTHING_WRITTEN,
+            remedy="Start the job from it as it is; or name the savepoint, or the target, that is meant.",
+        )
     for ref in moving:
         if rules.of(ref).strategy != "new_identity":
             raise old_cluster_needed(ref, rules.of(ref).strategy)

@@ -77,6 +77,7 @@ def capture_query(
     stored: StoredBlobs | None = None,
     attempts: int = 5,
     threads: int = 8,
+    plan_threads: int = 16,
     patience_s: float = 0.0,
 ) -> QuerySnapshot:
     """Copy the newest committed batch of a checkpoint; uploads only what the repository lacks.
@@ -99,7 +100,8 @@ def capture_query(
             listed before are not told.
         stored: The blobs that are there, where other queries are captured with it; None to list them.
         attempts: How often to start over when the running query replaces files meanwhile.
-        threads: Files read or copied at a time.
+        threads: Files copied at a time.
+        plan_threads: Small files read at a time to find those to copy; a store's answer is waited for.
         patience_s: How long one call to a store may continue failing for a reason that may pass.
 
     Raises:
@@ -124,7 +126,7 @@ def capture_query(
     )
     for attempt in range(1, attempts + 1):
         try:
-            cut = patience(lambda: _plan_cut(checkpoint, batch_id, runs_on=runs_on, threads=threads))
+            cut = patience(lambda: _plan_cut(checkpoint, batch_id, runs_on=runs_on, threads=plan_threads))
             positions = _positions(cut.offsets, kafka)
             files = copier.copy(cut.query_id, cut.contents, cut.files)
         except _CHANGING as error:
