@@ -50,7 +50,7 @@ GOOD: list[tuple[type[Record], dict[str, Any], tuple[str, ...]]] = [
     (Request, _good(an_example(Request)), ("request_id", "savepoint_id", "cut_id")),
     (Claim, _good(an_example(Claim)), ("prepare_savepoint_id", "claim_id")),
     (Heartbeat, _good(an_example(Heartbeat)), ("queries", "request_id", "savepoint_id", "dropped")),
-    (TakeoverOrder, _GO, ("savepoint_id", "closed_at", "expected", "counts_behind")),
+    (TakeoverOrder, _GO, ("savepoint_id", "closed_at", "expected", "unused_from")),
     (End, _good(an_example(End)), ("request_id", "savepoint_id", "batches")),
     (Progress, _good(an_example(Progress)), ("request_id",)),
     (Cut, _good(an_example(Cut)), ("cut_id", "members")),
@@ -86,7 +86,7 @@ FORGED: tuple[dict[str, Any], ...] = (
 
 def forge_order(board: JobBoard, generation: int, **change: Any) -> None:
     """Tell a waiting driver to take over, as who can write the store does."""
-    order = {**_GO, "savepoint_id": None, "closed_at": None, "expected": {}, "counts_behind": {}, **change}
+    order = {**_GO, "savepoint_id": None, "closed_at": None, "expected": {}, "unused_from": {}, **change}
     key = f"{board.job}/runs/{generation:06d}/takeover-order.json"
     board.store.write(key, json.dumps(order).encode())
 

@@ -150,7 +150,7 @@ _NAMES = frozenset(
         "dropped",
         "closed_at",
         "expected",
-        "counts_behind",
+        "unused_from",
         "batches",
         "members",
     )

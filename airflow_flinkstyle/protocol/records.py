@@ -110,16 +110,11 @@ class TakeoverOrder(SignedRecord):
     rewind: Rewind = "continue"
     skip_known_batches: bool = False
     """A person accepts that a sink leaves out the batches whose ids it remembers."""
-    counts_behind: Mapping[Name, int] = field(default_factory=dict)
-    """``fork`` only: query name -> a number behind every batch that a run of the job may have had. A query
-    whose sink may remember batch ids is restored as if its last batch had this number. A query is left out
-    if the job's records cannot tell."""
-    used_here: Mapping[Name, int] = field(default_factory=dict)
-    """``continue`` from a savepoint from elsewhere only: query name -> the same. A query whose sink may
-    remember batch ids is refused if it comes to lower numbers, unless ``skip_known_batches``."""
-    begin_anew: tuple[Name, ...] = ()
-    """``fork`` and ``re-emit`` only: queries that runs of the job have had and the savepoint does not hold.
-    One whose sink may remember batch ids is refused unless ``skip_known_batches``: it begins with batch 0."""
+    unused_from: Mapping[Name, int | None] = field(default_factory=dict)
+    """Of a start that does not continue the job's own numbers: query name -> a number above every batch that
+    runs of the job may have had; None where the records cannot tell. A query whose sink may remember batch
+    ids begins no lower: a fork of it is restored as if its last batch had this number, and whatever would
+    begin below it is refused, unless ``skip_known_batches``."""
     claim_mode: ClaimMode = "no_claim"
     """``claim``: the savepoint is this job's from now on, and goes once a newer one has taken its place."""
     ended: Incarnation | None = None

@@ -330,26 +330,16 @@ class SinkSkipsError(SavepointError):
         )
 
     @classmethod
-    def elsewhere(
-        cls, sink: str, query: str, savepoint_id: str | None, numbers: range, *, state_after: str
-    ) -> Self:
-        """Name a query from elsewhere that would use numbers which the job's own runs may have used."""
+    def used(cls, sink: str, query: str, numbers: range, *, state_after: str) -> Self:
+        """Name a query that would begin with numbers which runs of the job may have used."""
         return cls(
-            f"Expected savepoint {savepoint_id}, which is from elsewhere, to continue query {query} behind "
-            f"all batches of this job, found that batches {numbers[0]} to {numbers[-1]} may have run here: "
-            f"{sink} may leave out batch ids that it has seen.",
+            f"Expected a sink that takes every batch to come, found {sink} of query {query}, which may leave "
+            f"out batch ids that it has seen: the query would begin with batch {numbers[0]}, and runs of this "
+            f"job may have had batches up to {numbers[-1]}.",
             state_after=state_after,
-            remedy=_OWN_MEMORY,
-        )
-
-    @classmethod
-    def anew(cls, sink: str, query: str, savepoint_id: str | None, *, state_after: str) -> Self:
-        """Name a query that the job has had, and that begins anew because the savepoint does not hold it."""
-        return cls(
-            f"Expected savepoint {savepoint_id} to hold query {query}, which the job has had, found that it "
-            f"would begin with batch 0: {sink} may leave out batch ids that it has seen.",
-            state_after=state_after,
-            remedy=f"Choose a savepoint that holds it. {_OWN_MEMORY}",
+            remedy="Continue from the newest savepoint or the checkpoint, or choose a savepoint that holds "
+            "the query and rewind='fork', which continues behind all of these. If the function takes every "
+            f"batch id, say skip_known_batches=True. Else: {_OWN_MEMORY}",
         )
 
 

@@ -187,8 +187,7 @@ class Driver(Process):
 
     def _guard(self, order: TakeoverOrder, manifest: Manifest | None) -> None:
         """Judge sink and source as the agent does."""
-        remembers = self.world.sink != "kafka"
-        used_again = order.rewind == "re-emit" and remembers
+        used_again = order.rewind == "re-emit" and self.world.sink == "delta"
         may_know = self.world.sink == "foreachBatch" and any(
             self._may_be_known(name, order, manifest) for name in self.names
         )
@@ -202,12 +201,15 @@ class Driver(Process):
                 )
 
     def _may_be_known(self, name: str, order: TakeoverOrder, manifest: Manifest | None) -> bool:
-        """Return whether a function may have seen the numbers that a query comes to."""
+        """Return whether a function may have seen the numbers that a query comes to.
+
+        A fork has come with its number: the savepoint says that the sink is a function.
+        """
         done, snapshot = self._logs(name)[0], manifest.query(name) if manifest is not None else None
-        if name in order.begin_anew:
-            return done < 0
-        at_it = snapshot is not None and done == snapshot.batch_id
-        return at_it and done + 1 < order.used_here.get(name, 0)
+        if name not in order.unused_from or done != (snapshot.batch_id if snapshot is not None else -1):
+            return False
+        number = order.unused_from[name]
+        return number is None or done + 1 < number
 
     def _restore(self, manifest: Manifest, *, complete: bool) -> None:
         restore_savepoint(manifest, self.repository, self.checkpoint, complete=complete)

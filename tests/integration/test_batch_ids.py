@@ -113,7 +113,7 @@ def test_fork_gives_deltas_recipe_numbers_that_no_batch_had(recipe: Recipe):
 
     files.feed(1)
     second = recipe.start(2, "new", FromSavepoint(savepoint_id=hot, rewind="fork"))
-    behind = lab.board.takeover_order(2).counts_behind
+    behind = lab.board.takeover_order(2).unused_from
     assert all(behind[query] > 3 for query in recipe.QUERIES)
     recipe.until_read(2, {query: batch + 3 for query, batch in behind.items()})
     lab.end_of(2, lab.ask(2, "stop"))
@@ -146,7 +146,7 @@ def test_ids_used_again_are_refused_where_a_function_may_leave_them_out(lab: Lab
 
     before = max(row["batch"] for row in lab.rows())
     start(lab, 3, script, origin=FromSavepoint(savepoint_id=hot, rewind="fork"), follows=1)
-    first = lab.board.takeover_order(3).counts_behind["counts"] + 1
+    first = lab.board.takeover_order(3).unused_from["counts"] + 1
     assert before < UNSEEN_BATCHES < first  # it died without a word
     lab.until_batch(3, above=first)
     forked = [row for row in lab.rows() if row["batch"] > before]

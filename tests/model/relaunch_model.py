@@ -1,9 +1,10 @@
 """A small explicit-state model of one generation: who may start its driver again, and who may run batches.
 
-Two callers on two hosts, and the drivers that they start. Time is left out but for what leases say of it: a
+Two callers on two hosts, and the drivers that they start; and a start of the next generation, planned when
+the driver was found dead: from what it had left by then. Time is left out but for what leases say of it: a
 reader may find a driver silent beyond its lease if it wrote nothing since the reader's first look. A store
 may be out of reach for one process alone (``cut``) or for everybody (``outage``). A driver that cannot write
-ends by ``rule 5``; each rule names the code that keeps it, and taking one out must break something.
+ends by rule 5 of the page; each rule names the code that keeps it, and taking one out must break something.
 
 What is proved about an outage: a driver that goes on without having confirmed its lease (``ends_itself``
 taken out) is a second runner, cut off alone or in an outage of all, and with no mistake of anybody's. In an
@@ -40,12 +41,16 @@ class Rules:
     """Callers ask the driver that writes the heartbeat, not the newest process (``jobs.status.classify``)."""
     lease_decides: bool = True
     """Silence beyond the lease is death, whatever cannot be seen (``jobs.status.Run.speaks``)."""
+    names_the_ended: bool = True
+    """The next generation's driver fails if another driver than the one that its order names as ended has the
+    job since (``TakeoverOrder.ended``, ``agent.board.takeover.require_predecessor``)."""
 
 
 RULES = tuple(field.name for field in fields(Rules))
 
 Driver = Literal["none", "waiting", "running", "gone"]
 Caller = Literal["looks", "found it dead", "done"]
+Start = Literal["none", "waits", "runs", "failed"]
 
 
 class State(NamedTuple):
@@ -61,6 +66,8 @@ class State(NamedTuple):
     faults: int = 2
     alone: bool = True  # whether one driver alone may be cut off
     mistakes: int = 1  # a driver that lives is taken for dead: by a person, or by a cluster that restarts it
+    start: Start = "none"  # the next generation's driver
+    ended: int = -1  # whom its order names
 
 
 START = State()
@@ -77,6 +84,7 @@ def successors(state: State, rules: Rules) -> Iterator[Step]:
     if state.cut != ALL:
         for number in (0, 1):
             yield from _caller(state, rules, number)
+        yield from _start(state, rules)
 
 
 def _faults(state: State) -> Iterator[Step]:
@@ -107,7 +115,7 @@ def _driver(state: State, rules: Rules, number: int) -> Iterator[Step]:
         yield from _waiting(state, rules, number, leaves)
     elif _reaches(state, number) and state.speaker == number and state.quiet:
         yield f"D{number} beats", state._replace(quiet=False)
-    elif _reaches(state, number) and state.speaker != number:
+    elif _reaches(state, number) and (state.speaker != number or state.start == "runs"):
         yield f"D{number} is superseded", leaves
     elif not _reaches(state, number) and rules.ends_itself:
         yield f"D{number} ends itself", leaves
@@ -120,16 +128,38 @@ def _waiting(state: State, rules: Rules, number: int, leaves: State) -> Iterator
     if not _reaches(state, number):
         return
     earlier = state.drivers[state.speaker]
-    if state.quiet or earlier == "gone" or not rules.waits_for_silence:
+    if state.start == "runs":
+        yield f"D{number} finds the next generation and leaves", leaves
+    elif state.quiet or earlier == "gone" or not rules.waits_for_silence:
         running = _with(state.drivers, number, "running")
         yield f"D{number} runs", state._replace(drivers=running, speaker=number, quiet=False)
     elif rules.surplus_leaves and _reaches(state, state.speaker):
         yield f"D{number} leaves", leaves
 
 
+def _is_silent(state: State) -> bool:
+    return state.quiet or state.drivers[state.speaker] == "gone"
+
+
+def _start(state: State, rules: Rules) -> Iterator[Step]:
+    """Plan a start for the end of the driver that spoke last, and let its driver wait for that end."""
+    match state.start:
+        case "none" if _is_silent(state) and "waiting" not in state.drivers and rules.lease_decides:
+            yield (
+                f"a start is planned behind D{state.speaker}",
+                state._replace(start="waits", ended=state.speaker),
+            )
+        case "waits" if rules.names_the_ended and state.speaker != state.ended:
+            yield "the start's driver fails", state._replace(start="failed")
+        case "waits" if _is_silent(state):
+            yield "the start's driver takes over", state._replace(start="runs")
+
+
 def _caller(state: State, rules: Rules, number: int) -> Iterator[Step]:
-    silent = state.quiet or state.drivers[state.speaker] == "gone"
+    silent = _is_silent(state)
     comes_up = any(one == "waiting" for one in state.drivers)
+    if state.start == "runs" and state.callers[number] == "looks":
+        return
     if state.mistakes > 0 and state.callers[number] == "looks" and not comes_up:
         saw = (state.submits, state.saw[1]) if number == 0 else (state.saw[0], state.submits)
         told: tuple[Caller, Caller] = _said(state.callers, number, "found it dead")
@@ -161,8 +191,10 @@ def _said(callers: tuple[Caller, Caller], number: int, caller: Caller) -> tuple[
 def violation(state: State, rules: Rules) -> str | None:
     """Return what must never be, in any state."""
     runners = [number for number, one in enumerate(state.drivers) if one == "running"]
-    if len(runners) > 1:
+    if len(runners) + (state.start == "runs") > 1:
         return f"second runner: {runners}"
+    if state.start == "runs" and state.speaker != state.ended:
+        return f"rewound: what D{state.speaker} ran since the start was planned is left behind"
     both = [number for number, one in enumerate(state.drivers) if one == "waiting"]
     if len(both) > 1 and rules.surplus_leaves:
         return f"two drivers were started for one that died: {both}"
@@ -173,7 +205,11 @@ def violation(state: State, rules: Rules) -> str | None:
 
 def at_rest(state: State, rules: Rules) -> str | None:
     """Return what is wrong with a state in which nobody has anything left to do."""
+    if state.start == "runs":
+        return None
     if "running" in state.drivers:
+        if state.start == "waits":
+            return "dead end: a start waits for a driver that runs for ever"
         waits = "waiting" in state.drivers
         return "dead end: a surplus driver waits for ever" if waits else None
     if "none" not in state.drivers:
@@ -181,12 +217,12 @@ def at_rest(state: State, rules: Rules) -> str | None:
     return "dead end: no driver runs, and nobody starts one"
 
 
-def explore(rules: Rules, start: State = START) -> tuple[int, Found | None]:
-    """Return how many states can be reached, and the way to the first violation."""
+def explore(rules: Rules, start: State = START, *, rests: bool = True) -> tuple[int, Found | None]:
+    """Return how many states can be reached, and the way to the first violation; ``rests``: or dead end."""
 
     def wrong(state: State, labels: Sequence[str]) -> str | None:
         luck = ("kill", "cut", "outage", "told")
         at_work = any(not any(word in label for word in luck) for label in labels)
-        return violation(state, rules) or (None if at_work else at_rest(state, rules))
+        return violation(state, rules) or (at_rest(state, rules) if rests and not at_work else None)
 
     return search([start], lambda state: successors(state, rules), wrong)

@@ -135,7 +135,7 @@ def counted_on(manifest: Manifest, query: JobQuery, newest: BatchId | None, orde
 
 
 def _behind_all(snapshot: QuerySnapshot, sink: Sink, order: TakeoverOrder) -> QuerySnapshot:
-    number = order.counts_behind.get(snapshot.name)
+    number = order.unused_from.get(snapshot.name)
     try:
         if number is None:
             raise SinkSkipsError.unknown(f"{sink.name} of query {snapshot.name}", state_after=NOT_STARTED)
@@ -163,13 +163,8 @@ def admit(
         RenumberError: If a fork needs another number, and cannot get it.
     """
     snapshot = manifest.query(query.name) if manifest else None
-    if manifest and snapshot and query.sink.may_remember and newest is None:
+    if query.sink.may_remember and newest is None:
         return _admit_unknown(query, snapshot, order, manifest, repository)
-    if query.name in order.begin_anew and query.sink.may_remember and newest is None and query.look() is None:
-        anew = SinkSkipsError.anew(
-            str(query.sink.name), query.name, order.savepoint_id, state_after=NOT_STARTED
-        )
-        _require_accepted(anew, order)
     skipped = left_out(query.checkpoint, newest)
     if not skipped:
         return manifest
@@ -185,36 +180,37 @@ def admit(
 
 def _admit_unknown(
     query: JobQuery,
-    snapshot: QuerySnapshot,
+    snapshot: QuerySnapshot | None,
     order: TakeoverOrder,
-    manifest: Manifest,
+    manifest: Manifest | None,
     repository: SavepointRepository,
-) -> Manifest:
-    """Admit a query whose sink may remember batch ids; one that has run since was admitted before."""
-    newest = query.look()
-    if order.rewind == "re-emit" and newest == snapshot.batch_id:
-        found = f"{query.sink.name} of query {query.name}, which may leave out batch ids that it has seen"
-        found = f"{found}: those behind {snapshot.batch_id} are used again"
-        _require_accepted(SinkSkipsError.of(found, state_after=NOT_STARTED), order)
-    if newest == snapshot.batch_id:
-        _require_unused(query, range(snapshot.batch_id + 1, order.used_here.get(query.name, 0)), order)
-    if order.rewind != "fork":
-        return manifest
-    number = order.counts_behind.get(query.name)
-    if newest == snapshot.batch_id:
-        moved = counted_on(manifest, query, None, order)
-        return manifest if moved is manifest else _restored(query, moved, repository)
-    was_moved = number is not None and newest is not None and newest >= number
-    return counted_on(manifest, query, None, order) if was_moved else manifest
+) -> Manifest | None:
+    """Admit a query whose sink may remember batch ids: it begins behind all that runs of the job may have had.
+
+    One that has run since was admitted before.
+    """
+    done = query.look()
+    number = order.unused_from.get(query.name)
+    if manifest is not None and snapshot is not None and order.rewind == "fork":
+        if done == snapshot.batch_id:
+            moved = counted_on(manifest, query, None, order)
+            return manifest if moved is manifest else _restored(query, moved, repository)
+        was_moved = number is not None and done is not None and done >= number
+        return counted_on(manifest, query, None, order) if was_moved else manifest
+    if query.name in order.unused_from and done == (snapshot.batch_id if snapshot is not None else None):
+        _require_unused(query, 0 if done is None else done + 1, number, order)
+    return manifest
 
 
-def _require_unused(query: JobQuery, numbers: range, order: TakeoverOrder) -> None:
-    """Refuse numbers that the job's own line may have used, for a line that begins here from elsewhere."""
-    if numbers:
-        refusal = SinkSkipsError.elsewhere(
-            str(query.sink.name), query.name, order.savepoint_id, numbers, state_after=NOT_STARTED
-        )
-        _require_accepted(refusal, order)
+def _require_unused(query: JobQuery, first: int, number: int | None, order: TakeoverOrder) -> None:
+    """Refuse batch ids that the sink may have seen, and may leave out, unless that was accepted."""
+    sink = str(query.sink.name)
+    if number is None:
+        unknown = SinkSkipsError.unknown(f"{sink} of query {query.name}", state_after=NOT_STARTED)
+        _require_accepted(unknown, order)
+    elif first < number:
+        used = SinkSkipsError.used(sink, query.name, range(first, number), state_after=NOT_STARTED)
+        _require_accepted(used, order)
 
 
 def _require_accepted(refusal: SinkSkipsError, order: TakeoverOrder) -> None:

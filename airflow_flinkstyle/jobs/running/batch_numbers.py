@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.query_records import QueryStatus
     from airflow_flinkstyle.protocol.records import Heartbeat, TakeoverOrder
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
+    from airflow_flinkstyle.types import Rewind
 
 UNSEEN_BATCHES: Final = 1_000_000
 """More than any driver runs between the last heartbeat that it could write and its end. Spark counts
@@ -33,10 +34,12 @@ class _Told:
         return self.words.queries.get(query)
 
     def newest(self, query: str) -> int:
-        """Return the newest number of the query's batches that this generation tells of; -1 for none."""
-        beat = self.of(query)
-        begun = self.order.counts_behind.get(query, -1) if self.order is not None else -1
-        return max(begun, beat.batch_id if beat is not None and beat.batch_id is not None else -1)
+        """Return the newest number that this generation tells of, of a planned batch too; -1 for none."""
+        beat, order = self.of(query), self.order
+        begun = order.unused_from.get(query) if order is not None and order.rewind == "fork" else None
+        done = -1 if beat is None or beat.batch_id is None else beat.batch_id
+        planned = beat is not None and beat.sinks is not None and beat.sinks.under_way
+        return max(-1 if begun is None else begun, done + planned)
 
     @property
     def is_exact(self) -> bool:
@@ -51,45 +54,35 @@ class _Told:
         return self.words.state == "closed" and self.words.incarnation > 1 and self.of(query) is None
 
 
-def counts_behind(board: JobBoard, manifest: Manifest) -> dict[str, int]:
-    """Return, for each query of a savepoint, a number behind every batch that a run of the job may have had.
+def unused_from(board: JobBoard, manifest: Manifest, rewind: Rewind) -> dict[str, int | None]:
+    """Return, for each query, a number above every batch that a run of the job may have had.
 
-    Left out are queries of which the records cannot tell: no run of this job had the savepoint's lineage, so
-    it ran under another job or root; or the last words of a run that had it are lost.
+    None where the records cannot tell: a savepoint that goes back is of a lineage that no run of this job had,
+    so it ran under another job or root; or the last words of a run that had the query are lost. A query that
+    no run has named is left out where its own numbers go on: a driver names one before its first batch.
+
+    Args:
+        board: The job's records.
+        manifest: The savepoint that a start goes back to, or, with ``continue``, begins a line with.
+        rewind: What it chose.
     """
     told = _told(board)
-    return {
-        query.name: max(query.batch_id, *(one.newest(query.name) for one in told)) + _unsaid(told)
-        for query in manifest.queries
-        if _is_known(query, told)
-    }
+    named = {name for one in told for name in one.words.queries}
+    back_to = {} if rewind == "continue" else {query.name: query for query in manifest.queries}
+    return {name: _behind_all(name, back_to.get(name), told) for name in sorted(named | back_to.keys())}
 
 
-def used_here(board: JobBoard, manifest: Manifest) -> dict[str, int]:
-    """Return, for each query of a savepoint from elsewhere, a number behind every batch that a run had here.
-
-    Left out are queries that no run of the job has named: a driver names one before its first batch.
-    """
-    told = _told(board)
-    return {
-        query.name: max(one.newest(query.name) for one in told) + _unsaid(told)
-        for query in manifest.queries
-        if any(one.of(query.name) is not None for one in told)
-    }
-
-
-def _unsaid(told: Sequence[_Told]) -> int:
-    """Return how many more batches there may have been; one: planned, and not committed."""
-    return 1 if all(one.is_exact for one in told) else UNSEEN_BATCHES
-
-
-def begin_anew(board: JobBoard, manifest: Manifest) -> tuple[str, ...]:
-    """Return the queries that runs of the job have named and a savepoint does not hold.
-
-    A driver names a query before its first batch, so no other one has handed a batch to a function.
-    """
-    named = {name for one in _told(board) for name in one.words.queries}
-    return tuple(sorted(name for name in named if manifest.query(name) is None))
+def _behind_all(name: str, saved: QuerySnapshot | None, told: Sequence[_Told]) -> int | None:
+    ran = [one.of(name) for one in told]
+    begun = next((place for place, beat in enumerate(ran) if beat is not None), len(told))
+    if any(one.has_lost(name) for one in told[begun:]):
+        return None
+    if saved is not None and not any(beat is not None and beat.query_id == saved.query_id for beat in ran):
+        return None
+    newest = max(one.newest(name) for one in told)
+    if saved is not None:
+        newest = max(newest, saved.batch_id)
+    return newest + (1 if all(one.is_exact for one in told) else UNSEEN_BATCHES)
 
 
 def _told(board: JobBoard) -> list[_Told]:
@@ -99,10 +92,3 @@ def _told(board: JobBoard) -> list[_Told]:
         for generation in board.generations()
         if (slot := board.heartbeat(generation)) is not None
     ]
-
-
-def _is_known(query: QuerySnapshot, told: Sequence[_Told]) -> bool:
-    ran = [one.of(query.name) for one in told]
-    begun = next((place for place, beat in enumerate(ran) if beat is not None), len(told))
-    is_ours = any(beat is not None and beat.query_id == query.query_id for beat in ran)
-    return is_ours and not any(one.has_lost(query.name) for one in told[begun:])

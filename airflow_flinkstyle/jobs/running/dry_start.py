@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.jobs.errors import JobRunningError
-from airflow_flinkstyle.jobs.running.batch_numbers import counts_behind
+from airflow_flinkstyle.jobs.running.batch_numbers import unused_from
 from airflow_flinkstyle.jobs.running.dry_checks import Check, NotJudged, judged, refused
 from airflow_flinkstyle.jobs.running.newest import require_newest
 from airflow_flinkstyle.jobs.spec import from_launch
@@ -145,7 +145,7 @@ def _newest(runs: JobView, manifest: Manifest, since: Mapping[str, int | None]) 
 
 def _forks(runs: JobView, manifest: Manifest, since: Mapping[str, int | None]) -> Iterator[Check]:
     """Check whether each query can count on behind what its sink has seen."""
-    numbers = counts_behind(runs.board, manifest)
+    numbers = unused_from(runs.board, manifest, "fork")
     for query in manifest.queries:
         if (query.sink in sinks.FILE_SINKS and since[query.name] is None) or _is_unknown(query):
             yield Check(about=_sink(query), verdict=NotJudged("Only the driver sees which batches it knows."))

@@ -24,7 +24,10 @@ _METADATA = "metadata"
 
 
 def fork(
-    manifest: Manifest, repository: SavepointRepository, key: str, numbers: Mapping[str, int] | None = None
+    manifest: Manifest,
+    repository: SavepointRepository,
+    key: str,
+    numbers: Mapping[str, int | None] | None = None,
 ) -> Manifest:
     """Publish the savepoint under new query ids, so that no sink takes its batches for known ones.
 
@@ -34,11 +37,11 @@ def fork(
         manifest: The savepoint.
         repository: Where it is.
         key: Who asks, without the try number.
-        numbers: Query name -> a number behind every batch that the job may have had; the takeover order's
-            ``counts_behind``.
+        numbers: Query name -> a number above every batch that the job may have had; the takeover order's
+            ``unused_from``.
     """
     numbers = numbers or {}
-    counted = [f"{name}={number}" for name, number in sorted(numbers.items())]
+    counted = [f"{name}={number}" for name, number in sorted(numbers.items()) if number is not None]
     text = "\0".join([manifest.savepoint_id, key, *counted])
     digest = hashlib.sha256(text.encode()).hexdigest()[:20]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.errors import JobNotRunningError
 from airflow_flinkstyle.jobs.running import last_run, stopped
-from airflow_flinkstyle.jobs.running.batch_numbers import begin_anew, counts_behind, used_here
+from airflow_flinkstyle.jobs.running.batch_numbers import unused_from
 from airflow_flinkstyle.jobs.running.forks import fork
 from airflow_flinkstyle.jobs.running.newest import is_from_elsewhere, require_newest
 from airflow_flinkstyle.jobs.running.offline_lock import CALLER
@@ -99,16 +99,13 @@ def plan_savepoint(runs: JobView, origin: FromSavepoint, claim_key: str) -> Star
         RewindError: If it is not.
     """
     saved = runs.repository.read(origin.savepoint_id)
-    numbers = counts_behind(runs.board, saved) if origin.rewind == "fork" else {}
+    own_numbers = origin.rewind == "continue" and not _begins_a_line(runs, saved)
+    numbers = {} if own_numbers else unused_from(runs.board, saved, origin.rewind)
     manifest = _rewound(runs, saved, origin, claim_key, numbers)
     order = replace(
         _order_to_start(runs, manifest),
         rewind=origin.rewind,
-        counts_behind=numbers,
-        begin_anew=begin_anew(runs.board, saved) if origin.rewind != "continue" else (),
-        used_here=used_here(runs.board, saved)
-        if origin.rewind == "continue" and _begins_a_line(runs, saved)
-        else {},
+        unused_from=numbers,
         skip_known_batches=origin.skip_known_batches,
         claim_mode=origin.claim_mode,
     )
@@ -131,7 +128,11 @@ def _begins_a_line(runs: JobView, saved: Manifest) -> bool:
 
 
 def _rewound(
-    runs: JobView, manifest: Manifest, origin: FromSavepoint, claim_key: str, numbers: Mapping[str, int]
+    runs: JobView,
+    manifest: Manifest,
+    origin: FromSavepoint,
+    claim_key: str,
+    numbers: Mapping[str, int | None],
 ) -> Manifest:
     """Return the savepoint to restore, once its rewind is known to be legal."""
     match origin.rewind:

@@ -45,12 +45,12 @@ def a_query(checkpoint: MemoryStore) -> JobQuery:
 
 
 def an_order(
-    rewind: Rewind = "continue", *, skip_known_batches: bool = False, counts_behind: int | None = None
+    rewind: Rewind = "continue", *, skip_known_batches: bool = False, unused_from: int | None = None
 ) -> TakeoverOrder:
-    numbers = {} if counts_behind is None else {"files": counts_behind}
+    numbers = {} if unused_from is None else {"files": unused_from}
     return TakeoverOrder(
         savepoint_id=None, closed_at=None, expected={}, parent=BEGINNING, rewind=rewind,
-        skip_known_batches=skip_known_batches, counts_behind=numbers,
+        skip_known_batches=skip_known_batches, unused_from=numbers,
     )  # fmt: skip
 
 
@@ -87,11 +87,11 @@ def test_batches_that_the_sink_knows_are_refused_unless_accepted() -> None:
 def test_query_that_a_savepoint_does_not_hold_begins_anew_only_if_its_sink_forgets() -> None:
     query = replace(a_query(MemoryStore()), sink=Sink(name="foreachBatch", may_remember=True))
     repository = SavepointRepository(MemoryStore(), "job")
-    order = replace(an_order("fork"), savepoint_id="sp-1", begin_anew=("files",))
-    with pytest.raises(SinkSkipsError, match=r"savepoint sp-1 to hold query files.* begin with batch 0"):
+    order = replace(an_order("fork", unused_from=6), savepoint_id="sp-1")
+    with pytest.raises(SinkSkipsError, match=r"query files, .* begin with batch 0, .* batches up to 5"):
         admit(query, None, order, None, repository)
     admit(query, None, replace(order, skip_known_batches=True), None, repository)
-    admit(query, None, replace(order, begin_anew=("another",)), None, repository)
+    admit(query, None, replace(order, unused_from={"another": 6}), None, repository)
     forgets = replace(query, sink=Sink(name="kafka"))
     admit(forgets, None, order, None, repository)
     begun = replace(query, checkpoint=a_checkpoint(planned=0, committed=0))
@@ -201,7 +201,7 @@ OFFSETS = b'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}\n{"logOffs
 
 
 def test_fork_into_a_function_counts_on_behind_every_batch_of_the_job_and_stays_there() -> None:
-    restored, order = Restored(), an_order("fork", counts_behind=70)
+    restored, order = Restored(), an_order("fork", unused_from=70)
     assert restored.admit(order) == 70
     assert restored.query.look() == 70
     assert restored.admit(order) == 70  # a relaunch before its first batch
@@ -211,7 +211,7 @@ def test_fork_into_a_function_counts_on_behind_every_batch_of_the_job_and_stays_
 
 
 def test_fork_that_is_restored_for_its_first_query_has_the_number_at_once() -> None:
-    restored, order = Restored(), an_order("fork", counts_behind=70)
+    restored, order = Restored(), an_order("fork", unused_from=70)
     moved = counted_on(restored.manifest, restored.query, None, order)
     assert moved.queries[0].batch_id == 70
     assert counted_on(moved, restored.query, None, order) is moved
@@ -235,33 +235,37 @@ def test_fork_into_a_function_is_refused_unless_accepted_if_its_state_keeps_its_
     stuck = replace(young, files=(*young.files, replace(young.files[0], path="state/0/0/3.delta")))
     restored.manifest = replace(restored.manifest, queries=(stuck,))
     with pytest.raises(RenumberError, match="no full version of the state") as refused:
-        restored.admit(an_order("fork", counts_behind=70))
+        restored.admit(an_order("fork", unused_from=70))
     assert "skip_known_batches=True" in refused.value.remedy
-    assert restored.admit(an_order("fork", counts_behind=70, skip_known_batches=True)) == 2
+    assert restored.admit(an_order("fork", unused_from=70, skip_known_batches=True)) == 2
 
 
 def test_ids_used_again_are_refused_for_a_function_unless_accepted() -> None:
     restored = Restored()
-    with pytest.raises(SinkSkipsError, match=r"may leave out batch ids .* behind 2 are used again"):
-        restored.admit(an_order("re-emit"))
-    assert restored.admit(an_order("re-emit", skip_known_batches=True)) == 2
+    order = an_order("re-emit", unused_from=7)
+    with pytest.raises(SinkSkipsError, match=r"may leave out batch ids .* begin with batch 3, .* up to 6"):
+        restored.admit(order)
+    with pytest.raises(SinkSkipsError, match="foreachBatch of query files has seen, found that this"):
+        restored.admit(replace(order, unused_from={"files": None}))
+    assert restored.admit(replace(order, skip_known_batches=True)) == 2
+    assert restored.admit(an_order("re-emit", unused_from=3)) == 2  # nothing is used again
     restored.run(3)
-    restored.admit(an_order("re-emit"))  # a relaunch: whoever started it had accepted
+    restored.admit(order)  # a relaunch: whoever started it had accepted
 
 
 def test_function_that_keeps_lineages_of_its_own_or_is_handed_no_ids_is_left_alone() -> None:
     restored = Restored()
     restored.query.sink = Sink(name="foreachBatch")
-    assert restored.admit(an_order("fork", counts_behind=70)) == 2
-    assert restored.admit(an_order("re-emit")) == 2
+    assert restored.admit(an_order("fork", unused_from=70)) == 2
+    assert restored.admit(an_order("re-emit", unused_from=70)) == 2
     assert Restored().admit(an_order("continue")) == 2
 
 
 def test_savepoint_from_elsewhere_uses_no_number_that_a_function_may_have_seen_here() -> None:
-    restored, order = Restored(), replace(an_order(), savepoint_id="sp-1", used_here={"files": 9})
-    with pytest.raises(SinkSkipsError, match=r"from elsewhere, .* batches 3 to 8 may have run here"):
+    restored, order = Restored(), an_order(unused_from=9)
+    with pytest.raises(SinkSkipsError, match=r"begin with batch 3, .* this job may have had batches up to 8"):
         restored.admit(order)
     assert restored.admit(replace(order, skip_known_batches=True)) == 2
-    assert restored.admit(replace(order, used_here={"files": 3})) == 2
+    assert restored.admit(an_order(unused_from=3)) == 2
     restored.query.sink = Sink(name="kafka")
     assert restored.admit(order) == 2

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.running.batch_numbers import UNSEEN_BATCHES, begin_anew, counts_behind, used_here
+from airflow_flinkstyle.jobs.running.batch_numbers import UNSEEN_BATCHES, unused_from
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.line import BEGINNING
 from airflow_flinkstyle.protocol.query_records import QueryStatus
 from airflow_flinkstyle.protocol.records import Claim, Heartbeat, TakeoverOrder
+from airflow_flinkstyle.protocol.sink_records import Sinks
 from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
 from airflow_flinkstyle.types import BatchId, Generation, Incarnation
 from testbed.memory_store import MemoryStore
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.protocol.records import AgentState
+    from airflow_flinkstyle.types import Rewind
 
 SAVED = 4
 
@@ -49,6 +51,7 @@ class Runs:
         query_id: str = "q-1",
         incarnation: int = 1,
         begun: Mapping[str, int] | None = None,
+        under_way: bool = False,
     ) -> Runs:
         """Add a run; ``batch`` None: it says nothing of the query."""
         self.generation += 1
@@ -63,13 +66,18 @@ class Runs:
             closed_at=None,
             expected={},
             parent=BEGINNING,
-            counts_behind=begun or {},
+            rewind="fork" if begun else "continue",
+            unused_from=begun or {},
         )
         self.board.create_takeover_order(generation, order)
         told = {}
         if batch is not None:
             told["totals"] = QueryStatus(
-                query_id=query_id, batch_id=BatchId(batch), batch_committed_at_ms=1, sources={}
+                query_id=query_id,
+                batch_id=BatchId(batch),
+                batch_committed_at_ms=1,
+                sources={},
+                sinks=Sinks(under_way=under_way),
             )
         words = Heartbeat(
             incarnation=Incarnation(incarnation), state=state, beat=1, written_at_ms=1, spark_version="4.2.0",
@@ -79,7 +87,7 @@ class Runs:
         return self
 
     def number(self, manifest: Manifest | None = None) -> int | None:
-        return counts_behind(self.board, manifest or a_savepoint()).get("totals")
+        return unused_from(self.board, manifest or a_savepoint(), "fork").get("totals")
 
 
 def test_number_is_behind_the_newest_batch_that_a_run_that_closed_could_have_planned():
@@ -111,17 +119,24 @@ def test_fork_that_died_before_its_first_word_has_used_the_numbers_that_it_was_g
     assert failed.number() == 11
 
 
-def test_queries_that_the_job_has_had_and_the_savepoint_does_not_hold_begin_anew():
-    runs = Runs().add("closed", 9)
-    assert begin_anew(runs.board, a_savepoint()) == ()
-    assert begin_anew(runs.board, replace(a_savepoint(), queries=())) == ("totals",)
+@pytest.mark.parametrize("rewind", ["continue", "fork", "re-emit"])
+def test_query_that_the_savepoint_does_not_hold_has_the_numbers_that_runs_gave_it(rewind: Rewind):
+    without = replace(a_savepoint(), queries=())
+    assert unused_from(Runs().add("closed", 9).board, without, rewind) == {"totals": 10}
+    assert unused_from(Runs().board, without, rewind) == {}
+
+
+def test_batch_that_was_planned_when_a_run_ended_counts_as_used():
+    assert Runs().add("closed", 9, under_way=True).number() == 11
 
 
 def test_savepoint_from_elsewhere_is_told_every_number_that_runs_used_here():
-    assert used_here(Runs().add("closed", None).board, a_savepoint("q-from-outside")) == {}
-    assert used_here(Runs().add("closed", 9).board, a_savepoint("q-from-outside")) == {"totals": 10}
-    died = Runs().add("running", 9)
-    assert used_here(died.board, a_savepoint("q-from-outside")) == {"totals": 9 + UNSEEN_BATCHES}
+    def used(runs: Runs) -> Mapping[str, int | None]:
+        return unused_from(runs.board, a_savepoint("q-from-outside"), "continue")
+
+    assert used(Runs().add("closed", None)) == {}
+    assert used(Runs().add("closed", 9)) == {"totals": 10}
+    assert used(Runs().add("running", 9)) == {"totals": 9 + UNSEEN_BATCHES}
 
 
 def test_nothing_is_said_of_a_lineage_that_no_run_of_this_job_had():

@@ -278,7 +278,7 @@ def test_fork_is_told_a_number_that_no_batch_of_the_job_had(
         origin = FromSavepoint(savepoint_id=hot.savepoint_id, rewind="fork")
         generation = client.start(world.spec(), world.target(), claim_key=key, origin=origin).generation
         order = client.board.takeover_order(generation)
-        numbers.append(order.counts_behind["orders"])
+        numbers.append(order.unused_from["orders"])
         saved = world.repository.read(order.savepoint_id).queries[0].batch_id
         assert saved == (numbers[-1] if has_it_at_once else 0)
         client.wait_running(generation, timeout_s=10)
@@ -286,7 +286,7 @@ def test_fork_is_told_a_number_that_no_batch_of_the_job_had(
     # Each fork commits one more; this world's driver does not look at the script.
     assert numbers == ([2, 4] if has_it_at_once else [2, 3])
     went_on = client.start(world.spec(), world.target(), claim_key="on", origin=FromCheckpoint())
-    assert client.board.takeover_order(went_on.generation).counts_behind == {}
+    assert client.board.takeover_order(went_on.generation).unused_from == {}
 
 
 def test_killed_driver_is_relaunched_under_the_same_generation(world: World):
