@@ -9,6 +9,7 @@ first that comes, and the last that goes.
 from __future__ import annotations
 
 import itertools
+import uuid
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -36,6 +37,8 @@ class OwnersMark(Record):
 
     what: ClassVar[str] = "owner's mark"
 
+    place_id: Name
+    """Of this place alone: one location is another place on each machine's disk."""
     root_id: Name
     root: str
     """Where that root was, for people."""
@@ -48,13 +51,16 @@ class OwnersMark(Record):
     marked_at_ms: int
 
 
-def own_place(place: ObjectStore, board: JobBoard, generation: Generation) -> None:
+def own_place(place: ObjectStore, board: JobBoard, generation: Generation) -> str:
     """Make a place this job's own, or find that it is; a retry and a later incarnation find their mark.
 
     Args:
         place: The store at the location.
         board: The job's records.
         generation: Which is to use it.
+
+    Returns:
+        The place's id.
 
     Raises:
         PlaceOccupiedError: If another one's mark is there, or something without a mark.
@@ -78,7 +84,7 @@ def own_place(place: ObjectStore, board: JobBoard, generation: Generation) -> No
             remedy="Let the driver's user or keys read and write below the checkpoint root, or choose "
             "another one.",
         ) from error
-    _require_own(place, board, data)
+    return _require_own(place, board, data).place_id
 
 
 def require_unmarked(place: ObjectStore) -> None:
@@ -94,14 +100,20 @@ def require_unmarked(place: ObjectStore) -> None:
 
 def is_own(place: ObjectStore, board: JobBoard) -> bool:
     """Tell whether a place bears a mark of this job."""
+    return place_id_of(place, board) is not None
+
+
+def place_id_of(place: ObjectStore, board: JobBoard) -> str | None:
+    """Return the id of a place that bears a mark of this job; None of any other."""
     found = place.get(MARK_KEY)
     mark = _read(found.data) if found is not None else None
-    return isinstance(mark, OwnersMark) and _is_of(mark, board)
+    return mark.place_id if isinstance(mark, OwnersMark) and _is_of(mark, board) else None
 
 
 def _mark(board: JobBoard, generation: Generation) -> OwnersMark:
     root = board.root
     return OwnersMark(
+        place_id=uuid.uuid4().hex,
         root_id=root.root_id,
         root=root.uri,
         job=board.job,
@@ -111,11 +123,12 @@ def _mark(board: JobBoard, generation: Generation) -> OwnersMark:
     )
 
 
-def _require_own(place: ObjectStore, board: JobBoard, data: bytes) -> None:
+def _require_own(place: ObjectStore, board: JobBoard, data: bytes) -> OwnersMark:
     mark = _read(data)
     if isinstance(mark, str) or not _is_of(mark, board):
         expected = f"empty, or a place of job {board.job} of root {board.root.root_id} ({board.store.uri})"
         raise PlaceOccupiedError.of(place.uri, expected, f"{_whose(data)}, with {_content(place)}")
+    return mark
 
 
 def _require_empty(place: ObjectStore) -> None:

@@ -219,6 +219,9 @@ class Current(Record):
     incarnation: Incarnation
     recorded: AsRecorded | None = None
     """None: they are to be read where they stand."""
+    place_id: str = ""
+    """Of the checkpoint location in which that driver runs, as its owner's mark says: the same location on
+    another machine's disk is another place, with another state."""
     stands_for: Generation | None = None
     """While a caller holds the job: the generation whose driver's place it took; else None."""
 

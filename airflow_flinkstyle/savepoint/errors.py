@@ -334,8 +334,8 @@ class SinkSkipsError(SavepointError):
         """Name a query that would begin with numbers which runs of the job may have used."""
         return cls(
             f"Expected a sink that takes every batch to come, found {sink} of query {query}, which may leave "
-            f"out batch ids that it has seen: the query would begin with batch {numbers[0]}, and runs of this "
-            f"job may have had batches up to {numbers[-1]}.",
+            f"out batch ids that it has seen: the query would begin with batch {numbers[0]}, and runs of "
+            f"this job may have had batches up to {numbers[-1]}.",
             state_after=state_after,
             remedy="Continue from the newest savepoint or the checkpoint, or choose a savepoint that holds "
             "the query and rewind='fork', which continues behind all of these. If the function takes every "

@@ -314,5 +314,31 @@ CASES: Final[dict[str, tuple[Setting, tuple[Step, ...]]]] = {
             Step(do="kill", how="batch", which=-1, retries=0),
         ),
     ),
+    "33-savepoint-from-before-a-batch-that-was-half-written-elsewhere": (
+        LOCAL,
+        (
+            Step(do="produce", many=2, retries=0),
+            Step(do="start", who=1, retries=0),
+            Step(do="stop", who=2, retries=0),
+            Step(do="start", host="b", who=4, retries=0),
+            Step(do="kill", how="batch", retries=0),
+            Step(do="take", who=9, retries=0),
+            Step(do="produce", many=3, retries=0),
+            Step(do="take", host="b", who=12, retries=0),
+            Step(do="start", who=14, how="savepoint", retries=0),
+        ),
+    ),
+    "34-driver-that-is-started-again-where-one-had-only-waited": (
+        LOCAL,
+        (
+            Step(do="produce", many=3, retries=0),
+            Step(do="start", who=1, retries=0),
+            Step(do="kill", how="batch", retries=0),
+            Step(do="next-driver", fault=("die", 45), retries=0),
+            Step(do="start", who=5, retries=0),
+            Step(do="take", host="b", who=6, retries=0),
+            Step(do="kill", retries=0),
+        ),
+    ),
 }
 """By the number of the fault: 1 to 10 were filed together, those from 11 on random histories found."""

@@ -133,8 +133,8 @@ class Driver(Process):
         relaunched = dr.seen is not None and dr.seen.value.generation == self.generation
         place = self.world.open(self.host, self.claim.checkpoint_location)
         if relaunched or self._adopted() is not None:
-            checks.require_marked(place)
-        own_place(place, board, self.generation)
+            checks.require_marked(place, board, dr.seen.value.place_id if dr.seen is not None else "")
+        place_id = own_place(place, board, self.generation)
         if self.claim.prepare_savepoint_id is not None and not relaunched and self._order() is None:
             self._restore(self.repository.read(self.claim.prepare_savepoint_id), complete=False)
         while (order := self._order()) is None:
@@ -164,7 +164,7 @@ class Driver(Process):
             for one in waiting.look(known, self.checkpoint, told, dr.last_heartbeat, self.origins)
         }
         found = {name: self.newest(name) for name in self.names}  # before it: a call that fails tells nobody
-        takeover.take_current(board, dr, seen)
+        takeover.take_current(board, dr, seen, place_id)
         self.world.oracle.takes_over(self.life, self.claim.claim_key, self.name, found)
         self.confirmed_s = self.world.machine.now_s
         self.has_it = True

@@ -330,7 +330,9 @@ def _require_own_checkpoint(board: JobBoard, claim: Claim, state: str) -> None:
     )
 
 
-def take_current(board: JobBoard, driver_run: DriverRun, seen: Slot[Current] | None) -> None:
+def take_current(
+    board: JobBoard, driver_run: DriverRun, seen: Slot[Current] | None, place_id: str = ""
+) -> None:
     """Take the job over, if nobody did since ``seen`` was read.
 
     Raises:
@@ -344,7 +346,9 @@ def take_current(board: JobBoard, driver_run: DriverRun, seen: Slot[Current] | N
         submit=submit.value if submit is not None else None,
         submit_version=submit.version if submit is not None else "",
     )
-    mine = Current(generation=generation, incarnation=driver_run.incarnation, recorded=recorded)
+    mine = Current(
+        generation=generation, incarnation=driver_run.incarnation, recorded=recorded, place_id=place_id
+    )
     try:
         board.take_current(mine, seen=seen)
     except (ObjectChangedError, ObjectExistsError) as error:

@@ -24,7 +24,7 @@ from airflow_flinkstyle.agent.guards.guard import (
 )
 from airflow_flinkstyle.checkpoint.inventory import remove_unfinished_writes
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
-from airflow_flinkstyle.protocol.places import MARK_KEY
+from airflow_flinkstyle.protocol.places import MARK_KEY, place_id_of
 from airflow_flinkstyle.protocol.query_records import Loss, SourceIdentity
 from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.agent.job_query import JobQuery
     from airflow_flinkstyle.agent.jvm.sources import Describe, Source
+    from airflow_flinkstyle.protocol.board import JobBoard
     from airflow_flinkstyle.protocol.records import Heartbeat, TakeoverOrder
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
@@ -97,19 +98,28 @@ def require_not_refused(last: Heartbeat | None) -> None:
         raise QueryNameError.still(last.error[1])
 
 
-def require_marked(place: ObjectStore) -> None:
-    """Check that a checkpoint location in which the job ran before still bears its owner's mark.
+def require_marked(place: ObjectStore, board: JobBoard, place_id: str) -> None:
+    """Check that a checkpoint location is the very place in which the job ran before.
 
-    The mark is made before a run takes the job over, and heartbeats may not have told of its first batches
-    yet. So an empty place is not one in which nothing has happened: it is gone, or another host's disk.
+    The mark is made before a run takes the job over, and heartbeats may not have told of its newest batches
+    yet. So an empty place is not one in which nothing has happened: it is gone, or another host's disk. And
+    one with a mark may be where a driver only waited, while another one ran the job elsewhere.
+
+    Args:
+        place: The location, as it is seen from here.
+        board: The job's records.
+        place_id: What ``current.json`` says of the place.
 
     Raises:
-        CheckpointLostError: If there is no mark: every query would begin anew, without a word.
+        CheckpointLostError: If it is not: queries would begin anew, or earlier, without a word.
     """
-    if place.head(MARK_KEY) is None:
+    found = "none" if place.head(MARK_KEY) is None else None
+    if found is None and place_id and place_id_of(place, board) not in (None, place_id):
+        found = "that of another place"
+    if found is not None:
         raise CheckpointLostError(
             f"Checkpoint location {place.uri} was expected to bear the mark of the job that ran there "
-            f"({MARK_KEY}), found none: it was deleted, or is on the disk of another machine.",
+            f"({MARK_KEY}), found {found}: it was deleted, or is on the disk of another machine.",
             state_after=NOT_STARTED,
             remedy="Bring it back; or start the job from a savepoint (start_from='savepoint'), or "
             "anew (start_from='fresh'), which gives up what that run has done.",

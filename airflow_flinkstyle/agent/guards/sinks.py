@@ -185,7 +185,7 @@ def _admit_unknown(
     manifest: Manifest | None,
     repository: SavepointRepository,
 ) -> Manifest | None:
-    """Admit a query whose sink may remember batch ids: it begins behind all that runs of the job may have had.
+    """Admit a query whose sink may remember batch ids: it begins behind all that the job may have had.
 
     One that has run since was admitted before.
     """

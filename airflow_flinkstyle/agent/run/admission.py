@@ -45,7 +45,9 @@ class Admission:
         self.relaunched = seen is not None and seen.value.generation == self._driver_run.generation
         self.starting = False
         """The job was taken over for a query that Spark has not started yet."""
-        self._taking = self._owns_place = False
+        self._taking = False
+        self._place_id = ""
+        """Of the checkpoint location, once it is this job's own."""
         self._prepared: Manifest | None = None
         """The hot savepoint that was copied to the checkpoint."""
         self._named = driver.driver_run.claim.prepare_savepoint_id
@@ -136,7 +138,7 @@ class Admission:
             self._driver.leave_if_ending()
             self._taking = True
             try:
-                self._patiently(lambda: takeover.take_current(board, driver_run, seen))
+                self._patiently(lambda: takeover.take_current(board, driver_run, seen, self._place_id))
                 self.taken_over = self.starting = self._driver.schema_logs.is_ours = True
                 self._queries.take_over(first, found)
                 self._heartbeat_writer.drop(self._dropped)
@@ -168,13 +170,13 @@ class Admission:
 
     def _own_place(self) -> None:
         """Mark the checkpoint location as this job's, or find that it is, before it is read or written."""
-        if self._owns_place:
+        if self._place_id:
             return
-        generation, queries = self._driver_run.generation, self._queries
+        generation, queries, seen = self._driver_run.generation, self._queries, self._driver_run.seen
         if self.relaunched or self._adopted() is not None:
-            self._patiently(lambda: checks.require_marked(queries.place()))
-        self._patiently(lambda: own_place(queries.place(), self._board, generation))
-        self._owns_place = True
+            ran_in = seen.value.place_id if seen is not None else ""
+            self._patiently(lambda: checks.require_marked(queries.place(), self._board, ran_in))
+        self._place_id = self._patiently(lambda: own_place(queries.place(), self._board, generation))
 
     def _stand_by(self) -> TakeoverOrder:
         if self._told is None:

@@ -57,9 +57,10 @@ class _Told:
 def unused_from(board: JobBoard, manifest: Manifest, rewind: Rewind) -> dict[str, int | None]:
     """Return, for each query, a number above every batch that a run of the job may have had.
 
-    None where the records cannot tell: a savepoint that goes back is of a lineage that no run of this job had,
-    so it ran under another job or root; or the last words of a run that had the query are lost. A query that
-    no run has named is left out where its own numbers go on: a driver names one before its first batch.
+    None where the records cannot tell: a savepoint to go back to is of a lineage that no run of this job
+    had, so it ran under another job or root; or the last words of a run that had the query are lost.
+    A query that no run has named is left out where its own numbers go on: a driver names one before its
+    first batch.
 
     Args:
         board: The job's records.

@@ -11,7 +11,7 @@ from airflow_flinkstyle.checkpoint.inventory import list_batches, read_inventory
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.jobs.errors import CheckpointMismatchError
 from airflow_flinkstyle.jobs.status import Closed
-from airflow_flinkstyle.protocol.places import is_own
+from airflow_flinkstyle.protocol.places import place_id_of
 from airflow_flinkstyle.storage.keys import below, is_name
 from airflow_flinkstyle.types import ids_differ
 
@@ -103,6 +103,7 @@ def read_checkpoint(runs: JobView, run: Run, query: str) -> ObjectStore:
 def look(runs: JobView, run: Run, words: Heartbeat) -> Look:
     """Look into the checkpoint that a run left; its last words tell what must be there."""
     try:
+        require_place(runs, run)
         others = () if names_all(run, words) else _unnamed(runs, run)
         found = {name: _newest(runs, run, name) for name in (*words.queries, *others)}
     except BadInputError as error:  # no place that callers can open
@@ -111,11 +112,23 @@ def look(runs: JobView, run: Run, words: Heartbeat) -> Look:
         return Unseen(error=error, only_by_driver=False)
     committed = {name: batch for name, batch in found.items() if batch is not None}
     fresh = [name for name, batch in found.items() if batch is None or batch < 0]
-    if not committed and words.state != "closed":  # only then a heartbeat names every batch that there was
-        place = runs.open_checkpoint(run.claim.checkpoint_location)
-        if not is_own(place, runs.board):
-            return Unseen(error=_traceless(run), only_by_driver=False)
     return Seen(committed=committed, unfinished=any(has_begun(runs, run, name) for name in fresh))
+
+
+def require_place(runs: JobView, run: Run) -> None:
+    """Require that this machine sees the place in which the job's last driver ran, by its owner's mark.
+
+    The same location on another machine's disk may bear a mark of the job, and an earlier state.
+
+    Raises:
+        CheckpointMismatchError: If it does not.
+    """
+    current = runs.board.current()
+    if current is None or current.value.head != driver_of(runs, run):
+        return
+    found = place_id_of(runs.open_checkpoint(run.claim.checkpoint_location), runs.board)
+    if found is None or found != current.value.place_id:
+        raise _of_another_place(run, found)
 
 
 def names_all(run: Run, words: Heartbeat) -> bool:
@@ -206,10 +219,11 @@ def _unnamed(runs: JobView, run: Run) -> Iterator[str]:
     return (name for name in folders if is_name(name) and name not in named)
 
 
-def _traceless(run: Run) -> CheckpointMismatchError:
+def _of_another_place(run: Run, found: str | None) -> CheckpointMismatchError:
+    what = "no mark of the job there" if found is None else "another place of the job there"
     return CheckpointMismatchError(
         f"Checkpoint {run.claim.checkpoint_location} was expected to show what generation {run.generation} "
-        "did before its driver ended, found no mark of the job there, as on a machine where it never ran.",
+        f"did before its driver ended, found {what}, as on a machine where it never ran.",
         state_after=_NOT_TAKEN,
         remedy="A local path means the driver's disk: call from the machine where the driver ran. If it ran "
         "here, it was killed before its first write: start it again (StreamingJobProgressSensor does).",

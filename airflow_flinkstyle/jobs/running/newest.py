@@ -8,7 +8,6 @@ from airflow_flinkstyle.jobs.errors import RewindError
 from airflow_flinkstyle.jobs.running import last_run
 from airflow_flinkstyle.protocol.head import read_line
 from airflow_flinkstyle.protocol.line import Abandoned, Elsewhere, OnLine
-from airflow_flinkstyle.savepoint import sinks
 from airflow_flinkstyle.savepoint.compat import read_up_to
 from airflow_flinkstyle.savepoint.sequence import cut_of, place_of
 from airflow_flinkstyle.types import ids_differ
@@ -100,13 +99,8 @@ def _require_whole(manifest: Manifest, words: Heartbeat) -> None:
 
 
 def _is_half_written(beat: QueryStatus) -> bool:
-    """Return whether sinks may have written, under its id, a batch that was planned last, or a part of it.
-
-    File sinks say so themselves, to the agent.
-    """
-    if beat.sinks is None or not beat.sinks.under_way:
-        return False
-    return bool(beat.sinks.lineages) or beat.sink in sinks.TABLE_SINKS or sinks.may_remember(beat.sink)
+    """Return whether sinks may have written, under its id, a batch that was planned last, or a part of it."""
+    return beat.sinks is not None and beat.sinks.under_way
 
 
 def _require_under_way(manifest: Manifest, query: QuerySnapshot, since: Sequence[Turn]) -> None:

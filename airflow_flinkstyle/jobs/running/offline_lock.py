@@ -201,7 +201,11 @@ def _taken(runs: JobView, own: Run, lock: OfflineLock, held: Slot[Current] | Non
         if held is None or held.value.generation != own.generation:
             recorded = AsRecorded(claim=own.claim, order=None, process=None, submit=None, submit_version="")
             mine = Current(
-                generation=own.generation, incarnation=CALLER, recorded=recorded, stands_for=lock.driver
+                generation=own.generation,
+                incarnation=CALLER,
+                recorded=recorded,
+                place_id=held.value.place_id if held is not None else "",
+                stands_for=lock.driver,
             )
             _take(runs, own, mine, held)
     except BaseException:
@@ -260,6 +264,7 @@ def _give_back(runs: JobView, generation: Generation) -> None:
         generation=follows,
         incarnation=incarnation,
         recorded=recorded,
+        place_id=slot.value.place_id,
         stands_for=driver if driver != follows else None,
     )
     with suppress(ObjectChangedError):  # another caller did
@@ -382,6 +387,7 @@ def _claim(runs: JobView, key: str) -> Run:
 
 def _require_recorded(runs: JobView, lock: OfflineLock, needed: Collection[str] | None) -> None:
     """Require that this machine sees the checkpoints that the last run wrote, before anything is held."""
+    last_run.require_place(runs, lock.last)
     for name in lock.last_words.queries:
         if name in needed if needed is not None else last_run.has_begun(runs, lock.last, name):
             last_run.require_committed(runs, lock.last, name)

@@ -14,7 +14,6 @@ from airflow_flinkstyle.jobs.errors import CheckpointMismatchError, StepTimeoutE
 from airflow_flinkstyle.jobs.requests import request_for, send
 from airflow_flinkstyle.jobs.running import last_run
 from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Running, classify, describe_status
-from airflow_flinkstyle.protocol.places import is_own
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,9 +63,12 @@ def close_in_place(runs: JobView, submit: Callable[[Run], None], key: str) -> st
 def _may_be_here(runs: JobView, run: Run) -> bool:
     """Return whether the checkpoint is where the driver would look: a local path is another one elsewhere."""
     try:
-        return is_own(runs.open_checkpoint(run.claim.checkpoint_location), runs.board)
+        last_run.require_place(runs, run)
+    except CheckpointMismatchError:
+        return False
     except BadInputError:  # only Spark's own client can tell
         return True
+    return True
 
 
 def _closed(runs: JobView, generation: Generation, key: str) -> str | None:

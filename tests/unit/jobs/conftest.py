@@ -312,7 +312,7 @@ class Driver(threading.Thread):
         if self.mood.fails_at_import:
             raise RuntimeError("ImportError: no module named nonsense")
         self.application_id = "app"
-        own_place(LocalStore(Path(self.claim.checkpoint_location)), self.board, self.generation)
+        place_id = own_place(LocalStore(Path(self.claim.checkpoint_location)), self.board, self.generation)
         if self.claim.is_drill:
             self.beat("standby")
             self.drill()
@@ -335,7 +335,7 @@ class Driver(threading.Thread):
         self.guard(order, is_first=seen is None)
         self.pause()
         self.began = self.logs()[0]
-        takeover.take_current(self.board, self.driver_run, seen)
+        takeover.take_current(self.board, self.driver_run, seen, place_id)
         self.beat("running")
         self.loop()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,7 +21,7 @@ from airflow_flinkstyle.checkpoint.stores_in_use import SHUFFLE_PARTITIONS
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.errors import PlaceOccupiedError, PredecessorError
-from airflow_flinkstyle.protocol.places import MARK_KEY, is_own, own_place
+from airflow_flinkstyle.protocol.places import MARK_KEY, OwnersMark, is_own, own_place
 from airflow_flinkstyle.protocol.records import Current
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.protocol.sink_records import Sinks
@@ -276,6 +277,18 @@ def test_place_without_the_mark_is_no_place_in_which_nothing_has_happened(first:
     with pytest.raises(CheckpointLostError, match="bear the mark of the job that ran there"):
         first.relaunched().start("orders")
     assert list(everything_below(first.root)) == [], "and none is made"
+
+
+def test_place_in_which_a_driver_only_waited_is_not_the_one_in_which_the_job_ran(first: SmallDriver) -> None:
+    """The same location on two machines' disks: each has a mark of the job, and one has what it did."""
+    first.start("orders")
+    place, ran_in = first.queries.place(), first.board.current().value.place_id
+    mark = OwnersMark.from_bytes(place.read(MARK_KEY))
+    assert mark.place_id == ran_in
+    place.write(MARK_KEY, replace(mark, place_id="on-another-disk").to_bytes())
+    with pytest.raises(CheckpointLostError, match="found that of another place"):
+        first.relaunched().start("orders")
+    assert first.board.current().value.incarnation == I1
 
 
 def test_query_that_the_job_has_under_another_name_is_refused_unless_it_was_dropped(

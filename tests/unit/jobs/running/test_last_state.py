@@ -27,6 +27,7 @@ from airflow_flinkstyle.jobs.running.start_plan import Fresh, FromCheckpoint, Fr
 from airflow_flinkstyle.jobs.running.stopped import take_stopped
 from airflow_flinkstyle.jobs.status import Starting, describe_status
 from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.places import MARK_KEY, OwnersMark
 from airflow_flinkstyle.storage.errors import StoreDeniedError, StoreUnavailableError
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.open import open_store
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.running.client import JobClient
     from airflow_flinkstyle.jobs.running.start_plan import Origin
     from airflow_flinkstyle.jobs.running.starts import RunHandle
+    from airflow_flinkstyle.storage.base import Versioned
     from tests.unit.jobs.conftest import Mood, World
 
 
@@ -330,6 +332,26 @@ def test_hold_that_is_refused_leaves_no_claim_in_the_way(world: World):
     assert client.board.heartbeat(client.board.generations()[-1]).value.state == "failed"
 
 
+def test_same_location_on_another_machines_disk_is_not_where_the_job_was(world: World):
+    client = world.start()
+    ran_in = client.board.current().value.place_id
+    world.kill(1)
+    place = LocalStore(Path(client.run(1).claim.checkpoint_location))
+    mark = place.read(MARK_KEY)
+    elsewhere = replace(OwnersMark.from_bytes(mark), place_id="on-another-disk")
+    place.write(MARK_KEY, elsewhere.to_bytes())  # as of a driver that waited there, and never ran the job
+    with pytest.raises(CheckpointMismatchError, match="another place of the job"):
+        take_stopped(client, "nightly")
+    with pytest.raises(LastStateError, match="another place of the job"):
+        start(world, "again")
+    assert client.board.current().value.place_id == ran_in
+    place.write(MARK_KEY, mark)
+    take_stopped(client, "nightly")
+    assert client.board.current().value.place_id == ran_in, "who holds the job passes it on"
+    start(world, "again")
+    world.judge()
+
+
 def test_chosen_checkpoint_that_has_vanished_is_refused_and_not_begun_anew(world: World):
     client = stopped(world, savepoint=True)
     lose(world, 1)
@@ -342,7 +364,7 @@ def test_checkpoint_that_cannot_be_read_for_now_has_not_vanished(world: World, t
     client = stopped(world, savepoint=True)
 
     class Unavailable(LocalStore):
-        def read(self, key: str, **kwargs: object) -> bytes:
+        def get(self, key: str, *, unless: str | None = None) -> Versioned | None:
             raise StoreUnavailableError("The store", "is away", "for a while.")
 
     client.open_checkpoint = lambda _: Unavailable(tmp_path)
