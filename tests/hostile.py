@@ -50,7 +50,7 @@ GOOD: list[tuple[type[Record], dict[str, Any], tuple[str, ...]]] = [
     (Request, _good(an_example(Request)), ("request_id", "savepoint_id", "cut_id")),
     (Claim, _good(an_example(Claim)), ("prepare_savepoint_id", "claim_id")),
     (Heartbeat, _good(an_example(Heartbeat)), ("queries", "request_id", "savepoint_id", "dropped")),
-    (TakeoverOrder, _GO, ("savepoint_id", "closed_at", "expected", "unused_from")),
+    (TakeoverOrder, _GO, ("savepoint_id", "closed_at", "expected", "unused_from", "while_held")),
     (End, _good(an_example(End)), ("request_id", "savepoint_id", "batches")),
     (Progress, _good(an_example(Progress)), ("request_id",)),
     (Cut, _good(an_example(Cut)), ("cut_id", "members")),

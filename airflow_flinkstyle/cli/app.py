@@ -8,7 +8,20 @@ import typer
 from typer.core import TyperCommand
 
 from airflow_flinkstyle import __version__
-from airflow_flinkstyle.cli import adopt, agent, cut, inspect, job, retain, run, state, store, take, transfer
+from airflow_flinkstyle.cli import (
+    adopt,
+    agent,
+    cut,
+    inspect,
+    job,
+    migration,
+    retain,
+    run,
+    state,
+    store,
+    take,
+    transfer,
+)
 from airflow_flinkstyle.cli.kafka import mirror, offsets, positions, topic, transactions
 from airflow_flinkstyle.cli.options import AS_JSON
 from airflow_flinkstyle.cli.output import ExitCode, report
@@ -115,6 +128,17 @@ app.add_typer(
         },
     ),
     name="job",
+)
+app.add_typer(
+    _group(
+        "Finish or undo migrations and upgrades that nobody works on any more.",
+        {
+            "list": migration.list_unsettled,
+            "settle": migration.settle,
+            "release": migration.release,
+        },
+    ),
+    name="migration",
 )
 app.add_typer(_group("Look at a mirror between Kafka clusters.", {"status": mirror.status}), name="mirror")
 app.add_typer(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.dags.migrate import migration_dag as migration_dag
     from airflow_flinkstyle.dags.roll_back import roll_back_dag as roll_back_dag
     from airflow_flinkstyle.dags.rotate import rotation_dag as rotation_dag
+    from airflow_flinkstyle.dags.settle import settle_dag as settle_dag
     from airflow_flinkstyle.dags.start import start_dag as start_dag
     from airflow_flinkstyle.dags.stop import stop_dag as stop_dag
     from airflow_flinkstyle.dags.take import take_savepoint_dag as take_savepoint_dag
@@ -44,6 +45,7 @@ _HOME = {
     "migration_dag": "migrate",
     "roll_back_dag": "roll_back",
     "rotation_dag": "rotate",
+    "settle_dag": "settle",
     "start_dag": "start",
     "stop_dag": "stop",
     "take_savepoint_dag": "take",

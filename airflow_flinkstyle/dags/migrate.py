@@ -74,6 +74,7 @@ def add_migration(form: Form, told: dict[str, Any], *, question: str, shown: tup
     )
     migrate = MigrateStreamingJobOperator(task_id="migrate", hot_savepoint_id=hot, **told)
     verify = VerifyMigrationOperator(task_id="verify", **told)
-    settle = SettleMigrationOperator(task_id="settle", trigger_rule="all_done", **told)
+    settle = SettleMigrationOperator(task_id="settle", **told)
+    settle.as_teardown(on_failure_fail_dagrun=True)  # also of a run that is marked success
     pre_flight >> hot_savepoint >> plan >> approve >> migrate >> [verify, settle]
     return pre_flight

@@ -1,8 +1,9 @@
 """Keep every job up that is defined, and fail where one is not as it should be.
 
-A driver that died is started again, from its own checkpoint. A task fails if its job's driver failed, or if
-the newest savepoint is older than `fresh` of the job's definition. A job that was stopped is left alone: its
-task is skipped.
+A driver that died is started again, from its own checkpoint. A migration or an upgrade that nobody works on
+any more is finished or undone, and producers that it held are released. A task fails if its job's driver
+failed, or if the newest savepoint is older than `fresh` of the job's definition. A job that was stopped is
+left alone: its task is skipped.
 """
 
 from __future__ import annotations

@@ -371,13 +371,12 @@ class StreamingJobHook(BaseHook):
                 do it, and it is proved), or ``module:attribute``, a switch or a callable that makes one
                 from this hook; None for what the connection says.
         """
-        from airflow_flinkstyle.jobs.migration.producers import ManualSwitch, StoreProducerSwitch
+        from airflow_flinkstyle.jobs.migration.producers import simple_switch
 
         chosen = self.switch_name(switch)
-        if chosen == "manual":
-            return ManualSwitch()
-        if chosen == "store":
-            return StoreProducerSwitch(self.store, f"{job}/producers.json")
+        simple = simple_switch(chosen, self.store, job)
+        if simple is not None:
+            return simple
         found = load(chosen)
         made = found if hasattr(found, "apply") and not isinstance(found, type) else found(self)
         return made  # type: ignore[no-any-return]

@@ -5,21 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.jobs.errors import MigrationEndedError, StepTimeoutError
-from airflow_flinkstyle.jobs.journal import CutoverJournal
-from airflow_flinkstyle.jobs.migration.cutover import PHASES, Cutover
 from airflow_flinkstyle.jobs.migration.moved_spec import moved_spec, renamed_topics
 from airflow_flinkstyle.jobs.migration.preflight import run_preflight
 from airflow_flinkstyle.jobs.migration.producers import SwappedSwitch
 from airflow_flinkstyle.jobs.migration.report import build_report
+from airflow_flinkstyle.jobs.migration.resumed import approved_of, resumed
 from airflow_flinkstyle.jobs.requests import AS_IT_IS, DRAINED
-from airflow_flinkstyle.jobs.running.recorded import recorded_launch
+from airflow_flinkstyle.jobs.unsettled import find_unsettled, is_abandoned, settle
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError
 from airflow_flinkstyle.kafka.login.driver import moved_options
 from airflow_flinkstyle.types import Generation
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.hooks.job import StreamingJobHook
+    from airflow_flinkstyle.jobs.cutover.settled import Settled
     from airflow_flinkstyle.jobs.migration.approved import Migration
+    from airflow_flinkstyle.jobs.migration.cutover import Cutover
     from airflow_flinkstyle.jobs.migration.preflight import Preflight
     from airflow_flinkstyle.jobs.migration.producers import ProducerSwitch
 
@@ -61,30 +62,46 @@ def cutover(
         starts_driver: Whether it may have to start the next driver, for which connections must be good.
     """
     client, kafka = hook.client(moving.job), hook.live_kafka(moving)
-    journal = CutoverJournal(hook.store, moving.job, migration_id, PHASES, signer=hook.signer)
-    spec, target = recorded_launch(client)
-    if starts_driver and journal.result("standby") is None:  # else the old cluster may be gone
-        spec = moved_spec(
-            spec,
+    moved = resumed(client, moving, migration_id, kafka=kafka, switch=producer_switch(hook, moving))
+    if starts_driver and moved.journal.result("standby") is None:  # else the old cluster may be gone
+        moved.spec = moved_spec(
+            moved.spec,
             old_servers=kafka.old.bootstrap_servers,
             script_servers=moving.script_servers,
             options=moved_options(kafka.new, moving.kafka_options),
             rename=renamed_topics(client, kafka),
         )
-        target = hook.target(moving.spark_conn_id) if moving.spark_conn_id else target
-    return Cutover(
-        client=client,
-        journal=journal,
-        switch=producer_switch(hook, moving),
-        kafka=kafka,
-        spec=spec,
-        target=target,
-        hot_savepoint_id=hot_savepoint_id,
-        rehearse=moving.rehearse if hot_savepoint_id else None,
-        settings=moving.settings,
-        stop_mode=DRAINED if moving.strategies.drains else AS_IT_IS,
-        group=moving.group,
-    )
+        moved.target = hook.target(moving.spark_conn_id) if moving.spark_conn_id else moved.target
+    moved.hot_savepoint_id = hot_savepoint_id
+    moved.rehearse = moving.rehearse if hot_savepoint_id else None
+    moved.stop_mode = DRAINED if moving.strategies.drains else AS_IT_IS
+    return moved
+
+
+def settle_abandoned(hook: StreamingJobHook, job: str, *, afresh: bool = False) -> list[tuple[str, Settled]]:
+    """Bring every migration and upgrade of a job to rest that nobody works on; those at work are left.
+
+    Args:
+        hook: What opens connections.
+        job: The job.
+        afresh: Also those that somebody may work on, without waiting to see.
+
+    Returns:
+        What was settled, in words, and how it rests.
+    """
+    client, found = hook.client(job), []
+
+    def migration(migration_id: str) -> Cutover:
+        moving = approved_of(client, migration_id).migration
+        return cutover(hook, moving, migration_id, starts_driver=False)
+
+    for one in find_unsettled(client.board):
+        if not afresh and not is_abandoned(client, one):
+            hook.log.info("Somebody works on %s of job %s", one, job)
+            continue
+        found.append((str(one), settle(client, one, migration=migration, afresh=True)))
+        hook.log.warning("%s of job %s: %s (%s)", one, job, found[-1][1].where, found[-1][1].detail)
+    return found
 
 
 def verify_moved(moved: Cutover | None, migration_id: str, *, timeout_s: float) -> dict[str, Any]:

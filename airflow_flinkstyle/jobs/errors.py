@@ -290,6 +290,12 @@ class ProducersNotHeldError(JobError):
     code = "PRODUCERS_NOT_HELD"
 
 
+class HoldLostError(JobError):
+    """The hold of the producers has ended by itself, because it was not renewed in time."""
+
+    code = "HOLD_LOST"
+
+
 class LateWritesError(JobError):
     """Records came to the old cluster behind the proof that nobody writes there."""
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.jobs.errors import AttemptSupersededError
-from airflow_flinkstyle.protocol.board import check_name
+from airflow_flinkstyle.protocol.board import WORK, check_name
 from airflow_flinkstyle.protocol.record import Record, SignedRecord
 from airflow_flinkstyle.storage.base import write_over
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
@@ -28,10 +28,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _FOLDER, _ATTEMPT = "migrations", "0-attempt.json"
+_NO_PHASES = frozenset({_ATTEMPT, WORK})
 DECIDED = "decided"
 """A phase before the first: who has approved or rejected it, and when."""
 _LAST_PHASES = frozenset({DECIDED, "running", "verify", "observe", "rollback"})
 """A journal with the result of one of these has ended, unless ``is_last`` says otherwise."""
+_REST = ("release", "rollback", "verify", "observe")
+"""With the result of one of these nothing is held or half moved any more."""
 APPROVED = "approved"
 """A phase before the first: what was approved is in its intent, and it has no result."""
 
@@ -83,7 +86,7 @@ def read_phases(
     journals: dict[str, list[PhaseRecord]] = {}
     for info in store.list(f"{job}/{_FOLDER}/"):
         migration_id, _, name = info.key.removeprefix(f"{job}/{_FOLDER}/").partition("/")
-        wanted = name != _ATTEMPT and (only is None or _phase_of(info.key) in only)
+        wanted = name not in _NO_PHASES and (only is None or _phase_of(info.key) in only)
         found = store.get(info.key) if wanted else None
         if found is not None:
             journals.setdefault(migration_id, []).append(PhaseRecord.from_bytes(found.data))
@@ -102,6 +105,12 @@ def is_last(record: PhaseRecord | None) -> bool:
     """
     result = record.result if record is not None else None
     return result is not None and not result.get("failure") and not result.get("then")
+
+
+def is_at_rest(phases: Iterable[PhaseRecord]) -> bool:
+    """Return whether a migration or upgrade holds nobody and has moved its job wholly, or not at all."""
+    begun = {record.phase: record for record in phases}
+    return "standby" not in begun or any(is_last(begun.get(name)) for name in _REST)
 
 
 def open_since_ms(store: ObjectStore, job: str) -> int | None:
@@ -174,6 +183,11 @@ class CutoverJournal:
         mine = self._mine()
         if found is None or AttemptRecord.from_bytes(found.data) != mine:
             raise self._superseded(mine.attempt)
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt."""
+        return self._mine().attempt
 
     @property
     def token(self) -> int:
@@ -262,12 +276,15 @@ class CutoverJournal:
             raise self._superseded(self._mine().attempt) from error
         return result
 
+    def phases(self) -> list[PhaseRecord]:
+        """Return every phase that was begun, in order."""
+        return [record for phase in self._phases if (record := self.read(phase)) is not None]
+
     def seconds(self) -> dict[str, float]:
         """Return how long each finished phase took, retries included."""
-        records = [record for phase in self._phases if (record := self.read(phase))]
         return {
             record.phase: (record.result_at_ms - record.intent_at_ms) / 1000
-            for record in records
+            for record in self.phases()
             if record.result_at_ms is not None
         }
 

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
         ShowRollbackTargetsOperator as ShowRollbackTargetsOperator,
     )
     from airflow_flinkstyle.operators.savepoint import TakeSavepointOperator as TakeSavepointOperator
+    from airflow_flinkstyle.operators.settle import (
+        SettleStreamingJobOperator as SettleStreamingJobOperator,
+    )
     from airflow_flinkstyle.operators.sources import ChangeSourcesOperator as ChangeSourcesOperator
     from airflow_flinkstyle.operators.start import StartStreamingJobOperator as StartStreamingJobOperator
     from airflow_flinkstyle.operators.stop import StopStreamingJobOperator as StopStreamingJobOperator
@@ -74,6 +77,7 @@ _HOME = {
     "RewriteSavepointOffsetsOperator": "rewrite",
     "RollBackStreamingJobOperator": "roll_back",
     "SettleMigrationOperator": "migrate",
+    "SettleStreamingJobOperator": "settle",
     "ShowRollbackTargetsOperator": "roll_back",
     "StartStreamingJobOperator": "start",
     "StopStreamingJobOperator": "stop",

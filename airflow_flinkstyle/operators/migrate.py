@@ -165,8 +165,9 @@ class VerifyMigrationOperator(MigrationOperator):
 class SettleMigrationOperator(MigrationOperator):
     """The last task of a migration, whatever became of the others: bring everything to rest.
 
-    Give it ``trigger_rule="all_done"``. The job runs on exactly one cluster afterwards, and producers
-    write there. Returns ``where`` (``untouched``, ``old`` or ``new``), ``generation`` and ``detail``.
+    Make it a teardown task (``as_teardown(on_failure_fail_dagrun=True)``), so that it also runs if a person
+    marks the run as failed or success. The job runs on exactly one cluster afterwards, and producers write
+    there. Returns ``where`` (``untouched``, ``old`` or ``new``), ``generation`` and ``detail``.
     """
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -174,7 +175,7 @@ class SettleMigrationOperator(MigrationOperator):
         from dataclasses import asdict
 
         from airflow_flinkstyle.hooks.approval import begun
-        from airflow_flinkstyle.jobs.migration.rollback import UNTOUCHED
+        from airflow_flinkstyle.jobs.cutover.settled import UNTOUCHED
 
         with airflow_errors():
             moving = begun(self.hook, self.form(), run_key(context))

@@ -36,6 +36,7 @@ class WatchStreamingJobOperator(StreamingJobOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Start the driver again if it died, and look at the newest savepoint."""
+        from airflow_flinkstyle.hooks.migration import settle_abandoned
         from airflow_flinkstyle.jobs.errors import SavepointStaleError
         from airflow_flinkstyle.jobs.running.home import require_old_job_ended
         from airflow_flinkstyle.jobs.running.last_run import failed_before
@@ -44,6 +45,7 @@ class WatchStreamingJobOperator(StreamingJobOperator):
         with airflow_errors():
             max_age_s = seconds_or_none("fresh", self.fresh)
             client = self.hook.client(self.job)
+            settle_abandoned(self.hook, self.job)
             found = client.status()
             if (failed := failed_before(client, found)) is not None:
                 raise client.driver_failed(failed)

@@ -30,6 +30,7 @@ ACTIONS = (
     "roll_back",
     "migrate_kafka_cluster",
     "fail_back",
+    "settle_job",
     "verify_savepoint",
     "drill_restore",
     "export_savepoint",

@@ -29,6 +29,7 @@ from airflow_flinkstyle.protocol.records import (
 )
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearsal
 from airflow_flinkstyle.protocol.root import Root, root_of
+from airflow_flinkstyle.protocol.work import WorkRecord
 from airflow_flinkstyle.storage.base import write_over
 from airflow_flinkstyle.storage.errors import ObjectExistsError
 from airflow_flinkstyle.storage.keys import MAX_NAME_CHARACTERS, is_name
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.storage.base import ObjectStore
 
 R = TypeVar("R", bound=Record)
+WORK: Final = "0-work.json"
+"""Name of the record in a migration's or an upgrade's folder that says who works on it."""
 CUTS = "cuts"
 """Folder under a savepoint root, beside those of the jobs: what concerns several of them."""
 CHECKPOINTS = "checkpoints"
@@ -214,6 +217,16 @@ class JobBoard:
         """Return what a driver that waits may copy ahead; None if its claim names all there is."""
         return self._value(Precopy, self._run(generation, "precopy"))
 
+    # --- who works on a migration or an upgrade -----------------------------------------------
+
+    def write_work(self, migration_id: str, work: WorkRecord) -> None:
+        """Say that somebody works on it; the newest beat counts."""
+        self.store.write(self._work(migration_id), work.to_bytes())
+
+    def work(self, migration_id: str) -> Slot[WorkRecord] | None:
+        """Return the newest beat of who works on it; None before the first."""
+        return self._get(WorkRecord, self._work(migration_id))
+
     # --- driver processes ---------------------------------------------------------------------
 
     def newest_submit(self, generation: Generation) -> int:
@@ -352,6 +365,9 @@ class JobBoard:
 
     def _run(self, generation: Generation, name: str) -> str:
         return f"{self.job}/runs/{generation:06d}/{name}.json"
+
+    def _work(self, migration_id: str) -> str:
+        return f"{self.job}/migrations/{check_name('migration id', migration_id)}/{WORK}"
 
     def _report(self, generation: Generation, name: str) -> str:
         """Return where a report is: apart from the runs, whose listing must not grow with each savepoint."""

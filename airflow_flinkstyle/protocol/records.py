@@ -117,6 +117,9 @@ class TakeoverOrder(SignedRecord):
     begin below it is refused, unless ``skip_known_batches``."""
     claim_mode: ClaimMode = "no_claim"
     """``claim``: the savepoint is this job's from now on, and goes once a newer one has taken its place."""
+    while_held: Name | None = None
+    """The migration that holds the producers meanwhile: the driver takes over only while ``0-work.json`` of
+    that one says that they are. None: nobody is held."""
     ended: Incarnation | None = None
     """With ``closed_at`` None: the predecessor's driver that was found to have ended, as ``current.json``
     named it. A later one has gone on since, and is not taken over. None: there is no predecessor."""

@@ -43,7 +43,12 @@ _POOLS = (
     "airflow_flinkstyle.savepoint.repository.repository",
     "airflow_flinkstyle.savepoint.retention.checkpoints",
 )
-_THREADS = ("airflow_flinkstyle.savepoint.blobs.leases", "airflow_flinkstyle.jobs.running.offline_lock")
+_THREADS = (
+    "airflow_flinkstyle.jobs.cutover.work",
+    "airflow_flinkstyle.jobs.migration.hold",
+    "airflow_flinkstyle.jobs.running.offline_lock",
+    "airflow_flinkstyle.savepoint.blobs.leases",
+)
 
 
 class DeadError(BaseException):

@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_flinkstyle.agent.board import takeover
+from airflow_flinkstyle.agent.board.held import HeldWatch
 from airflow_flinkstyle.agent.board.patience import patiently
 from airflow_flinkstyle.agent.guards import checks, compat, lineages, own_checkpoint, sinks, waiting
 from airflow_flinkstyle.agent.run import repartition, scratch
@@ -56,6 +57,8 @@ class Admission:
         self._order: TakeoverOrder  # once it was given
         self._told: TakeoverOrder | None = None
         """The same, before anything is restored by it."""
+        self._untold_s: float | None = None
+        """When the last look began that found no order; None if the first one did."""
         self._expected: checks.Expected = {}
         self._before: Heartbeat | None = None
         """Last words of the run that this one follows."""
@@ -115,9 +118,11 @@ class Admission:
         if (hot := self.to_prepare()) is not None:
             self.prepare(hot, first)
         self._order = order = self._stand_by()
+        held = self._held(order)
         seen = driver_run.seen if self.relaunched else board.current()
         takeover.require_may_take_over(seen, driver_run.generation, driver_run.claim)
         if seen is not None and seen.value.generation == driver_run.generation:
+            held = None  # it has the job
             self._continue_checkpoint(order)
         else:
             takeover.require_predecessor(board, driver_run, order, self._look)
@@ -134,6 +139,7 @@ class Admission:
         found = self._waiting_queries()
         told = {first.name: first.beat(), **{one.name: one.beat for one in found}}
         self._heartbeat_writer.require_writable(told)
+        self._await_held(held)
         with self._driver.gate:
             self._driver.leave_if_ending()
             self._taking = True
@@ -187,7 +193,7 @@ class Admission:
     def _wait_for_order(self) -> TakeoverOrder:
         log.info("Waiting for the takeover order")
         clock, looked_s = self._driver_run.clock, 0.0
-        begun_s = clock.now_s
+        begun_s = asked_s = clock.now_s
         while (
             order := self._patiently(lambda: takeover.signed_order(self._board, self._driver_run))
         ) is None:
@@ -198,7 +204,23 @@ class Admission:
             self._driver.leave_if_ending()
             prompt = clock.now_s - begun_s < takeover.PROMPT_S
             clock.sleep(takeover.GO_POLL_S if prompt else takeover.LATER_POLL_S)
+            self._untold_s, asked_s = asked_s, clock.now_s
         return order
+
+    def _await_held(self, held: HeldWatch | None) -> None:
+        """Wait until the producers are certain to be held, if the order says so."""
+        while held is not None and not self._patiently(held.look):
+            self._look()
+            self._driver_run.clock.sleep(takeover.GO_POLL_S)
+
+    def _held(self, order: TakeoverOrder) -> HeldWatch | None:
+        """Begin to watch the hold that an order names, before anything takes time."""
+        if order.while_held is None:
+            return None
+        clock = self._driver_run.clock
+        watch = HeldWatch(self._board, order.while_held, untold_s=self._untold_s, clock=clock)
+        self._patiently(watch.look)
+        return watch
 
     def _precopy(self) -> None:
         """Copy what is new in a newer hot savepoint, if the caller names one; say when that is done."""

@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow_flinkstyle.jobs.cutover.work import Work
 from airflow_flinkstyle.jobs.errors import JobNotRunningError, StepTimeoutError
 from airflow_flinkstyle.jobs.requests import AS_IT_IS
 from airflow_flinkstyle.jobs.status import Running, describe_status
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
     from airflow_flinkstyle.jobs.status import Successor
     from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
+    from airflow_flinkstyle.protocol.work import CutoverKind
 
 _WINDOW_POLL_S = 0.05
 log = logging.getLogger(__name__)
@@ -39,6 +41,9 @@ class CutoverSettings:
     """How long nothing may arrive; longer than the producers' ``linger.ms`` plus a request."""
     broker_timeout_s: float = 60.0
     """How long a question to a cluster is asked again: a broker restarts, partitions change leaders."""
+    hold_lease_s: float = 120.0
+    """How long a hold of the producers lasts that nobody renews; after as long without a beat others bring
+    the cutover to rest. Longer than a store or a machine may be away for."""
     caught_up_timeout_s: float = 120.0
     stop_timeout_s: float = 300.0
     takeover_timeout_s: float = 180.0
@@ -51,6 +56,7 @@ class CutoverContext:
 
     NEXT: ClassVar[str] = "next"
     """Ends the claim key of the next driver."""
+    CUTOVER: ClassVar[CutoverKind] = "migration"
 
     client: JobClient
     journal: CutoverJournal
@@ -66,6 +72,32 @@ class CutoverContext:
     stop_mode: CutMode = AS_IT_IS
     part_of: str | None = None
     """The cutover that this one is made for, which stays open meanwhile."""
+    work: Work | None = None
+    """What shows that this attempt works; None while none does."""
+
+    def at_work(self) -> Work:
+        """Return what shows, around the work of an attempt that has begun, that it works."""
+        self.work = Work(
+            self.client.board,
+            self.journal,
+            cutover=self.CUTOVER,
+            lease_s=self.settings.hold_lease_s,
+            renew=self.renew_held,
+        )
+        return self.work
+
+    def renew_held(self) -> float:
+        """Renew what this cutover holds; see ``Work``."""
+        return 0.0
+
+    def show_work(self) -> None:
+        """Show it now, to a driver that takes over only while it is shown.
+
+        Raises:
+            HoldLostError: If it is too late for that.
+        """
+        if self.work is not None:
+            self.work.beat_if_due()
 
     def phase(
         self,

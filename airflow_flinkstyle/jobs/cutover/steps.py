@@ -169,6 +169,7 @@ def takeover(context: CutoverContext) -> Mapping[str, Any]:
                 remedy="Look at the newest try of the task.",
             )
         client.ensure_running()
+        context.show_work()
         if not wait.again():
             raise late("The new driver", "take over", context.settings.takeover_timeout_s)
         context.journal.check()

@@ -28,7 +28,7 @@ def release(context: MigrationContext) -> None:
 def _release_new(context: MigrationContext) -> Mapping[str, Any]:
     """Release the producers to the new cluster; records left behind on the old one are named, never lost."""
     written = warned(lambda: fence_phase.late_writes(context.journal, context.kafka.watch))
-    context.switch.apply("release_new", context.journal.token)
+    context.hold.release("release_new")
     return {"position": "release_new", "late_writes": written}
 
 

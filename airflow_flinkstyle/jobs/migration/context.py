@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.jobs.cutover.context import CutoverContext
+from airflow_flinkstyle.jobs.migration.hold import Hold
 from airflow_flinkstyle.jobs.migration.producers import TokenCounter
 
 if TYPE_CHECKING:
@@ -28,12 +29,32 @@ class MigrationContext(CutoverContext):
     kafka: KafkaSide
     group: str | None = None
     """Consumer group whose offsets on the new cluster are set, for those who watch its lag."""
+    held: Hold | None = None
+    """This attempt's hold of the producers; None before it has begun."""
 
     def begin(self) -> None:
         """Take charge; every older attempt finds its token replaced."""
         tokens = TokenCounter(self.client.board.store, self.client.board.job)
         attempt = self.journal.begin(tokens.next)
+        self.held = Hold(self.switch, token=attempt.token, lease_s=self.settings.hold_lease_s)
         log.info("Attempt %d of migration %s", attempt.attempt, self.journal.migration_id)
+
+    @property
+    def hold(self) -> Hold:
+        """The hold of the attempt that has begun."""
+        if self.held is None:
+            raise RuntimeError("no attempt has begun")
+        return self.held
+
+    def let_take_over(self) -> None:
+        """Tell the driver that has its order for how long producers are held, now and again."""
+        self.hold.let_take_over()
+        if self.work is not None:
+            self.work.beat()
+
+    def renew_held(self) -> float:
+        """Renew the hold."""
+        return self.hold.renew()
 
     @property
     def sources(self) -> dict[str, list[str]]:

@@ -25,6 +25,7 @@ from airflow_flinkstyle.jobs.migration.report import CutoverReport, build_report
 from airflow_flinkstyle.storage.errors import StoreError
 
 if TYPE_CHECKING:
+    from airflow_flinkstyle.jobs.cutover.settled import Settled
     from airflow_flinkstyle.jobs.status import Run
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.types import Generation
@@ -64,6 +65,10 @@ class Cutover(MigrationContext):
             DoneBeforeError: If it was done before, and the job has gone elsewhere since.
         """
         self.begin()
+        with self.at_work():
+            return self._run()
+
+    def _run(self) -> CutoverReport:
         self._refuse_if_ended()
         if self.journal.result("running") is not None:
             repeated.require_still(self, "read the new cluster", self._is_there)
@@ -80,6 +85,12 @@ class Cutover(MigrationContext):
         completion.release(self)
         self.phase("running", {}, lambda: completion.complete_cutover(self.in_window(), rewritten))
         return build_report(self.client, self.journal)
+
+    def _has_taken_over(self) -> bool:
+        """Return whether the new driver has the job, as the journal or ``current.json`` says."""
+        current = self.client.board.current()
+        named = current is not None and current.value.generation == self.new
+        return named or self.journal.result("takeover") is not None
 
     def _is_there(self, run: Run) -> bool:
         """Return whether a later run of the job reads the new cluster too."""
@@ -106,6 +117,8 @@ class Cutover(MigrationContext):
             self.phase("hold", {"position": "hold"}, lambda: window.hold(self), again=True)
             self.phase("caught-up", {}, lambda: window.caught_up(self), again=True)
             fence_phase.note_ends(self.journal, self.kafka.watch, self.topics)
+        elif not self._has_taken_over():
+            window.hold_again(self)
         stopped = self.phase("stop", {}, lambda: steps.stop(self.in_window()))
         manifest = self.client.repository.read(stopped["savepoint_id"])
         planned = self.phase(
@@ -139,6 +152,6 @@ class Cutover(MigrationContext):
             remedy=error.remedy,
         )
 
-    def settle(self) -> rollback.Settled:
+    def settle(self) -> Settled:
         """Bring everything to rest, whatever became of ``run``: the last task, with ``all_done``."""
         return rollback.settle(self)

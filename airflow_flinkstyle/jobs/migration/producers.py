@@ -1,22 +1,62 @@
-"""Hold producers, and release them to one cluster: the interface users implement, and two that are here."""
+"""Hold producers, and release them to one cluster: the interface users implement, and two that are here.
+
+A hold is a lease: whoever works on the migration renews it, and it ends by itself if nobody does. That needs
+producers, or something beside them, that count: a switch with ``hold`` (``LeasedSwitch``). With any other
+switch a hold lasts until somebody applies another position.
+"""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
-from airflow_flinkstyle.jobs.errors import StaleTokenError
+from airflow_flinkstyle.jobs.errors import HoldLostError, StaleTokenError
+from airflow_flinkstyle.jobs.lease import OF_THIS_PROCESS
+from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.record import Record
 from airflow_flinkstyle.storage.base import write_over
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
+from airflow_flinkstyle.typed_json import stored
+from airflow_flinkstyle.types import Generation
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typing_extensions import Self
+
+    from airflow_flinkstyle.jobs.lease import Sightings
     from airflow_flinkstyle.storage.base import ObjectStore
 
 log = logging.getLogger(__name__)
 
+Released = Literal["release_old", "release_new"]
 Position = Literal["hold", "release_old", "release_new"]
+
+
+@stored
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldLease:
+    """How long a hold lasts that nobody renews, and where producers write then."""
+
+    lease_s: float
+    """Counted by each producer from its own first look at this renewal; no two clocks are compared."""
+    renewal: int
+    """1 begins the hold; a higher one renews it, and brings back none that was released."""
+    generation: Generation | None
+    """The next run of the job, which reads the new cluster."""
+    back_to: Released = "release_old"
+    """Where they write once the hold has ended, ..."""
+    on_to: Released = "release_new"
+    """... unless ``generation`` runs the job by then, or a run that follows it."""
+
+    def renewed(self) -> Self:
+        """Return the next renewal."""
+        return replace(self, renewal=self.renewal + 1)
+
+    def swapped(self) -> Self:
+        """Return the same for producers that know the two clusters by each other's names."""
+        return replace(self, back_to=self.on_to, on_to=self.back_to)
 
 
 class ProducerSwitch(Protocol):
@@ -34,6 +74,23 @@ class ProducerSwitch(Protocol):
         """Return the position last applied; None if none was, or if the switch cannot tell."""
 
 
+class LeasedSwitch(ProducerSwitch, Protocol):
+    """A switch whose holds end by themselves."""
+
+    def hold(self, lease: HoldLease, token: int) -> None:
+        """Hold producers for ``lease.lease_s`` from now on: begin that, or renew it.
+
+        Called again and again while they are held. If it is not, they write to the cluster that the lease
+        says, with no further call. Must refuse a token as ``apply`` does, and a renewal (``lease.renewal``
+        above 1) of a hold that was released (``HoldLostError``).
+        """
+
+
+def leased(switch: ProducerSwitch) -> Callable[[HoldLease, int], None] | None:
+    """Return what holds for a lease; None for a switch whose holds last until another position is applied."""
+    return getattr(switch, "hold", None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchRecord(Record):
     """What producers poll: where to write now."""
@@ -42,6 +99,8 @@ class SwitchRecord(Record):
 
     position: Position
     token: int
+    lease: HoldLease | None = None
+    """Of a hold; None: it lasts until another position is applied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,38 +132,88 @@ class TokenCounter:
 class StoreProducerSwitch:
     """A record in the store that producers poll with ``read``."""
 
-    def __init__(self, store: ObjectStore, key: str) -> None:
-        self._store, self._key = store, key
+    def __init__(self, store: ObjectStore, key: str, sightings: Sightings = OF_THIS_PROCESS) -> None:
+        self._store, self._key, self._sightings = store, key, sightings
 
     def apply(self, position: Position, token: int) -> None:
         """Replace the record, unless it holds a higher token."""
-        data = SwitchRecord(position=position, token=token).to_bytes()
+        self._write(SwitchRecord(position=position, token=token))
+        log.info("Producers: %s (token %d)", position, token)
+
+    def hold(self, lease: HoldLease, token: int) -> None:
+        """Hold producers for the lease, or renew that."""
+        self._write(SwitchRecord(position="hold", token=token, lease=lease))
+
+    def _write(self, wanted: SwitchRecord) -> None:
         while True:
             found = self._store.get(self._key)
-            if found is not None and (other := SwitchRecord.from_bytes(found.data).token) > token:
-                raise StaleTokenError(
-                    f"Token {token} was expected to be the highest for switch {self._key}, found {other}.",
-                    state_after=f"The switch stays as it is; {position} was not applied.",
-                    remedy="Nothing is to be done: a newer attempt of the migration is in charge.",
-                )
+            if found is not None:
+                self._require_may_follow(wanted, SwitchRecord.from_bytes(found.data))
             try:
-                write_over(self._store, self._key, data, seen=found.version if found else None)
+                seen = found.version if found else None
+                write_over(self._store, self._key, wanted.to_bytes(), seen=seen)
             except (ObjectExistsError, ObjectChangedError):
                 continue  # look again: the other call's token may be the higher one
-            log.info("Producers: %s (token %d)", position, token)
             return
 
+    def _require_may_follow(self, wanted: SwitchRecord, there: SwitchRecord) -> None:
+        if there.token > wanted.token:
+            raise StaleTokenError(
+                f"Token {wanted.token} was expected to be the highest for switch {self._key}, found "
+                f"{there.token}.",
+                state_after=f"The switch stays as it is; {wanted.position} was not applied.",
+                remedy="Nothing is to be done: a newer attempt of the migration is in charge.",
+            )
+        renews = wanted.lease is not None and wanted.lease.renewal > 1
+        if renews and (there.position != "hold" or there.token != wanted.token):
+            raise HoldLostError(
+                f"Switch {self._key} was expected to hold the producers, found it at {there.position}.",
+                state_after="It stays so.",
+                remedy="Nothing is to be done: somebody has released them.",
+            )
+
     def read(self) -> Position | None:
-        """Return where producers are to write now; None before the first switch."""
+        """Return where producers are to write now; None before the first switch.
+
+        A hold that was not renewed for its lease, as far as this process has looked, has ended: then it is
+        where the job runs. Any other error than that the store cannot be reached leaves producers held.
+        """
+        begun_s = self._sightings.clock.now_s
         found = self._store.get(self._key)
-        return SwitchRecord.from_bytes(found.data).position if found else None
+        if found is None:
+            return None
+        record = SwitchRecord.from_bytes(found.data)
+        if record.position != "hold" or record.lease is None:
+            return record.position
+        seen = self._sightings.note(f"{self._store.uri}/{self._key}", found.version, begun_s=begun_s)
+        return self._behind(record.lease) if seen.still_s >= record.lease.lease_s else "hold"
+
+    def is_held(self) -> bool:
+        """Return whether the record says hold, also where that has ended by itself."""
+        found = self._store.get(self._key)
+        return found is not None and SwitchRecord.from_bytes(found.data).position == "hold"
+
+    def _behind(self, lease: HoldLease) -> Released:
+        board = JobBoard(self._store, self._key.rpartition("/")[0])
+        current = board.current()
+        generation = current.value.generation if current is not None else None
+        while generation is not None and lease.generation is not None and generation >= lease.generation:
+            if generation == lease.generation:
+                return lease.on_to
+            claim = board.claim(generation)
+            generation = claim.follows if claim is not None else None
+        return lease.back_to
 
 
 class ManualSwitch:
-    """People hold and release producers by hand; the ends of the topics prove that they did."""
+    """People hold and release producers by hand; the ends of the topics prove that they did.
+
+    No hold of theirs ends by itself: they are told where to start the producers by whoever settles it.
+    """
 
     _ASKED: ClassVar[dict[Position, str]] = {
-        "hold": "STOP all producers of the migrated topics now, and keep them stopped",
+        "hold": "STOP all producers of the migrated topics now, and keep them stopped until a step with a "
+        "higher number, or flinkstyle migration settle, says where to start them",
         "release_old": "START the producers again, on the OLD cluster",
         "release_new": "START the producers again, on the NEW cluster",
     }
@@ -116,6 +225,13 @@ class ManualSwitch:
     def read(self) -> Position | None:
         """Return None: nobody but the producers' owner can tell."""
         return None
+
+
+def simple_switch(name: str, store: ObjectStore, job: str) -> ProducerSwitch | None:
+    """Return the switch that ``store`` or ``manual`` names; None for any other, which is code."""
+    if name == "manual":
+        return ManualSwitch()
+    return StoreProducerSwitch(store, f"{job}/producers.json") if name == "store" else None
 
 
 class SwappedSwitch:
@@ -132,6 +248,12 @@ class SwappedSwitch:
 
     def __init__(self, switch: ProducerSwitch) -> None:
         self._switch = switch
+
+    @property
+    def hold(self) -> Callable[[HoldLease, int], None] | None:
+        """Holds for a lease, if the switch does."""
+        hold = leased(self._switch)
+        return None if hold is None else lambda lease, token: hold(lease.swapped(), token)
 
     def apply(self, position: Position, token: int) -> None:
         """Apply the position as the first migration calls it."""

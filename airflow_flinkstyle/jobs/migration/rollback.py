@@ -5,11 +5,11 @@ Producers are released only once it is known who runs (``cutover.race``), to the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.cutover import race
+from airflow_flinkstyle.jobs.cutover.settled import UNTOUCHED, Settled
 from airflow_flinkstyle.jobs.errors import ProducersNotHeldError
 from airflow_flinkstyle.jobs.migration import completion, fence_phase
 from airflow_flinkstyle.jobs.status import Starting, describe_status
@@ -17,23 +17,11 @@ from airflow_flinkstyle.jobs.status import Starting, describe_status
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from airflow_flinkstyle.jobs.cutover.settled import Where
     from airflow_flinkstyle.jobs.migration.context import MigrationContext
     from airflow_flinkstyle.types import Generation
 
-Where = Literal["untouched", "old", "new"]
 _WHERE: dict[str, Where] = {"release_new": "new", "release_old": "old", "untouched": "untouched"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
-    """How a migration rests."""
-
-    where: Where
-    generation: int | None
-    detail: str
-
-
-UNTOUCHED = Settled(where="untouched", generation=None, detail="The window never began.")
 
 
 def roll_back(context: MigrationContext) -> Mapping[str, Any]:
@@ -53,16 +41,21 @@ def roll_back(context: MigrationContext) -> Mapping[str, Any]:
     if context.journal.read("hold") is not None:
         if position == "release_old":
             fence_phase.drop_fence(context.journal, context.kafka.watch)
-        context.switch.apply(position, context.journal.token)
+        context.hold.release(position)
     return context.journal.close(phase, {"winner": winner, "position": position})
 
 
 def settle(context: MigrationContext) -> Settled:
     """Finish a migration in whichever direction it can still go, and prove where producers write."""
-    journal, client = context.journal, context.client
-    if not journal.has_begun:
+    if not context.journal.has_begun:
         return UNTOUCHED
     context.begin()
+    with context.at_work():
+        return _settle(context)
+
+
+def _settle(context: MigrationContext) -> Settled:
+    journal, client = context.journal, context.client
     named, new = _named(context), client.own_claim(f"{journal.migration_id}/next")
     if journal.read("rollback") is None and (
         named == new is not None or journal.result("takeover") is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.jobs.cutover import steps
@@ -35,12 +36,24 @@ def hold(context: MigrationContext) -> Mapping[str, Any]:
 
     The fence comes behind a first proof: it would refuse what an obedient producer is still flushing.
     """
-    context.switch.apply("hold", context.journal.token)
+    context.hold.begin(context.new)
     topics = context.topics
     _await_quiet(context, topics)
     if fence_phase.raise_fence(context.journal, context.kafka.watch, topics)["kind"] != "passive":
         _await_quiet(context, topics)
     return {"position": "hold"}
+
+
+def hold_again(context: MigrationContext) -> None:
+    """Hold producers for an attempt that finds the job stopped; what was written meanwhile sends it back.
+
+    The hold of the attempt before it may have ended, and producers may have obeyed that.
+    """
+    context.hold.begin(context.new)
+    _await_quiet(context, context.topics)
+    if context.journal.result("takeover-order") is not None:
+        fence_phase.require_quiet(context.journal, context.kafka.watch)
+        context.let_take_over()
 
 
 def _await_quiet(context: MigrationContext, topics: Collection[str]) -> None:
@@ -61,6 +74,7 @@ def _await_quiet(context: MigrationContext, topics: Collection[str]) -> None:
 def caught_up(context: MigrationContext) -> Mapping[str, Any]:
     """Wait for the mirror, where a way needs it."""
     context.kafka.await_mirrored(context.sources, context.settings.caught_up_timeout_s)
+    context.hold.require()  # before the job is stopped for nothing
     return {}
 
 
@@ -126,9 +140,11 @@ def rewrite(context: MigrationContext, planned: Mapping[str, Any], manifest: Man
 def order_takeover(
     context: MigrationContext, rewritten: Manifest, batches: Mapping[str, int]
 ) -> Mapping[str, Any]:
-    """Let the new driver take over, if nobody has written to the old cluster since the proof."""
+    """Let the new driver take over while producers are held, if nobody has written since the proof."""
     fence_phase.require_quiet(context.journal, context.kafka.watch)
-    context.client.order_takeover(
-        context.generation("new"), order_to_restore(rewritten, closed_at=dict(batches))
-    )
+    context.hold.require()
+    order = order_to_restore(rewritten, closed_at=dict(batches))
+    order = replace(order, while_held=context.journal.migration_id)
+    context.client.order_takeover(context.generation("new"), order)
+    context.let_take_over()
     return {}

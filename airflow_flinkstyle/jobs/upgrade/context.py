@@ -10,6 +10,7 @@ from airflow_flinkstyle.jobs.upgrade.keeping_up import UNWATCHED, Bounds
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
+    from airflow_flinkstyle.protocol.work import CutoverKind
     from airflow_flinkstyle.types import Rewind
 
 Standby = Literal["warm", "none"]
@@ -21,6 +22,7 @@ class UpgradeContext(CutoverContext):
     """One upgrade of one job, as every attempt knows it."""
 
     NEXT: ClassVar[str] = "new"
+    CUTOVER: ClassVar[CutoverKind] = "upgrade"
 
     standby: Standby = "warm"
     if_committed: Rewind = "continue"

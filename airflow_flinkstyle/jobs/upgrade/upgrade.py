@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.cutover import beside, repeated, steps
 from airflow_flinkstyle.jobs.cutover.room import require_room
+from airflow_flinkstyle.jobs.cutover.settled import UNTOUCHED, Settled
 from airflow_flinkstyle.jobs.errors import (
     AttemptSupersededError,
     JobError,
@@ -72,6 +73,10 @@ class Upgrade(UpgradeContext):
             DoneBeforeError: If it was done before, and the job runs another version by now.
         """
         self.journal.begin(lambda: 0)
+        with self.at_work():
+            return self._run()
+
+    def _run(self) -> UpgradeReport:
         begun = self.journal.read("rollback")
         if begun is not None:
             raise self._went_back(begun.intent.get("failure") or self._failure(), begun.intent.get("remedy"))
@@ -97,6 +102,33 @@ class Upgrade(UpgradeContext):
             if failure is not None:
                 raise self._went_back(failure)
         return build_report(self)
+
+    def settle(self) -> Settled:
+        """Bring an upgrade to rest that nobody works on: finished if the new version runs, else undone.
+
+        Raises:
+            UpgradeChoiceError: If the new version failed after it had committed: the job is stopped.
+        """
+        self.journal.begin(lambda: 0)
+        with self.at_work():
+            if self._has_begun() and self._has_taken_over() and self.journal.read("rollback") is None:
+                failure = self.phase("verify", {}, self._verify)["failure"]
+                if failure is None:
+                    current = self.client.board.current()
+                    generation = current.value.generation if current is not None else None
+                    return Settled(where="new", generation=generation, detail="The new version runs.")
+            else:
+                failure = "It was not finished, and nobody worked on it any more."
+            if not self._has_begun():
+                return UNTOUCHED
+            back = self.phase("rollback", {"failure": failure}, self._go_back)
+        where = "new" if back.get("stays") else "old"
+        return Settled(where=where, generation=back["generation"], detail=str(back["how"]))
+
+    def _has_taken_over(self) -> bool:
+        current = self.client.board.current()
+        named = current is not None and current.value.generation == self.new
+        return named or self.journal.result("takeover") is not None
 
     def _is_done(self) -> bool:
         """Return whether an earlier attempt has come to the end."""
@@ -288,4 +320,5 @@ class Upgrade(UpgradeContext):
         return self.client.repository.read((self.journal.result("stop") or {})["savepoint_id"])
 
     def _taken(self) -> Generation:
-        return Generation((self.journal.result("takeover") or {})["generation"])
+        taken = self.journal.result("takeover")
+        return Generation(taken["generation"]) if taken is not None else self.generation("new")

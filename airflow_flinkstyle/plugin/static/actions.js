@@ -13,6 +13,7 @@ const OF_A_JOB = [
   ["roll_back", "Bring back to the version before", true],
   ["migrate_kafka_cluster", "Migrate to another Kafka cluster", true],
   ["fail_back", "Migrate back", true],
+  ["settle_job", "Finish or undo what nobody finishes"],
   ["drill_restore", "Drill a restore"],
   ["leave_job", "Give back to plain Spark"],
 ];
@@ -34,10 +35,13 @@ function fitting(actions, dags, state) {
 
 const isMigration = (journal) => journal.ended && !journal.went_back && journal.phases.some((one) => one.phase === "hold");
 
+const isUnfinished = (journal) => !journal.ended && journal.phases.some((one) => one.phase === "standby");
+
 export const StartOfAJob = ({ conn, dags }) => h(Actions, { conn, known: {}, actions: fitting([["start_job", "Start a job"], ["adopt_job", "Adopt a job of plain Spark"], ["adopt_running_job", "Adopt it while it runs"]], dags) });
 
 export function JobActions({ conn, dags, value }) {
-  const possible = value.journals.some(isMigration) ? OF_A_JOB : OF_A_JOB.filter(([action]) => action !== "fail_back");
+  const needed = { fail_back: isMigration, settle_job: isUnfinished };
+  const possible = OF_A_JOB.filter(([action]) => !(action in needed) || value.journals.some(needed[action]));
   return h(Actions, { conn, known: { job: value.job }, actions: fitting(possible, dags, value.state) });
 }
 

@@ -22,8 +22,9 @@ import pytest
 
 from airflow_flinkstyle.agent.board import takeover
 from airflow_flinkstyle.agent.board.agreement import Agreement
+from airflow_flinkstyle.agent.board.held import HeldWatch
 from airflow_flinkstyle.checkpoint import offset_log
-from airflow_flinkstyle.clock import CLOCK, Clock
+from airflow_flinkstyle.clock import CLOCK, LEASE_CLOCK, Clock
 from airflow_flinkstyle.errors import FlinkstyleError, SignatureError
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPages, Gone
 from airflow_flinkstyle.jobs.errors import MirrorBehindError
@@ -321,8 +322,10 @@ class Driver(threading.Thread):
         if self.claim.rehearse is not None:
             self.rehearse()
         self.beat("standby")
+        untold_s, asked_s = None, LEASE_CLOCK.now_s
         while (order := takeover.signed_order(self.board, self.driver_run)) is None:
             self.wait()
+            untold_s, asked_s = asked_s, LEASE_CLOCK.now_s
         seen = self.driver_run.seen
         if seen is None or seen.value.generation != self.generation:
             seen = self.board.current()
@@ -333,6 +336,10 @@ class Driver(threading.Thread):
                 manifest = self.world.repository.read(order.savepoint_id)
                 restore_query(manifest, manifest.queries[0], self.world.repository, self.checkpoint)
         self.guard(order, is_first=seen is None)
+        if order.while_held is not None and (seen is None or seen.value.generation != self.generation):
+            watch = HeldWatch(self.board, order.while_held, untold_s=untold_s, clock=LEASE_CLOCK)
+            while not watch.look():
+                self.wait()
         self.pause()
         self.began = self.logs()[0]
         takeover.take_current(self.board, self.driver_run, seen, place_id)
