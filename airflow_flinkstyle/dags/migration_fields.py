@@ -30,7 +30,7 @@ _MIRROR: Final = {
     "ignored_headers": "ignored_headers",
 }
 """Field of the mirror -> field of the form: ``isolation`` there is the job's."""
-_TIMEOUTS: Final = ("hold_timeout_s", "first_commit_timeout_s")
+_TIMEOUTS: Final = ("hold_timeout_s", "hold_lease_s", "first_commit_timeout_s")
 _OF_THE_JOB: Final = ("job", "flinkstyle_conn_id")
 
 
@@ -307,6 +307,14 @@ def _window() -> dict[str, Param]:
         **untested_fields(WINDOW),
         "hold_timeout_s": Param(
             60, type="number", minimum=1, title="Seconds for producers to stop writing", section=WINDOW
+        ),
+        "hold_lease_s": Param(
+            120,
+            type="number",
+            minimum=10,
+            title="Seconds until a hold ends by itself",
+            description="If the task does not renew it: it was killed, or its machine is away.",
+            section=WINDOW,
         ),
         "first_commit_timeout_s": Param(
             180,
