@@ -42,6 +42,11 @@ class Rules:
     (``jobs.cutover.steps.start_standby``)."""
     release_after_takeover: bool = True
     """Producers wait until ``current.json`` names the winner (``jobs.migration.rollback.roll_back``)."""
+    takeover_within_hold: bool = True
+    """The new driver takes over only while producers are certain to be held (``agent.board.held``)."""
+    ends_where_it_runs: bool = True
+    """A hold that ends by itself lets producers write where the job runs
+    (``jobs.migration.producers.StoreProducerSwitch.read``)."""
 
 
 RULES = tuple(field.name for field in fields(Rules))
@@ -82,6 +87,9 @@ class State(NamedTuple):
     go3: bool = False
     switch: Switch = "release_old"
     switch_token: int = 0
+    leases: bool = True  # the switch's holds end by themselves
+    leased: bool = False  # the hold has not ended by itself
+    strayed: bool = False  # it has, and producers wrote to the old cluster
     ran2: bool = False
     ran3: bool = False
     attempt: int = 0  # the journal's
@@ -104,6 +112,11 @@ def successors(state: State, rules: Rules) -> Iterator[Step]:
     yield from _follower(state, rules, 3)
     yield from _attempt(state, rules)
     yield from _last_task(state, rules)
+    if (
+        state.switch == "hold" and state.leased and state.leases
+    ):  # whoever renews it is dead, or sleeps for too long
+        strayed = state.strayed or _obeyed(state._replace(leased=False), rules) == "release_old"
+        yield "the hold ends", state._replace(leased=False, strayed=strayed)
     if state.kills > 0:
         yield from _kills(state)
 
@@ -156,6 +169,10 @@ def _follower(state: State, rules: Rules, number: int) -> Iterator[Step]:
                 return
             yield f"D{number} looks", state._replace(**{me: "seen", saw: state.current})
         case "seen":
+            if number == 2 and rules.takeover_within_hold and not state.leased:
+                if state.current not in (1, 2):
+                    yield "D2 leaves", state._replace(d2="exited")
+                return
             changed = state.current != getattr(state, saw)
             if changed and rules.current_if_unchanged:
                 yield f"D{number} loses", state._replace(**{me: "exited"})
@@ -174,7 +191,16 @@ def _follower(state: State, rules: Rules, number: int) -> Iterator[Step]:
 def _apply(state: State, rules: Rules, position: Switch, token: int) -> State | None:
     if rules.token and token < state.switch_token:
         return None
-    return state._replace(switch=position, switch_token=max(token, state.switch_token))
+    return state._replace(
+        switch=position, switch_token=max(token, state.switch_token), leased=position == "hold"
+    )
+
+
+def _obeyed(state: State, rules: Rules) -> Switch:
+    """Return what producers do: a hold that has ended leads to where the job runs."""
+    if state.switch != "hold" or state.leased:
+        return state.switch
+    return "release_new" if state.current == 2 and rules.ends_where_it_runs else "release_old"
 
 
 def _attempt(state: State, rules: Rules) -> Iterator[Step]:
@@ -188,6 +214,8 @@ def _attempt(state: State, rules: Rules) -> Iterator[Step]:
 
 def _attempt_asks(state: State, rules: Rules, gone: Step) -> Iterator[Step]:
     superseded = state.attempt > 1
+    if state.a_step in (3, 4) and not state.leased:
+        yield gone  # it finds its hold gone, and goes back: S
     match state.a_step:
         case 0 if state.attempt == 0:
             yield "A1 begins", state._replace(a_step=1, attempt=1)
@@ -285,7 +313,7 @@ def _withdraw(state: State, rules: Rules) -> Iterator[Step]:
         yield "S cancels", back._replace(slot="cancelled")
 
 
-def violation(state: State) -> str | None:
+def violation(state: State, rules: Rules) -> str | None:
     """Return what must never be, in any state."""
     runners = [n for n in (1, 2, 3) if getattr(state, f"d{n}") in ("running", "accepting", "stopping")]
     if len(runners) > 1 or state.overwritten:
@@ -296,18 +324,20 @@ def violation(state: State) -> str | None:
         return "doubled: the old driver committed behind the savepoint that the new one started from"
     if state.ran2 and state.ran3:
         return "doubled: the new driver and the way back both ran"
-    if state.d2 == "running" and state.switch == "release_old":
+    if state.d2 == "running" and state.strayed and state.switch == "hold":
+        return "lost: producers wrote to the old cluster behind the proof, and the new driver took over"
+    if state.d2 == "running" and _obeyed(state, rules) == "release_old":
         return "lost: producers write to the old cluster, the job reads the new one"
-    if state.d3 == "running" and state.switch == "release_new":
+    if state.d3 == "running" and _obeyed(state, rules) == "release_new":
         return "lost: producers write to the new cluster, the job reads the old one"
     return None
 
 
-def at_rest(state: State) -> str | None:
+def at_rest(state: State, rules: Rules) -> str | None:
     """Return what is wrong with a state in which nobody has anything left to do."""
     if getattr(state, f"d{state.current}") != "running":
         return f"dead end: no driver runs (current is {state.current})"
-    if state.switch != ("release_new" if state.current == 2 else "release_old"):
+    if _obeyed(state, rules) != ("release_new" if state.current == 2 else "release_old"):
         return f"dead end: producers are at {state.switch}, generation {state.current} runs"
     return None
 
@@ -317,6 +347,6 @@ def explore(rules: Rules) -> tuple[int, Found | None]:
 
     def wrong(state: State, labels: Sequence[str]) -> str | None:
         at_work = any(not label.startswith("kill") for label in labels)
-        return violation(state) or (None if at_work else at_rest(state))
+        return violation(state, rules) or (None if at_work else at_rest(state, rules))
 
-    return search([State()], lambda state: successors(state, rules), wrong)
+    return search([State(), State(leases=False)], lambda state: successors(state, rules), wrong)

@@ -28,6 +28,8 @@ def test_each_rule_is_needed(rule: str):
         ("current_if_unchanged", "second runner"),
         ("standby_first", "held up"),
         ("release_after_takeover", "lost"),
+        ("takeover_within_hold", "lost"),
+        ("ends_where_it_runs", "lost"),
     ],
 )
 def test_missing_rule_breaks_what_it_is_there_for(rule: str, what: str):
