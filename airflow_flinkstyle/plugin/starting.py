@@ -9,7 +9,7 @@ from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.running.dry_checks import Check, NotJudged, Passes, Refuses, Verdict
 from airflow_flinkstyle.jobs.running.dry_kafka import check_positions
-from airflow_flinkstyle.jobs.running.dry_start import dry_start
+from airflow_flinkstyle.jobs.running.dry_start import dry_start, last_reads
 from airflow_flinkstyle.plugin.looks.savepoint_documents import dry_start_document
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError
 
@@ -41,7 +41,7 @@ def dry_run(
     clusters = [_cluster(hook, conn_id) for conn_id in kafka_conn_ids]
     more = [
         Check(about="the savepoint's files", verdict=_whole(listed)),
-        *check_positions(manifest, clusters),
+        *check_positions(manifest, clusters, last_reads(runs)),
     ]
     return dry_start_document(manifest, dry_start(runs, manifest), more, read_at_ms=now_ms())
 

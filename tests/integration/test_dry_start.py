@@ -12,6 +12,7 @@ from airflow_flinkstyle.jobs.running.dry_kafka import check_positions
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.offsets import Offsets
+from airflow_flinkstyle.protocol.query_records import Reading
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
 from airflow_flinkstyle.types import BatchId
 from tests.manifests import a_manifest
@@ -90,6 +91,42 @@ def test_positions_that_the_guard_refuses_are_refused(
     assert isinstance(found, Refuses)
     assert found.code == code
     assert found.remedy
+
+
+def reading(**rules: bool) -> dict[str, dict[str, Reading]]:
+    return {"totals": {"0": Reading(servers="a:9092", isolation="read_uncommitted", **rules)}}
+
+
+GONE = {
+    "offsets": Offsets.of({TOPIC: {0: 40, 1: 0}, "gone": {0: 1}}),  # type: ignore[dict-item]
+    "topic_ids": {"gone": "an id"},
+}
+
+
+@pytest.mark.parametrize(
+    ("at", "changes", "rules", "code"),
+    [
+        ({0: 9, 1: 0}, {}, {"accepts_loss": True}, None),
+        ({0: 9, 1: 0}, {}, {"follows_pattern": True}, "OFFSET_BEFORE_START"),
+        ({0: 101, 1: 0}, {}, {"accepts_loss": True}, "OFFSET_BEYOND_END"),
+        ({}, GONE, {"follows_pattern": True, "accepts_loss": True}, None),
+        ({}, GONE, {"follows_pattern": True}, "TOPIC_MISSING"),
+        ({}, GONE, {"accepts_loss": True}, "TOPIC_MISSING"),
+    ],
+)
+def test_what_the_script_itself_accepts_refuses_no_start(
+    cluster: KafkaCluster,
+    at: dict[int, int],
+    changes: dict[str, Any],
+    rules: dict[str, bool],
+    code: str | None,
+):
+    (check,) = check_positions(saved(cluster, at, **changes), [cluster], reading(**rules))
+    if code is not None:
+        assert check.verdict.code == code  # type: ignore[union-attr]
+    else:
+        assert isinstance(check.verdict, Passes)
+        assert "as failOnDataLoss=false accepts, although" in check.verdict.says
 
 
 def test_a_partition_more_is_read_from_its_beginning_as_spark_does(cluster: KafkaCluster):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,6 +22,7 @@ from airflow_flinkstyle.kafka.start.text import parse_rules
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.verdict import Chosen, Exact, Refused
 from airflow_flinkstyle.offsets import Offsets
+from airflow_flinkstyle.rewrite.plan_json import from_json, to_json
 from airflow_flinkstyle.rewrite.route import Clusters
 from airflow_flinkstyle.rewrite.rules import SourceRule, StrategyRules
 from airflow_flinkstyle.rewrite.strategies import plan_migration
@@ -95,6 +96,14 @@ class Bed:
     ) -> OffsetRewritePlan:
         rules = StrategyRules(default=rule, sources=sources or {})
         return plan_migration(manifest, self.clusters, ProofRequest(**request), rules)
+
+
+def moved_to(cluster: KafkaCluster, manifest: Manifest) -> Manifest:
+    """Return a savepoint that stands on another cluster already."""
+    cluster_id = describe(cluster, ()).cluster_id
+    (query,) = manifest.queries
+    there = {source: replace(position, cluster_id=cluster_id) for source, position in query.kafka.items()}
+    return a_manifest(replace(query, kafka=there))
 
 
 def verdicts(plan: OffsetRewritePlan) -> dict[tuple[str, int], Any]:
@@ -269,3 +278,25 @@ def test_mirror_is_only_asked_about_topics_whose_positions_are_proved(bed: Bed):
     kafka.await_mirrored({"totals/1": ["w.empty"]}, timeout_s=1)
     with pytest.raises(MirrorPositionMissingError):
         kafka.await_mirrored({"totals/0": ["w.same"]}, timeout_s=1)
+
+
+def test_source_that_has_read_nothing_moves_with_the_others_and_needs_no_position(bed: Bed):
+    rule = SourceRule(strategy="new_identity", start=EARLIEST)
+    plan = bed.plan(bed.savepoint({"w.same": {0: 1, 1: 0}}, {}), rule)
+    assert [str(ref) for ref in plan.sources] == ["totals/0", "totals/1"]
+    assert plan.unread == ("totals/1",)
+    assert from_json(to_json(plan)) == plan
+    assert "begins on the target: totals/1" in plan.as_markdown()
+    alone = bed.plan(bed.savepoint({}), SourceRule(strategy="proved", start=None))
+    assert (alone.unread, alone.moves) == (("totals/0",), ())
+    assert "no source has read anything yet" in alone.as_markdown()
+
+
+def test_plan_that_would_move_nothing_is_refused(bed: Bed):
+    rules = StrategyRules(default=SourceRule(strategy="new_identity", start=EARLIEST))
+    clusters = Clusters(source=None, target=bed.new)
+    there = moved_to(bed.new, bed.savepoint({"w.same": {0: 1, 1: 0}}))
+    with pytest.raises(BadInputError, match=r"to move, found that all read cluster .* already"):
+        plan_migration(there, clusters, ProofRequest(), rules)
+    with pytest.raises(BadInputError, match="to move, found no Kafka source at all"):
+        plan_migration(bed.savepoint(), clusters, ProofRequest(), rules)

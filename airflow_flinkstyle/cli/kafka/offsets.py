@@ -190,6 +190,8 @@ def apply(
 
 def _tables(found: OffsetRewritePlan) -> Iterator[RenderableType]:
     yield text_plot(found)
+    if found.unread:
+        yield f"Nothing was read yet, and begins on the target: {', '.join(found.unread)}."
     for title, moves in (("", found.moves), ("\nThe end of the batch that is not committed", found.planned)):
         chosen = listing(moves)
         if chosen.moves:

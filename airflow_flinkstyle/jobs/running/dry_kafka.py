@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.running.dry_checks import Check, NotJudged, judged
-from airflow_flinkstyle.kafka.cluster import describe
+from airflow_flinkstyle.kafka.cluster import describe, existing_topics
+from airflow_flinkstyle.kafka.errors import TopicMissingError
 from airflow_flinkstyle.kafka.positions import require_resumable, require_same_log
+from airflow_flinkstyle.offsets import Offsets
+from airflow_flinkstyle.protocol.query_records import Reading
 from airflow_flinkstyle.types import id_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.kafka.settings import KafkaCluster
-    from airflow_flinkstyle.offsets import Offsets
     from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
 
+_STRICT: Final = Reading(servers="", isolation="")
+"""Of a source of which no run has told: Spark's defaults."""
 
-def check_positions(manifest: Manifest, clusters: Sequence[KafkaCluster]) -> Iterator[Check]:
+
+def check_positions(
+    manifest: Manifest,
+    clusters: Sequence[KafkaCluster],
+    reads: Mapping[str, Mapping[str, Reading]] | None = None,
+) -> Iterator[Check]:
     """Check each Kafka source of a savepoint as the start guard does, on the cluster that it belongs to.
 
     Args:
         manifest: The savepoint.
         clusters: Those that may be asked. A source of none of them is not judged.
+        reads: How the job's last run read, by query and source: what comes and goes by the script's own rules
+            (``failOnDataLoss``, ``subscribePattern``) refuses no start.
     """
     reached, silent = _reached(clusters) if any(query.kafka for query in manifest.queries) else ({}, [])
     for query in manifest.queries:
@@ -35,7 +47,8 @@ def check_positions(manifest: Manifest, clusters: Sequence[KafkaCluster]) -> Ite
             if cluster is None:
                 yield Check(about=about, verdict=_not_reached(position, reached, silent))
             else:
-                yield judged(about, lambda: _read(query, source, position, cluster))  # noqa: B023  # called now
+                reading = (reads or {}).get(query.name, {}).get(source, _STRICT)
+                yield judged(about, partial(_read, query, source, position, cluster, reading))
 
 
 def _reached(clusters: Sequence[KafkaCluster]) -> tuple[dict[str | None, KafkaCluster], list[str]]:
@@ -61,18 +74,37 @@ def _not_reached(
     return NotJudged(f"They belong to Kafka cluster {id_words(position.cluster_id)}; {asked}.")
 
 
-def _read(query: QuerySnapshot, source: str, position: KafkaPosition, cluster: KafkaCluster) -> str:
+def _read(
+    query: QuerySnapshot, source: str, position: KafkaPosition, cluster: KafkaCluster, reading: Reading
+) -> str:
     """Return how far the positions are from both ends of their logs; raises as the start guard does."""
     where = f"source {source} of query {query.name}"
-    view = describe(cluster, position.offsets.topics)
     if not position.offsets:
         return "It has read no partition yet."
-    require_same_log(position.cluster_id, position.topic_ids, view, where)
+    topics = position.offsets.topics
+    if reading.follows_pattern:
+        topics &= existing_topics(cluster)
+    view = describe(cluster, topics)
+    require_same_log(
+        position.cluster_id, position.topic_ids, view, where, may_be_gone=reading.follows_pattern
+    )
+    gone = position.offsets.topics - topics
+    if gone and not reading.accepts_loss:
+        raise TopicMissingError.on(f"of {where}", gone)
     planned = _planned(query, source)
-    require_resumable(planned or position.offsets, view, where)
+    _require_resumable(planned or position.offsets, view, where, reading)
     if planned:  # partitions that came with the planned batch are in it alone
-        require_resumable(planned | position.offsets, view, where)
+        _require_resumable(planned | position.offsets, view, where, reading)
     return _words(position.offsets, view)
+
+
+def _require_resumable(offsets: Offsets, view: ClusterView, where: str, reading: Reading) -> None:
+    starts = view.starts
+    there = {tp: offset for tp, offset in offsets.items() if tp[0] in view.topics}
+    if reading.accepts_loss:
+        there = {tp: max(offset, starts.get(tp, offset)) for tp, offset in there.items()}
+    if there:
+        require_resumable(Offsets(there), view, where)
 
 
 def _planned(query: QuerySnapshot, source: str) -> Offsets | None:
@@ -84,6 +116,11 @@ def _planned(query: QuerySnapshot, source: str) -> Offsets | None:
 
 def _words(offsets: Offsets, view: ClusterView) -> str:
     logs = {tp: log for tp in offsets if (log := view.log_range(tp)) is not None}
+    lost = [f"topic {topic} is gone" for topic in sorted(offsets.topics - view.topics.keys())]
+    deleted = sum(max(0, log.start - offsets[tp]) for tp, log in logs.items())
+    lost += [f"{deleted:,} offsets were deleted unread"] if deleted else []
+    if lost:
+        return f"It starts, as failOnDataLoss=false accepts, although {' and '.join(lost)}."
     unread = sum(log.end - offsets[tp] for tp, log in logs.items())
     nearest = min(logs, key=lambda tp: offsets[tp] - logs[tp].start)
     margin = offsets[nearest] - logs[nearest].start

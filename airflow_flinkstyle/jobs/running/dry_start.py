@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.jobs.errors import JobRunningError
+from airflow_flinkstyle.jobs.running import last_run
 from airflow_flinkstyle.jobs.running.batch_numbers import unused_from
 from airflow_flinkstyle.jobs.running.dry_checks import Check, NotJudged, judged, refused
 from airflow_flinkstyle.jobs.running.newest import require_newest
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.status import JobStatus
     from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.line import Where
+    from airflow_flinkstyle.protocol.query_records import Reading
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
     from airflow_flinkstyle.types import Rewind
 
@@ -78,6 +80,12 @@ def dry_start(runs: JobView, manifest: Manifest) -> DryStart:
         },
         kafka_connections=tuple(sorted(named_connections(rule.options for rule in overrides))),
     )
+
+
+def last_reads(runs: JobView) -> dict[str, Mapping[str, Reading]]:
+    """Return how the job's last run read its Kafka sources, by query and source; empty if none has told."""
+    heartbeat = last_run.last_words(runs)[1]
+    return {name: beat.reads for name, beat in heartbeat.queries.items()} if heartbeat is not None else {}
 
 
 def _since(status: JobStatus, manifest: Manifest, where: Where | None) -> dict[str, int | None]:

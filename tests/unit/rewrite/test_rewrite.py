@@ -19,6 +19,7 @@ from airflow_flinkstyle.kafka.errors import (
 )
 from airflow_flinkstyle.kafka.policies import parse_policies
 from airflow_flinkstyle.kafka.verdict import Bounded, Chosen, Exact, Refused, Verdict
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.rewrite.apply import apply_plan, rewritten_id
 from airflow_flinkstyle.rewrite.errors import (
     MovesRefusedError,
@@ -291,3 +292,16 @@ def test_rewritten_savepoint_verifies():
     shop = Shop()
     result = apply_plan(shop.plan(), shop.manifest, shop.repository, live=a_view())
     assert verify_savepoint(result, shop.repository, level="full").files == 5
+
+
+@pytest.mark.parametrize("nothing", ["-", "{}"])
+def test_source_without_a_position_moves_and_its_line_stays_as_spark_wrote_it(nothing: str):
+    shop = Shop(V1.replace('{"other":{"0":9}}', nothing))
+    (query,) = shop.manifest.queries
+    unread = replace(query.kafka["1"], offsets=Offsets())
+    manifest = replace(shop.manifest, queries=(replace(query, kafka={**query.kafka, "1": unread}),))
+    plan = replace(shop.plan(), unread=("totals/1",))
+    rewritten = apply_plan(plan, manifest, shop.repository, live=a_view())
+    assert rewritten.queries[0].kafka["1"].cluster_id == "new"
+    assert rewritten.queries[0].kafka["1"].topic_ids == {}
+    assert shop.text(rewritten, "offsets/7").splitlines()[-1] == nothing
