@@ -92,11 +92,13 @@ class Checkpoint:
     def query(self, df: DataFrame) -> JobQuery:
         return Queries(str(self.folder)).register("orders", None, lambda: None, sources_of(df), AS_BEFORE)
 
-    def run(self, query: JobQuery, df: DataFrame | None = None) -> None:
+    def run(self, query: JobQuery, df: DataFrame | None = None) -> int:
+        """Run until all is read; returns the rows of the last batch."""
         df = df if df is not None else read(self.spark, self.broker, subscribe=self.topic)
         writer = df.writeStream.format("noop").queryName(f"orders-{uuid.uuid4().hex[:6]}")
         started = writer.option("checkpointLocation", query.location).trigger(availableNow=True).start()
         assert started.awaitTermination(60)
+        return int(started.lastProgress["numInputRows"]) if started.lastProgress else 0
 
     def files(self) -> dict[str, bytes]:
         return {str(p): p.read_bytes() for p in sorted(self.folder.rglob("*")) if p.is_file()}
@@ -179,6 +181,19 @@ def test_guard_refuses_offsets_outside_the_log_and_a_recreated_topic(
     new_topic(old_broker, own.topic)
     assert own.refusal(same).code == "TOPIC_RECREATED"
     assert own.refusal(same, []).code == "OFFSET_BEYOND_END"
+
+
+def test_guard_refuses_offsets_that_spark_has_forgotten(spark: SparkSession, checkpoint: Checkpoint):
+    """Spark before 3.4 wrote such a log when Kafka named no partition for a moment (SPARK-41375)."""
+    place = checkpoint.folder / "orders"
+    logs = [(place / "offsets" / "0").read_text(), (place / "commits" / "0").read_text()]
+    for folder, text in zip(("offsets", "commits"), logs, strict=True):
+        (place / folder / "1").write_text("\n".join([*text.split("\n")[:2], *(["{}"] * ("conf" in text))]))
+    error = checkpoint.refusal(read(spark, checkpoint.broker, subscribe=checkpoint.topic))
+    assert error.code == "SOURCES_CHANGED"
+    assert f'{{"{checkpoint.topic}": {{"0": 10, "1": 10}}}}' in error.remedy
+    read_again = checkpoint.run(checkpoint.query(read(spark, checkpoint.broker, subscribe=checkpoint.topic)))
+    assert read_again == 20, "which Spark alone does not refuse"
 
 
 @pytest.mark.parametrize(

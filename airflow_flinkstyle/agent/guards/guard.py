@@ -5,7 +5,8 @@ Spark asks none of this: a cluster of the same topic names is read at the old nu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.errors import SourcesChangedError
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.storage.base import ObjectStore
 
+_NO_TOPICS = "{}"
+"""Offsets of a Kafka source without a partition."""
+_MOST_SHOWN = 2000
+"""Characters of offsets in a message."""
 _LEFT = "The query was not started; its checkpoint is as it was."
 
 
@@ -36,6 +41,8 @@ class CheckpointPositions:
     """Of the newest committed batch; None before the first commit."""
     planned: OffsetLog | None
     """Of the batch that was planned and is not committed: Spark runs it with these offsets."""
+    before: OffsetLog | None = None
+    """Of the batch before the committed one; None if it is not there, or nothing is to be asked of it."""
 
     @property
     def newest(self) -> OffsetLog | None:
@@ -46,6 +53,14 @@ class CheckpointPositions:
         """Return where a Kafka source begins to read: behind the last committed batch."""
         log = self.committed if self.committed is not None and key in self.committed.sources else self.newest
         return log.kafka_offsets(key) if log is not None and key in log.sources else Offsets()
+
+    def lost(self, key: str) -> Offsets:
+        """Return what a source had in an earlier log, if it has nothing in the newest one; else empty."""
+        newest = self.newest
+        if newest is None or key not in newest.sources or newest.kafka_offsets(key):
+            return Offsets()
+        earlier = [log for log in (self.committed, self.before) if log is not None and key in log.sources]
+        return next((found for log in earlier if (found := log.kafka_offsets(key))), Offsets())
 
     @property
     def log_version(self) -> int:
@@ -61,7 +76,10 @@ def read_positions(checkpoint: ObjectStore) -> CheckpointPositions:
     def read(batch: int) -> OffsetLog | None:
         return offset_log.parse(checkpoint.read(f"offsets/{batch}").decode()) if batch in offsets else None
 
-    return CheckpointPositions(committed=read(done), planned=read(planned) if planned > done else None)
+    found = CheckpointPositions(committed=read(done), planned=read(planned) if planned > done else None)
+    if found.newest is not None and _NO_TOPICS in found.newest.sources.values():
+        return replace(found, before=read(done - 1))
+    return found
 
 
 def require_same_sources(query: str, sources: Sequence[Source], positions: CheckpointPositions) -> None:
@@ -164,6 +182,8 @@ def loss_of(key: str, view: ClusterView, positions: CheckpointPositions) -> Loss
 def _check_positions(
     where: str, key: str, view: ClusterView, positions: CheckpointPositions, rules: SourceRules
 ) -> None:
+    if lost := positions.lost(key):
+        raise _forgotten(lost)
     newest = positions.newest
     if newest is None or key not in newest.sources or not (offsets := newest.kafka_offsets(key)):
         return  # nothing was read yet: Spark starts where startingOffsets says
@@ -206,6 +226,21 @@ def _require_topics(where: str, offsets: Offsets, view: ClusterView, rules: Sour
         added |= view.partitions - offsets.keys()
     if added:
         raise PartitionSetError.between(where, missing=added, unknown=())
+
+
+def _forgotten(lost: Offsets) -> SourcesChangedError:
+    """Build the error for a log without offsets behind one that had some.
+
+    Spark wrote that until 3.3.2 and 3.4 when Kafka named no partition for a moment (SPARK-41375); it takes
+    every partition for a new one then, and reads it again from its beginning.
+    """
+    return SourcesChangedError(
+        f"the newest batch of the checkpoint holds no offsets, but the batch before had those of the topics "
+        f"{', '.join(sorted(lost.topics))}: every record that the cluster still has would be read again.",
+        state_after=_LEFT,
+        remedy="Resume from a savepoint of an earlier batch; or give the source the positions that it had "
+        f"(ChangeSourcesOperator): {json.dumps(lost.by_topic)[:_MOST_SHOWN]}.",
+    )
 
 
 def _start(sentence: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -271,6 +272,19 @@ def test_offsets_are_read_from_the_newest_commit_and_the_batch_after_it() -> Non
     assert read_positions(MemoryStore()) == CheckpointPositions(committed=None, planned=None)
     store.write("commits/2", b'v1\n{"nextBatchWatermarkMs":0}')
     assert read_positions(store) == CheckpointPositions(committed=a_log({"t": {"0": 2}}), planned=None)
+
+
+def test_what_a_log_without_partitions_had_before_is_found() -> None:
+    store = MemoryStore()
+    had, nothing = a_log({"t": {"0": 7}}), replace(a_log({"t": {"0": 7}}), sources={"0": "{}"})
+    for batch, log in enumerate((had, nothing)):
+        store.write(f"offsets/{batch}", log.render().encode())
+    store.write("commits/0", b'v1\n{"nextBatchWatermarkMs":0}')
+    assert read_positions(store).lost("0").by_topic == {"t": {0: 7}}, "planned"
+    store.write("commits/1", b'v1\n{"nextBatchWatermarkMs":0}')
+    assert read_positions(store).lost("0").by_topic == {"t": {0: 7}}, "committed"
+    store.write("offsets/0", nothing.render().encode())
+    assert not read_positions(store).lost("0"), "a pattern that no topic has matched yet"
 
 
 def test_first_planned_batch_is_pending_though_nothing_is_committed() -> None:
