@@ -234,7 +234,8 @@ def connection_of(conn_id: str, *, team: str | None = None) -> Connection:
 
     try:
         if team is not None:
-            return connection_of_team(conn_id, team)
+            found: Connection = connection_of_team(conn_id, team)
+            return found
         return BaseHook.get_connection(conn_id)
     except AirflowNotFoundException as error:
         raise ConnectionMissingError.of(conn_id) from error

@@ -67,6 +67,7 @@ def one_by_one(jvm: Java, source: Source) -> int:
         specs = jvm.org.apache.kafka.clients.admin.OffsetSpec
         options = jvm.org.apache.kafka.clients.admin.ListOffsetsOptions()
         partition = jvm.org.apache.kafka.common.TopicPartition
+        offsets: dict[tuple[str, int], int] = {}
         for spec in (specs.earliest(), specs.latest()):
             wanted = jvm.java.util.HashMap()
             for topic, number in partitions:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.cutover import beside, repeated, steps
@@ -122,7 +122,7 @@ class Upgrade(UpgradeContext):
             if not self._has_begun():
                 return UNTOUCHED
             back = self.phase("rollback", {"failure": failure}, self._go_back)
-        where = "new" if back.get("stays") else "old"
+        where: Literal["old", "new"] = "new" if back.get("stays") else "old"
         return Settled(where=where, generation=back["generation"], detail=str(back["how"]))
 
     def _has_taken_over(self) -> bool:
