@@ -114,6 +114,20 @@ def test_run_that_planned_no_batch_is_no_history(world: World, mood: type[Mood])
     world.judge()
 
 
+def test_run_that_closed_before_its_first_query_is_no_history_on_any_machine(world: World):
+    world.reads_slowly = True
+    start(world, "idle")
+    world.client().stop("stop", savepoint=False, timeout_s=10)
+    closed = world.board.heartbeat(1)
+    world.board.beat(1, replace(closed.value, queries={}), seen=closed.version)
+    lose(world, 1)
+    world.reads_slowly = False
+    handle = start(world, "on another machine")
+    assert world.board.takeover_order(handle.generation).savepoint_id is None
+    assert handle.checkpoint_location != world.client().run(1).claim.checkpoint_location
+    world.judge()
+
+
 def test_version_that_never_took_over_leaves_the_closed_checkpoint_before_it(world: World, mood: type[Mood]):
     client = stopped(world)
     world.moods["broken.py"] = mood(fails_at_import=True)
