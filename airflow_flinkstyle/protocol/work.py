@@ -28,7 +28,7 @@ class WorkRecord(Record):
     beat: int
     """Counted by the attempt; with ``attempt`` it tells two beats apart."""
     holder: str
-    """The machine that works on it."""
+    """The machine and the process that work on it, for people."""
     lease_s: float
     """Not written again for so long: nobody works on it any more."""
     held_s: float

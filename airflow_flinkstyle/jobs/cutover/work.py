@@ -7,6 +7,7 @@ a courtesy, not a fence: an attempt that was taken for dead finds itself replace
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import threading
 from typing import TYPE_CHECKING, Final
@@ -74,7 +75,7 @@ class Work:
                 cutover=self._cutover,
                 attempt=self._journal.attempt,
                 beat=self._number,
-                holder=socket.gethostname(),
+                holder=f"{socket.gethostname()}, process {os.getpid()}",
                 lease_s=self._lease_s,
                 held_s=held_s,
                 written_at_ms=now_ms(),

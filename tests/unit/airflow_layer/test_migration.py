@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_flinkstyle.hooks import migration
 from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException
 from airflow_flinkstyle.hooks.assets import MIGRATIONS, migration_asset
 from airflow_flinkstyle.jobs.journal import read_phases
@@ -14,8 +15,10 @@ from airflow_flinkstyle.operators import (
     MigrateStreamingJobOperator,
     PreflightMigrationOperator,
     SettleMigrationOperator,
+    SettleStreamingJobOperator,
     TakeSavepointOperator,
     VerifyMigrationOperator,
+    WatchStreamingJobOperator,
 )
 from testbed.keys import SIGNING_KEY
 from tests.unit.airflow_layer.conftest import WorldHook, a_context, with_hook
@@ -127,6 +130,34 @@ def test_settling_a_migration_that_never_began_touches_nothing(world: World, hoo
     settled = a_task(SettleMigrationOperator, hook).execute(a_context("settle"))
     assert settled["where"] == "untouched"
     assert StoreProducerSwitch(world.store, f"{world.job}/producers.json").read() is None
+
+
+@pytest.mark.parametrize("how", ["watch", "settle"])
+def test_migration_whose_run_is_gone_is_settled_by_who_looks_after_the_job(
+    world: World, hook: WorldHook, how: str, monkeypatch: pytest.MonkeyPatch
+):
+    world.start()
+    dying = WorldHook(world, DyingStore(world.store, only="-translate.json"))
+    with pytest.raises(Killed):
+        a_task(MigrateStreamingJobOperator, dying).execute(a_context("migrate"))
+    assert StoreProducerSwitch(world.store, f"{world.job}/producers.json").is_held()
+    if how == "watch":
+        monkeypatch.setattr(migration, "is_abandoned", lambda *_: True)  # it would look for two minutes
+        with_hook(WatchStreamingJobOperator, hook, task_id="orders", job=world.job).execute(
+            a_context("orders")
+        )
+    else:
+        settle = with_hook(SettleStreamingJobOperator, hook, task_id="settle", job=world.job, now="True")
+        (settled,) = settle.execute(a_context("settle"))
+        assert settled["where"] == "old"
+        assert settled["what"].endswith("(in phase stop)")
+        assert settle.execute(a_context("settle")) == []
+    assert StoreProducerSwitch(world.store, f"{world.job}/producers.json").read() == "release_old"
+    world.logs.produce(3)
+    world.judge()
+    late = a_task(MigrateStreamingJobOperator, hook)
+    with pytest.raises(AirflowFailException, match="MIGRATION_ENDED"):
+        late.execute(a_context("migrate"))
 
 
 def test_preflight_shows_what_it_found_and_refuses(world: World, hook: WorldHook):
