@@ -145,7 +145,7 @@ CASES: Final[dict[str, tuple[Setting, tuple[Step, ...]]]] = {
             Step(do="produce", many=2),
             Step(do="take", who=3),
             Step(do="pass", seconds=10),
-            Step(do="rollback", who=6, how="re-emit", fault=("die", 56), retries=0),
+            Step(do="rollback", who=6, how="re-emit", fault=("die", 58), retries=0),
             Step(do="take", who=7),
             Step(do="prune", who=11, many=1),
         ),

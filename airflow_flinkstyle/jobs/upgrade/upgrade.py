@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.cutover import beside, repeated, steps
@@ -40,6 +40,7 @@ from airflow_flinkstyle.types import Generation
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from airflow_flinkstyle.jobs.cutover.settled import Where
     from airflow_flinkstyle.jobs.status import Run
     from airflow_flinkstyle.savepoint.manifest import Manifest
 
@@ -122,7 +123,7 @@ class Upgrade(UpgradeContext):
             if not self._has_begun():
                 return UNTOUCHED
             back = self.phase("rollback", {"failure": failure}, self._go_back)
-        where: Literal["old", "new"] = "new" if back.get("stays") else "old"
+        where: Where = "new" if back.get("stays") else "old"
         return Settled(where=where, generation=back["generation"], detail=str(back["how"]))
 
     def _has_taken_over(self) -> bool:
@@ -301,9 +302,8 @@ class Upgrade(UpgradeContext):
         order, beat = self.client.board.takeover_order(new), self.client.run(new).heartbeat
         if order is None or order.savepoint_id is None or beat is None:
             return {}
-        numbers = order.unused_from if order.rewind == "fork" else {}
         began = {
-            one.name: {one.batch_id, numbers.get(one.name)}
+            one.name: {one.batch_id, order.counts_behind.get(one.name, one.batch_id)}
             for one in self.client.repository.read(order.savepoint_id).queries
         }
         return {
