@@ -10,6 +10,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
+from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.hooks.airflow_versions import in_thread
 from airflow_flinkstyle.hooks.store_threads import StoreThreads
 from airflow_flinkstyle.storage.breaker import Breaker
@@ -43,7 +44,9 @@ class SharedRoot:
 
         with self._lock:
             if self._hook is None or time.monotonic() - self._read_s > RENEWED_S:
-                self._hook = StreamingJobHook(self._conn_id, breaker=self._breaker)
+                found = StreamingJobHook(self._conn_id, breaker=self._breaker)
+                if self._hook is None or not _say_the_same(self._hook, found):
+                    self._hook = found
                 self._read_s = time.monotonic()
             return self._hook
 
@@ -61,6 +64,17 @@ class SharedRoot:
     async def tell(self, function: Callable[[], T]) -> T:
         """Call it in one of the root's threads, whatever is known of the store."""
         return await in_thread(function, threads=self._threads)
+
+
+def _say_the_same(known: StreamingJobHook, found: StreamingJobHook) -> bool:
+    """Return whether connections are as they were: then the clients of the stores are kept."""
+    try:
+        return all(
+            getattr(known, name) == getattr(found, name)
+            for name in ("defaults", "s3", "signer", "secret_env")
+        )
+    except FlinkstyleError:
+        return False
 
 
 _roots: dict[str, SharedRoot] = {}

@@ -61,15 +61,43 @@ class Waits(BaseOperator):
         raise RuntimeError("it was to begin in the triggerer")
 
 
-with DAG("waits", schedule=None) as dag:
-    for number in range(TASKS):
-        Waits(task_id=f"waits-{number}", root=f"hung_{number % ROOTS}")
+with DAG("waits", schedule=None, max_active_runs=10000) as dag:
+    for number in range(ROOTS):
+        Waits(task_id=f"waits-{number}", root=f"hung_{number}")
+
+
+class Idle(BaseOperator):
+    start_from_trigger = True
+    start_trigger_args = StartTriggerArgs(
+        trigger_cls="other_provider.IdleTrigger", trigger_kwargs={}, next_method="execute_complete",
+        next_kwargs=None, timeout=None,
+    )
+
+    def execute(self, context):
+        raise RuntimeError("it was to begin in the triggerer")
+
+
+with DAG("idle", schedule=None, max_active_runs=10000) as idle:
+    for number in range(ROOTS):
+        Idle(task_id=f"idle-{number}")
 """
 OTHER_PROVIDER = '''
 import asyncio
 import time
 
 from airflow.triggers.base import BaseTrigger
+
+
+class IdleTrigger(BaseTrigger):
+    """Looks at nothing every ten seconds."""
+
+    def serialize(self):
+        return "other_provider.IdleTrigger", {}
+
+    async def run(self):
+        while True:
+            await asyncio.sleep(10)
+        yield
 
 
 class OtherTrigger(BaseTrigger):
@@ -117,7 +145,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name, default in (("browsers", 60), ("tasks", 1000), ("seconds", 60)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--part", choices=("page", "triggers"), action="append")
+    parser.add_argument("--part", choices=("page", "triggers", "idle"), action="append")
     asked = parser.parse_args()
     parts = asked.part or ["page", "triggers"]
     with tempfile.TemporaryDirectory(dir=paths.HOME / "tmp") as place, a_store_that_hangs() as url:
@@ -128,7 +156,9 @@ def main() -> None:
             if "page" in parts:
                 look(airflow, asked.browsers, asked.seconds)
             if "triggers" in parts:
-                wait(airflow, folder, asked.tasks, asked.seconds)
+                wait(airflow, folder, "waits", asked.tasks, asked.seconds)
+            if "idle" in parts:
+                wait(airflow, folder, "idle", asked.tasks, asked.seconds)
 
 
 @contextmanager
@@ -156,8 +186,7 @@ def an_airflow(folder: Path, url: str, tasks: int) -> Airflow:
     dags.mkdir()
     plugins.mkdir()
     (plugins / "other_provider.py").write_text(OTHER_PROVIDER)
-    waits = WAITS.replace("TASKS", str(tasks)).replace("ROOTS", str(ROOTS))
-    (dags / "waits.py").write_text(waits)
+    (dags / "waits.py").write_text(WAITS.replace("ROOTS", str(ROOTS)))
     (dags / "other.py").write_text(OTHER_DAG.replace("PLACE", str(folder / "late_ms")))
     aws = {"endpoint_url": url, "region_name": "us-east-1"}
     hung = {"savepoint_root": "s3://bucket/root", "aws_conn_id": "hangs"}
@@ -173,7 +202,9 @@ def an_airflow(folder: Path, url: str, tasks: int) -> Airflow:
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(plugins),
         "AIRFLOW__TRIGGERER__CAPACITY": str(tasks + 10),
         "AIRFLOW__CORE__MAX_ACTIVE_TASKS_PER_DAG": str(tasks + 10),
-        "AIRFLOW__SCHEDULER__MAX_TIS_PER_QUERY": "0",
+        "AIRFLOW__CORE__MAX_ACTIVE_RUNS_PER_DAG": str(tasks + 10),
+        "AIRFLOW__SCHEDULER__MAX_DAGRUNS_TO_CREATE_PER_LOOP": "100",
+        "AIRFLOW__SCHEDULER__MAX_DAGRUNS_PER_LOOP_TO_SCHEDULE": "100",
     }
     return an_airflow_of(folder, connections, page, dags=dags, env=env)
 
@@ -240,18 +271,19 @@ def ask_routes(caller: Caller, seconds: float) -> list[float]:
 # --- the triggerer ------------------------------------------------------------------------------
 
 
-def wait(airflow: Airflow, folder: Path, tasks: int, seconds: int) -> None:
-    """Let a trigger of another provider work alone, then beside so many that wait for the roots."""
+def wait(airflow: Airflow, folder: Path, dag_id: str, tasks: int, seconds: int) -> None:
+    """Let a trigger of another provider work alone, then beside so many that wait for the roots, or idle."""
     caller = Caller(airflow.base_url, "admin")
     start(caller, "other")
     late = folder / "late_ms"
     wait_until("the other trigger works", late.exists)
     tell("the other trigger, alone", lateness(late, seconds / 3))
-    start(caller, "waits")
-    wait_until("all tasks wait", lambda: deferred(caller) >= tasks, timeout_s=600)
+    for _ in range(tasks // ROOTS):
+        start(caller, dag_id)
+    wait_until("all tasks wait", lambda: deferred(caller, dag_id) >= tasks, timeout_s=600)
     for _ in range(6):
         tell("while the triggerer takes them up", lateness(late, 10))
-    tell(f"the other trigger, beside {tasks} tasks", lateness(late, seconds))
+    tell(f"the other trigger, beside {tasks} tasks ({dag_id})", lateness(late, seconds))
 
 
 def start(caller: Caller, dag_id: str) -> None:
@@ -262,9 +294,9 @@ def start(caller: Caller, dag_id: str) -> None:
     assert status == 200, said
 
 
-def deferred(caller: Caller) -> int:
+def deferred(caller: Caller, dag_id: str) -> int:
     """Return how many tasks wait in the triggerer."""
-    path = "/api/v2/dags/waits/dagRuns/~/taskInstances?state=deferred&limit=1"
+    path = f"/api/v2/dags/{dag_id}/dagRuns/~/taskInstances?state=deferred&limit=1"
     return int(caller.ask("GET", path)[1]["total_entries"])
 
 

@@ -1,4 +1,4 @@
-"""Two teams of one Airflow at the page: each sees the roots whose DAG is its own."""
+"""Two teams of one Airflow at the page: each sees the roots whose DAG is its own, by its own connections."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.e2e, pytest.mark.airflow]
 TEAMS = ("shop", "billing")
-ROLES = {"sam": "user:shop", "bo": "viewer:billing", "ann": "viewer:shop|billing"}
+ROLES = {"sam": "user:shop", "bo": "viewer:billing", "ann": "viewer:shop|billing", "root": "admin"}
 API = "/flinkstyle/api"
 DAG = """
 from airflow.sdk import DAG, task
@@ -40,10 +40,13 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
         SeemingJob(folder / team, f"orders-{team}").seem_running(state="closed")
         connections[f"root_{team}"] = connection(folder / team / "root")
         bundles.append(bundle(folder, team))
+    SeemingJob(folder / "vault", "payroll").seem_running(state="closed")
+    connections["root_lost"] = connection(folder / "vault" / "root")
+    page = [*(f"root_{team}:take_{team}" for team in TEAMS), "root_lost:no_such_dag", "vault:take_billing"]
     airflow = an_airflow_of(
         folder,
         connections,
-        ", ".join(f"root_{team}:take_{team}" for team in TEAMS),
+        ", ".join(page),
         roles=ROLES,
         env={
             "AIRFLOW__CORE__MULTI_TEAM": "True",
@@ -58,6 +61,16 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
             capture_output=True,
         )
     with airflow:
+        vault = json.loads(connection(folder / "vault" / "root"))
+        body = {
+            "connection_id": "vault",
+            "conn_type": "flinkstyle",
+            "password": vault["password"],
+            "extra": json.dumps(vault["extra"]),
+            "team_name": "billing",
+        }
+        status, said = Caller(airflow.base_url, "root").ask("POST", "/api/v2/connections", body=body)
+        assert status == 201, said
         yield airflow
 
 
@@ -79,8 +92,8 @@ def jobs(airflow: Airflow, user: str) -> dict[str, list[str]]:
 def test_each_team_sees_its_own_roots_only(airflow: Airflow):
     expected = {
         "sam": {"root_shop": ["orders-shop"]},
-        "bo": {"root_billing": ["orders-billing"]},
-        "ann": {"root_shop": ["orders-shop"], "root_billing": ["orders-billing"]},
+        "bo": {"root_billing": ["orders-billing"], "vault": ["payroll"]},
+        "ann": {"root_shop": ["orders-shop"], "root_billing": ["orders-billing"], "vault": ["payroll"]},
     }
     for user, roots in expected.items():
         wait_until(f"what {user} sees", lambda: jobs(airflow, user) == roots)  # noqa: B023  # called now
@@ -92,3 +105,18 @@ def test_each_team_sees_its_own_roots_only(airflow: Airflow):
     assert sam.ask("POST", f"{API}/roots/root_shop/refresh")[0] == 200
     assert sam.ask("POST", f"{API}/roots/root_billing/refresh")[0] == 403
     assert bo.ask("POST", f"{API}/roots/root_billing/refresh")[0] == 403
+
+
+def test_root_whose_dag_is_not_there_is_nobodys(airflow: Airflow):
+    for user in ROLES:
+        caller = Caller(airflow.base_url, user)
+        assert "root_lost" not in jobs(airflow, user)
+        assert caller.ask("GET", f"{API}/roots/root_lost/jobs/payroll")[0] == 403
+        assert caller.ask("GET", f"{API}/roots/root_lost/jobs/payroll/runs/1/log")[0] == 403
+        assert caller.ask("POST", f"{API}/roots/root_lost/refresh")[0] == 403
+
+
+def test_connection_of_a_team_is_found_for_it_and_for_no_other(airflow: Airflow):
+    path = f"{API}/roots/vault/jobs/payroll"
+    assert Caller(airflow.base_url, "bo").ask("GET", path)[0] == 200
+    assert Caller(airflow.base_url, "sam").ask("GET", path)[0] == 403

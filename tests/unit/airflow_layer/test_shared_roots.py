@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_flinkstyle.hooks import shared_roots
 from airflow_flinkstyle.hooks.airflow_versions import in_thread
 from airflow_flinkstyle.hooks.shared_roots import MOST_THREADS, SharedRoot, shared_root
 from airflow_flinkstyle.hooks.store_threads import StoreThreads
@@ -17,6 +18,7 @@ from testbed.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import SimpleNamespace
 
 pytestmark = pytest.mark.airflow
 
@@ -132,3 +134,21 @@ def test_more_than_may_wait_are_refused(hangs: Hangs):
         threads.submit(hangs)
     hangs.may_end.set()
     assert [one.result(10) for one in waiting] == ["back", "back"]
+
+
+def test_connection_is_read_again_and_its_clients_stay_as_long_as_it_says_the_same(
+    connections: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+):
+    root = SharedRoot("flinkstyle_default")
+    first = root.hook
+    assert root.hook is first
+    monkeypatch.setattr(shared_roots, "RENEWED_S", -1.0)
+    assert root.hook is first
+    connections.set("flinkstyle_default", "flinkstyle", {"savepoint_root": "/elsewhere"}, password="k" * 32)
+    assert root.hook is not first
+    assert root.hook.defaults.savepoint_root == "/elsewhere"
+    kept = root.hook
+    connections.set("flinkstyle_default", "flinkstyle", {"savepoint_root": "/elsewhere"}, password="l" * 32)
+    assert root.hook is not kept, "the signing key was changed"
+    connections.set("flinkstyle_default", "flinkstyle", {"savepoint_root": "/elsewhere"}, password="k" * 5)
+    assert root.hook is not kept
