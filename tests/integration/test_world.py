@@ -43,6 +43,18 @@ class EndsSpark(StreamingQueryListener):
         print("HEARD terminated", flush=True)
         spark.stop()  # so that a scheduler restarts the application
 spark.streams.addListener(EndsSpark())
+compiler = spark._jvm.org.codehaus.janino.SimpleCompiler()  # as a JAR brings one
+compiler.cook('''
+import org.apache.spark.sql.streaming.StreamingQueryListener;
+public class EndsSparkToo extends StreamingQueryListener {
+    public void onQueryStarted(StreamingQueryListener.QueryStartedEvent event) {}
+    public void onQueryProgress(StreamingQueryListener.QueryProgressEvent event) {}
+    public void onQueryTerminated(StreamingQueryListener.QueryTerminatedEvent event) {
+        org.apache.spark.SparkContext.getOrCreate().stop();
+    }
+}''')
+of_the_jvm = compiler.getClassLoader().loadClass("EndsSparkToo").newInstance()
+spark.streams._jsqm.addListener(of_the_jvm)
 def note(batch, batch_id):
     with open(out, "a") as f:
         f.write(json.dumps({"batch": batch_id, "n": batch.count()}) + "\\n")

@@ -14,7 +14,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.errors import QueryEndedError
-from airflow_flinkstyle.agent.queries.stopping import commit_planned, stop_at_boundary, wait_until_stopped
+from airflow_flinkstyle.agent.jvm.query_listeners import listeners_away
+from airflow_flinkstyle.agent.queries.stopping import (
+    commit_planned,
+    sessions_of,
+    stop_at_boundary,
+    wait_until_stopped,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -59,6 +65,18 @@ class Hold:
             failed: Called if one cannot continue; begins the end of the run before it returns.
         """
         queries = self._queries.all()
+        with listeners_away(sessions_of(queries)):
+            yield from self._held_and_resumed(jvm, queries, look, before_start, ends, failed)
+
+    def _held_and_resumed(
+        self,
+        jvm: Java,
+        queries: list[JobQuery],
+        look: Callable[[], None],
+        before_start: Callable[[JobQuery], None],
+        ends: Callable[[], bool],
+        failed: Callable[[BaseException], None],
+    ) -> Iterator[list[JobQuery]]:
         begun_s = time.monotonic()
         begun: dict[str, JobQuery] = {}
         awaited: list[Java] = []
@@ -182,8 +200,7 @@ def _awaited(queries: Sequence[JobQuery]) -> list[Java]:
 
     Where one has ended, ``awaitAnyTermination`` returns at once, and must continue to do so.
     """
-    sessions = {id(query.writer._spark): query.writer._spark for query in queries}  # noqa: SLF001
-    managers = [spark.streams._jsqm for spark in sessions.values()]  # noqa: SLF001
+    managers = [spark.streams._jsqm for spark in sessions_of(queries)]  # noqa: SLF001
     return [manager for manager in managers if not _has_seen_an_end(manager)]
 
 

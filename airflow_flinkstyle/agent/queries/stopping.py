@@ -23,6 +23,12 @@ _LOOK_S = 0.05
 log = logging.getLogger(__name__)
 
 
+def sessions_of(queries: Sequence[JobQuery]) -> list[PySpark]:
+    """Return the sessions of queries, each once."""
+    found = {id(query.writer._spark): query.writer._spark for query in queries}  # noqa: SLF001
+    return list(found.values())
+
+
 def keep_waiting() -> None:
     """Look for nothing: whoever ends a run waits as long as a batch takes."""
 

@@ -211,6 +211,9 @@ class SparkManager:
     def resetTerminated(self) -> None:
         self.seen = False
 
+    def listListeners(self) -> list[Any]:
+        return []
+
 
 @pytest.mark.parametrize(
     ("ended_before", "stopped_meanwhile"), [(False, False), (True, False), (False, True)]
@@ -228,6 +231,44 @@ def test_hold_ends_no_query_for_those_who_await_any_and_hides_no_end(
         if stopped_meanwhile:
             hold.leave_stopped(query.query)
     assert manager.seen == (ended_before or stopped_meanwhile)
+
+
+class Listener:
+    """Of the JVM: Spark's own, or one of a JAR."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def getClass(self) -> Listener:
+        return self
+
+    def getName(self) -> str:
+        return self.name
+
+
+@pytest.mark.parametrize("ends_with", [None, QueryEndedError.of(["x"])])
+def test_listeners_of_the_jvm_hear_nothing_of_a_hold_and_everything_behind_it(
+    ends_with: QueryEndedError | None,
+) -> None:
+    queries = Queries("/checkpoints")
+    run, query = a_running_query(queries, "fast")
+    own, of_spark = Listener("shop.Restarts"), Listener("org.apache.spark.sql.streaming.ui.Page")
+    there, manager, heard = [own, of_spark], SparkManager(seen=False), []
+    manager.listListeners = lambda: list(there)  # type: ignore[method-assign]
+    manager.removeListener, manager.addListener = there.remove, there.append  # type: ignore[attr-defined]
+    query.writer._spark.streams._jsqm = manager
+    bus = query.writer._spark._jsc.sc.return_value.listenerBus.return_value
+    bus.waitUntilEmpty = lambda _ms: heard.append(list(there))
+    run.batch_ended.set()
+    with (
+        contextlib.suppress(QueryEndedError),
+        Hold(queries).begin(MagicMock(), **WANTED),
+    ):
+        assert there == [of_spark]
+        if ends_with is not None:
+            raise ends_with
+    assert heard == [[of_spark]], "what Spark had sent is heard by nobody else"
+    assert there == [of_spark, own]
 
 
 def test_query_that_is_held_is_found_by_its_id() -> None:
