@@ -302,8 +302,9 @@ class Upgrade(UpgradeContext):
         order, beat = self.client.board.takeover_order(new), self.client.run(new).heartbeat
         if order is None or order.savepoint_id is None or beat is None:
             return {}
+        numbers = order.unused_from if order.rewind == "fork" else {}
         began = {
-            one.name: {one.batch_id, order.counts_behind.get(one.name, one.batch_id)}
+            one.name: {one.batch_id, numbers.get(one.name)}
             for one in self.client.repository.read(order.savepoint_id).queries
         }
         return {
