@@ -52,9 +52,16 @@ class LoginMissingError(FlinkstyleError):
 
 
 class KafkaRequestError(FlinkstyleError):
-    """The cluster answered with an error this package does not expect."""
+    """The cluster refused a request, and would refuse it again."""
 
     code = "KAFKA_REQUEST"
+
+
+class KafkaAnswerError(FlinkstyleError):
+    """The cluster answered with an error that is not known to last."""
+
+    code = "KAFKA_ANSWER"
+    retryable = True
 
 
 class ClusterMismatchError(FlinkstyleError):

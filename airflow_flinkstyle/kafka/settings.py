@@ -13,8 +13,10 @@ from airflow_flinkstyle.kafka.errors import (
     NOTHING_CHANGED,
     ClusterDeniedError,
     ClusterUnreachableError,
+    KafkaAnswerError,
     KafkaRequestError,
 )
+from airflow_flinkstyle.kafka.final_codes import FINAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,6 +38,7 @@ _DENIED = frozenset(
         "TOPIC_AUTHORIZATION_FAILED",
         "CLUSTER_AUTHORIZATION_FAILED",
         "GROUP_AUTHORIZATION_FAILED",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
     )
 )
 SETTLING = frozenset(
@@ -54,7 +57,7 @@ SETTLING = frozenset(
     )
 )
 """What brokers answer until they agree on who leads, as after one has started again."""
-_UNREACHABLE = frozenset(
+UNREACHABLE = frozenset(
     (
         "_TIMED_OUT",
         "_TRANSPORT",
@@ -65,6 +68,7 @@ _UNREACHABLE = frozenset(
         "NETWORK_EXCEPTION",
     )
 )
+"""What the client says if no broker answers in time, or one says it of another."""
 
 _GROUP = "airflow-flinkstyle"
 _TLS_ALERT = "SSL alert number"
@@ -214,7 +218,7 @@ def _error_for(cluster: KafkaCluster, cause: KafkaError | None, seen: list[Kafka
             state_after=NOTHING_CHANGED,
             remedy="Retry once all brokers are up and have settled; retrying is safe.",
         )
-    if cause is None or main is None or main.name() in _UNREACHABLE:
+    if cause is None or main is None or main.name() in UNREACHABLE:
         detail = f" ({main.str()})" if main else ""
         return ClusterUnreachableError(
             f"Kafka cluster {cluster.name} was expected at {cluster.bootstrap_servers}, "
@@ -222,8 +226,14 @@ def _error_for(cluster: KafkaCluster, cause: KafkaError | None, seen: list[Kafka
             state_after=NOTHING_CHANGED,
             remedy="Start the brokers or correct bootstrap.servers in the connection; retrying is safe.",
         )
-    return KafkaRequestError(
-        f"Kafka cluster {cluster} answered with an unexpected error: {main.str()} ({main.name()}).",
+    if (why := FINAL.get(main.name())) is not None:
+        return KafkaRequestError(
+            f"Kafka cluster {cluster} refused the request: {main.str()} ({main.name()}).",
+            state_after=NOTHING_CHANGED,
+            remedy=f"Trying again cannot help: {why}. The brokers' logs say more.",
+        )
+    return KafkaAnswerError(
+        f"Kafka cluster {cluster} answered with an error: {main.str()} ({main.name()}).",
         state_after=NOTHING_CHANGED,
-        remedy="Look the error up in the brokers' logs.",
+        remedy="Try again; if it stays, look the error up in the brokers' logs.",
     )

@@ -94,6 +94,13 @@ class ProducerFencedError(FlinkstyleError):
     retryable = True
 
 
+class TransactionAbortedError(FlinkstyleError):
+    """A transaction met an error that is not known to last, and was given up."""
+
+    code = "TRANSACTION_ABORTED"
+    retryable = True
+
+
 class TransactionLeftOpenError(FlinkstyleError):
     """Brokers have not ended a transaction in its partitions, though they have said that it is ended."""
 

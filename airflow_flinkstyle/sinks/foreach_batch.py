@@ -23,7 +23,7 @@ from airflow_flinkstyle.sinks.running_query import RunningQuery
 from airflow_flinkstyle.sinks.settings import SinkSettings
 from airflow_flinkstyle.sinks.source_offsets import SourceOffsets
 from airflow_flinkstyle.sinks.speculation import require_no_speculation
-from airflow_flinkstyle.sinks.spread import Spread
+from airflow_flinkstyle.sinks.spread import Spread, is_last_attempt, most_attempts
 from airflow_flinkstyle.sinks.task import final_answer, summed, write_shards, written_by_all
 
 if TYPE_CHECKING:
@@ -254,9 +254,14 @@ class _Run:
 def _write(
     rows: Spread, settings: SinkSettings, batch_id: int, plan: str, there: There | None
 ) -> BatchWritten:
+    most = most_attempts(rows.records.sparkSession)
+
     def write(batches: Iterator[pa.RecordBatch], shards: range) -> list[ShardWritten] | FlinkstyleError:
         chunks = frames.chunks_of(batches, settings.topic, shards)
-        return final_answer(lambda: write_shards(settings, batch_id, shards, plan, chunks, there))
+        return final_answer(
+            lambda: write_shards(settings, batch_id, shards, plan, chunks, there),
+            is_last=is_last_attempt(most),
+        )
 
     answers = rows.answers(write)
     return summed_up(batch_id, written_by_all(answers, settings.shards))

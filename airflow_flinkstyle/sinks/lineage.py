@@ -175,7 +175,7 @@ class Completer:
         """
         from confluent_kafka import TopicPartition
 
-        with translated(self._settings, self._settings.completion_id):
+        with translated(self._settings, self._settings.completion_id, self._producer):
             self._producer.begin_transaction()
             self._producer.produce(
                 self._settings.control_topic,

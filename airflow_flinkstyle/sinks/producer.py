@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from airflow_flinkstyle.kafka.errors import ClusterDeniedError
-from airflow_flinkstyle.kafka.settings import translated_errors
+from airflow_flinkstyle.kafka.final_codes import FINAL
+from airflow_flinkstyle.kafka.settings import SETTLING, UNREACHABLE, translated_errors
 from airflow_flinkstyle.sinks.control_topic import marker_partition
 from airflow_flinkstyle.sinks.errors import (
     REPLAYS,
     ProducerFencedError,
     RecordRefusedError,
     SinkConfigError,
+    TransactionAbortedError,
     TransactionTimeoutError,
 )
 
@@ -46,11 +48,12 @@ _FENCED = frozenset(
 )
 _REFUSED = frozenset(
     (
-        *("MSG_SIZE_TOO_LARGE", "INVALID_RECORD", "UNKNOWN_TOPIC_OR_PART"),
-        *("_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"),
-        "_INCONSISTENT",  # a commit's answer if records were refused before it
+        *("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_RECORD", "INVALID_TIMESTAMP"),
+        *("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "TOPIC_EXCEPTION"),
     )
 )
+_HIDES = "_STATE"
+"""What the client says to each call once a transaction has met an error: not which."""
 
 
 def initialised_producer(
@@ -70,8 +73,9 @@ def initialised_producer(
 @contextmanager
 def open_producer(settings: SinkSettings, transactional_id: str) -> Iterator[Producer]:
     """Yield an initialised producer; errors of the client inside the block become this package's."""
-    with translated(settings, transactional_id):
-        yield initialised_producer(settings, transactional_id)
+    producer = initialised_producer(settings, transactional_id)
+    with translated(settings, transactional_id, producer):
+        yield producer
 
 
 def each_shard(
@@ -109,18 +113,44 @@ def _config(settings: SinkSettings, transactional_id: str, queue_kib: int) -> di
 
 
 @contextmanager
-def translated(settings: SinkSettings, transactional_id: str) -> Iterator[None]:
-    """Turn the client's exceptions into this package's errors."""
+def translated(
+    settings: SinkSettings, transactional_id: str, producer: Producer | None = None
+) -> Iterator[None]:
+    """Turn the client's exceptions into this package's errors.
+
+    Args:
+        settings: The sink.
+        transactional_id: Of the producer.
+        producer: Which may have a transaction open; it is asked what an error hides.
+    """
     from confluent_kafka import KafkaException
 
     with translated_errors(settings.cluster, []):
         try:
             yield
         except KafkaException as error:
-            found = _error_for(settings, transactional_id, error.args[0])
+            cause = _behind(error.args[0], producer)
+            found = _error_for(settings, transactional_id, cause)
             if found is None:
-                raise
+                raise KafkaException(cause) from error
             raise found from error
+
+
+def _behind(said: KafkaError, producer: Producer | None) -> KafkaError:
+    """Return what a transaction has failed of, where the client only says that it has.
+
+    A failed transaction answers a begin with its error. One that has not failed says again that the state is
+    wrong; nothing is begun, and nothing is committed.
+    """
+    from confluent_kafka import KafkaException
+
+    if said.name() != _HIDES or producer is None:
+        return said
+    try:
+        producer.begin_transaction()
+    except KafkaException as error:
+        return cast("KafkaError", error.args[0])
+    return said
 
 
 def _error_for(settings: SinkSettings, transactional_id: str, cause: KafkaError) -> FlinkstyleError | None:
@@ -135,6 +165,21 @@ def _error_for(settings: SinkSettings, transactional_id: str, cause: KafkaError)
             remedy="Nothing, if the job continues; if it happens with every batch, raise "
             "transaction_timeout_ms, and look for a second driver of the job.",
         )
+    if name in FINAL:
+        return _final(settings, transactional_id, cause)
+    if name in SETTLING | UNREACHABLE:
+        return None
+    return TransactionAbortedError(
+        f"Transaction {transactional_id} was expected to commit on {settings.cluster}, found that it met "
+        f"{name}: {cause.str()}.",
+        state_after=REPLAYS,
+        remedy="Nothing, if the job continues; if it stays, look the error up in the brokers' logs.",
+    )
+
+
+def _final(settings: SinkSettings, transactional_id: str, cause: KafkaError) -> FlinkstyleError | None:
+    """Return what an error of a producer means that would come again; None if it is one of any client."""
+    name = cause.name()
     if name == "INVALID_TRANSACTION_TIMEOUT":
         return timeout_too_long(settings, None)
     if name in ("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED"):

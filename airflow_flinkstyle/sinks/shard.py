@@ -113,7 +113,8 @@ class ShardTransaction:
             producer.begin_transaction()
             self._producer = producer
             if found.marker is not None:  # again, so that what is left open of this can be seen
-                send_marker(self._settings, producer, self.shard, found.marker)
+                with translated(self._settings, self._id, producer):
+                    send_marker(self._settings, producer, self.shard, found.marker)
             self._watch.enter("data")
 
     def add(self, chunk: Chunk) -> None:
@@ -123,7 +124,7 @@ class ShardTransaction:
             ProducerFencedError: If another attempt has begun, or time ran out.
         """
         if self._producer is not None:
-            with translated(self._settings, self._id):
+            with translated(self._settings, self._id, self._producer):
                 records = chunk.records if self._there is None else self._there.missing(chunk.records)
                 _produce(self._producer, records)
         self._count, self._digest = self._count + chunk.count, (self._digest + chunk.digest) % WRAP
@@ -137,7 +138,7 @@ class ShardTransaction:
         """
         if self._producer is not None:
             self._watch.enter("pre-commit")
-            with translated(self._settings, self._id):
+            with translated(self._settings, self._id, self._producer):
                 self._producer.flush()
         elif self._before is not None:
             require_same_shard(self._batch_id, self.shard, self._before, (self._count, self._digest))
@@ -158,7 +159,7 @@ class ShardTransaction:
                 plan=self._plan,
                 run=settings.run,
             )
-            with translated(settings, self._id):
+            with translated(settings, self._id, producer):
                 self._watch.enter("marker")
                 send_marker(settings, producer, self.shard, made)
                 self._watch.enter("commit")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
-    from pyspark import RDD
+    from pyspark import RDD, TaskContext
     from pyspark.sql import DataFrame, SparkSession
 
     from airflow_flinkstyle.sinks.settings import SinkSettings
@@ -95,11 +95,30 @@ def _set(spark: SparkSession, confs: Mapping[str, str]) -> Iterator[None]:
                 spark.conf.set(name, known)
 
 
+def most_attempts(session: SparkSession) -> int:
+    """Return how often Spark runs a task before it gives up: in local mode the master says it."""
+    scheduler = session.sparkContext._jsc.sc().taskScheduler()  # noqa: SLF001
+    return int(scheduler.maxTaskFailures())
+
+
+def is_last_attempt(most: int) -> bool:
+    """Return, in a task, whether Spark runs it no more if it fails now.
+
+    Args:
+        most: As ``most_attempts`` returns it, in the driver.
+    """
+    return _context().attemptNumber() + 1 >= most
+
+
 def _task() -> int:
     """Return the number of this task's partition."""
+    return _context().partitionId()
+
+
+def _context() -> TaskContext:
     from pyspark import TaskContext
 
     context = TaskContext.get()
     if context is None:  # pragma: no cover - only a task calls this
         raise RuntimeError("a shard is written by a Spark task")
-    return context.partitionId()
+    return context

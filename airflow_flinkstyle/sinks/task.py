@@ -115,10 +115,14 @@ def summed(chunks: Iterable[Chunk], shards: Iterable[int]) -> dict[int, tuple[in
     return totals
 
 
-def final_answer(write: Callable[[], list[ShardWritten]]) -> list[ShardWritten] | FlinkstyleError:
+def final_answer(
+    write: Callable[[], list[ShardWritten]], *, is_last: bool = False
+) -> list[ShardWritten] | FlinkstyleError:
     """Return what became of a task's shards, or the error that no other attempt of the task can mend.
 
-    Among these is what brokers have left open: the driver ends it, once no task writes any more.
+    Among these is what brokers have left open: the driver ends it, once no task writes any more. In the last
+    attempt every error is one: raised, Spark would hand on its text only, and nobody could tell that the
+    batch may be run again.
 
     Spark would try a task that fails several times. A driver that was frozen and wakes tries shards that were
     written long ago; each time it would fence, in vain, who writes them now.
@@ -126,7 +130,7 @@ def final_answer(write: Callable[[], list[ShardWritten]]) -> list[ShardWritten] 
     try:
         return write()
     except FlinkstyleError as error:
-        if error.retryable and not isinstance(error, TransactionLeftOpenError):
+        if error.retryable and not is_last and not isinstance(error, TransactionLeftOpenError):
             raise
         return error
 
