@@ -137,6 +137,12 @@ def test_brokers_that_are_away_longer_than_the_transaction_may_take_let_the_batc
     assert error.retryable, error
 
 
+@pytest.mark.parametrize("name", ["NOT_LEADER_FOR_PARTITION", "UNKNOWN", "THROTTLING_QUOTA_EXCEEDED"])
+def test_marker_is_found_though_the_brokers_had_to_be_asked_twice_where_it_is(broker: ErrorBroker, name: str):
+    """It was not: the shard looked as if another run had claimed it, which ended the job for good."""
+    assert answered(broker, Api.LIST_OFFSETS, name) is None
+
+
 def test_batch_without_trouble_is_written(broker: ErrorBroker):
     assert write(broker, None, nullcontext()) is None
 
