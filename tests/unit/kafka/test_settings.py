@@ -10,8 +10,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
-from airflow_flinkstyle.kafka.errors import ClusterUnreachableError, KafkaRequestError
+from airflow_flinkstyle.kafka.errors import ClusterUnreachableError, KafkaAnswerError, KafkaRequestError
+from airflow_flinkstyle.kafka.final_codes import FINAL
 from airflow_flinkstyle.kafka.settings import KafkaCluster, admin_client, translated_errors
+from testbed.error_broker import error_names
 
 CLUSTER = KafkaCluster(name="orders", config={"bootstrap.servers": "broker:9092"})
 
@@ -46,6 +48,12 @@ def test_no_answer_is_worth_a_retry_and_a_wrong_request_is_not() -> None:
     refused = told(KafkaError.INVALID_REQUEST)
     assert isinstance(refused, KafkaRequestError)
     assert not refused.retryable
+
+
+def test_every_code_is_worth_a_retry_unless_the_list_of_final_ones_has_it() -> None:
+    errors = {name: told(code) for name, code in error_names().items()}
+    assert {name for name, error in errors.items() if not error.retryable} == set(FINAL)
+    assert isinstance(errors["UNKNOWN"], KafkaAnswerError)
 
 
 def test_a_client_that_cannot_be_ended_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
