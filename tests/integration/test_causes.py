@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
     from testbed.spark import SparkPaths
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.spark,
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+]
 _KAFKA = "org.apache.kafka.common.errors"
 
 
@@ -67,10 +71,16 @@ def failed_of(spark: Any, name: str) -> Failure:  # noqa: ANN401
         (f"{_KAFKA}.UnknownTopicOrPartitionException", False),
         (f"{_KAFKA}.TopicAuthorizationException", False),
         (f"{_KAFKA}.OffsetOutOfRangeException", False),
-        ("java.lang.IllegalStateException", False),
+        (f"{_KAFKA}.UnknownServerException", True),
+        (f"{_KAFKA}.RecordTooLargeException", False),
+        ("java.lang.IllegalStateException", True),
+        ("java.io.IOException", True),
+        ("java.net.UnknownHostException", True),
+        ("org.apache.hadoop.security.AccessControlException", False),
+        ("java.lang.UnsupportedClassVersionError", False),
     ],
 )
-def test_query_that_kafka_failed_may_be_started_again_if_kafka_says_so(
+def test_query_that_kafka_failed_may_be_started_again_unless_it_is_known_to_last(
     spark: Any,  # noqa: ANN401
     name: str,
     *,
@@ -80,7 +90,39 @@ def test_query_that_kafka_failed_may_be_started_again_if_kafka_says_so(
     assert (failure.code, failure.transient) == ("SCRIPT_FAILED", transient)
 
 
-def test_error_of_the_script_alone_lasts():
+def test_error_of_the_script_alone_lasts_if_its_code_is_at_fault():
     error = ValueError("org.apache.kafka.common.errors.TimeoutException")
     error.__cause__ = error
     assert not Failure.of(error).transient
+    assert not Failure.of(ModuleNotFoundError("No module named 'orders'")).transient
+    assert Failure.of(ConnectionError("the registry of schemas is away")).transient
+    assert Failure.of(type("ServerAwayError", (ValueError,), {})("of a library")).transient
+
+
+@pytest.mark.parametrize(
+    ("raised", "transient"),
+    [("1 // 0", False), ("int('x')", False), ("open('/nowhere')", True), ("exec('raise OSError()')", True)],
+)
+def test_error_of_a_function_of_the_script_passes_unless_its_code_is_at_fault(
+    spark: Any,  # noqa: ANN401
+    tmp_path: Path,
+    raised: str,
+    *,
+    transient: bool,
+):
+    from pyspark.sql import functions
+
+    def fail(*_: object) -> None:
+        eval(raised)  # noqa: S307
+
+    rows = spark.readStream.format("rate").option("rowsPerSecond", 5).load()
+    of_a_value = functions.udf(fail, "long")
+    writers = {
+        "batch": rows.writeStream.foreachBatch(fail),
+        "value": rows.select(of_a_value("value")).writeStream.format("noop"),
+    }
+    for name, writer in writers.items():
+        query = writer.option("checkpointLocation", str(tmp_path / name)).start()
+        wait_until("the query has failed", lambda query=query: not query.isActive)
+        failure = Failure.of(failure_of(query))
+        assert (failure.code, failure.transient) == ("SCRIPT_FAILED", transient), failure.text

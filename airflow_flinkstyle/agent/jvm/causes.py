@@ -1,8 +1,10 @@
-"""What a query failed of, by the classes of Java's exceptions: never by their text."""
+"""What a query failed of, by the classes of Java's exceptions, and by their text only if it is Python's."""
 
 from __future__ import annotations
 
 import logging
+import re
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -10,14 +12,53 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
 
-_PASSES: Final = frozenset({"org.apache.kafka.common.errors.RetriableException"})
-"""Kafka's own word for what may succeed if it is tried again: brokers away, a leader that moves."""
-_LASTS: Final = frozenset(
+_SCRIPT: Final = "it is an error of the script's own code, which would run again as it is"
+_PLAN: Final = "Spark does not accept the query; the same query would be tried again"
+_SETTING: Final = "a setting is wrong until somebody changes it"
+_RIGHTS: Final = "a right or a login is missing until somebody grants or corrects it"
+_RECORD: Final = "the same record would be met again"
+_GONE: Final = "what was deleted does not come back by itself"
+_KAFKA: Final = "org.apache.kafka.common"
+FINAL_CLASSES: Final = MappingProxyType(
     {
-        "org.apache.kafka.common.errors.UnknownTopicOrPartitionException",  # deleted, as far as anybody knows
-        "org.apache.kafka.common.errors.UnknownTopicIdException",
+        f"{_KAFKA}.errors.UnknownTopicOrPartitionException": _GONE,
+        f"{_KAFKA}.errors.UnknownTopicIdException": _GONE,
+        f"{_KAFKA}.errors.OffsetOutOfRangeException": _GONE,
+        "org.apache.spark.sql.kafka010.KafkaIllegalStateException": _GONE,
+        f"{_KAFKA}.errors.AuthorizationException": _RIGHTS,
+        f"{_KAFKA}.errors.AuthenticationException": _RIGHTS,
+        "org.apache.hadoop.security.AccessControlException": _RIGHTS,
+        "java.nio.file.AccessDeniedException": _RIGHTS,
+        f"{_KAFKA}.errors.RecordTooLargeException": _RECORD,
+        f"{_KAFKA}.errors.InvalidTopicException": _SETTING,
+        f"{_KAFKA}.errors.InvalidConfigurationException": _SETTING,
+        f"{_KAFKA}.errors.UnsupportedVersionException": _SETTING,
+        f"{_KAFKA}.config.ConfigException": _SETTING,
+        "java.lang.IllegalArgumentException": _SETTING,
+        "java.lang.ClassNotFoundException": _SETTING,
+        "java.lang.LinkageError": _SETTING,
+        "org.apache.spark.sql.AnalysisException": _PLAN,
+        "java.lang.UnsupportedOperationException": _PLAN,
+        "org.apache.spark.SparkArithmeticException": _RECORD,
+        "org.apache.spark.SparkDateTimeException": _RECORD,
+        "org.apache.spark.SparkNumberFormatException": _RECORD,
     }
 )
+"""The one list of Java's exceptions, with those below them, of which trying again cannot help, and why.
+
+Every other one is taken for one that passes: a store, a name server or an executor that is away has many.
+"""
+FINAL_TYPES: Final = (
+    *(SyntaxError, NameError, ImportError, AttributeError, TypeError, AssertionError, NotImplementedError),
+    *(ValueError, KeyError, IndexError, ArithmeticError, ZeroDivisionError, OverflowError, RecursionError),
+    *(IndentationError, UnboundLocalError, ModuleNotFoundError, UnicodeDecodeError, UnicodeEncodeError),
+)
+"""The same of Python, these very types: one that a library derives may mean that its server is away."""
+_NAMES: Final = frozenset(kind.__name__ for kind in FINAL_TYPES)
+_PYTHON: Final = frozenset({"org.apache.spark.api.python.PythonException", "py4j.Py4JException"})
+"""What Java has of an error that a function of the script raised: the text of Python's traceback."""
+_RAISED: Final = re.compile(r"^[ \t].*\n(\w+)(?::.*)?$", re.MULTILINE)
+"""The line behind a traceback's frames, which names the type."""
 _MOST_CAUSES: Final = 50
 """Causes may form a circle."""
 log = logging.getLogger(__name__)
@@ -35,17 +76,32 @@ def failure_of(query: PySpark) -> PySpark:
 
 
 def passes(error: BaseException) -> bool:
-    """Return whether what a query, or the script, failed of may pass by itself.
+    """Return whether what a query, or the script, failed of may pass: all but what is known to last.
 
     Args:
         error: What Python caught; Spark's errors lead to Java's.
     """
+    return why_final(error) is None
+
+
+def why_final(error: BaseException) -> str | None:
+    """Return why trying again cannot help; None if it may."""
     try:
-        kinds = [set(_classes(cause)) for cause in _causes(error)]
-    except Exception:  # the JVM may be gone: then nobody knows
+        causes = [(set(_classes(java)), java) for java in _causes(error)]
+        if not causes:
+            return _SCRIPT if type(error) in FINAL_TYPES else None
+        found = (_why_final(kinds, java) for kinds, java in causes)
+        return next((why for why in found if why is not None), None)
+    except Exception:  # the JVM may be gone, which the next one is not
         log.warning("The causes of %s could not be looked at", type(error).__name__, exc_info=True)
-        return False
-    return any(kind & _PASSES for kind in kinds) and not any(kind & _LASTS for kind in kinds)
+        return None
+
+
+def _why_final(kinds: set[str], java: Java) -> str | None:
+    if kinds & _PYTHON:
+        raised = _RAISED.findall(str(java.getMessage()))
+        return _SCRIPT if raised and raised[-1] in _NAMES else None
+    return next((why for name, why in FINAL_CLASSES.items() if name in kinds), None)
 
 
 def _causes(error: BaseException) -> Iterator[Java]:
