@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -34,6 +35,11 @@ def age(seconds: float) -> str:
         if seconds >= unit_s:
             return f"{seconds // unit_s:.0f} {unit}"
     return f"{max(0, seconds):.0f} s"
+
+
+def moment(at_ms: int) -> str:
+    """Return a moment to the second: ``2026-11-26 09:30:00 UTC``."""
+    return datetime.fromtimestamp(at_ms / 1000, tz=timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def batch_words(found: Mapping[str, int]) -> str:

@@ -153,6 +153,8 @@ def _document(job: str, status: JobStatus) -> dict[str, object]:
         "groups": {name: encode(one.groups) for name, one in heartbeat.queries.items()} if heartbeat else {},
         "transient": run.may_be_retried if run else False,
         "retry": run.retry if run else 0,
+        "failing_since_ms": run.failing_since_ms if run else None,
+        "retried_until_ms": run.retried_until_ms if run else None,
         "heartbeat_at_ms": heartbeat.written_at_ms if heartbeat else None,
         "checkpoint_location": run.claim.checkpoint_location if run else None,
         "detail": describe_status(status),

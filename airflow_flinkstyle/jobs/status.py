@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown, Waiting
 from airflow_flinkstyle.python_versions import assert_never
-from airflow_flinkstyle.wording import batch_words
+from airflow_flinkstyle.wording import batch_words, counted, moment
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.lease import Sighting
@@ -24,6 +24,10 @@ START_GRACE_S = 300.0
 """How long a driver that was submitted where nobody here can see it counts as starting without a word."""
 STUCK_LOOK_S = 30.0
 """How long a process looks itself at a driver that its cluster cannot begin, before it ends it."""
+LEAST_RETRIES = 8
+"""How many drivers in a row are started, at least, after one that failed of a cause that may pass."""
+RETRY_FOR_S = 1800.0
+"""How long they are started, at least; counted from the first of them, as long as no batch is committed."""
 FROZEN_S = 60.0
 """How long a process that is seen here may be silent at least: its own watchdog had to end it long before."""
 
@@ -100,6 +104,24 @@ class Run:
         """The number of the next one: counted since a batch was committed, whatever drivers began since."""
         batches = self.heartbeat.batches() if self.heartbeat is not None else {}
         return self.retry + 1 if self.submit is not None and self.submit.retried_at == batches else 1
+
+    @property
+    def failing_since_ms(self) -> int | None:
+        """Since when it has been started again and again without a batch; None before the first time."""
+        if self.submit is None or self.next_retry == 1:
+            return None
+        return self.submit.failing_since_ms or self.submit.asked_at_ms
+
+    @property
+    def retried_until_ms(self) -> int | None:
+        """Until when it is started again; None before the first time."""
+        since_ms = self.failing_since_ms
+        return since_ms + int(RETRY_FOR_S * 1000) if since_ms is not None else None
+
+    def was_retried_enough(self, now_ms: int) -> bool:
+        """Return whether its driver has been started again often and long enough."""
+        until_ms = self.retried_until_ms
+        return until_ms is not None and now_ms > until_ms and self.next_retry > LEAST_RETRIES
 
     @property
     def speaks(self) -> bool:
@@ -249,10 +271,22 @@ def describe_status(status: JobStatus) -> str:
             told = ", told to end (SIGTERM), and is to be started again" if run.was_told_to_end else ""
             return f"generation {run.generation} has closed at {batch_words(heartbeat.batches())}{told}"
         case Failed(run, code, text):
-            transient = f" (it may pass by itself; retries so far: {run.retry})" if run.may_be_retried else ""
-            return f"generation {run.generation} has failed with {code}{transient}: {text}"
+            return f"generation {run.generation} has failed with {code}{_how_retried(run)}: {text}"
         case Dead(run):
             return f"the driver of generation {run.generation} {_how_it_died(run)}"
+
+
+def _how_retried(run: Run) -> str:
+    """Return how often and how long a failure that may pass was met, and until when it is."""
+    if not run.may_be_retried:
+        return ""
+    since_ms, until_ms = run.failing_since_ms, run.retried_until_ms
+    if since_ms is None or until_ms is None:
+        return " (it may pass by itself; a watcher starts the job again)"
+    return (
+        f" (it may pass by itself; started again {counted(run.retry, 'time')} since {moment(since_ms)}, and "
+        f"until {moment(until_ms)}, {LEAST_RETRIES} times at least)"
+    )
 
 
 def _how_it_died(run: Run) -> str:

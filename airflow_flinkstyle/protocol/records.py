@@ -171,6 +171,8 @@ class Submit(Record):
     """How many times in a row a driver was started again because one had failed of a transient cause."""
     retried_at: Mapping[str, int] = field(default_factory=dict)
     """With ``retry``: the batches that were committed by then; more of them begin the count anew."""
+    failing_since_ms: int | None = None
+    """With ``retry``: when the first of them was started again, by that caller's clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

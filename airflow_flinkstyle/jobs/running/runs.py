@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.records import Heartbeat
     from airflow_flinkstyle.types import Generation
 
-MOST_RETRIES = 8
-"""How many drivers in a row are started after one that failed of a cause that may pass."""
 RETRY_S, MOST_RETRY_S = 5.0, 60.0
 """How long to wait before the first of them, and before any; each wait is twice the one before."""
 _MOST_LOOK_S = 15.0
@@ -67,7 +65,7 @@ class JobRuns(JobStarts):
 
         Raises:
             DriverFailedError: If the driver failed with an error, which would happen again, or did so too
-                often in a row of a cause that may pass; or its cluster could not begin it, and it was ended.
+                long of a cause that may pass; or its cluster could not begin it, and it was ended.
             SignatureError: If no caller has signed what would be started.
             DiesWithStarterError: If the next driver would end with the task or the worker that starts it.
         """
@@ -115,10 +113,10 @@ class JobRuns(JobStarts):
             return self.status()
         return Starting(self.run(follower))
 
-    @staticmethod
-    def is_to_be_retried(run: Run) -> bool:
-        """Whether a driver failed of a cause that may pass, and has not been started again often enough."""
-        return bool(run.claim.launch) and run.may_be_retried and run.next_retry <= MOST_RETRIES
+    def is_to_be_retried(self, run: Run) -> bool:
+        """Whether a driver failed of a cause that may pass, and has not been started again long enough."""
+        is_ours = bool(run.claim.launch) and run.may_be_retried
+        return is_ours and not run.was_retried_enough(self.clock.now_ms())
 
     def _await_retry(self, run: Run) -> int:
         """Wait before a driver is started again that failed of a cause that may pass; longer each time.
@@ -127,15 +125,13 @@ class JobRuns(JobStarts):
             The number of the retry.
 
         Raises:
-            DriverFailedError: If it was tried often enough.
+            DriverFailedError: If it was tried long enough.
         """
         retry = run.next_retry
-        if retry > MOST_RETRIES:
+        if run.was_retried_enough(self.clock.now_ms()):
             raise self.driver_failed(run)
-        pause_s = min(RETRY_S * 2 ** (retry - 1), MOST_RETRY_S)
-        log.warning(
-            "Generation %d failed: retry %d of %d in %g s", run.generation, retry, MOST_RETRIES, pause_s
-        )
+        pause_s = min(RETRY_S * 2.0 ** min(retry - 1, 10), MOST_RETRY_S)
+        log.warning("Retry %d in %g s: %s", retry, pause_s, describe_status(Failed(run, *_said(run))))
         self.clock.sleep(max(0.0, pause_s - run.silence.still_s))
         return retry
 
@@ -263,7 +259,7 @@ class JobRuns(JobStarts):
     def driver_failed(self, run: Run) -> DriverFailedError:
         """Build the error for a run that ended by itself."""
         heartbeat = run.heartbeat
-        code, text = (heartbeat.error if heartbeat else None) or ("", "")
+        code, text = _said(run)
         sentences = text.split("\n")  # the driver's own three, if it is of this version
         if code == BeginsAnewError.code and len(sentences) == _SENTENCES:
             return BeginsAnewError(*sentences)
@@ -307,3 +303,8 @@ class JobRuns(JobStarts):
             state_after=f"No driver runs; its checkpoint {run.claim.checkpoint_location} is as it was.",
             remedy="Correct the cause, then do the same again: it starts the next driver.",
         )
+
+
+def _said(run: Run) -> tuple[str, str]:
+    """Return code and text of what a run failed of, as far as it said so."""
+    return (run.heartbeat.error if run.heartbeat is not None else None) or ("", "")

@@ -402,6 +402,7 @@ class JobStarts(JobView):
             asked_at_ms=now_ms(),
             retry=retry,
             retried_at=run.heartbeat.batches() if retry and run.heartbeat is not None else {},
+            failing_since_ms=(run.failing_since_ms or self.clock.now_ms()) if retry else None,
         )
         try:
             version = self.board.create_submit(generation, number, asked)

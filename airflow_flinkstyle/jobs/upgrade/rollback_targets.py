@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.errors import BadInputError
@@ -12,11 +11,10 @@ from airflow_flinkstyle.jobs.errors import JobNotRunningError
 from airflow_flinkstyle.jobs.spec import from_launch
 from airflow_flinkstyle.protocol.head import read_line
 from airflow_flinkstyle.protocol.line import OnLine
-from airflow_flinkstyle.python_versions import UTC
 from airflow_flinkstyle.savepoint.repository.summary import list_savepoints
 from airflow_flinkstyle.savepoint.sequence import place_of
 from airflow_flinkstyle.types import Generation, id_words
-from airflow_flinkstyle.wording import batch_words, row
+from airflow_flinkstyle.wording import batch_words, moment, row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -60,7 +58,7 @@ class RollbackTarget:
         """Return its row."""
         if self.savepoint_id is None or self.taken_at_ms is None:
             return ("where the job is", self.version.says(), "now", "nothing")
-        when = datetime.fromtimestamp(self.taken_at_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        when = moment(self.taken_at_ms)
         if self.renumbered is not None:
             since = f"not counted: {self.renumbered} since"
             return (self.savepoint_id, self.version.says(), f"{when}, at {batch_words(self.batches)}", since)

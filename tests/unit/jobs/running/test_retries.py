@@ -11,8 +11,16 @@ from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.requests import PendingRequest
 from airflow_flinkstyle.jobs.running import runs
 from airflow_flinkstyle.jobs.running.savepoints import begin_savepoint
-from airflow_flinkstyle.jobs.status import Closed, Failed, Running, describe_status
+from airflow_flinkstyle.jobs.status import (
+    LEAST_RETRIES,
+    RETRY_FOR_S,
+    Closed,
+    Failed,
+    Running,
+    describe_status,
+)
 from airflow_flinkstyle.savepoint.manifest import Manifest
+from airflow_flinkstyle.wording import moment
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.running.client import JobClient
@@ -20,10 +28,13 @@ if TYPE_CHECKING:
 
 
 class ShortClock(Clock):
-    """Long pauses, those before the retries, are not slept here."""
+    """Long pauses, those before the retries, are not slept here; the time is as if they were."""
 
     def __init__(self) -> None:
         self.pauses: list[float] = []
+
+    def now_ms(self) -> int:
+        return super().now_ms() + int(sum(self.pauses) * 1000)
 
     def sleep(self, seconds: float) -> None:
         if seconds > 1:
@@ -47,9 +58,7 @@ def a_job_out_of_reach(world: World, mood: type[Mood], clock: ShortClock, times:
 
 def test_brokers_that_come_back_are_found_by_a_retry(world: World, mood: type[Mood], clock: ShortClock):
     client = a_job_out_of_reach(world, mood, clock, 3)
-    assert "CLUSTER_UNREACHABLE (it may pass by itself; retries so far: 0)" in describe_status(
-        client.status()
-    )
+    assert "CLUSTER_UNREACHABLE (it may pass by itself; a watcher" in describe_status(client.status())
     for retry in (1, 2, 3):
         client.ensure_running()
         assert client.run(1).retry == retry
@@ -60,27 +69,56 @@ def test_brokers_that_come_back_are_found_by_a_retry(world: World, mood: type[Mo
     world.judge()
 
 
-def test_retries_end_and_the_error_is_told(world: World, mood: type[Mood], clock: ShortClock):
+def give_up(world: World, client: JobClient) -> DriverFailedError:
+    """Start the job again until that is refused."""
+    while True:
+        world.until(lambda: isinstance(client.status(), Failed))
+        try:
+            client.ensure_running()
+        except DriverFailedError as error:
+            return error
+
+
+def test_retries_end_after_their_time_and_the_error_is_told(
+    world: World, mood: type[Mood], clock: ShortClock
+):
     client = a_job_out_of_reach(world, mood, clock, 100)
-    for _ in range(runs.MOST_RETRIES):
+    assert "no broker answered" in str(give_up(world, client))
+    assert max(clock.pauses) <= runs.MOST_RETRY_S
+    assert RETRY_FOR_S - runs.MOST_RETRY_S <= sum(clock.pauses) <= RETRY_FOR_S + 2 * runs.MOST_RETRY_S
+
+
+def test_status_says_since_when_and_until_when_a_failure_is_met(
+    world: World, mood: type[Mood], clock: ShortClock
+):
+    client = a_job_out_of_reach(world, mood, clock, 100)
+    for _ in range(3):
         client.ensure_running()
         world.until(lambda: isinstance(client.status(), Failed))
+    run = client.run(1)
+    assert run.retried_until_ms == run.failing_since_ms + RETRY_FOR_S * 1000
+    since, until = moment(run.failing_since_ms), moment(run.retried_until_ms)
+    assert f"started again 3 times since {since}, and until {until}" in describe_status(client.status())
+
+
+def test_slow_drivers_are_started_often_enough_whatever_time_it_takes(
+    world: World, mood: type[Mood], clock: ShortClock
+):
+    client = a_job_out_of_reach(world, mood, clock, 100)
+    for retry in range(1, LEAST_RETRIES + 1):
+        client.ensure_running()
+        assert client.run(1).retry == retry
+        world.until(lambda: isinstance(client.status(), Failed))
+        clock.pauses.append(RETRY_FOR_S)  # so long it took to fail
     with pytest.raises(DriverFailedError, match="no broker answered"):
         client.ensure_running()
-    assert max(clock.pauses) <= runs.MOST_RETRY_S
 
 
 def test_taking_over_without_a_batch_begins_no_new_count(world: World, mood: type[Mood], clock: ShortClock):
     world.moods["v1.py"] = mood(loses_reach=True)
     client = world.client(clock)
     client.start(world.spec(), world.target(), claim_key="start")
-    for retry in range(1, runs.MOST_RETRIES + 1):
-        world.until(lambda: isinstance(client.status(), Failed))
-        client.ensure_running()
-        assert client.run(1).retry == retry
-    world.until(lambda: isinstance(client.status(), Failed))
-    with pytest.raises(DriverFailedError, match="no broker answered any more"):
-        client.ensure_running()
+    assert "no broker answered any more" in str(give_up(world, client))
 
 
 def test_a_committed_batch_begins_a_new_count(world: World, mood: type[Mood], clock: ShortClock):
@@ -120,10 +158,7 @@ def test_savepoint_of_a_job_whose_retries_are_used_up_is_taken_of_what_it_left(
     world.moods["v1.py"] = mood(out_of_reach=100)
     world.kill(1)
     client.ensure_running(client.settled_status())
-    for _ in range(runs.MOST_RETRIES):
-        world.until(lambda: isinstance(client.status(), Failed))
-        client.ensure_running()
-    world.until(lambda: isinstance(client.status(), Failed))
+    give_up(world, client)
     assert isinstance(begin_savepoint(client, "rotation", timeout_s=10), Manifest)
     assert isinstance(client.status(), Closed)
 
