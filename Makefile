@@ -87,6 +87,9 @@ chaos: setup ## Kill everything around the transactional sink 300 times and coun
 kills: setup ## kill -9 the driver that runs, or the next one, at each phase of upgrades and migrations (40 minutes)
 	@FLINKSTYLE_KILLS=all $(GUARDED) $(AIRFLOW_BIN)/python -m pytest -q tests/e2e/test_cutover_kills.py tests/e2e/test_kills.py
 
+errors: setup ## Write into docs/operating.md which failures are final and why, as the code has it
+	@$(AIRFLOW_BIN)/python -m tools.errors
+
 faults: setup ## Take, stop, relaunch and migrate while S3 stalls, cuts, throttles, answers late (RUNS=1000 SEED=1 LANES=4)
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m tests.bad_minutes --runs $(or $(RUNS),1000) $(if $(SEED),--seed $(SEED)) $(if $(LANES),--lanes $(LANES))
 
