@@ -20,7 +20,7 @@ from airflow_flinkstyle.sinks.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from confluent_kafka import KafkaError, Producer
 
@@ -52,18 +52,38 @@ _REFUSED = frozenset(
         *("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "TOPIC_EXCEPTION"),
     )
 )
-_HIDES = "_STATE"
+_FAILED = "_STATE"
 """What the client says to each call once a transaction has met an error: not which."""
+_UNDELIVERED = "_INCONSISTENT"
+"""What a commit says if records were not delivered: not why."""
 
 
 def initialised_producer(
-    settings: SinkSettings, transactional_id: str, *, queue_kib: int = QUEUE_KIB
+    settings: SinkSettings,
+    transactional_id: str,
+    *,
+    queue_kib: int = QUEUE_KIB,
+    undelivered: list[KafkaError] | None = None,
 ) -> Producer:
-    """Return a producer whose id is initialised: earlier ones are fenced, their transactions aborted."""
+    """Return a producer whose id is initialised: earlier ones are fenced, their transactions aborted.
+
+    Args:
+        settings: The sink.
+        transactional_id: Of the producer.
+        queue_kib: Records that wait in memory to be sent, at most.
+        undelivered: Gets what the first record that is not delivered failed of.
+    """
     from confluent_kafka import Producer
 
+    def note(error: KafkaError, _: object) -> None:
+        if undelivered is not None and not undelivered:
+            undelivered.append(error)
+
+    config = _config(settings, transactional_id, queue_kib)
+    if undelivered is not None:
+        config |= {"on_delivery": note, "delivery.report.only.error": True}
     with translated(settings, transactional_id):
-        producer = Producer(_config(settings, transactional_id, queue_kib))
+        producer = Producer(config)
         for _ in range(2):  # the first may be answered by the bootstrap connection, which is then closed
             producer.list_topics(_NO_TOPIC, timeout=INIT_TIMEOUT_S)
         producer.init_transactions(INIT_TIMEOUT_S)  # 500 ms longer where it finds no connection
@@ -114,7 +134,10 @@ def _config(settings: SinkSettings, transactional_id: str, queue_kib: int) -> di
 
 @contextmanager
 def translated(
-    settings: SinkSettings, transactional_id: str, producer: Producer | None = None
+    settings: SinkSettings,
+    transactional_id: str,
+    producer: Producer | None = None,
+    undelivered: Sequence[KafkaError] = (),
 ) -> Iterator[None]:
     """Turn the client's exceptions into this package's errors.
 
@@ -122,6 +145,7 @@ def translated(
         settings: The sink.
         transactional_id: Of the producer.
         producer: Which may have a transaction open; it is asked what an error hides.
+        undelivered: As ``initialised_producer`` has filled it by then.
     """
     from confluent_kafka import KafkaException
 
@@ -129,14 +153,14 @@ def translated(
         try:
             yield
         except KafkaException as error:
-            cause = _behind(error.args[0], producer)
+            cause = _behind(error.args[0], producer, undelivered)
             found = _error_for(settings, transactional_id, cause)
             if found is None:
                 raise KafkaException(cause) from error
             raise found from error
 
 
-def _behind(said: KafkaError, producer: Producer | None) -> KafkaError:
+def _behind(said: KafkaError, producer: Producer | None, undelivered: Sequence[KafkaError]) -> KafkaError:
     """Return what a transaction has failed of, where the client only says that it has.
 
     A failed transaction answers a begin with its error. One that has not failed says again that the state is
@@ -144,7 +168,9 @@ def _behind(said: KafkaError, producer: Producer | None) -> KafkaError:
     """
     from confluent_kafka import KafkaException
 
-    if said.name() != _HIDES or producer is None:
+    if said.name() == _UNDELIVERED and undelivered:
+        return undelivered[0]
+    if said.name() != _FAILED or producer is None:
         return said
     try:
         producer.begin_transaction()

@@ -7,7 +7,7 @@ that the batch was written: no second phase is needed, and nothing can be commit
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from airflow_flinkstyle.sinks.producer import initialised_producer, send_marker,
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from confluent_kafka import Producer
+    from confluent_kafka import KafkaError, Producer
 
     from airflow_flinkstyle.sinks.settings import Phase, SinkSettings
     from airflow_flinkstyle.sinks.there import There
@@ -80,6 +80,7 @@ class ShardTransaction:
         self._watch = _Watch(settings, batch_id, shard)
         self._producer: Producer | None = None
         """None before the transaction, behind it, and in a replay of what is there."""
+        self._undelivered: list[KafkaError] = []
         self._before: Marker | None = None
         self._count, self._digest = 0, 0
 
@@ -94,7 +95,9 @@ class ShardTransaction:
         """
         self._watch.enter("init")
         with translated(self._settings, self._id):
-            producer = initialised_producer(self._settings, self._id, queue_kib=queue_kib)
+            producer = initialised_producer(
+                self._settings, self._id, queue_kib=queue_kib, undelivered=self._undelivered
+            )
             found = read_shard(self._settings, self.shard)
             is_there = found.marker is not None and found.marker.batch_id == self._batch_id
             if found.left_open and not is_there:
@@ -113,9 +116,12 @@ class ShardTransaction:
             producer.begin_transaction()
             self._producer = producer
             if found.marker is not None:  # again, so that what is left open of this can be seen
-                with translated(self._settings, self._id, producer):
+                with self._translated():
                     send_marker(self._settings, producer, self.shard, found.marker)
             self._watch.enter("data")
+
+    def _translated(self) -> AbstractContextManager[None]:
+        return translated(self._settings, self._id, self._producer, self._undelivered)
 
     def add(self, chunk: Chunk) -> None:
         """Send records, or only count them in a replay.
@@ -124,7 +130,7 @@ class ShardTransaction:
             ProducerFencedError: If another attempt has begun, or time ran out.
         """
         if self._producer is not None:
-            with translated(self._settings, self._id, self._producer):
+            with self._translated():
                 records = chunk.records if self._there is None else self._there.missing(chunk.records)
                 _produce(self._producer, records)
         self._count, self._digest = self._count + chunk.count, (self._digest + chunk.digest) % WRAP
@@ -138,7 +144,7 @@ class ShardTransaction:
         """
         if self._producer is not None:
             self._watch.enter("pre-commit")
-            with translated(self._settings, self._id, self._producer):
+            with self._translated():
                 self._producer.flush()
         elif self._before is not None:
             require_same_shard(self._batch_id, self.shard, self._before, (self._count, self._digest))
@@ -159,7 +165,7 @@ class ShardTransaction:
                 plan=self._plan,
                 run=settings.run,
             )
-            with translated(settings, self._id, producer):
+            with self._translated():
                 self._watch.enter("marker")
                 send_marker(settings, producer, self.shard, made)
                 self._watch.enter("commit")

@@ -24,12 +24,13 @@ from airflow_flinkstyle.sinks.errors import (
     ShardCountError,
     SinkConfigError,
     SinkInputError,
+    TransactionAbortedError,
     TransactionTimeoutError,
 )
 from airflow_flinkstyle.sinks.frame import HASH, SHARD, chunks_of
 from airflow_flinkstyle.sinks.lineage import begin_lineage, open_lineage
 from airflow_flinkstyle.sinks.marker import Completion
-from airflow_flinkstyle.sinks.resume import Resume, states
+from airflow_flinkstyle.sinks.resume import Resume, failure, states
 from airflow_flinkstyle.sinks.settings import SinkSettings
 from airflow_flinkstyle.sinks.shard import Chunk
 from airflow_flinkstyle.sinks.spread import Spread
@@ -414,7 +415,7 @@ def test_partition_of_a_key_is_that_of_sparks_own_sink(lab: Lab, old_broker: Bro
         ({}, "cast(value as string) as text", SinkInputError, "missed value"),
         ({}, "value", SinkInputError, "value bigint"),
         ({"topic": None}, "cast(value as string) as value", SinkInputError, "missed topic"),
-        ({"topic": "nowhere"}, "cast(value as string) as value", RecordRefusedError, "failed delivery"),
+        ({"topic": "nowhere"}, "cast(value as string) as value", RecordRefusedError, "UNKNOWN_TOPIC"),
         ({}, "repeat('x', 2000000) as value", RecordRefusedError, "too large|size"),
         (
             {"transaction_timeout_ms": 900_001},
@@ -441,6 +442,20 @@ def test_bad_input_is_refused_and_writes_nothing(
     with refused(error, match):
         lab.run(lab.sink(**options).foreach_batch, batches=1, shape=lambda rows: rows.selectExpr(shape))
     assert not lab.counts()
+
+
+def test_error_that_may_pass_reaches_the_driver_as_itself_behind_the_last_attempt_of_its_task(lab: Lab):
+    def abort(at_batch: int, _: int, phase: str) -> None:
+        if (at_batch, phase) == (1, "commit"):
+            raise TransactionAbortedError("the brokers ended it", state_after="", remedy="")
+
+    with refused(TransactionAbortedError, "the brokers ended it"):
+        lab.run(lab.sink(on_phase=abort).foreach_batch, batches=2)
+    noted = failure(lab.query_id)
+    assert isinstance(noted, TransactionAbortedError)
+    assert noted.retryable
+    lab.run(lab.sink().foreach_batch, batches=1)
+    assert lab.counts() == once(2)
 
 
 def test_control_topic_that_is_gone_or_deletes_is_refused(lab: Lab, old_broker: Broker):

@@ -143,14 +143,15 @@ def test_brokers_that_are_away_longer_than_the_transaction_may_take_let_the_batc
     broker: ErrorBroker, at: Phase
 ):
     error = write(broker, at, broker.away())
-    assert error is not None
-    assert error.retryable, error
+    assert isinstance(error, TransactionAbortedError)
+    assert "_MSG_TIMED_OUT" in str(error)
 
 
 @pytest.mark.parametrize("name", ["NOT_LEADER_FOR_PARTITION", "UNKNOWN", "THROTTLING_QUOTA_EXCEEDED"])
 def test_marker_is_found_though_the_brokers_had_to_be_asked_twice_where_it_is(broker: ErrorBroker, name: str):
     """It was not: the shard looked as if another run had claimed it, which ended the job for good."""
-    assert answered(broker, Api.LIST_OFFSETS, name) is None
+    error = answered(broker, Api.LIST_OFFSETS, name)
+    assert error is None or error.retryable, error
 
 
 def test_batch_without_trouble_is_written(broker: ErrorBroker):
