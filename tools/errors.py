@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent.jvm.causes import FINAL_CLASSES, FINAL_TYPES
 from airflow_flinkstyle.errors import FlinkstyleError
@@ -82,7 +82,7 @@ def store_error(status: int) -> Exception:
     """Return what a store makes of an HTTP status that comes without a code of S3."""
     import botocore.exceptions
 
-    answer = {"Error": {"Code": str(status)}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    answer: Any = {"Error": {"Code": str(status)}, "ResponseMetadata": {"HTTPStatusCode": status}}
     answered = botocore.exceptions.ClientError(answer, "GetObject")
     try:
         with translated("read", "key", uri="s3://bucket", where="s3://bucket"):
