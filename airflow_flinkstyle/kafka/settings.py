@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -72,6 +73,8 @@ UNREACHABLE = frozenset(
 
 _GROUP = "airflow-flinkstyle"
 _TLS_ALERT = "SSL alert number"
+_NO_ANSWER_TO_LOGIN = re.compile("Failed to acquire SASL OAUTHBEARER token|Broker transport failure")
+"""The client calls it a refused login, too, if the server of tokens is away, or a broker ends during it."""
 
 _QUEUE_KIB = 32 * 1024
 """Prefetched records a consumer may hold; bounds memory however many partitions are read."""
@@ -199,7 +202,8 @@ def translated_errors(cluster: KafkaCluster, seen: list[KafkaError]) -> Iterator
 
 
 def _error_for(cluster: KafkaCluster, cause: KafkaError | None, seen: list[KafkaError]) -> FlinkstyleError:
-    reports = [error for error in (cause, *reversed(seen)) if error is not None]
+    told = [error for error in (cause, *reversed(seen)) if error is not None]
+    reports = [error for error in told if not _NO_ANSWER_TO_LOGIN.search(error.str())]
     for report in reports:
         # A broker that does not like a certificate just ends the connection with an alert.
         if report.name() in _DENIED or _TLS_ALERT in report.str():
@@ -219,7 +223,7 @@ def _error_for(cluster: KafkaCluster, cause: KafkaError | None, seen: list[Kafka
             remedy="Retry once all brokers are up and have settled; retrying is safe.",
         )
     if cause is None or main is None or main.name() in UNREACHABLE:
-        detail = f" ({main.str()})" if main else ""
+        detail = f" ({told[0].str()})" if told else ""
         return ClusterUnreachableError(
             f"Kafka cluster {cluster.name} was expected at {cluster.bootstrap_servers}, "
             f"but no broker answered in time{detail}.",

@@ -125,13 +125,17 @@ def _newest(
     settings: SinkSettings, partitions: Iterable[int], isolation: Isolation = "read_committed"
 ) -> dict[int, _Read]:
     """Return the newest values of the given partitions."""
+    from confluent_kafka import OFFSET_BEGINNING
+
     found: dict[int, _Read] = {}
     with consumer(settings.cluster, isolation, fetch_wait_ms=_FETCH_WAIT_MS) as client:
         for number in partitions:
             low, high = _watermarks(client, settings, number)
             found[number] = _Read(low=low, high=high)
         _read(client, settings, {number: one.newest for number, one in found.items()}, found)
-        rest = {number: one.low for number, one in found.items() if not one.values and one.low < one.newest}
+        # From the begin where nothing was found. Not from ``low``: librdkafka 2.16 gives the end for the
+        # begin where brokers had it asked again; the shard would look as if another run had it.
+        rest = {number: OFFSET_BEGINNING for number, one in found.items() if not one.values and one.high}
         _read(client, settings, rest, found)
     for number, one in found.items():
         _require_alone(settings, number, one.values)
@@ -157,11 +161,7 @@ def _watermarks(client: Consumer, settings: SinkSettings, number: int) -> tuple[
     wait = CLOCK.wait(_SETTLED_S, every_s=0.05)
     while True:
         try:
-            low, high = client.get_watermark_offsets(place, timeout=_TIMEOUT_S)
-            # Where brokers had it asked again, librdkafka 2.16 gives the end for the begin, too: nothing
-            # would be found. A compacted partition to which was written has a record.
-            if high == 0 or low < high or not wait.again():
-                return low, high
+            return client.get_watermark_offsets(place, timeout=_TIMEOUT_S)
         except KafkaException as error:
             name = error.args[0].name()
             if name in SETTLING | UNKNOWN and wait.again():

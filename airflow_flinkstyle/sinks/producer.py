@@ -52,8 +52,8 @@ _REFUSED = frozenset(
         *("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "TOPIC_EXCEPTION"),
     )
 )
-_FAILED = "_STATE"
-"""What the client says to each call once a transaction has met an error: not which."""
+_FAILED = frozenset({"_STATE", "_FATAL"})
+"""What the client says to each call once a transaction, or the producer, has met an error: not which."""
 _UNDELIVERED = "_INCONSISTENT"
 """What a commit says if records were not delivered: not why."""
 
@@ -152,12 +152,29 @@ def translated(
     with translated_errors(settings.cluster, []):
         try:
             yield
-        except KafkaException as error:
-            cause = _behind(error.args[0], producer, undelivered)
+        except (KafkaException, SystemError) as error:
+            said = _said(error)
+            if said is None:
+                raise
+            cause = _behind(said, producer, undelivered)
             found = _error_for(settings, transactional_id, cause)
             if found is None:
                 raise KafkaException(cause) from error
             raise found from error
+
+
+def _said(error: BaseException) -> KafkaError | None:
+    """Return what the client says; None if it is another's error.
+
+    A fatal error that comes while records are reported as not delivered is raised as Python's complaint
+    about the client ("returned a result with an exception set"), which has it as its cause.
+    """
+    from confluent_kafka import KafkaException
+
+    told: BaseException | None = error
+    while told is not None and not isinstance(told, KafkaException):
+        told = told.__cause__ or told.__context__
+    return cast("KafkaError", told.args[0]) if told is not None else None
 
 
 def _behind(said: KafkaError, producer: Producer | None, undelivered: Sequence[KafkaError]) -> KafkaError:
@@ -170,7 +187,7 @@ def _behind(said: KafkaError, producer: Producer | None, undelivered: Sequence[K
 
     if said.name() == _UNDELIVERED and undelivered:
         return undelivered[0]
-    if said.name() != _FAILED or producer is None:
+    if said.name() not in _FAILED or producer is None:
         return said
     try:
         producer.begin_transaction()

@@ -78,6 +78,7 @@ def failed_of(spark: Any, name: str) -> Failure:  # noqa: ANN401
         ("java.net.UnknownHostException", True),
         ("org.apache.hadoop.security.AccessControlException", False),
         ("java.lang.UnsupportedClassVersionError", False),
+        ("java.lang.IllegalArgumentException", False),
     ],
 )
 def test_query_that_kafka_failed_may_be_started_again_unless_it_is_known_to_last(
@@ -88,6 +89,16 @@ def test_query_that_kafka_failed_may_be_started_again_unless_it_is_known_to_last
 ):
     failure = failed_of(spark, name)
     assert (failure.code, failure.transient) == ("SCRIPT_FAILED", transient)
+
+
+def test_wrong_setting_with_an_error_of_the_network_behind_it_passes(spark: Any):  # noqa: ANN401
+    """Hadoop calls the name of a server that cannot be resolved at the moment an illegal argument."""
+    from pyspark.errors.exceptions.captured import StreamingQueryException
+
+    jvm = spark._jvm
+    away = jvm.java.lang.IllegalArgumentException(jvm.java.net.UnknownHostException("namenode"))
+    for error in (away, jvm.java.nio.channels.UnresolvedAddressException()):
+        assert Failure.of(StreamingQueryException(origin=jvm.java.lang.RuntimeException(error))).transient
 
 
 def test_error_of_the_script_alone_lasts_if_its_code_is_at_fault():

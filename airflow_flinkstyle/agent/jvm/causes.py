@@ -48,6 +48,17 @@ FINAL_CLASSES: Final = MappingProxyType(
 
 Every other one is taken for one that passes: a store, a name server or an executor that is away has many.
 """
+_NOT_WITH_IO: Final = frozenset({_SETTING, _PLAN})
+"""Reasons that do not count if an error of a network or a file is behind them: Hadoop calls the name of a
+server that no name server knows at the moment an illegal argument."""
+_IO: Final = frozenset(
+    {
+        "java.io.IOException",
+        "java.nio.channels.UnresolvedAddressException",
+        "java.util.concurrent.TimeoutException",
+        f"{_KAFKA}.errors.RetriableException",
+    }
+)
 FINAL_TYPES: Final = (
     *(SyntaxError, NameError, ImportError, AttributeError, TypeError, AssertionError, NotImplementedError),
     *(ValueError, KeyError, IndexError, ArithmeticError, ZeroDivisionError, OverflowError, RecursionError),
@@ -90,8 +101,11 @@ def why_final(error: BaseException) -> str | None:
         causes = [(set(_classes(java)), java) for java in _causes(error)]
         if not causes:
             return _SCRIPT if type(error) in FINAL_TYPES else None
-        found = (_why_final(kinds, java) for kinds, java in causes)
-        return next((why for why in found if why is not None), None)
+        whys = [_why_final(kinds, java) for kinds, java in causes]
+        is_io = [bool(kinds & _IO) for kinds, _ in causes]
+        return next(
+            (why for n, why in enumerate(whys) if why and not (why in _NOT_WITH_IO and any(is_io[n:]))), None
+        )
     except Exception:  # the JVM may be gone, which the next one is not
         log.warning("The causes of %s could not be looked at", type(error).__name__, exc_info=True)
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import confluent_kafka.admin
 import pytest
@@ -15,12 +16,15 @@ from airflow_flinkstyle.kafka.final_codes import FINAL
 from airflow_flinkstyle.kafka.settings import KafkaCluster, admin_client, translated_errors
 from testbed.error_broker import error_names
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 CLUSTER = KafkaCluster(name="orders", config={"bootstrap.servers": "broker:9092"})
 
 
-def told(code: int) -> FlinkstyleError:
-    """Return the error of a client that raises this code."""
-    with pytest.raises(FlinkstyleError) as raised, translated_errors(CLUSTER, []):
+def told(code: int, seen: Sequence[KafkaError] = ()) -> FlinkstyleError:
+    """Return the error of a client that raises this code, and has seen others in the background."""
+    with pytest.raises(FlinkstyleError) as raised, translated_errors(CLUSTER, list(seen)):
         raise KafkaException(KafkaError(code))
     return raised.value
 
@@ -54,6 +58,19 @@ def test_every_code_is_worth_a_retry_unless_the_list_of_final_ones_has_it() -> N
     errors = {name: told(code) for name, code in error_names().items()}
     assert {name for name, error in errors.items() if not error.retryable} == set(FINAL)
     assert isinstance(errors["UNKNOWN"], KafkaAnswerError)
+
+
+@pytest.mark.parametrize(
+    ("said", "retryable"),
+    [
+        ("SASL authentication error: Authentication failed: invalid credentials", False),
+        ("SASL SCRAM-SHA-512 mechanism handshake failed: Local: Broker transport failure", True),
+        ("Failed to acquire SASL OAUTHBEARER token: the server of tokens is away", True),
+    ],
+)
+def test_login_is_refused_only_if_somebody_has_looked_at_it(said: str, *, retryable: bool) -> None:
+    error = told(KafkaError._TIMED_OUT, [KafkaError(KafkaError._AUTHENTICATION, said)])
+    assert error.retryable == retryable, error
 
 
 def test_a_client_that_cannot_be_ended_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

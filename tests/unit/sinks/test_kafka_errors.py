@@ -10,7 +10,8 @@ import itertools
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import confluent_kafka
 import pytest
@@ -18,9 +19,13 @@ import pytest
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.final_codes import FINAL
 from airflow_flinkstyle.kafka.settings import KafkaCluster
-from airflow_flinkstyle.sinks.errors import RecordRefusedError, TransactionAbortedError
+from airflow_flinkstyle.sinks.errors import (
+    ProducerFencedError,
+    RecordRefusedError,
+    TransactionAbortedError,
+)
 from airflow_flinkstyle.sinks.marker import NOTHING_YET
-from airflow_flinkstyle.sinks.producer import send_marker
+from airflow_flinkstyle.sinks.producer import send_marker, translated
 from airflow_flinkstyle.sinks.settings import SinkSettings
 from airflow_flinkstyle.sinks.shard import Chunk, ShardTransaction
 from airflow_flinkstyle.sinks.task import final_answer
@@ -44,6 +49,7 @@ PHASES: Mapping[Api, Phase] = {
 }
 """In which phase of the sink each request is answered with the error."""
 LANES = 8
+CLUSTER = KafkaCluster(name="sink", config={"bootstrap.servers": "broker:9092"})
 ABORTS = (
     *("OUT_OF_ORDER_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID", "UNKNOWN", "TRANSACTION_ABORTABLE"),
     *("INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "INVALID_TXN_STATE"),
@@ -59,7 +65,7 @@ def broker() -> Iterator[ErrorBroker]:
 
 
 def write(
-    broker: ErrorBroker, at: Phase | None, trouble: AbstractContextManager[None]
+    broker: ErrorBroker, at: Phase | None, trouble: AbstractContextManager[None], records: int = 1
 ) -> FlinkstyleError | None:
     """Write a batch with trouble from a phase on; return what it failed of, None if it was written."""
     lineage = f"line-{next(_NUMBERS)}"
@@ -84,7 +90,7 @@ def write(
         with steps.get("init", nullcontext()):
             shard.open(1024)
         with steps.get("data", nullcontext()):
-            shard.add(Chunk(shard=0, records=[("out", b"value", b"key")], count=1, digest=1))
+            shard.add(Chunk(shard=0, records=[("out", b"value", b"key")] * records, count=1, digest=1))
             shard.pre_commit()
         with steps.get("commit", nullcontext()):
             shard.commit()
@@ -107,6 +113,22 @@ def test_error_that_ends_a_transaction_lets_the_batch_run_again(
     error = answered(broker, request_of, name)
     assert error is not None
     assert error.retryable, error
+
+
+@pytest.mark.parametrize("request_of", [Api.ADD_PARTITIONS_TO_TXN, Api.PRODUCE, Api.END_TXN])
+def test_fenced_writer_is_named_though_many_records_wait(broker: ErrorBroker, request_of: Api):
+    """The client then only says that it is fatal, or that the state is wrong."""
+    trouble = broker.answers(request_of, error_names()["PRODUCER_FENCED"], times=20)
+    error = write(broker, "data" if request_of is not Api.END_TXN else "commit", trouble, records=3000)
+    assert isinstance(error, ProducerFencedError), error
+
+
+@pytest.mark.parametrize("hidden", [True, False])
+def test_error_of_the_client_is_found_behind_pythons_complaint_about_it(*, hidden: bool):
+    fenced = confluent_kafka.KafkaException(confluent_kafka.KafkaError(error_names()["_FENCED"]))
+    settings = cast("SinkSettings", SimpleNamespace(cluster=CLUSTER, transaction_timeout_ms=1))
+    with pytest.raises(ProducerFencedError if hidden else SystemError), translated(settings, "line-0"):
+        raise SystemError("returned a result with an exception set") from (fenced if hidden else None)
 
 
 @pytest.mark.nightly
