@@ -151,7 +151,7 @@ def _document(job: str, status: JobStatus) -> dict[str, object]:
         "notes": [f"{query}, {note}" for query, note in notes_of(heartbeat)] if heartbeat else [],
         "paces": {name: encode(one.pace) for name, one in heartbeat.queries.items()} if heartbeat else {},
         "groups": {name: encode(one.groups) for name, one in heartbeat.queries.items()} if heartbeat else {},
-        "transient": run.may_be_retried if run else False,
+        "transient": run.may_be_retried or run.was_not_taken if run else False,
         "retry": run.retry if run else 0,
         "failing_since_ms": run.failing_since_ms if run else None,
         "retried_until_ms": run.retried_until_ms if run else None,

@@ -93,6 +93,13 @@ class BeginsAnewError(DriverFailedError):
     code = CheckpointFoundError.code
 
 
+class NotTakenError(DriverFailedError):
+    """A cluster did not take a driver, for a reason that is not known to last."""
+
+    code = "DRIVER_NOT_TAKEN"
+    retryable = True
+
+
 class NoRoomError(JobError):
     """A cluster, a queue or a quota is too full for a driver beside the one that runs."""
 

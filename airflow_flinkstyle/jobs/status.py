@@ -25,7 +25,8 @@ START_GRACE_S = 300.0
 STUCK_LOOK_S = 30.0
 """How long a process looks itself at a driver that its cluster cannot begin, before it ends it."""
 LEAST_RETRIES = 8
-"""How many drivers in a row are started, at least, after one that failed of a cause that may pass."""
+"""How many drivers in a row are started, at least, after one that failed, or was not taken, of a cause that
+may pass."""
 RETRY_FOR_S = 1800.0
 """How long they are started, at least; counted from the first of them, as long as no batch is committed."""
 FROZEN_S = 60.0
@@ -80,6 +81,11 @@ class Run:
     def may_be_retried(self) -> bool:
         """Whether it failed of a cause that may pass by itself."""
         return self.heartbeat is not None and self.heartbeat.state == "failed" and self.heartbeat.transient
+
+    @property
+    def was_not_taken(self) -> bool:
+        """Whether its newest driver could not be started, of a cause that may pass by itself."""
+        return self.submit is not None and self.submit.state == "failed" and self.submit.transient
 
     @property
     def was_told_to_end(self) -> bool:
@@ -278,7 +284,7 @@ def describe_status(status: JobStatus) -> str:
 
 def _how_retried(run: Run) -> str:
     """Return how often and how long a failure that may pass was met, and until when it is."""
-    if not run.may_be_retried:
+    if not (run.may_be_retried or run.was_not_taken):
         return ""
     since_ms, until_ms = run.failing_since_ms, run.retried_until_ms
     if since_ms is None or until_ms is None:
@@ -292,7 +298,7 @@ def _how_retried(run: Run) -> str:
 def _how_it_died(run: Run) -> str:
     submit = run.submit
     if submit is not None and submit.state == "failed":
-        return f"could not be started: {submit.detail}"
+        return f"could not be started{_how_retried(run)}: {submit.detail}"
     if submit is not None and submit.state == "dead":
         return f"was declared dead: {submit.detail}"
     newest = run.successor.state if run.successor is not None else run.speaker

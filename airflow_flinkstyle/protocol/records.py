@@ -167,8 +167,11 @@ class Submit(Record):
     """The process, as its deployment names it; empty until it was started."""
     detail: str = ""
     """``failed``: why it could not be started; ``dead``: who declared it dead, and why."""
+    transient: bool = False
+    """With ``failed``: whether it may be started a while later, though nobody changes anything."""
     retry: int = 0
-    """How many times in a row a driver was started again because one had failed of a transient cause."""
+    """How many times in a row a driver was started again because one had failed, or could not be started, of
+    a transient cause."""
     retried_at: Mapping[str, int] = field(default_factory=dict)
     """With ``retry``: the batches that were committed by then; more of them begin the count anew."""
     failing_since_ms: int | None = None

@@ -13,6 +13,7 @@ from urllib.parse import quote, urlencode
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPages, DriverState, Gone, Unknown, Waiting
+from airflow_flinkstyle.jobs.deployments.refusals import not_taken
 from airflow_flinkstyle.jobs.deployments.rest import (
     NoAnswerError,
     NotDeliveredError,
@@ -22,7 +23,6 @@ from airflow_flinkstyle.jobs.deployments.rest import (
     read,
 )
 from airflow_flinkstyle.jobs.deployments.room import of_standalone
-from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.target import PY_FILES, SUPERVISE
 
 if TYPE_CHECKING:
@@ -96,10 +96,10 @@ class StandaloneDeployment:
                     log.info("Submitted driver %s to %s", said.get("submissionId"), url)
                     return {"driver": str(said.get("submissionId") or "")}
                 refusals.append(f"{url} said {said.get('message') or said}")
-        raise DriverFailedError(
-            f"A master of {self._target.master} was expected to take the driver, found that "
+        raise not_taken(
             f"{'; '.join(refusals)}.",
-            state_after="No driver runs; the generation stays claimed.",
+            by=f"A master of {self._target.master}",
+            why=None,  # it has one word for all: a master that waits for its turn says no as well
             remedy="Let the master's REST port be reached from here (spark.master.rest.enabled; rest-port in "
             "the Spark connection), and try again.",
         )

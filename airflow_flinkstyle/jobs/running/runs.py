@@ -66,6 +66,7 @@ class JobRuns(JobStarts):
         Raises:
             DriverFailedError: If the driver failed with an error, which would happen again, or did so too
                 long of a cause that may pass; or its cluster could not begin it, and it was ended.
+            NotTakenError: If its cluster took none, and may a while later: then do the same again.
             SignatureError: If no caller has signed what would be started.
             DiesWithStarterError: If the next driver would end with the task or the worker that starts it.
         """
@@ -76,6 +77,8 @@ class JobRuns(JobStarts):
             case Dead(run) if is_open_lock(run):
                 give_back_abandoned(self, run)
                 return self.ensure_running(relaunch_failed=relaunch_failed)
+            case Dead(run) if run.claim.launch and run.was_not_taken:
+                retry = self._await_retry(run)
             case Dead(run) if run.claim.launch:
                 log.warning("The driver of generation %d is gone, starting it again", run.generation)
             case Failed(run) if relaunch_failed and run.claim.launch:
@@ -119,7 +122,9 @@ class JobRuns(JobStarts):
         return is_ours and not run.was_retried_enough(self.clock.now_ms())
 
     def _await_retry(self, run: Run) -> int:
-        """Wait before a driver is started again that failed of a cause that may pass; longer each time.
+        """Wait before a driver is started again that failed, or was not taken, of a cause that may pass.
+
+        Each wait is longer.
 
         Returns:
             The number of the retry.
@@ -131,7 +136,8 @@ class JobRuns(JobStarts):
         if run.was_retried_enough(self.clock.now_ms()):
             raise self.driver_failed(run)
         pause_s = min(RETRY_S * 2.0 ** min(retry - 1, 10), MOST_RETRY_S)
-        log.warning("Retry %d in %g s: %s", retry, pause_s, describe_status(Failed(run, *_said(run))))
+        found = Dead(run) if run.was_not_taken else Failed(run, *_said(run))
+        log.warning("Retry %d in %g s: %s", retry, pause_s, describe_status(found))
         self.clock.sleep(max(0.0, pause_s - run.silence.still_s))
         return retry
 

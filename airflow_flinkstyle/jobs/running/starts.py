@@ -382,6 +382,7 @@ class JobStarts(JobView):
 
         Raises:
             DriverFailedError: If no process could be started; that is recorded, so that nobody waits for it.
+                ``NotTakenError`` if it may be a while later.
             SignatureError: If its claim is not signed by a caller.
         """
         generation, number = run.generation, run.submit_number + 1
@@ -412,7 +413,8 @@ class JobStarts(JobView):
         try:
             native_id = deployment.submit(submission)
         except FlinkstyleError as error:
-            failed = replace(asked, number=number, state="failed", detail=str(error.problem))
+            said, passes = str(error.problem), error.retryable
+            failed = replace(asked, number=number, state="failed", detail=said, transient=passes)
             self._note(generation, failed, version)
             raise
         started = replace(asked, number=number, state="submitted")

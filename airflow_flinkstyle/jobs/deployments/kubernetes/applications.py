@@ -72,7 +72,7 @@ class SparkApplications:
                 )
             except RefusedError as error:
                 if error.code != CONFLICT:
-                    raise failed(f"{self._api.url} says: {error}.") from error
+                    raise failed(f"{self._api.url} says: {error}.", status=error.code) from error
                 return self._api.get(self._path(pod))  # the same submit was tried before
         except NotDeliveredError as error:
             raise failed(f"{error}.") from error

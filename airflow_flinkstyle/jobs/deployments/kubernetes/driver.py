@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.errors import DriverFailedError
+from airflow_flinkstyle.jobs.deployments.refusals import not_taken, why_final
 
 if TYPE_CHECKING:
+    from airflow_flinkstyle.jobs.errors import DriverFailedError
     from airflow_flinkstyle.jobs.spec import Submission
 
 CLAIM_LABEL: Final = "airflow-flinkstyle/claim"
@@ -74,13 +75,16 @@ def wrong(problem: str, remedy: str) -> BadInputError:
     return BadInputError(problem, state_after="Nothing was started or changed.", remedy=remedy)
 
 
-def failed(found: str) -> DriverFailedError:
-    """Build the error for a driver that Kubernetes did not take."""
-    return DriverFailedError(
-        f"Kubernetes was expected to take the driver, found that {found}",
-        state_after="No driver runs; the generation stays claimed.",
-        remedy="Correct the Spark connection, the account's role or the quota, and try again.",
-    )
+def failed(found: str, *, said: str | None = None, status: int | None = None) -> DriverFailedError:
+    """Build the error for a driver that Kubernetes did not take.
+
+    Args:
+        found: The rest of the sentence.
+        said: All that was said, if the sentence has less.
+        status: Of HTTP, if the API server was asked here.
+    """
+    remedy = "Correct the Spark connection, the account's role or the quota, and try again."
+    return not_taken(found, by="Kubernetes", remedy=remedy, why=why_final(said or found, status))
 
 
 def _said(submission: Submission, option: str) -> str:

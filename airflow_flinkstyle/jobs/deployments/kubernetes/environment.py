@@ -41,7 +41,10 @@ def put_secret(api: KubernetesApi, name: str, submission: Submission) -> dict[st
                 raise
             return api.ask(api.path(SECRETS, name), method="PUT", body=secret)
     except (NotDeliveredError, NoAnswerError) as error:
-        raise failed(f"its environment could not be written to Secret {name}: {error}") from error
+        status = getattr(error, "code", None)  # none, if nobody answered
+        raise failed(
+            f"its environment could not be written to Secret {name}: {error}", status=status
+        ) from error
 
 
 def let_own(api: KubernetesApi, secret: Mapping[str, Any], owner: Mapping[str, Any]) -> None:

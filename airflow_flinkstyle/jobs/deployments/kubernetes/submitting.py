@@ -54,7 +54,8 @@ class SparkSubmit:
             log.warning("Whether a driver was submitted is unknown: %s; spark-submit said: %s", error, tail)
             return None
         if found is None:
-            raise failed(refusal_words(said) or f"spark-submit ended with exit code {code}:\n{tail}\n")
+            found_words = refusal_words(said) or f"spark-submit ended with exit code {code}:\n{tail}\n"
+            raise failed(found_words, said=said)
         return {"apiVersion": "v1", "kind": "Pod", **found}
 
     def find(self, selector: str) -> str | None:

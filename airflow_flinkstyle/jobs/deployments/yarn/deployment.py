@@ -23,6 +23,7 @@ from airflow_flinkstyle.jobs.deployments.base import (
     Unknown,
     Waiting,
 )
+from airflow_flinkstyle.jobs.deployments.refusals import not_taken, why_final
 from airflow_flinkstyle.jobs.deployments.rest import (
     NoAnswerError,
     NotDeliveredError,
@@ -32,13 +33,13 @@ from airflow_flinkstyle.jobs.deployments.rest import (
 from airflow_flinkstyle.jobs.deployments.room import of_yarn
 from airflow_flinkstyle.jobs.deployments.yarn.managers import Managers
 from airflow_flinkstyle.jobs.deployments.yarn.submitting import command_line
-from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.packing import require_agent
 from airflow_flinkstyle.kafka.login.driver import scrub
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from airflow_flinkstyle.jobs.errors import DriverFailedError
     from airflow_flinkstyle.jobs.placement import Room
     from airflow_flinkstyle.jobs.spec import Submission
     from airflow_flinkstyle.jobs.target import SubmitTarget
@@ -117,7 +118,7 @@ class YarnDeployment:
             log.warning("Whether a driver was submitted is unknown: %s; spark-submit said: %s", error, tail)
             return {"application": "", "tag": tag}
         if found is None:
-            raise _failed(f"spark-submit ended with exit code {code}:\n{tail}\n")
+            raise _failed(f"spark-submit ended with exit code {code}:\n{tail}\n", said=said)
         return {"application": str(found["id"]), "tag": tag}
 
     def find(self, submission: Submission) -> Mapping[str, str] | None:
@@ -254,9 +255,7 @@ def _contents(page: str) -> str:
     return (after if found else page).partition("\nEnd of LogType:")[0]
 
 
-def _failed(found: str) -> DriverFailedError:
-    return DriverFailedError(
-        f"YARN was expected to accept the driver, found that {found}",
-        state_after="No driver runs; the generation stays claimed.",
-        remedy="Correct the Spark connection or Hadoop's settings (HADOOP_CONF_DIR), and try again.",
-    )
+def _failed(found: str, *, said: str | None = None) -> DriverFailedError:
+    """Build the error for a driver that YARN did not accept."""
+    remedy = "Correct the Spark connection or Hadoop's settings (HADOOP_CONF_DIR), and try again."
+    return not_taken(found, by="YARN", remedy=remedy, why=why_final(said or found))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_flinkstyle.clock import Clock
-from airflow_flinkstyle.jobs.errors import DriverFailedError
+from airflow_flinkstyle.jobs.deployments.refusals import not_taken
+from airflow_flinkstyle.jobs.errors import DriverFailedError, NotTakenError
 from airflow_flinkstyle.jobs.requests import PendingRequest
 from airflow_flinkstyle.jobs.running import runs
 from airflow_flinkstyle.jobs.running.savepoints import begin_savepoint
@@ -15,6 +16,7 @@ from airflow_flinkstyle.jobs.status import (
     LEAST_RETRIES,
     RETRY_FOR_S,
     Closed,
+    Dead,
     Failed,
     Running,
     describe_status,
@@ -112,6 +114,70 @@ def test_slow_drivers_are_started_often_enough_whatever_time_it_takes(
         clock.pauses.append(RETRY_FOR_S)  # so long it took to fail
     with pytest.raises(DriverFailedError, match="no broker answered"):
         client.ensure_running()
+
+
+class FullCluster:
+    """Takes no driver, as often as it is told."""
+
+    def __init__(self, world: World, times: int) -> None:
+        self.taken, self.left = world.submit, times
+
+    def submit(self, submission: Any) -> dict[str, str]:  # noqa: ANN401
+        if self.left:
+            self.left -= 1
+            raise not_taken("the quota is full.", by="The cluster", remedy="Raise it.", why=None)
+        return self.taken(submission)
+
+
+def until_taken(client: JobClient) -> list[str]:
+    """Do as a watcher does: look again after each error that may pass; return what the status said."""
+    said = []
+    while True:
+        try:
+            client.ensure_running()
+        except NotTakenError as error:
+            assert error.retryable  # noqa: PT017
+            said.append(describe_status(client.status()))
+        else:
+            return said
+
+
+def test_cluster_that_takes_no_driver_is_asked_again_with_pauses(
+    world: World, mood: type[Mood], clock: ShortClock, monkeypatch: pytest.MonkeyPatch
+):
+    world.moods["v1.py"] = mood()
+    client = world.client(clock)
+    client.wait_running(
+        client.start(world.spec(), world.target(), claim_key="start").generation, timeout_s=20
+    )
+    world.kill(1)
+    world.until(lambda: isinstance(client.status(), Dead))
+    monkeypatch.setattr(world, "submit", FullCluster(world, 4).submit)
+    said = until_taken(client)
+    assert len(said) == 4
+    assert all("could not be started (it may pass by itself; " in one for one in said)
+    assert "started again 3 times since" in said[-1]
+    assert clock.pauses == sorted(clock.pauses)
+    assert len(clock.pauses) == 4
+    world.until(lambda: isinstance(client.status(), Running))
+    world.judge()
+
+
+def test_cluster_that_takes_no_driver_for_too_long_is_given_up(
+    world: World, mood: type[Mood], clock: ShortClock, monkeypatch: pytest.MonkeyPatch
+):
+    world.moods["v1.py"] = mood()
+    client = world.client(clock)
+    client.wait_running(
+        client.start(world.spec(), world.target(), claim_key="start").generation, timeout_s=20
+    )
+    world.kill(1)
+    world.until(lambda: isinstance(client.status(), Dead))
+    monkeypatch.setattr(world, "submit", FullCluster(world, 1000).submit)
+    with pytest.raises(DriverFailedError, match="the quota is full") as gave_up:
+        until_taken(client)
+    assert not gave_up.value.retryable
+    assert RETRY_FOR_S - runs.MOST_RETRY_S <= sum(clock.pauses) <= RETRY_FOR_S + 2 * runs.MOST_RETRY_S
 
 
 def test_taking_over_without_a_batch_begins_no_new_count(world: World, mood: type[Mood], clock: ShortClock):

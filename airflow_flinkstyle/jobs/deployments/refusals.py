@@ -1,0 +1,81 @@
+"""What a cluster says that takes no driver: whether asking again can help. Pure.
+
+All of it may pass but what these lists have: a cluster that is away, full or upgraded has many words.
+"""
+
+from __future__ import annotations
+
+import re
+from types import MappingProxyType
+from typing import Final
+
+from airflow_flinkstyle.jobs.errors import DriverFailedError, NotTakenError
+
+_RIGHTS: Final = "a right or a login is missing until somebody grants or corrects it"
+_REQUEST: Final = "the same request would be made again"
+_TOO_LARGE: Final = "the driver asks for more than any node or queue may give"
+_PROGRAM: Final = "what spark-submit needs is not there until somebody installs it"
+_QUOTA: Final = "exceeded quota"
+"""Kubernetes answers 403 then; whoever fills the quota may end."""
+
+FINAL_STATUSES: Final = MappingProxyType(
+    {
+        **dict.fromkeys((401, 403), _RIGHTS),
+        **dict.fromkeys((400, 404, 405, 406, 413, 414, 415, 422), _REQUEST),
+    }
+)
+"""By HTTP status of Kubernetes' API server."""
+FINAL_WORDS: Final = MappingProxyType(
+    {
+        "AccessControlException": _RIGHTS,
+        "InvalidResourceRequestException": _TOO_LARGE,
+        "is above the max threshold": _TOO_LARGE,
+        "unknown queue": _REQUEST,
+        "Unrecognized option": _REQUEST,
+        "FileNotFoundException": _PROGRAM,
+        "ClassNotFoundException": _PROGRAM,
+        "NoClassDefFoundError": _PROGRAM,
+        "NoSuchMethodError": _PROGRAM,
+        "UnsupportedClassVersionError": _PROGRAM,
+        "JAVA_HOME is not set": _PROGRAM,
+        "could not be run": _PROGRAM,
+    }
+)
+"""In a line in which ``spark-submit`` says what ended it: no other word of it is for programs."""
+_ENDS: Final = re.compile(r"^(?:Exception in thread|Caused by:|Error|JAVA_HOME|.* could not be run).*$", re.M)
+_STATUS: Final = re.compile(r"\bStatus\(.*?\bcode=(\d{3})\b", re.DOTALL)
+"""Kubernetes' answer, as its client in ``spark-submit`` shows it."""
+
+
+def why_final(said: str, status: int | None = None) -> str | None:
+    """Return why asking a cluster again cannot help; None if it may.
+
+    Args:
+        said: By the cluster, or by ``spark-submit``.
+        status: Of HTTP, if the cluster was asked here.
+    """
+    if _QUOTA in said:
+        return None
+    if status is None and (shown := _STATUS.search(said)) is not None:
+        status = int(shown[1])
+    if status is not None:
+        return FINAL_STATUSES.get(status)
+    ends = "\n".join(_ENDS.findall(said))
+    return next((why for word, why in FINAL_WORDS.items() if word in ends), None)
+
+
+def not_taken(found: str, *, by: str, remedy: str, why: str | None) -> DriverFailedError:
+    """Return the error for a driver that a cluster did not take.
+
+    Args:
+        found: What it said, as the rest of a sentence.
+        by: The cluster.
+        remedy: What can be corrected.
+        why: As ``why_final`` returns it.
+    """
+    problem = f"{by} was expected to take the driver, found that {found}"
+    left = "No driver runs; the generation stays claimed."
+    if why is None:
+        soon = "Nothing, if it passes: a watcher asks again, and a retry of the task does. If it stays: "
+        return NotTakenError(problem, left, soon + remedy[0].lower() + remedy[1:])
+    return DriverFailedError(problem, left, f"{remedy} Trying again alone cannot help: {why}.")
