@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent.jvm.causes import FINAL_CLASSES, FINAL_TYPES
 from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.jobs.deployments.refusals import FINAL_STATUSES, FINAL_WORDS
 from airflow_flinkstyle.jobs.running.runs import MOST_RETRY_S, RETRY_S
 from airflow_flinkstyle.jobs.status import LEAST_RETRIES, RETRY_FOR_S
 from airflow_flinkstyle.kafka.final_codes import FINAL
@@ -43,12 +44,13 @@ def render() -> str:
 def section() -> str:
     """Return the rule, and the table of what is final."""
     rule = (
-        "A failure that nobody knows is taken for one that passes: the job is `failed`, `transient`, and a "
-        "watcher, or a task that saves the job, starts it again after "
+        "A failure that nobody knows is taken for one that passes: the job is `failed` (`dead` if its cluster "
+        "takes no driver), `transient`, and a watcher, or a task that saves the job, starts it again after "
         f"{RETRY_S:g} s, {2 * RETRY_S:g} s, ... at most {MOST_RETRY_S:g} s, for {RETRY_FOR_S / 60:g} minutes "
         f"and {LEAST_RETRIES} times at least, counted from the last new batch. `job status` says since when "
         "and until when. Final, and told at once, is what this table has, and every error of the package "
-        "that names what to correct.\n"
+        "that names what to correct. A wrong setting of Java's with an error of a network or a file behind it "
+        "passes.\n"
     )
     lines = ["| answer of | final | why trying again cannot help |", "|---|---|---|"]
     for place, final in _finals():
@@ -62,6 +64,9 @@ def _finals() -> Iterator[tuple[str, list[tuple[str, list[str]]]]]:
     names = sorted(kind.__name__ for kind in FINAL_TYPES)
     yield "the script: types of Python, not those below", [("the same code would run again", names)]
     yield "S3, by HTTP status", _by_reason(_final_statuses())
+    statuses = {str(status): why for status, why in FINAL_STATUSES.items()}
+    yield "Kubernetes, by HTTP status (but a full quota)", _by_reason(statuses)
+    yield "`spark-submit`, in what ended it", _by_reason(FINAL_WORDS)
 
 
 def _by_reason(final: Mapping[str, str]) -> list[tuple[str, list[str]]]:
