@@ -65,6 +65,23 @@ class CredentialsExpiredError(StoreUnavailableError):
         )
 
 
+class CredentialsMissingError(StoreUnavailableError):
+    """Nowhere were credentials to be had: none are set up, or who gives them does not answer."""
+
+    code = "CREDENTIALS_MISSING"
+    passes_soon = False
+
+    @classmethod
+    def during(cls, action: str, uri: str, cause: object) -> Self:
+        """Name the store and what was tried."""
+        return cls(
+            f"Credentials were expected to {action} in the store {uri}, found none: {cause}.",
+            state_after="Nothing was changed.",
+            remedy="Try again: a service that gives a role's credentials may not have answered. If there is "
+            "no such role, name keys or role_arn in the store's connection.",
+        )
+
+
 class StoreDeniedError(StoreError):
     """The backend rejects the credentials, or they do not permit the call."""
 

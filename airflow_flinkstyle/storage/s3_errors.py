@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.storage.errors import (
     CredentialsExpiredError,
+    CredentialsMissingError,
     ObjectChangedError,
     ObjectMissingError,
     StoreDeniedError,
@@ -73,7 +74,9 @@ def translated(action: str, key: str, *, uri: str, where: str, expected: str | N
         yield
     except boto.ClientError as error:
         raise _answered(error, what, key, uri=uri, where=where, expected=expected) from error
-    except (boto.NoCredentialsError, boto.PartialCredentialsError, boto.TokenRetrievalError) as error:
+    except (boto.NoCredentialsError, boto.TokenRetrievalError) as error:
+        raise CredentialsMissingError.during(what, where, error) from error
+    except boto.PartialCredentialsError as error:
         raise StoreDeniedError.during(what, where, error) from error
     except (boto.BotoCoreError, boto.HTTPClientError, Boto3Error, RetriesExceededError) as error:
         raise StoreUnavailableError.during(what, where, error) from error

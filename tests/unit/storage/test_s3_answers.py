@@ -5,16 +5,38 @@ from __future__ import annotations
 import base64
 import hashlib
 
+import botocore.exceptions as boto
 import pytest
 from botocore.stub import Stubber
 
+from airflow_flinkstyle.storage.errors import (
+    CredentialsMissingError,
+    StoreDeniedError,
+    StoreError,
+    StoreUnavailableError,
+)
 from airflow_flinkstyle.storage.s3 import S3Store
-from airflow_flinkstyle.storage.s3_errors import digest_of_copy
+from airflow_flinkstyle.storage.s3_errors import digest_of_copy, translated
 from airflow_flinkstyle.storage.s3_settings import S3Settings
 
 SHA256 = hashlib.sha256(b"x")
 MD5 = hashlib.md5(b"x", usedforsecurity=False).hexdigest()
 CHECKSUM = base64.b64encode(SHA256.digest()).decode()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (boto.NoCredentialsError(), CredentialsMissingError),
+        (boto.TokenRetrievalError(provider="sso", error_msg="away"), CredentialsMissingError),
+        (boto.CredentialRetrievalError(provider="container-role", error_msg="away"), StoreUnavailableError),
+        (boto.PartialCredentialsError(provider="env", cred_var="aws_secret_access_key"), StoreDeniedError),
+    ],
+)
+def test_credentials_that_are_nowhere_to_be_had_may_come(error: Exception, kind: type[StoreError]):
+    with pytest.raises(kind) as told, translated("read", "key", uri="s3://bucket", where="s3://bucket"):
+        raise error
+    assert told.value.retryable == (kind is not StoreDeniedError)
 
 
 @pytest.mark.parametrize(
