@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.hooks.errors import ConnectionMissingError
 from airflow_flinkstyle.hooks.failures import failure_of
 from airflow_flinkstyle.hooks.shared_roots import shared_root
+from airflow_flinkstyle.jobs.status import RETRY_FOR_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -24,15 +27,21 @@ _AWAY = "Its store does not answer: it is asked now and then, by one of those wh
 class PollTrigger(BaseTrigger):
     """Calls ``check`` in a thread of its root, because stores block, until it answers with an event.
 
-    A store that cannot be reached is asked again: the task's deferral time-out bounds that. Any other
-    error becomes the event ``{"failure": ...}``, which the task raises.
+    What may pass, such as a store that cannot be reached, is asked again: the task's deferral time-out bounds
+    that. So is a connection that is not found, for half an hour: the task had it before it deferred, and
+    Airflow calls it missing, too, while its API server does not answer. Any other error becomes the event
+    ``{"failure": ...}``, which the task raises.
     """
+
+    missing_for_s: ClassVar[float] = RETRY_FOR_S
+    """How long a connection may be missing."""
 
     def __init__(self, *, job: str, flinkstyle_conn_id: str, poll_interval_s: float = 2.0) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.job = job
         self.flinkstyle_conn_id = flinkstyle_conn_id
         self.poll_interval_s = poll_interval_s
+        self._missing_since_s: float | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and every argument: triggers move between triggerers."""
@@ -75,11 +84,19 @@ class PollTrigger(BaseTrigger):
     def look(self) -> dict[str, Any] | None:
         """Look once; blocking. Returns the event's payload, a failure included, or None to look again."""
         try:
-            return self.check()
+            payload, self._missing_since_s = self.check(), None
         except FlinkstyleError as error:
-            if not error.retryable:
+            if not (error.retryable or self._may_come_back(error)):
                 return {"failure": failure_of(error)}
             self.log.warning(
                 "Job %s: %s Asking again in %g s.", self.job, error.problem, self.poll_interval_s
             )
             return None
+        return payload
+
+    def _may_come_back(self, error: FlinkstyleError) -> bool:
+        """Return whether a connection is missing, and has not been for long."""
+        if not isinstance(error, ConnectionMissingError):
+            return False
+        self._missing_since_s = self._missing_since_s or time.monotonic()
+        return time.monotonic() - self._missing_since_s < self.missing_for_s

@@ -155,6 +155,29 @@ def test_other_errors_are_brought_to_the_task(connections: SimpleNamespace):
     assert "ftp://nowhere" in failure["block"]
 
 
+def test_connection_that_airflow_does_not_find_for_a_while_is_asked_for_again(
+    connections: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+):
+    """Airflow says "isn't defined" while its API server is away; the task had it before it deferred."""
+
+    class Waiting(FreshSavepointTrigger):
+        looks = 0
+
+        def check(self) -> dict[str, Any] | None:
+            self.looks += 1
+            if self.looks == 3:
+                connections.set("found_late", "flinkstyle", {"savepoint_root": "ftp://nowhere"})
+            return super().check()
+
+    late = {**COMMON, "flinkstyle_conn_id": "found_late"}
+    block = fire(Waiting(max_age_s=1.0, **late))["failure"]["block"]
+    assert block.startswith("BAD_INPUT: ")  # it was found, and its root is no root
+    monkeypatch.setattr(PollTrigger, "missing_for_s", 0.05)
+    arguments = {**COMMON, "flinkstyle_conn_id": "nowhere"}
+    failure = fire(FreshSavepointTrigger(max_age_s=1.0, **arguments))["failure"]
+    assert failure["block"].startswith("CONNECTION_MISSING: ")
+
+
 def test_what_a_trigger_reads_in_a_thread_is_asked_for_on_the_triggerers_own_loop():
     async def loop() -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
