@@ -81,8 +81,8 @@ bench: setup ## Measure against others and write docs/benchmarks.md; BENCH=name 
 soak: setup ## Savepoints under load, judged (SOAK=hot, cycles, or faults: an hour of everything failing, MINUTES=n; SEED=n)
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m testbed.soak $(SOAK) $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
 
-chaos: setup ## Kill everything around the transactional sink 300 times and count what it wrote; KILLS=n, SEED=n
-	@$(GUARDED) $(AIRFLOW_BIN)/python -m testbed.chaos $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED))
+chaos: setup ## Kill everything around the transactional sink 300 times and count what it wrote; KILLS=n, SEED=n, AWAY=1: freeze the broker
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m testbed.chaos $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(if $(AWAY),--away)
 
 kills: setup ## kill -9 the driver that runs, or the next one, at each phase of upgrades and migrations (40 minutes)
 	@FLINKSTYLE_KILLS=all $(GUARDED) $(AIRFLOW_BIN)/python -m pytest -q tests/e2e/test_cutover_kills.py tests/e2e/test_kills.py

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.chaos_plan import whole
+from testbed.chaos_plan import away, whole
 from testbed.chaos_report import Report
 from testbed.chaos_stage import run
 from testbed.kafka import Broker
@@ -73,13 +73,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="by default another one every time")
     parser.add_argument("--minutes", type=float, default=math.inf, help="no strikes after so many")
     parser.add_argument("--only", nargs="*", default=[], help="local, cluster, stateless, stateful")
+    parser.add_argument(
+        "--away", action="store_true", help="freeze the broker, longer than a transaction may be"
+    )
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
     say(f"seed {seed}")
     logging.basicConfig(format="%(asctime)s %(message)s", stream=sys.stdout)
     logging.getLogger("testbed").setLevel(logging.INFO)
     with scratch() as folder:
-        plans = whole(options.kills, options.only)
+        plans = away(options.kills) if options.away else whole(options.kills, options.only)
         report = chaos(folder, plans, seed=seed, minutes=options.minutes)
         say(f"\n{report.as_markdown()}\n")
         broken = report.broken_promises(options.kills)

@@ -88,6 +88,7 @@ def main() -> None:
         topic=args["target"],
         shards=args["shards"],
         lineage=args["target"],
+        transaction_timeout_ms=args.get("transaction_timeout_ms", 300_000),
         on_phase=tell,
     )
 

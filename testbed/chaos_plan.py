@@ -33,6 +33,8 @@ STANDALONE, BROKER = Target(kind="standalone worker"), Target(kind="broker")
 WORKER_ZOMBIE = Target(kind="Python worker", frozen=True)
 DRIVER_ZOMBIE = Target(kind="driver", frozen=True)
 EXECUTOR_ZOMBIE = Target(kind="executor", frozen=True)
+BROKER_ZOMBIE = Target(kind="broker", frozen=True)
+"""What is in its sockets by then it does once it is thawed: a commit, too, that its client has given up."""
 
 LOCAL: Mapping[Target, int] = {WORKER: 34, WORKER_ZOMBIE: 2, DRIVER: 1, DRIVER_ZOMBIE: 1, BROKER: 2}
 CLUSTER: Mapping[Target, int] = {
@@ -55,6 +57,8 @@ class StagePlan:
     on_cluster: bool
     kills: int
     mix: Mapping[Target, int]
+    transaction_timeout_ms: int = 300_000
+    """Of the sink; the sink's default."""
 
     @property
     def name(self) -> str:
@@ -89,6 +93,16 @@ def whole(kills: int, only: Sequence[str] = ()) -> list[StagePlan]:
             plan=plan.plan, on_cluster=plan.on_cluster, kills=-(-kills * plan.kills // total), mix=plan.mix
         )
         for plan in chosen
+    ]
+
+
+def away(kills: int) -> list[StagePlan]:
+    """Return two stages in which the broker is mostly away, often longer than a transaction may take."""
+    mix = {BROKER_ZOMBIE: 12, WORKER: 3, WORKER_ZOMBIE: 1, DRIVER: 1, DRIVER_ZOMBIE: 1, BROKER: 2}
+    plans: tuple[Plan, ...] = ("stateless", "stateful")
+    return [
+        StagePlan(plan=plan, on_cluster=False, kills=-(-kills // 2), mix=mix, transaction_timeout_ms=8000)
+        for plan in plans
     ]
 
 

@@ -17,6 +17,7 @@ from airflow_flinkstyle.kafka.audit.verify_topic import verify_topic
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from testbed.chaos_plan import (
     BROKER,
+    BROKER_ZOMBIE,
     DRIVER,
     DRIVER_ZOMBIE,
     EXECUTOR,
@@ -48,6 +49,8 @@ _DELAY_S = {"init": 0.03, "data": 0.006, "pre-commit": 0.006, "marker": 0.005, "
 """From a phase's begin to the strike at most."""
 _PATIENCE = 30
 _BROKER_DOWN_S = 2.0
+_BROKER_FROZEN = (0.1, 2.5)
+"""How often as long as a transaction may take."""
 _HIT_WITHIN_S, _READ_WITHIN_S = 300.0, 300.0
 
 
@@ -74,7 +77,7 @@ def run(
     folder.mkdir(parents=True)
     with Trace(folder) as trace:
         master = cluster.master if cluster else "local[2,1000]"
-        job = SupervisedJob(folder, broker, plan.plan, trace, master)
+        job = SupervisedJob(folder, broker, plan, trace, master)
         stage = _Stage(trace, job, broker, cluster, random.Random(seed))  # noqa: S311  # moments, no secrets
         try:
             stage.strike_all(plan, until_s)
@@ -117,6 +120,7 @@ class _Stage:
                 STANDALONE, lambda pid: os.kill(standalone_worker_of(pid), signal.SIGKILL)
             ),
             BROKER: self._kill_broker,
+            BROKER_ZOMBIE: self._freeze_broker,
         }
 
     def strike_all(self, plan: StagePlan, until_s: float) -> None:
@@ -224,6 +228,17 @@ class _Stage:
         self._broker.kill()
         time.sleep(self._random.uniform(0, _BROKER_DOWN_S))
         self._broker.start()
+
+    def _freeze_broker(self) -> None:
+        group = self._broker.service.pid
+        try:
+            self._hit(BROKER_ZOMBIE, lambda _: os.killpg(group, signal.SIGSTOP))
+            until_s = time.monotonic() + self._job.timeout_s * self._random.uniform(*_BROKER_FROZEN)
+            while time.monotonic() < until_s:
+                self.tend()
+                time.sleep(0.1)
+        finally:
+            os.killpg(group, signal.SIGCONT)
 
     def come_to_rest(self, plan: Plan) -> TopicVerdict:
         """Thaw all zombies, let the job read everything, end it, and judge what it has written."""

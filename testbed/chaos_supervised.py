@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Producer
 
-    from testbed.chaos_plan import Plan
+    from testbed.chaos_plan import Plan, StagePlan
     from testbed.chaos_trace import Trace
     from testbed.kafka import Broker
 
@@ -88,10 +88,12 @@ class Numbers:
 class SupervisedJob:
     """A job, and what keeps it going."""
 
-    def __init__(self, folder: Path, broker: Broker, plan: Plan, trace: Trace, master: str) -> None:
-        name = folder.name
+    def __init__(self, folder: Path, broker: Broker, stage: StagePlan, trace: Trace, master: str) -> None:
+        name, plan = folder.name, stage.plan
         self.target = f"{name}-out"
         self.relaunched, self.writes_from = 0, _FIRST_WRITTEN[plan]
+        self.timeout_s = stage.transaction_timeout_ms / 1000
+        """How long a transaction may take."""
         self._folder, self._trace, self._futile = folder, trace, 0
         for topic in (f"{name}-in", self.target):
             broker.create_topic(topic, partitions=2)
@@ -103,6 +105,7 @@ class SupervisedJob:
             "rows": ROWS,
             "shards": SHARDS,
             "plan": plan,
+            "transaction_timeout_ms": stage.transaction_timeout_ms,
             "delay_s": _DELAY_S,
             "checkpoint": str(folder / "checkpoint"),
             "pipe": str(trace.pipe),

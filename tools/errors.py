@@ -45,7 +45,8 @@ def section() -> str:
     """Return the rule, and the table of what is final."""
     rule = (
         "A failure that nobody knows is taken for one that passes: the job is `failed` (`dead` if its "
-        "cluster takes no driver), `transient`, and a watcher, or a task that saves the job, starts it again after "
+        "cluster takes no driver), `transient`, and a watcher, or a task that saves the job, starts it again "
+        "after "
         f"{RETRY_S:g} s, {2 * RETRY_S:g} s, ... at most {MOST_RETRY_S:g} s, for {RETRY_FOR_S / 60:g} minutes "
         f"and {LEAST_RETRIES} times at least, counted from the last new batch. `job status` says since when "
         "and until when. Final, and told at once, is what this table has, and every error of the package "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from testbed.chaos import chaos
-from testbed.chaos_plan import StagePlan, brief, short
+from testbed.chaos_plan import StagePlan, away, brief, short
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +18,11 @@ pytestmark = [pytest.mark.e2e, pytest.mark.kafka]
 
 @pytest.mark.parametrize(
     "stages",
-    [pytest.param(brief(), id="six"), pytest.param(short(), id="twenty", marks=pytest.mark.nightly)],
+    [
+        pytest.param(brief(), id="six"),
+        pytest.param(short(), id="twenty", marks=pytest.mark.nightly),
+        pytest.param(away(12), id="broker away", marks=pytest.mark.nightly),
+    ],
 )
 def test_kills_and_zombies_lose_nothing_and_double_nothing(stages: list[StagePlan], tmp_path: Path):
     seed = random.SystemRandom().randrange(1_000_000)
