@@ -17,6 +17,7 @@ from airflow_flinkstyle.jobs.errors import (
     DriverLostError,
     JobNotRunningError,
     JobRunningError,
+    NotTakenError,
     StepTimeoutError,
     StillBeatingError,
 )
@@ -57,7 +58,7 @@ class JobRuns(JobStarts):
     def ensure_running(self, status: JobStatus | None = None, *, relaunch_failed: bool = False) -> JobStatus:
         """Start one more incarnation if the driver of the run that may run has died without a word.
 
-        Of several callers at once one starts it.
+        Of several callers at once one starts it. A cluster that takes none now is asked by the next look.
 
         Args:
             status: What the caller found the job to be doing; None to look once, for who looks repeatedly.
@@ -66,7 +67,6 @@ class JobRuns(JobStarts):
         Raises:
             DriverFailedError: If the driver failed with an error, which would happen again, or did so too
                 long of a cause that may pass; or its cluster could not begin it, and it was ended.
-            NotTakenError: If its cluster took none, and may a while later: then do the same again.
             SignatureError: If no caller has signed what would be started.
             DiesWithStarterError: If the next driver would end with the task or the worker that starts it.
         """
@@ -94,7 +94,10 @@ class JobRuns(JobStarts):
             run.generation, run.claim
         ).require_able()  # else another host may start it, which finds the job as it is
         self.end_driver(run.generation)  # one that is frozen here would wake up
-        self._submit(run, f"relaunch:{socket.gethostname()}", retry=retry)
+        try:
+            self._submit(run, f"relaunch:{socket.gethostname()}", retry=retry)
+        except NotTakenError as error:  # it is recorded: who looks next waits longer, and gives up in the end
+            log.warning("Not started yet: %s", error.problem)
         return Starting(run)
 
     def look_after(self, status: JobStatus | None = None) -> JobStatus:

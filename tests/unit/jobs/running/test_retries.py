@@ -8,7 +8,7 @@ import pytest
 
 from airflow_flinkstyle.clock import Clock
 from airflow_flinkstyle.jobs.deployments.refusals import not_taken
-from airflow_flinkstyle.jobs.errors import DriverFailedError, NotTakenError
+from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.requests import PendingRequest
 from airflow_flinkstyle.jobs.running import runs
 from airflow_flinkstyle.jobs.running.savepoints import begin_savepoint
@@ -130,16 +130,13 @@ class FullCluster:
 
 
 def until_taken(client: JobClient) -> list[str]:
-    """Do as a watcher does: look again after each error that may pass; return what the status said."""
+    """Do as a watcher does: look again while nothing comes up; return what the status said."""
     said = []
     while True:
-        try:
-            client.ensure_running()
-        except NotTakenError as error:
-            assert error.retryable  # noqa: PT017
-            said.append(describe_status(client.status()))
-        else:
+        client.ensure_running()
+        if not isinstance(status := client.status(), Dead):
             return said
+        said.append(describe_status(status))
 
 
 def test_cluster_that_takes_no_driver_is_asked_again_with_pauses(
