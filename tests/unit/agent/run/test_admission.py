@@ -25,6 +25,7 @@ from airflow_flinkstyle.protocol.places import MARK_KEY, OwnersMark, is_own, own
 from airflow_flinkstyle.protocol.records import Current
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.protocol.sink_records import Sinks
+from airflow_flinkstyle.protocol.work import WorkRecord
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.errors import SparkIncompatibleError
 from airflow_flinkstyle.storage.local import LocalStore
@@ -65,6 +66,36 @@ def closed_at(driver: SmallDriver, **batches: int) -> SmallDriver:
         end_run(query)
     driver.heartbeat_writer.end("closed")
     return driver
+
+
+def test_driver_takes_over_only_once_it_knows_that_its_migration_holds_the_producers(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
+    driver = SmallDriver(tmp_path, clock=clock)
+    driver.tell_order(while_held="m1")
+    beats: list[int | None] = []
+    sleep = clock.sleep
+
+    def beat_meanwhile(seconds: float) -> None:
+        sleep(seconds)
+        beats.append(holder(driver))
+        work = WorkRecord(
+            cutover="migration",
+            attempt=1,
+            beat=len(beats),
+            holder="here",
+            lease_s=60.0,
+            held_s=50.0,
+            written_at_ms=1,
+        )
+        driver.board.write_work("m1", work)
+
+    monkeypatch.setattr(clock, "sleep", beat_meanwhile)
+    driver.start("orders")
+    assert holder(driver) == G1
+    assert beats == [None, None], "the first beat may be old; the second was begun behind it"
+    monkeypatch.setattr(clock, "sleep", sleep)
+    driver.relaunched().start("orders")  # it has the job: it waits for nobody
 
 
 def test_run_that_ends_before_its_first_start_tells_of_the_batch_that_was_half_written(
