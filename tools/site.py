@@ -37,11 +37,11 @@ REFERENCE = {
     "operators": (
         *("savepoint", "start", "stop", "upgrade", "roll_back", "migrate", "fail_back"),
         *("rewrite", "sources", "approval", "choice", "retention", "exchange", "drill", "cut"),
-        *("watch", "measure", "adopt", "adopt_running"),
+        *("watch", "settle", "measure", "adopt", "adopt_running"),
     ),
     "dags": (
         *("start", "stop", "take", "upgrade", "roll_back", "migrate", "fail_back", "verify", "drill"),
-        *("export", "dispose", "cut", "rotate", "watch", "drill_jobs", "measure", "adopt"),
+        *("export", "dispose", "cut", "rotate", "watch", "settle", "drill_jobs", "measure", "adopt"),
         *("adopt_running", "leave"),
     ),
     "triggers": ("new_savepoint",),
