@@ -8,13 +8,14 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.jobs.unsettled import find_unsettled
 from testbed import paths
 from testbed.airflow import Airflow
 from testbed.airflow_api import FINISHED, AirflowApiError
+from testbed.producer import read_events
 from testbed.waiting import PATIENCE_S, wait_until
 from tests.e2e.upgrades import SCRIPTS
 
@@ -130,8 +131,8 @@ class Outcome:
 
     case: Interference
     frozen_in: str
-    free_s: float
-    """Until producers might write again, from the interference on."""
+    free_s: float | None
+    """Until producers wrote again, from the interference on; None if they were not held."""
     rest_s: float
     """Until nothing was unsettled and the job ran."""
     runs_on: str
@@ -143,7 +144,7 @@ class Outcome:
             self.case.cutover,
             self.frozen_in,
             self.case.what,
-            f"{self.free_s:.0f} s" if self.case.cutover == "migration" else "not held",
+            f"{self.free_s:.0f} s" if self.free_s is not None else "not held",
             f"{self.rest_s:.0f} s",
             self.runs_on,
         )
@@ -151,7 +152,7 @@ class Outcome:
 
 
 HEAD: Final = (
-    "| cutover | frozen in | what is done | producers may write after | at rest after | the job runs on |\n"
+    "| cutover | frozen in | what is done | producers write after | at rest after | the job runs on |\n"
     "|---|---|---|---|---|---|"
 )
 
@@ -188,12 +189,11 @@ class InterferedAirflow:
         api.wait_for_dag("watch")
         run_id = api.trigger(dag_id, {"script": self._other_script()} if case.cutover == "upgrade" else None)
         pid, frozen_in = self._freeze(case, before)
-        begun_s = time.monotonic()
+        begun_s = time.time()
         self._interfere(case, dag_id, run_id, pid)
-        free_s = (
-            self._since(begun_s, "producers may write", self._is_free) if case.cutover == "migration" else 0
-        )
-        rest_s = self._since(begun_s, "all is at rest", self._rests)
+        wait_until("producers write", lambda: self.scenario.producer_is_at() is not None, timeout_s=STATED_S)
+        wait_until("all is at rest", self._rests, timeout_s=STATED_S)
+        rest_s, free_s = time.time() - begun_s, self._freed_s(begun_s)
         with suppress(AirflowApiError):  # it may be deleted
             api.call("PATCH", f"/dags/{dag_id}", {"is_paused": False})
         return Outcome(
@@ -245,7 +245,7 @@ class InterferedAirflow:
             api.clear(dag_id, run_id, [task])
         elif what == "delete the run":
             # Airflow deletes none that runs: so it is marked, its teardown task too.
-            for name in (task, "settle") if case.cutover == "migration" else (task,):
+            for name in ("settle", task) if case.cutover == "migration" else (task,):
                 api.call("PATCH", f"{run}/taskInstances/{name}", {"new_state": "failed"})
             self._kill(pid)
             wait_until("the run has ended", lambda: api.run_state(dag_id, run_id) in FINISHED)
@@ -293,12 +293,11 @@ class InterferedAirflow:
 
     # --- what becomes of it -------------------------------------------------------------------
 
-    def _since(self, begun_s: float, what: str, met: Any) -> float:  # noqa: ANN401 - a look
-        wait_until(what, met, timeout_s=STATED_S)
-        return time.monotonic() - begun_s
-
-    def _is_free(self) -> bool:
-        return self.scenario.producer_is_at() is not None and self.scenario.switch.read() != "hold"
+    def _freed_s(self, begun_s: float) -> float | None:
+        """Return when producers wrote again, in seconds from then on; None if they were not held."""
+        events = read_events(self.scenario.ledger)
+        freed = [one["at_ms"] / 1000 - begun_s for one in events if one["event"] == "released"]
+        return min((at for at in freed if at > 0), default=None)
 
     def _rests(self) -> bool:
         status = self.scenario.client.status()
