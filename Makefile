@@ -111,6 +111,10 @@ test-dashboard: setup ## Ask a real Prometheus every query of dashboards/grafana
 page-load: setup ## 200 viewers of the Savepoints page, 100 jobs, 10,000 savepoints: answers and requests to the store
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m tests.integration.page_load
 
+hung-store: setup ## 60 browsers and 1,000 deferred tasks beside a store that never answers: how others fare (ten minutes)
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m tests.integration.hung_store --part page --part triggers
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m tests.integration.hung_store --part idle
+
 histories: setup ## Judge random histories of a job by an oracle, 10,000 or N=n; SEED=n (no JVM; 100,000 in about ten minutes)
 	@PYTHONHASHSEED=0 $(GUARDED) $(AIRFLOW_BIN)/python -m testbed.histories $(if $(N),--histories $(N)) $(if $(SEED),--seed $(SEED))
 

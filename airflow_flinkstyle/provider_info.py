@@ -131,6 +131,11 @@ def _connection_fields() -> dict[str, Any]:
             "The Kafka connections that jobs may use, separated by commas; empty for any that is named.",
             examples=("kafka_default",),
         ),
+        "spark_connections": _text(
+            "Spark connections",
+            "The Spark connections by which jobs may be started, separated by commas; empty for any.",
+            examples=("spark_default",),
+        ),
         "dags": _text(
             "DAGs",
             "The DAGs that may act on this root, separated by commas, * at an end for any; empty for those "

@@ -36,6 +36,8 @@ class Defaults:
     kafka_connections: tuple[str, ...] | None
     """The only Kafka connections that jobs may use, whoever names one; None: each that is named by who
     starts something, or is in a record that was signed."""
+    spark_connections: tuple[str, ...] | None
+    """The only Spark connections by which jobs may be started, whoever names one; None: each."""
     dags: tuple[str, ...] | None
     """The only DAGs whose tasks may act on this root, a ``*`` at an end for any; None: those that name the
     connection in their code."""
@@ -68,6 +70,7 @@ class Defaults:
             aws_conn_id=extra.get("aws_conn_id") or None,
             driver_aws_conn_id=extra.get("driver_aws_conn_id") or None,
             kafka_connections=_names(extra.get("kafka_connections")) or None,
+            spark_connections=_names(extra.get("spark_connections")) or None,
             dags=_names(extra.get("dags")) or None,
             previous_passwords=_names(extra.get("previous_passwords")),
             checkpoint_root=extra.get("checkpoint_root") or default_checkpoint_root(str(root)),
@@ -98,19 +101,25 @@ def signer(connection: Connection, defaults: Defaults) -> Signer:
     return Signer.of(connection.password, defaults.previous_passwords)
 
 
-def require_allowed(defaults: Defaults, conn_id: str) -> None:
-    """Refuse a Kafka connection that jobs under this savepoint root may not use.
+def require_allowed(defaults: Defaults, kind: str, conn_id: str) -> None:
+    """Refuse a connection that jobs under this savepoint root may not use.
+
+    Args:
+        defaults: What the root's connection lists.
+        kind: ``kafka`` or ``spark``.
+        conn_id: Which one.
 
     Raises:
         BadInputError: Naming those that they may.
     """
-    allowed = defaults.kafka_connections
+    lists = {"kafka": defaults.kafka_connections, "spark": defaults.spark_connections}
+    allowed = lists[kind]
     if allowed is not None and conn_id not in allowed:
         raise BadInputError(
-            f"A Kafka connection that jobs under {defaults.savepoint_root} may use was expected "
-            f"({', '.join(allowed)}), found {conn_id}.",
+            f"A {kind.capitalize()} connection that jobs under {defaults.savepoint_root} may use was "
+            f"expected ({', '.join(allowed)}), found {conn_id}.",
             state_after=_NOTHING,
-            remedy="Name one of these, or add it to kafka_connections of the flinkstyle connection.",
+            remedy=f"Name one of these, or add it to {kind}_connections of the flinkstyle connection.",
         )
 
 

@@ -123,7 +123,12 @@ class StreamingJobHook(BaseHook):
         return open_store(self.defaults.savepoint_root, self.s3)
 
     def target(self, spark_conn_id: str) -> SubmitTarget:
-        """Return where drivers run, from an apache-spark connection."""
+        """Return where drivers run, from an apache-spark connection.
+
+        Raises:
+            BadInputError: If jobs may not use that connection.
+        """
+        connections.require_allowed(self.defaults, "spark", spark_conn_id)
         connection = self._connection(spark_conn_id)
         return connections.submit_target(connection, self.defaults, secret_env=self.secret_env)
 
@@ -133,7 +138,7 @@ class StreamingJobHook(BaseHook):
         Raises:
             BadInputError: If jobs may not use that connection.
         """
-        connections.require_allowed(self.defaults, conn_id)
+        connections.require_allowed(self.defaults, "kafka", conn_id)
         return connections.kafka_cluster(self._connection(conn_id))
 
     def live_kafka(self, moving: Migration) -> LiveKafka:

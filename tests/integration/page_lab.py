@@ -128,7 +128,10 @@ def _history(begun_at_s: int) -> History:
 
 
 def an_airflow(folder: Path) -> Airflow:
-    """Return an Airflow whose page has three roots: of ``fill``, of ``fill_hostile``, and a lost one."""
+    """Return an Airflow whose page has the roots of ``fill`` and of ``fill_hostile``, and two lost ones.
+
+    Of one the connection is not there, of the other, ``ghost``, the DAG.
+    """
     for name in ("shop", "hostile"):
         (folder / name).mkdir()
     fill(folder / "shop")
@@ -136,11 +139,12 @@ def an_airflow(folder: Path) -> Airflow:
     connections = {
         "flinkstyle_default": connection(folder / "shop" / "root"),
         "flinkstyle_hostile": connection(folder / "hostile" / "root"),
+        "ghost": connection(folder / "shop" / "root"),
     }
     dags = folder / "dags"
     shutil.copytree(paths.ROOT / "dags", dags, ignore=shutil.ignore_patterns("__pycache__"))
     (dags / "own.py").write_text(OWN_DAG)
-    page = "flinkstyle_default, flinkstyle_hostile, lost:start_job"
+    page = "flinkstyle_default, flinkstyle_hostile, lost:start_job, ghost:no_such_dag"
     return an_airflow_of(folder, connections, page, dags=dags)
 
 

@@ -64,6 +64,15 @@ def test_root_that_is_not_there_answers_as_one_that_may_not_be_read(airflow: Air
     assert nobody == admin.ask("GET", f"{API}/roots/no-such/actions")
 
 
+def test_root_whose_dag_is_not_there_is_nobodys(admin: Caller, airflow: Airflow):
+    shown = admin.ask("GET", f"{API}/jobs")[1]["roots"]
+    assert "ghost" not in {root["conn_id"] for root in shown}
+    assert {"flinkstyle_default", "lost"} <= {root["conn_id"] for root in shown}
+    for method, path in (("GET", "/jobs/orders"), ("GET", "/jobs/orders/runs/1/log"), ("POST", "/refresh")):
+        assert admin.ask(method, f"{API}/roots/ghost{path}")[0] == 403, path
+    assert "DAG no_such_dag stands for: it is not there" in airflow.service.log_text()
+
+
 def test_viewer_reads_and_changes_nothing(viewer: Caller, admin: Caller):
     status, told = viewer.ask("GET", f"{ROOT}/actions")
     nothing = {"dags": {}, "refresh": False, "pin": False, "kafka": False, "logs": True}

@@ -87,6 +87,16 @@ def test_only_listed_kafka_connections_are_read_for_jobs(connections: SimpleName
             read()
 
 
+def test_jobs_are_started_by_listed_spark_connections_only(connections: SimpleNamespace):
+    connections.set("spark_payroll", "spark", {"python": "/usr/bin/python3"}, host="local[1]")
+    assert StreamingJobHook().target("spark_payroll").master == "local[1]"
+    extra = {"savepoint_root": str(connections.root), "spark_connections": "spark_default"}
+    connections.set("flinkstyle_default", "flinkstyle", extra, password=SIGNING_KEY)
+    assert StreamingJobHook().target("spark_default").master == "local[1]"
+    with pytest.raises(BadInputError, match=r"Spark connection .*\(spark_default\), found spark_payroll"):
+        StreamingJobHook().target("spark_payroll")
+
+
 def test_drivers_get_the_keys_of_a_connection_of_their_own(connections: SimpleNamespace):
     connections.set("aws_worker", "aws", {}, login="worker", password="worker-secret")  # noqa: S106
     connections.set("aws_driver", "aws", {}, login="driver", password="driver-secret")  # noqa: S106

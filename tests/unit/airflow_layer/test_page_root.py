@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.hooks.errors import ConnectionMissingError
 from airflow_flinkstyle.hooks.page_roots import PageRoot
 from airflow_flinkstyle.jobs.deployments.base import DriverPages
 from airflow_flinkstyle.jobs.errors import JobNotRunningError
@@ -121,3 +123,24 @@ def test_connection_that_is_not_there_is_a_sentence_on_the_page():
     root = Roots(pages={"lost": page}).root("lost")
     wait_until("it was read", lambda: not root.watch.jobs()["loading"])
     assert "A connection lost of type flinkstyle was expected" in root.watch.jobs()["error"]["problem"]
+
+
+def test_connections_are_read_as_the_team_of_the_roots_dag(monkeypatch: pytest.MonkeyPatch):
+    extra = {"savepoint_root": "/vault", "aws_conn_id": "keys"}
+    of_team = {
+        "VAULT": {"conn_type": "flinkstyle", "password": SIGNING_KEY, "extra": extra},
+        "KEYS": {"conn_type": "aws", "login": "of-billing", "password": "its-key"},
+    }
+    monkeypatch.setenv("AIRFLOW__CORE__MULTI_TEAM", "True")
+    for name, value in of_team.items():
+        monkeypatch.setenv(f"AIRFLOW_CONN__BILLING___{name}", json.dumps(value))
+    roots = Roots(pages={"vault": PageRoot(conn_id="vault", dag_id="take_billing")})
+    found = roots.root("vault", "billing").hook()
+    assert (found.defaults.savepoint_root, found.signer.keys) == ("/vault", (SIGNING_KEY,))
+    assert found.s3 is not None
+    assert found.s3.access_key == "of-billing"
+    for team in ("shop", None):
+        with pytest.raises(ConnectionMissingError):
+            roots.root("vault", team).hook().defaults  # noqa: B018 - reads the connection
+    assert roots.root("vault", "billing") is roots.root("vault", "billing")
+    assert roots.root("vault", "billing") is not roots.root("vault", "shop")
