@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.translation.translator import translate_positions
 from airflow_flinkstyle.kafka.verdict import Refused, Verdict
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.rewrite.chosen_positions import choose_positions, describe_gap, describe_start
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN, old_cluster_needed
 from airflow_flinkstyle.rewrite.plan import planned_positions, source_position
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.kafka.translation.evidence import Translation
-    from airflow_flinkstyle.offsets import Offsets
     from airflow_flinkstyle.rewrite.route import Route
     from airflow_flinkstyle.rewrite.rows import SourceRef
     from airflow_flinkstyle.rewrite.rules import SourceRule
@@ -45,7 +45,9 @@ def translated(manifest: Manifest, ref: SourceRef, rule: SourceRule, route: Rout
     chosen = (
         choose_positions(ref, position, incompatible, rule, route) if incompatible and not refused else {}
     )
-    main = _proved(ref, position, _fitting(position.offsets, incompatible), route)
+    main = _proved(
+        ref, position, _fitting(_with_those_that_came(position.offsets, route), incompatible), route
+    )
     planned = _proved(ref, position, _fitting(planned_positions(query, ref.source), incompatible), route)
     return SourceVerdicts(
         verdicts={**(main.verdicts if main else {}), **refused},
@@ -79,6 +81,14 @@ def _proved(ref: SourceRef, position: KafkaPosition, positions: Offsets, route: 
         route.clusters.target,
         route.request.about(positions, cluster_id=position.cluster_id, topic_ids=position.topic_ids),
     )
+
+
+def _with_those_that_came(positions: Offsets, route: Route) -> Offsets:
+    """Add partitions that came since the last batch: Spark reads them from their beginning."""
+    if route.source is None:
+        return positions
+    starts = route.source.only(positions.topics).starts
+    return Offsets({tp: start for tp, start in starts.items() if tp not in positions}) | positions
 
 
 def _fitting(positions: Offsets, incompatible: Mapping[str, str]) -> Offsets:

@@ -300,3 +300,18 @@ def test_plan_that_would_move_nothing_is_refused(bed: Bed):
         plan_migration(there, clusters, ProofRequest(), rules)
     with pytest.raises(BadInputError, match="to move, found no Kafka source at all"):
         plan_migration(bed.savepoint(), clusters, ProofRequest(), rules)
+
+
+def test_topic_that_joined_and_partitions_that_came_meanwhile_are_in_the_plan(
+    bed: Bed,
+):
+    savepoint = bed.savepoint(
+        {"w.same": {0: 20}}
+    )  # partition 1 came, nobody has asked for the topic's id yet
+    (query,) = savepoint.queries
+    joined = replace(query.kafka["0"], topic_ids={"w.same": None})
+    plan = bed.plan(a_manifest(replace(query, kafka={"0": joined})), SourceRule())
+    assert verdicts(plan)["w.same", 0] == Exact(NextOffset(20))
+    (came,) = plan.refused  # from its first record on: only a mirror could tell that the copy has all of them
+    assert (came.partition, came.before) == (1, None)
+    assert "nothing proves that the mirror is in sync" in came.describe()
