@@ -12,7 +12,7 @@ _DOCS = "https://github.com/airflow-flinkstyle/airflow-flinkstyle/blob/main/docs
 _OPERATORS = (
     *("adopt", "adopt_running", "approval", "choice", "cut", "drill", "exchange", "fail_back"),
     *("measure", "migrate", "retention"),
-    *("rewrite", "roll_back", "savepoint", "sources", "start", "stop", "upgrade", "watch"),
+    *("rewrite", "roll_back", "savepoint", "settle", "sources", "start", "stop", "upgrade", "watch"),
 )
 _HOW_TO = ("start", "rotate", "drill", "upgrade", "migrate", "alerts", "metrics", "page")
 _OPTIONAL = ["string", "null"]

@@ -139,8 +139,8 @@ class UnregisteredQueryError(FlinkstyleError):
             f"{', '.join(names)}, which was not: a savepoint would lack it, and a resume would run it from "
             "elsewhere than the others.",
             state_after="No savepoint was made; the job keeps running.",
-            remedy="Start it with writeStream...start() in the script, or in an application of its own. For a "
-            "savepoint now, end that query first. To stop the job now, stop it without a savepoint "
+            remedy="Start it with writeStream...start() in the script, or in an application of its own. For "
+            "a savepoint now, end that query first. To stop the job now, stop it without a savepoint "
             "(savepoint=False, --no-savepoint): the other queries end between two batches and continue there "
             "at the next start, that one ends in whatever batch it is in.",
         )
