@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, Self
 
 from airflow_flinkstyle.kafka.cluster import describe
-from airflow_flinkstyle.kafka.mirror.lag import Behind, wait_caught_up
+from airflow_flinkstyle.kafka.mirror.lag import MirrorBehind, wait_caught_up
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.mirror.topics import read_positions
 from airflow_flinkstyle.kafka.reading import ReadRange, scan
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from airflow_flinkstyle.kafka.reading import Record
+    from airflow_flinkstyle.kafka.reading import KafkaMessage
     from airflow_flinkstyle.types import TopicPartition
 
 Flow = Literal["once", "least"]
@@ -179,7 +179,7 @@ class Stage:
         for flow in flows:
             topics = {topic for topic, _ in self.partitions(flow)}
             outcome = wait_caught_up(self.old, self.new, MIRRORS[flow], topics, timeout_s=SETTLE_S)
-            if isinstance(outcome, Behind):
+            if isinstance(outcome, MirrorBehind):
                 raise TimeoutError(outcome.describe())
 
     def _kill_with_a_hole(self, least: Mirror, source: Ledger) -> None:
@@ -224,7 +224,7 @@ class Stage:
             target = describe(self.new, {topic for topic, _ in copies})
 
             def keep(
-                tp: TopicPartition, record: Record, copies: dict[TopicPartition, Truth] = copies
+                tp: TopicPartition, record: KafkaMessage, copies: dict[TopicPartition, Truth] = copies
             ) -> None:
                 number = int(dict(record.headers() or ())[NUMBER] or b"")
                 copies[tp].target.append(entry_of(number, record))
@@ -237,6 +237,6 @@ class Stage:
             scan(self.new, ranges, partial(_note, copies), "read_committed")
 
 
-def _note(copies: Mapping[TopicPartition, Truth], tp: TopicPartition, record: Record) -> None:
+def _note(copies: Mapping[TopicPartition, Truth], tp: TopicPartition, record: KafkaMessage) -> None:
     number = int(dict(record.headers() or ())[NUMBER] or b"")
     copies[tp].target.append(entry_of(number, record))

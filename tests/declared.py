@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from airflow_flinkstyle.agent.declared import Declaration, Place
+from airflow_flinkstyle.agent.declared import Declaration, DeclaredPlace
 
-AS_BEFORE = Declaration(location="/own", sink=Place.of("noop", {}), sources=Place.of("rate", {}))
+AS_BEFORE = Declaration(
+    location="/own", sink=DeclaredPlace.of("noop", {}), sources=DeclaredPlace.of("rate", {})
+)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.protocol.line import Turn
-    from airflow_flinkstyle.protocol.query_records import GroupStatus, Pace
+    from airflow_flinkstyle.protocol.query_records import CommittedGroup, Pace
     from airflow_flinkstyle.protocol.records import AgentState
     from airflow_flinkstyle.savepoint.manifest import Manifest
 
@@ -75,7 +75,7 @@ class SeemingJob:
         *,
         state: AgentState = "running",
         query_id: str = "q-1",
-        groups: Mapping[str, GroupStatus] | None = None,
+        groups: Mapping[str, CommittedGroup] | None = None,
         lease_s: float = 30.0,
         beats: bool = True,
         failed: bool = False,

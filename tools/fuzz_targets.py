@@ -43,7 +43,7 @@ from testbed.memory_store import MemoryStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from airflow_flinkstyle.kafka.reading import Record
+    from airflow_flinkstyle.kafka.reading import KafkaMessage
 
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden"
 _KAFKA = {"0": KafkaLog(cluster_id="c", topic_ids={"golden": "t"}, log_range={})}
@@ -229,7 +229,7 @@ def decode_mirror_notes(data: bytes) -> None:
 
     end = 1 + (data[0] if data else 0)
     made = Message(topic="t", partition=0, offset=0, key=data[1:end], value=data[end:], timestamp=(1, 0))
-    record = cast("Record", made)
+    record = cast("KafkaMessage", made)
     for decode in (
         decode_offset_sync,
         decode_checkpoint,

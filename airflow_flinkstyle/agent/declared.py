@@ -18,7 +18,7 @@ from airflow_flinkstyle.protocol.query_records import Declared
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from airflow_flinkstyle.agent.jvm.sources import Source
+    from airflow_flinkstyle.agent.jvm.sources import StreamingSource
     from airflow_flinkstyle.agent.jvm.untyped import PySpark
     from airflow_flinkstyle.agent.stream_options import StreamOptions
 
@@ -32,7 +32,7 @@ _PLACES = ("path", "topic", "subscribe", "subscribepattern", "assign", _SERVERS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class DeclaredPlace:
     """What is read, or written to."""
 
     shown: str
@@ -41,7 +41,7 @@ class Place:
     """With every option that says what and where; may hold secrets."""
 
     @staticmethod
-    def of(kind: str, options: Mapping[str, str]) -> Place:
+    def of(kind: str, options: Mapping[str, str]) -> DeclaredPlace:
         """Describe a source or a sink; Spark ignores the case of options."""
         lowered = {name.lower(): value for name, value in options.items()}
         shown = [kind, *(lowered[name] for name in _PLACES if name in lowered)]
@@ -50,7 +50,7 @@ class Place:
             for name, value in lowered.items()
             if name == _SERVERS or not name.startswith(_MAY_CHANGE)
         }
-        return Place(shown=" ".join(shown), compared=json.dumps([kind, telling], sort_keys=True))
+        return DeclaredPlace(shown=" ".join(shown), compared=json.dumps([kind, telling], sort_keys=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +61,8 @@ class Declaration:
     """The script's own checkpoint, to be compared; None if plain Spark would make a new one each time."""
     named: str | None = None
     """The same, exactly as Spark would be given it."""
-    sink: Place
-    sources: Place
+    sink: DeclaredPlace
+    sources: DeclaredPlace
 
     def recorded(self) -> Declared:
         """Return what a relaunched driver compares, without secrets."""
@@ -73,16 +73,17 @@ class Declaration:
         )
 
 
-def declaration(writer: PySpark, seen: StreamOptions, sources: Sequence[Source]) -> Declaration:
+def declaration(writer: PySpark, seen: StreamOptions, sources: Sequence[StreamingSource]) -> Declaration:
     """Return what the script says of a query that it starts now."""
     default = writer._spark.conf.get(_LOCATION_CONF, None)  # noqa: SLF001
     kind = (seen.format or "default format").lower()
     return Declaration(
         location=own_location(seen, default),
         named=named_location(seen, default),
-        sink=Place.of(kind if seen.table is None else f"table {seen.table}", seen.options),
+        sink=DeclaredPlace.of(kind if seen.table is None else f"table {seen.table}", seen.options),
         sources=_all(
-            Place.of(f"{source.provider} {source.detail}".strip(), source.options) for source in sources
+            DeclaredPlace.of(f"{source.provider} {source.detail}".strip(), source.options)
+            for source in sources
         ),
     )
 
@@ -105,9 +106,9 @@ def own_location(seen: StreamOptions, default: str | None) -> str | None:
     return None if given is None else re.sub(r"(?<!:)/+", "/", given).rstrip("/")
 
 
-def _all(places: Iterable[Place]) -> Place:
+def _all(places: Iterable[DeclaredPlace]) -> DeclaredPlace:
     found = list(places)
-    return Place(
+    return DeclaredPlace(
         shown=", ".join(place.shown for place in found),
         compared=json.dumps([place.compared for place in found]),
     )

@@ -104,7 +104,7 @@ class SourcesChangedError(FlinkstyleError):
     code = "SOURCES_CHANGED"
 
 
-class PlannedBatchError(FlinkstyleError):
+class PlannedBatchOpenError(FlinkstyleError):
     """The planned batch could not be committed while stopping."""
 
     code = "PLANNED_BATCH"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from airflow_flinkstyle.agent.declared import Declaration
-    from airflow_flinkstyle.agent.jvm.sources import Source
+    from airflow_flinkstyle.agent.jvm.sources import StreamingSource
     from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
     from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.protocol.query_records import Loss, Pace, SourceIdentity
@@ -69,7 +69,7 @@ class JobQuery:
     checkpoint: ObjectStore
     location: str
     """Where the checkpoint is, as Spark writes it."""
-    sources: Sequence[Source]
+    sources: Sequence[StreamingSource]
     declared: Declaration
     """What the script says of it at this start."""
     ran: Declaration | None = None
@@ -127,7 +127,7 @@ class JobQuery:
         """Return what a sink refused the batch with that ended the query: Spark hands on its text only."""
         return resume.failure(str(self.query.id)) if self.failure is not None else None
 
-    def identity(self, source: Source, log_version: int) -> SourceIdentity:
+    def identity(self, source: StreamingSource, log_version: int) -> SourceIdentity:
         """Return what was recorded of a source: by its position if there was no offset log yet."""
         key = source.key(log_version)
         return self.identities[key if key in self.identities else str(source.position)]
@@ -218,7 +218,7 @@ class JobQuery:
         )
 
 
-def readings(sources: Sequence[Source], recorded: Collection[str]) -> dict[str, Reading]:
+def readings(sources: Sequence[StreamingSource], recorded: Collection[str]) -> dict[str, Reading]:
     """Return how the Kafka sources read, called as they were recorded. Pure."""
     found = {}
     for source in sources:

@@ -23,7 +23,7 @@ from airflow_flinkstyle.agent.jvm.kafka import describe_source
 from airflow_flinkstyle.agent.jvm.process import EXIT_DONE, end_later
 from airflow_flinkstyle.agent.jvm.signals import JvmShutdownHook
 from airflow_flinkstyle.agent.jvm.sources import sources_of
-from airflow_flinkstyle.agent.queries.hold import Hold
+from airflow_flinkstyle.agent.queries.hold import QueryHold
 from airflow_flinkstyle.agent.queries.registry import Queries
 from airflow_flinkstyle.agent.queries.schema_logs import SchemaLogs
 from airflow_flinkstyle.agent.run.admission import Admission
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.board.takeover import DriverRun
     from airflow_flinkstyle.agent.job_query import JobQuery
     from airflow_flinkstyle.agent.jvm.process import DriverProcess
-    from airflow_flinkstyle.agent.jvm.sources import Source
+    from airflow_flinkstyle.agent.jvm.sources import StreamingSource
     from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
     from airflow_flinkstyle.agent.stream_options import StreamOptions
     from airflow_flinkstyle.kafka.cluster import ClusterView
@@ -71,7 +71,7 @@ class Runtime:
         said_before = driver_run.last_heartbeat.queries if driver_run.last_heartbeat else {}
         self.queries = Queries(driver_run.claim.checkpoint_location, said_before)
         self.schema_logs = SchemaLogs(board, repository, driver_run, self.queries)
-        self.held = Hold(self.queries)
+        self.held = QueryHold(self.queries)
         self.commits = BatchWatch(self.queries)
         self.heartbeat_writer = HeartbeatWriter(
             board,
@@ -228,7 +228,7 @@ class Runtime:
             self.commits.begin(self.jvm, CommitSetting.of(spark))
             timeout_s(context)  # of what watches already: one that is no time is refused here
 
-    def describe(self, source: Source) -> ClusterView:
+    def describe(self, source: StreamingSource) -> ClusterView:
         """Look at the Kafka cluster of a source, as Spark reaches it."""
         return describe_source(self.jvm, source)
 

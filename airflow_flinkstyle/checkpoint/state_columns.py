@@ -85,7 +85,7 @@ def _families(content: bytes) -> dict[str, Columns]:
     A file begins with its version. Version 2 holds the two schemas of one store without a name. Version 3
     holds a number of families: name, id and schema of the key, the same of the value, two texts on coding.
     """
-    reader = _Reader(content)
+    reader = _JavaDataReader(content)
     try:
         version = reader.name()
         if version == "v2":
@@ -95,7 +95,7 @@ def _families(content: bytes) -> dict[str, Columns]:
         return {}
 
 
-def _family(reader: _Reader) -> tuple[str, Columns]:
+def _family(reader: _JavaDataReader) -> tuple[str, Columns]:
     name, _, key, _, value = (
         *(reader.name(), reader.number("h"), reader.text()),
         *(reader.number("h"), reader.text()),
@@ -104,7 +104,7 @@ def _family(reader: _Reader) -> tuple[str, Columns]:
     return name, _pair(key, value)
 
 
-class _Reader:
+class _JavaDataReader:
     """Reads what Java's ``DataOutputStream`` has written."""
 
     def __init__(self, content: bytes) -> None:

@@ -129,11 +129,11 @@ def table(*columns: str, rows: Sequence[Sequence[object]], title: str | None = N
     id is broken over lines.
     """
     texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
-    return _Rows(columns=columns, rows=texts, title=title)
+    return _Table(columns=columns, rows=texts, title=title)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Rows:
+class _Table:
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     title: str | None
@@ -150,7 +150,7 @@ class _Rows:
             if number:
                 yield ""
             pairs = [list(pair) for pair in zip(heads, row, strict=True)]
-            yield _Rows(columns=("", ""), rows=pairs, title=None)
+            yield _Table(columns=("", ""), rows=pairs, title=None)
 
     def _side_by_side(self, *, named: bool) -> Table:
         made = Table(

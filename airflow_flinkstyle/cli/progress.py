@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-class Amount(Protocol):
+class TransferAmount(Protocol):
     """How far something is, as captures, requests and checks tell it."""
 
     @property
@@ -40,7 +40,7 @@ class Amount(Protocol):
 
 
 @contextmanager
-def progress_bar(title: str) -> Iterator[Callable[[Amount], None]]:
+def progress_bar(title: str) -> Iterator[Callable[[TransferAmount], None]]:
     """Show a bar while the block runs, and hand out what moves it; only where people look."""
     console = Console(stderr=True)
     columns = (
@@ -54,7 +54,7 @@ def progress_bar(title: str) -> Iterator[Callable[[Amount], None]]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task(title, total=None, files="")
 
-        def move(amount: Amount) -> None:
+        def move(amount: TransferAmount) -> None:
             progress.update(
                 bar,
                 completed=amount.bytes_done,

@@ -193,7 +193,7 @@ def _jobs_of(file: Path, faults: list[str]) -> Iterator[tuple[str, SparkStreamin
         return
     found: list[str] = []
     for node in nodes:
-        job = _Reader(file, found).job(node)
+        job = _DocumentReader(file, found).job(node)
         if job is not None:
             yield _at(file, node), job
     faults += found[:MOST_FAULTS]
@@ -227,7 +227,7 @@ def _loader() -> Any:  # noqa: ANN401 - one of yaml's classes
     return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class _Reader:
+class _DocumentReader:
     """Reads one document; notes what is wrong with it, where."""
 
     def __init__(self, file: Path, faults: list[str]) -> None:

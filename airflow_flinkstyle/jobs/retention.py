@@ -14,7 +14,7 @@ from airflow_flinkstyle.jobs.old_records import prune_records
 from airflow_flinkstyle.jobs.signing import Signer
 from airflow_flinkstyle.savepoint.blobs.references import forget, references
 from airflow_flinkstyle.savepoint.retention.checkpoints import (
-    Place,
+    CheckpointAccess,
     free_checkpoints,
     plan_checkpoints,
     remove_all,
@@ -66,7 +66,9 @@ def prune_job(
         wait_s=wait_s,
     )
     old = plan_checkpoints(board, repository, needed_by=open_journal(board))
-    place = Place(open=open_checkpoint, remove=remove_all, vouch=partial(_vouch, board, signer or Signer()))
+    place = CheckpointAccess(
+        open=open_checkpoint, remove=remove_all, vouch=partial(_vouch, board, signer or Signer())
+    )
     report = replace(report, checkpoints=free_checkpoints(board, old, place, dry_run=dry_run))
     if not dry_run:
         release_ended(board, repository)

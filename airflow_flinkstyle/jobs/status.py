@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown, Waiting
+from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPending, DriverState, Gone, Unknown
 from airflow_flinkstyle.python_versions import assert_never
 from airflow_flinkstyle.wording import batch_words, counted, moment
 
@@ -152,7 +152,7 @@ class Run:
                 return False
             case Alive():
                 return True
-            case Waiting():
+            case DriverPending():
                 return self.why_stuck is None
             case Unknown():
                 return self.stillness.still_s <= self.successor.grace_s
@@ -165,7 +165,7 @@ class Run:
 
         Nothing but patience depends on the clock of who asked: a driver that begins later is fenced.
         """
-        if self.successor is None or not isinstance(self.successor.state, Waiting):
+        if self.successor is None or not isinstance(self.successor.state, DriverPending):
             return None
         state = self.successor.state
         if self.stillness.still_s <= STUCK_LOOK_S or self.successor.asked_s_ago <= state.grace_s:
@@ -183,7 +183,7 @@ class Run:
         if self.speaks:
             return self.silence.changed
         state = self.successor.state if self.successor is not None else None
-        seen_here = isinstance(state, Alive) or (isinstance(state, Waiting) and state.may_pass)
+        seen_here = isinstance(state, Alive) or (isinstance(state, DriverPending) and state.may_pass)
         return seen_here or not self.comes_up or self.stillness.changed
 
     @property
@@ -267,7 +267,7 @@ def describe_status(status: JobStatus) -> str:
         case Starting(run):
             again = f" again, retry {run.retry} after a failure that may pass" if run.retry else ""
             state = run.successor.state if run.successor is not None else None
-            why = f"; {state}" if isinstance(state, Waiting) else ""
+            why = f"; {state}" if isinstance(state, DriverPending) else ""
             return f"generation {run.generation} ({run.claim.claim_key}) is starting{again}{why}"
         case Running(run, heartbeat):
             failed = ", ".join(name for name, query in sorted(heartbeat.queries.items()) if query.failed)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.deployments.base import Deployment
     from airflow_flinkstyle.jobs.spec import JobSpec, Submission, SubmitTarget
-    from airflow_flinkstyle.protocol.board import Behind, JobBoard, Slot
+    from airflow_flinkstyle.protocol.board import JobBoard, LaterRecords, Slot
     from airflow_flinkstyle.protocol.records import (
         Current,
         Heartbeat,
@@ -194,7 +194,7 @@ class JobView:
             remedy="List the job's runs; the savepoint root or the job name may be another one.",
         )
 
-    def _as_recorded(self, current: Current, behind: Behind, begun_s: float) -> Run | None:
+    def _as_recorded(self, current: Current, behind: LaterRecords, begun_s: float) -> Run | None:
         """Return the run that took over last, from what ``current.json`` repeats of its records.
 
         None if they do not tell: a later driver process has begun, or spoke.
@@ -257,7 +257,7 @@ class JobView:
         latest = self.board.heartbeat(run.generation)
         return run if (latest.version if latest else None) == version else self.run(run.generation)
 
-    def _told_to_go(self, current: Current | None, behind: Behind) -> Run | None:
+    def _told_to_go(self, current: Current | None, behind: LaterRecords) -> Run | None:
         """Return the newest run behind the current one that was told to go and may take over."""
         named = current.generation if current is not None else None
         for generation in reversed(behind.told_to_go()):

@@ -36,7 +36,7 @@ STALL_S = 60.0
 """Longest wait during which no record arrives."""
 
 
-class Record(Protocol):
+class KafkaMessage(Protocol):
     """What this package uses of the client's message; the client's own stubs say None everywhere."""
 
     def topic(self) -> str:
@@ -77,7 +77,7 @@ class ReadRange:
 def scan(
     cluster: KafkaCluster,
     ranges: Mapping[TopicPartition, ReadRange],
-    on_record: Callable[[TopicPartition, Record], None],
+    on_record: Callable[[TopicPartition, KafkaMessage], None],
     isolation: Isolation,
     *,
     on_deleted: Callable[[TopicPartition], None] | None = None,
@@ -113,15 +113,15 @@ def scan(
             _take(cluster, messages, left, on_record, on_deleted)
 
 
-def _next(client: Consumer) -> list[Record]:
+def _next(client: Consumer) -> list[KafkaMessage]:
     """Return what has arrived; if nothing has, wait for one.
 
     With a timeout ``consume`` waits for a full batch, also behind the last record that is wanted.
     """
-    arrived = cast("list[Record]", client.consume(_BATCH, timeout=0))
+    arrived = cast("list[KafkaMessage]", client.consume(_BATCH, timeout=0))
     if arrived:
         return arrived
-    first = cast("Record | None", client.poll(_POLL_S))
+    first = cast("KafkaMessage | None", client.poll(_POLL_S))
     return [] if first is None else [first]
 
 
@@ -141,9 +141,9 @@ class _Progress:
 
 def _take(
     cluster: KafkaCluster,
-    messages: list[Record],
+    messages: list[KafkaMessage],
     left: dict[TopicPartition, ReadRange],
-    on_record: Callable[[TopicPartition, Record], None],
+    on_record: Callable[[TopicPartition, KafkaMessage], None],
     on_deleted: Callable[[TopicPartition], None] | None,
 ) -> None:
     """Hand records on; remove the partitions that are now read.
@@ -227,7 +227,7 @@ def read_fingerprints(
         identities: What makes records the same, by partition.
     """
 
-    def add(tp: TopicPartition, message: Record) -> None:
+    def add(tp: TopicPartition, message: KafkaMessage) -> None:
         fingerprints, identity = wanted[tp], identities[tp]
         key, value, headers = message.key(), message.value(), message.headers() or ()
         kind, timestamp_ms = message.timestamp()
@@ -255,7 +255,7 @@ def count_records(
     """Return how many records a reader sees in each range."""
     counts = dict.fromkeys(ranges, 0)
 
-    def add(tp: TopicPartition, _: Record) -> None:
+    def add(tp: TopicPartition, _: KafkaMessage) -> None:
         counts[tp] += 1
 
     scan(cluster, ranges, add, isolation)

@@ -83,7 +83,7 @@ class PlanOffsetRewriteOperator(StreamingJobOperator):
         from airflow_flinkstyle.jobs.answers.strategies import savepoint_offsets, strategy_rules
         from airflow_flinkstyle.rewrite import plan_json
         from airflow_flinkstyle.rewrite.errors import MovesRefusedError
-        from airflow_flinkstyle.rewrite.route import Clusters
+        from airflow_flinkstyle.rewrite.route import ClusterPair
         from airflow_flinkstyle.rewrite.strategies import plan_migration
 
         with airflow_errors():
@@ -92,7 +92,7 @@ class PlanOffsetRewriteOperator(StreamingJobOperator):
             self.show_savepoint(context, self.savepoint_id)
             plan = plan_migration(
                 repository.read(self.savepoint_id),
-                Clusters(
+                ClusterPair(
                     source=hook.kafka(old) if old else None, target=hook.kafka(self.target_kafka_conn_id)
                 ),
                 proof_request(

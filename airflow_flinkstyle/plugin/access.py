@@ -21,7 +21,7 @@ from fastapi import Depends, HTTPException, Query, Request
 from airflow_flinkstyle.hooks.page_roots import PageRoot
 from airflow_flinkstyle.plugin.button_dags import dags_there
 from airflow_flinkstyle.plugin.looks.job_look import JobLook
-from airflow_flinkstyle.plugin.roots import Root, Roots
+from airflow_flinkstyle.plugin.roots import OpenRoot, Roots
 from airflow_flinkstyle.protocol.board import check_job_name
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ def _details(dag_id: str) -> DagDetails:
     return DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
 
 
-def _as_its_team(roots: Roots, page: PageRoot) -> Root:
+def _as_its_team(roots: Roots, page: PageRoot) -> OpenRoot:
     """Return a root as the team of its DAG sees it: its connections are the team's own, and those of all."""
     return roots.root(page.conn_id, getattr(_details(page.dag_id), "team_name", None))
 
@@ -79,7 +79,7 @@ def denied(user: BaseUser, sentence: str) -> HTTPException:
     return HTTPException(403, sentence)
 
 
-def readable(conn_id: str, request: Request, user: GetUserDep) -> Root:
+def readable(conn_id: str, request: Request, user: GetUserDep) -> OpenRoot:
     """Return a root that the user may read."""
     roots = roots_of(request)
     page = roots.pages.get(conn_id)
@@ -89,20 +89,20 @@ def readable(conn_id: str, request: Request, user: GetUserDep) -> Root:
     return _as_its_team(roots, page)
 
 
-Readable = Annotated[Root, Depends(readable)]
+Readable = Annotated[OpenRoot, Depends(readable)]
 
 
-def triggerable(root: Readable, user: GetUserDep) -> Root:
+def triggerable(root: Readable, user: GetUserDep) -> OpenRoot:
     """Return a root whose DAG the user may trigger."""
     if not may(user, root.page, trigger=True):
         raise denied(user, f"No right to trigger DAG {root.page.dag_id}.")
     return root
 
 
-Triggerable = Annotated[Root, Depends(triggerable)]
+Triggerable = Annotated[OpenRoot, Depends(triggerable)]
 
 
-def readable_roots(request: Request, user: GetUserDep) -> list[Root]:
+def readable_roots(request: Request, user: GetUserDep) -> list[OpenRoot]:
     """Return all roots that the user may read."""
     roots = roots_of(request)
     if roots.fault is not None:
@@ -113,17 +113,17 @@ def readable_roots(request: Request, user: GetUserDep) -> list[Root]:
     return [_as_its_team(roots, page) for page in found]
 
 
-ReadableRoots = Annotated[list[Root], Depends(readable_roots)]
+ReadableRoots = Annotated[list[OpenRoot], Depends(readable_roots)]
 
 
-def logged(root: Readable, user: GetUserDep) -> Root:
+def logged(root: Readable, user: GetUserDep) -> OpenRoot:
     """Return a root of whose DAG the user may read the logs."""
     if not may_read_logs(user, root.page):
         raise denied(user, f"No right to read the logs of DAG {root.page.dag_id}.")
     return root
 
 
-Logged = Annotated[Root, Depends(logged)]
+Logged = Annotated[OpenRoot, Depends(logged)]
 
 
 def kafka_asked(

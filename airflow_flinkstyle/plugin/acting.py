@@ -18,7 +18,7 @@ from airflow_flinkstyle.plugin import access, acting_answers
 from airflow_flinkstyle.plugin.access import Looked, Readable, Triggerable, may, require_same_origin
 from airflow_flinkstyle.plugin.button_dags import fitting_dags
 from airflow_flinkstyle.plugin.reading import ERRORS, SAVEPOINT
-from airflow_flinkstyle.plugin.roots import Root
+from airflow_flinkstyle.plugin.roots import OpenRoot
 from airflow_flinkstyle.protocol.board import check_job_name, check_name
 from airflow_flinkstyle.savepoint.blobs.references import pin, unpin
 
@@ -78,7 +78,7 @@ def actions(root: Readable, user: GetUserDep, job: str | None = None) -> JSONRes
     )
 
 
-def listed_dags(root: Root) -> Sequence[str] | None:
+def listed_dags(root: OpenRoot) -> Sequence[str] | None:
     """Return the DAGs that the root's connection lists; None if it lists none, or cannot be read."""
     try:
         return root.hook().defaults.dags
@@ -87,7 +87,7 @@ def listed_dags(root: Root) -> Sequence[str] | None:
         return None
 
 
-def may_trigger(user: BaseUser, root: Root, dag_id: str | None = None) -> bool:
+def may_trigger(user: BaseUser, root: OpenRoot, dag_id: str | None = None) -> bool:
     """Return whether a user may trigger a DAG, the root's by default."""
     return may(user, root.page, trigger=True, dag_id=dag_id)
 

@@ -9,7 +9,7 @@ from pydantic import Field
 from airflow_flinkstyle.plugin.answers import Answer
 
 
-class Check(Answer):
+class StartCheckAnswer(Answer):
     """One check of a dry run."""
 
     about: str
@@ -19,7 +19,7 @@ class Check(Answer):
     remedy: str | None
 
 
-class DryStart(Answer):
+class DryStartAnswer(Answer):
     """What a start from a savepoint would meet."""
 
     savepoint_id: str
@@ -27,8 +27,10 @@ class DryStart(Answer):
     since: Annotated[dict[str, int | None], Field(description="Query -> batches committed since.")]
     restores_files: int
     restores_bytes: int
-    checks: list[Check]
-    ways: Annotated[dict[str, list[Check]], Field(description="continue, fork, re-emit -> what it adds.")]
+    checks: list[StartCheckAnswer]
+    ways: Annotated[
+        dict[str, list[StartCheckAnswer]], Field(description="continue, fork, re-emit -> what it adds.")
+    ]
     kafka_connections: Annotated[list[str], Field(description="By which the job's own rules log in.")]
 
 

@@ -26,7 +26,7 @@ class Fault(Answer):
     remedy: str
 
 
-class Failed(Answer):
+class FailedAnswer(Answer):
     """Why there is no answer."""
 
     error: Fault
@@ -40,14 +40,14 @@ class AskedBy(Answer):
     task_id: str
 
 
-class SourcePace(Answer):
+class SourcePaceAnswer(Answer):
     """One source of a query's newest batch."""
 
     description: str
     lag_records: int | None
 
 
-class Pace(Answer):
+class PaceAnswer(Answer):
     """A query's newest batch, by Spark's own progress."""
 
     batch_id: int
@@ -58,7 +58,7 @@ class Pace(Answer):
     processed_rows_per_s: float | None
     watermark_ms: int | None
     state_rows: int
-    sources: list[SourcePace]
+    sources: list[SourcePaceAnswer]
     parts_ms: Annotated[dict[str, int], Field(description="How long each part of the batch took.")]
 
 
@@ -73,7 +73,7 @@ class Query(Answer):
     failed: bool
     clusters: Annotated[list[str], Field(description="Ids of the Kafka clusters that it reads.")]
     notes: Annotated[list[str], Field(description="What its start could not check, and what it has lost.")]
-    pace: Pace | None
+    pace: PaceAnswer | None
 
 
 class Totals(Answer):
@@ -108,7 +108,7 @@ class Status(Totals):
     error: Fault | None
 
 
-class Verified(Answer):
+class VerifiedAnswer(Answer):
     """The newest check that a savepoint passed."""
 
     level: Annotated[str, Field(description="quick or full.")]
@@ -131,7 +131,7 @@ class Savepoint(Answer):
     new_bytes: Annotated[
         int | None, Field(description="In files that the one before it did not have; null if not known yet.")
     ]
-    verified: Verified | None
+    verified: VerifiedAnswer | None
     damaged: str | None
     pinned: Annotated[str | None, Field(description="Why a person keeps it.")]
     in_use: Annotated[
@@ -194,7 +194,7 @@ class Jobs(Answer):
     roots: list[RootJobs]
 
 
-class Run(Answer):
+class RunAnswer(Answer):
     """One generation of a job."""
 
     generation: int
@@ -266,7 +266,7 @@ class Job(Status):
     savepoints: list[Savepoint]
     savepoints_total: int
     damaged: list[Unreadable]
-    runs: list[Run]
+    runs: list[RunAnswer]
     journals: list[Journal]
     trouble: list[Trouble]
     lineage: Lineage
@@ -283,7 +283,7 @@ class Savepoints(Answer):
     savepoints: list[Savepoint]
 
 
-class KeptSavepoint(Answer):
+class KeptSavepointAnswer(Answer):
     """A savepoint, and what it takes up."""
 
     savepoint_id: str
@@ -292,7 +292,7 @@ class KeptSavepoint(Answer):
     reason: Annotated[str, Field(description="Why a prune without limits keeps it, or does not.")]
 
 
-class KeptReference(Answer):
+class KeptReferenceAnswer(Answer):
     """Who holds a savepoint."""
 
     savepoint_id: str
@@ -312,12 +312,12 @@ class KeptCheckpoint(Answer):
     size_bytes: Annotated[int | None, Field(description="Null if it is not to be seen from the API server.")]
 
 
-class Usage(Answer):
+class UsageAnswer(Answer):
     """What a job keeps."""
 
     job: str
-    savepoints: list[KeptSavepoint]
-    references: list[KeptReference]
+    savepoints: list[KeptSavepointAnswer]
+    references: list[KeptReferenceAnswer]
     checkpoints: list[KeptCheckpoint]
     blob_bytes: Annotated[int, Field(description="Of all files of savepoints, each counted once.")]
     unneeded_bytes: Annotated[int, Field(description="Of files that no savepoint needs.")]
@@ -325,15 +325,15 @@ class Usage(Answer):
     total_bytes: int
 
 
-class Kept(Answer):
+class KeptAnswer(Answer):
     """What a job keeps, as ``flinkstyle store usage`` shows it."""
 
     read_at_ms: int
     not_counted: Annotated[str | None, Field(description="Why it was not counted.")]
-    found: Usage | None
+    found: UsageAnswer | None
 
 
-class Position(Answer):
+class PositionAnswer(Answer):
     """Where a query stood in one partition."""
 
     source: str
@@ -357,7 +357,7 @@ class SavedQuery(Answer):
     files: int
     size_bytes: int
     settings: dict[str, str]
-    positions: list[Position]
+    positions: list[PositionAnswer]
 
 
 class SavepointContent(Savepoint):

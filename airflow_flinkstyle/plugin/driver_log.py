@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from airflow_flinkstyle.links.address import web_address
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.plugin.roots import Root
+    from airflow_flinkstyle.plugin.roots import OpenRoot
     from airflow_flinkstyle.types import Generation
 
 
-def driver_log(root: Root, job: str, generation: Generation, lines: int) -> dict[str, Any]:
+def driver_log(root: OpenRoot, job: str, generation: Generation, lines: int) -> dict[str, Any]:
     """Return the end of a run's log and what its cluster shows of the driver.
 
     A file is read, and a cluster asked, only as a claim says that a caller has signed.

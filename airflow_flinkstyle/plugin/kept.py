@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow_flinkstyle.plugin.looks.job_look import JobLook
-    from airflow_flinkstyle.plugin.roots import Root
+    from airflow_flinkstyle.plugin.roots import OpenRoot
     from airflow_flinkstyle.storage.base import ObjectStore
 
 FRESH_S = 600.0
@@ -23,7 +23,7 @@ MOST_FILES = 200_000
 """With more files in its savepoints, however many share them, a job is not counted here."""
 
 
-def kept(root: Root, look: JobLook, listed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def kept(root: OpenRoot, look: JobLook, listed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what ``flinkstyle store usage`` shows, without the places of checkpoints.
 
     Args:

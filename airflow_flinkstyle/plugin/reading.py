@@ -16,11 +16,11 @@ from fastapi.responses import JSONResponse
 
 from airflow_flinkstyle.plugin import acting_answers, answers, kept
 from airflow_flinkstyle.plugin.access import KafkaAsked, Logged, Looked, Readable, ReadableRoots
-from airflow_flinkstyle.plugin.cache.pieces import FRESH_S, Kept
+from airflow_flinkstyle.plugin.cache.pieces import FRESH_S, CachedAnswer
 from airflow_flinkstyle.plugin.driver_log import driver_log
 from airflow_flinkstyle.plugin.looks.job_look import JobLook
 from airflow_flinkstyle.plugin.looks.savepoint_documents import manifest_document
-from airflow_flinkstyle.plugin.roots import Root
+from airflow_flinkstyle.plugin.roots import OpenRoot
 from airflow_flinkstyle.plugin.starting import dry_run
 from airflow_flinkstyle.protocol.board import check_name
 from airflow_flinkstyle.savepoint.diff import diff_savepoints
@@ -39,10 +39,10 @@ STALE = '110 - "Response is Stale"'
 JOB = "/roots/{conn_id}/jobs/{job}"
 SAVEPOINT = JOB + "/savepoints/{savepoint_id}"
 ERRORS: dict[int | str, dict[str, Any]] = {
-    400: {"model": answers.Failed, "description": "What was asked cannot be."},
+    400: {"model": answers.FailedAnswer, "description": "What was asked cannot be."},
     403: {"description": "No right to read, or to trigger, the root's DAG."},
-    404: {"model": answers.Failed, "description": "No such job or savepoint."},
-    503: {"model": answers.Failed, "description": "The store cannot be read now."},
+    404: {"model": answers.FailedAnswer, "description": "No such job or savepoint."},
+    503: {"model": answers.FailedAnswer, "description": "The store cannot be read now."},
 }
 router = APIRouter(prefix="/api")
 
@@ -84,7 +84,7 @@ async def savepoints(
     return JSONResponse({"total": len(found), "savepoints": found[first : first + most]})
 
 
-@answered(JOB + "/usage", answers.Kept)
+@answered(JOB + "/usage", answers.KeptAnswer)
 async def usage(job: str, root: Readable, look: Looked) -> JSONResponse:
     """Return what the job keeps, how much that is, and why, as counted in the last ten minutes."""
 
@@ -106,7 +106,7 @@ async def savepoint(job: str, savepoint_id: str, root: Readable, look: Looked) -
     return JSONResponse({**summary, **manifest})
 
 
-@answered(SAVEPOINT + "/start", acting_answers.DryStart)
+@answered(SAVEPOINT + "/start", acting_answers.DryStartAnswer)
 async def start(
     job: str, savepoint_id: str, root: Readable, look: Looked, kafka_conn_id: KafkaAsked
 ) -> JSONResponse:
@@ -152,23 +152,23 @@ async def log(job: str, generation: int, root: Logged, look: Looked, lines: int 
 
 
 async def _answer(
-    root: Root, key: Hashable, read: Callable[[], Any], *, fresh_s: float = FRESH_S
+    root: OpenRoot, key: Hashable, read: Callable[[], Any], *, fresh_s: float = FRESH_S
 ) -> JSONResponse:
     return _sent(await root.watch.pieces.kept(key, read, fresh_s=fresh_s))
 
 
-def _sent(found: Kept) -> JSONResponse:
+def _sent(found: CachedAnswer) -> JSONResponse:
     """Return an answer with its age; one that is older than it should be says so."""
     headers = {"Age": str(int(found.age_s)), **({"Warning": STALE} if found.is_stale else {})}
     return JSONResponse(found.value, headers=headers)
 
 
-async def _listed(job: str, root: Root, look: JobLook) -> list[dict[str, Any]]:
+async def _listed(job: str, root: OpenRoot, look: JobLook) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = await root.watch.pieces.get(("savepoints", job), look.listed)
     return found
 
 
-async def _summary(job: str, savepoint_id: str, root: Root, look: JobLook) -> dict[str, Any]:
+async def _summary(job: str, savepoint_id: str, root: OpenRoot, look: JobLook) -> dict[str, Any]:
     """Return what the list shows of a savepoint; raises ``SavepointMissingError`` once it was disposed of."""
     check_name("savepoint id", savepoint_id)
     listed = await _listed(job, root, look)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Root:
+class OpenRoot:
     """One savepoint root."""
 
     page: PageRoot
@@ -53,10 +53,10 @@ class Roots:
     pages: Mapping[str, PageRoot]
     fault: FlinkstyleError | None = None
     """Why the setting cannot be used."""
-    _made: dict[tuple[str, str | None], Root] = field(default_factory=dict)
+    _made: dict[tuple[str, str | None], OpenRoot] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def root(self, conn_id: str, team: str | None = None) -> Root:
+    def root(self, conn_id: str, team: str | None = None) -> OpenRoot:
         """Return a root as a team's connections lead to it; made once, and not opened yet."""
         with self._lock:
             if (conn_id, team) not in self._made:
@@ -64,10 +64,10 @@ class Roots:
             return self._made[conn_id, team]
 
 
-def _root(page: PageRoot, team: str | None) -> Root:
+def _root(page: PageRoot, team: str | None) -> OpenRoot:
     breaker = Breaker()
     watch = RootWatch(lambda: _store_of(page.conn_id, breaker, team), breaker=breaker)
-    return Root(page=page, watch=watch, breaker=breaker, team=team)
+    return OpenRoot(page=page, watch=watch, breaker=breaker, team=team)
 
 
 def hook_of(conn_id: str, breaker: Breaker, team: str | None) -> StreamingJobHook:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.running.dry_checks import Check, NotJudged, Passes, Refuses, Verdict
+from airflow_flinkstyle.jobs.running.dry_checks import NotJudged, Passes, Refuses, StartCheck, Verdict
 from airflow_flinkstyle.jobs.running.dry_kafka import check_positions
 from airflow_flinkstyle.jobs.running.dry_start import dry_start, last_reads
 from airflow_flinkstyle.plugin.looks.savepoint_documents import dry_start_document
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.hooks.job import StreamingJobHook
     from airflow_flinkstyle.kafka.settings import KafkaCluster
-    from airflow_flinkstyle.plugin.roots import Root
+    from airflow_flinkstyle.plugin.roots import OpenRoot
 
 KAFKA_TIMEOUT_S = 5.0
 """How long a broker may take: a person waits, and a thread of the API server."""
 
 
 def dry_run(
-    root: Root, job: str, savepoint_id: str, listed: Mapping[str, Any], kafka_conn_ids: Sequence[str]
+    root: OpenRoot, job: str, savepoint_id: str, listed: Mapping[str, Any], kafka_conn_ids: Sequence[str]
 ) -> dict[str, Any]:
     """Return what a start would meet.
 
@@ -40,7 +40,7 @@ def dry_run(
     manifest = runs.repository.read(savepoint_id)
     clusters = [_cluster(hook, conn_id) for conn_id in kafka_conn_ids]
     more = [
-        Check(about="the savepoint's files", verdict=_whole(listed)),
+        StartCheck(about="the savepoint's files", verdict=_whole(listed)),
         *check_positions(manifest, clusters, last_reads(runs)),
     ]
     return dry_start_document(manifest, dry_start(runs, manifest), more, read_at_ms=now_ms())

@@ -95,7 +95,7 @@ def is_job_name(name: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Behind:
+class LaterRecords:
     """What is behind the records of the driver that took a job over last: usually nothing new."""
 
     keys: Mapping[str, str]
@@ -144,7 +144,7 @@ class JobBoard:
         """
         self._put(f"{self.job}/current.json", current, seen)
 
-    def behind(self, current: Current | None) -> Behind:
+    def behind(self, current: Current | None) -> LaterRecords:
         """Return what was written behind the driver that took the job over last, by one listing.
 
         It begins behind that driver's incarnation record: what the job did before costs nothing.
@@ -153,7 +153,7 @@ class JobBoard:
         if current is not None:
             after = self._run(current.generation, f"incarnations/{current.incarnation:06d}")
         found = {info.key: info.version for info in self.store.list(prefix, after=after) if info.key > after}
-        return Behind(keys=found, at=self._run)
+        return LaterRecords(keys=found, at=self._run)
 
     # --- one generation -----------------------------------------------------------------------
 

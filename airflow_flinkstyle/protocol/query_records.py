@@ -96,7 +96,7 @@ class Pace:
 
 @stored
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupStatus:
+class CommittedGroup:
     """What was committed to Kafka for the consumer group of a source; nobody resumes from it."""
 
     group: str
@@ -203,7 +203,7 @@ class QueryStatus:
     """Spark's name of the sink; None if unknown."""
     sinks: Sinks | None = None
     """What its transactional sinks have written, in this run or before it; None if unknown."""
-    groups: Mapping[str, GroupStatus] = field(default_factory=dict)
+    groups: Mapping[str, CommittedGroup] = field(default_factory=dict)
     """By source, as in ``sources``; empty unless offsets are committed back."""
     declared: Declared | None = None
     """None if unknown."""

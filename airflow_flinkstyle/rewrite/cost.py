@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Amount:
+class RecordCount:
     """A number of records, as far as it is known."""
 
     records: int = 0
@@ -30,26 +30,26 @@ class Amount:
         known = f"{self.records:,} and " if self.records else ""
         return f"{known}not known for {self.unknown:,} partitions"
 
-    def plus(self, records: int | None) -> Amount:
+    def plus(self, records: int | None) -> RecordCount:
         """Return the sum; None is not known."""
         if records is None:
-            return Amount(records=self.records, unknown=self.unknown + 1)
-        return Amount(records=self.records + records, unknown=self.unknown)
+            return RecordCount(records=self.records, unknown=self.unknown + 1)
+        return RecordCount(records=self.records + records, unknown=self.unknown)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
     """What a migration by a plan repeats and leaves out."""
 
-    again: Amount
+    again: RecordCount
     """Records that the job reads again, or that it should not read, at most."""
-    left_out: Amount
+    left_out: RecordCount
     """Unread records that it does not read."""
 
 
 def cost_of(moves: Iterable[PartitionMove]) -> Cost:
     """Return the cost of all partitions together; those that are exact or refused cost nothing."""
-    again, left_out = Amount(), Amount()
+    again, left_out = RecordCount(), RecordCount()
     for move in moves:
         match move.after:
             case Bounded(_, extras, absent):
@@ -79,7 +79,7 @@ def verdict_line(moves: Sequence[PartitionMove]) -> str:
 
 def choices(moves: Sequence[PartitionMove]) -> list[str]:
     """Return the lines of a table: what each answer to the approval means, in records."""
-    cost, nothing = cost_of(moves), Amount()
+    cost, nothing = cost_of(moves), RecordCount()
     heads = ("you choose", "then", "read again, at most", "left out")
     return [
         row(heads),

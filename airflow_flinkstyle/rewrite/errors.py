@@ -54,7 +54,7 @@ class PlanMismatchError(RewriteError):
         )
 
 
-class PlannedBatchError(RewriteError):
+class PlannedBatchInexactError(RewriteError):
     """There is a planned batch, and its end has no exact place on the target."""
 
     code = "PLANNED_BATCH"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.checkpoint import offset_log, schema_tracking
 from airflow_flinkstyle.kafka.cluster import require_positions
-from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN, PlannedBatchError, SourceChangeError
+from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN, PlannedBatchInexactError, SourceChangeError
 from airflow_flinkstyle.rewrite.source_changes import ReorderSources, consequences, new_layout
 from airflow_flinkstyle.savepoint.files.derive import changed_file, publish_derived
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
-    from airflow_flinkstyle.rewrite.source_changes import Slot, SourceChange
+    from airflow_flinkstyle.rewrite.source_changes import PlannedSource, SourceChange
     from airflow_flinkstyle.savepoint.manifest import FileEntry, Manifest, QuerySnapshot
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 class _Edit:
     """What becomes of one query."""
 
-    slots: tuple[Slot, ...]
+    slots: tuple[PlannedSource, ...]
     logs: Mapping[str, OffsetLog]
     """The changed offset logs by path."""
     consequences: tuple[str, ...]
@@ -60,7 +60,7 @@ def change_sources(
 
     Raises:
         SourceChangeError: If a change names what is not there, or leaves a query without sources.
-        PlannedBatchError: If a query to change has a planned batch.
+        PlannedBatchInexactError: If a query to change has a planned batch.
         BadInputError: If a position is empty or not concrete.
     """
     edits = _edits(manifest, repository, changes)
@@ -122,7 +122,7 @@ def _require_changeable(
     query: QuerySnapshot, repository: SavepointRepository, changes: Sequence[SourceChange]
 ) -> None:
     if query.planned_offsets is not None:
-        raise PlannedBatchError(
+        raise PlannedBatchInexactError(
             f"Query {query.name} planned batch {query.batch_id + 1} and did not commit it; what it is to "
             "read cannot be told from what its sources have read before they change.",
             state_after=NOTHING_WRITTEN,
@@ -156,7 +156,7 @@ def _offset_logs(query: QuerySnapshot, repository: SavepointRepository) -> Itera
         yield path, offset_log.parse(repository.read_blob(entry.blob).decode())
 
 
-def _sources(parsed: OffsetLog, slots: Sequence[Slot]) -> dict[str, str]:
+def _sources(parsed: OffsetLog, slots: Sequence[PlannedSource]) -> dict[str, str]:
     """Return a log's lines by source; one that a log by name does not have stays absent."""
     lines = {
         slot.source: offset_log.kafka_offset(slot.position.offsets)
@@ -186,7 +186,9 @@ def _changed_query(query: QuerySnapshot, edit: _Edit, repository: SavepointRepos
     )
 
 
-def _source_files(query: QuerySnapshot, slot: Slot, repository: SavepointRepository) -> Iterator[FileEntry]:
+def _source_files(
+    query: QuerySnapshot, slot: PlannedSource, repository: SavepointRepository
+) -> Iterator[FileEntry]:
     """Yield a source's own files: moved with it, or the one where Kafka's notes where it began."""
     if slot.position is not None:
         raw = offset_log.kafka_offset(slot.position.offsets)

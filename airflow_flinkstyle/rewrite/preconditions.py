@@ -15,7 +15,7 @@ from airflow_flinkstyle.rewrite.errors import (
     NOTHING_WRITTEN,
     MovesRefusedError,
     PlanMismatchError,
-    PlannedBatchError,
+    PlannedBatchInexactError,
     PreviewOnlyError,
     RewriteRefusedError,
 )
@@ -160,7 +160,7 @@ class RequireNoPlannedBatch:
     """No batch is planned and uncommitted, or both its ends stand exactly on the target."""
 
     def check(self, situation: Situation) -> None:
-        """Raise ``PlannedBatchError``."""
+        """Raise ``PlannedBatchInexactError``."""
         plan = situation.plan
         for query in situation.manifest.queries:
             if query.planned_offsets is None or query.name not in {ref.query for ref in plan.sources}:
@@ -170,7 +170,7 @@ class RequireNoPlannedBatch:
             known = {(m.source, m.topic, m.partition) for m in plan.planned if m.query == query.name}
             wanted = {(m.source, m.topic, m.partition) for m in plan.moves if m.query == query.name}
             if inexact or known != wanted:
-                raise PlannedBatchError(
+                raise PlannedBatchInexactError(
                     f"Query {query.name} planned batch {query.batch_id + 1} and did not commit it; "
                     f"{len(inexact) or len(wanted ^ known)} of its offsets have no exact place there.",
                     state_after=NOTHING_WRITTEN,

@@ -57,7 +57,7 @@ class TopicSum:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class ListedPartitions:
     """Which partitions are worth a line of their own."""
 
     moves: Sequence[PartitionMove]
@@ -77,16 +77,16 @@ def by_topic(moves: Iterable[PartitionMove]) -> list[TopicSum]:
     ]
 
 
-def listing(moves: Sequence[PartitionMove]) -> Listing:
+def listing(moves: Sequence[PartitionMove]) -> ListedPartitions:
     """Choose what is listed, the gravest first: all of a small plan, of a large one what is not exact."""
     rank = {kind: number for number, kind in enumerate(KINDS)}
     gravest_first = sorted(moves, key=lambda move: rank[kind_of(move.after)])
     if len(moves) <= ALL_LISTED:
-        return Listing(moves=gravest_first)
+        return ListedPartitions(moves=gravest_first)
     problems = [move for move in gravest_first if not isinstance(move.after, Exact)]
     rest = (*problems[MOST_LISTED:], *gravest_first[len(problems) :])
     left_out = Counter(kind_of(move.after) for move in rest)
-    return Listing(moves=problems[:MOST_LISTED], left_out=_in_order(left_out))
+    return ListedPartitions(moves=problems[:MOST_LISTED], left_out=_in_order(left_out))
 
 
 def in_words(kinds: Mapping[str, int]) -> str:

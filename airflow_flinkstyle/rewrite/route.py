@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Clusters:
+class ClusterPair:
     """Where a savepoint moves from and to."""
 
     source: KafkaCluster | None
@@ -33,7 +33,7 @@ class Clusters:
 class Route:
     """Both clusters as they were when the planning began."""
 
-    clusters: Clusters
+    clusters: ClusterPair
     request: ProofRequest
     source: ClusterView | None
     target: ClusterView
@@ -76,7 +76,7 @@ def sources_of(manifest: Manifest) -> dict[SourceRef, KafkaPosition]:
     }
 
 
-def look(clusters: Clusters, request: ProofRequest, moving: Mapping[SourceRef, KafkaPosition]) -> Route:
+def look(clusters: ClusterPair, request: ProofRequest, moving: Mapping[SourceRef, KafkaPosition]) -> Route:
     """Look at both clusters.
 
     Raises:

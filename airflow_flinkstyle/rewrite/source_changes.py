@@ -79,7 +79,7 @@ SourceChange = ReplacePosition | AddSource | RemoveSource | ReorderSources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slot:
+class PlannedSource:
     """One source that the query is going to have."""
 
     source: str
@@ -90,7 +90,7 @@ class Slot:
     """Where it begins; None if it continues where it was."""
 
 
-def new_layout(query: str, log: OffsetLog, changes: Sequence[SourceChange]) -> tuple[Slot, ...]:
+def new_layout(query: str, log: OffsetLog, changes: Sequence[SourceChange]) -> tuple[PlannedSource, ...]:
     """Return the sources a query is going to have; the order of the changes does not matter.
 
     Removed sources go first, those that stay are ordered, and added ones take their places among them.
@@ -102,7 +102,7 @@ def new_layout(query: str, log: OffsetLog, changes: Sequence[SourceChange]) -> t
     removed = {change.source for change in changes if isinstance(change, RemoveSource)}
     placed = {change.source: change.position for change in changes if isinstance(change, ReplacePosition)}
     order = _in_order(query, log, changes, [source for source in _listed(log) if source not in removed])
-    slots = [Slot(source=was, was=was, position=placed.get(was)) for was in order]
+    slots = [PlannedSource(source=was, was=was, position=placed.get(was)) for was in order]
     added = [change for change in changes if isinstance(change, AddSource)]
     slots = _with_added(query, slots, added, by_position=log.by_position)
     if not slots:
@@ -110,7 +110,8 @@ def new_layout(query: str, log: OffsetLog, changes: Sequence[SourceChange]) -> t
     if not log.by_position:
         return tuple(slots)
     return tuple(
-        Slot(source=str(place), was=slot.was, position=slot.position) for place, slot in enumerate(slots)
+        PlannedSource(source=str(place), was=slot.was, position=slot.position)
+        for place, slot in enumerate(slots)
     )
 
 
@@ -164,13 +165,13 @@ def _in_order(
 
 
 def _with_added(
-    query: str, slots: list[Slot], added: Sequence[AddSource], *, by_position: bool
-) -> list[Slot]:
+    query: str, slots: list[PlannedSource], added: Sequence[AddSource], *, by_position: bool
+) -> list[PlannedSource]:
     taken = {slot.source for slot in slots} if not by_position else set()
     places = range(len(slots) + len(added))
     result = list(slots)
     for change in sorted(added, key=lambda change: (len(change.source), change.source)):
-        slot = Slot(source=change.source, was=None, position=change.position)
+        slot = PlannedSource(source=change.source, was=None, position=change.position)
         if not by_position:
             if change.source in taken or not _NAME.fullmatch(change.source):
                 expected = "a new name of letters, digits and underscores"

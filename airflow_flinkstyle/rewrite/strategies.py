@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.kafka.translation.request import ProofRequest
     from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
-    from airflow_flinkstyle.rewrite.route import Clusters, Route
+    from airflow_flinkstyle.rewrite.route import ClusterPair, Route
     from airflow_flinkstyle.rewrite.rows import SourceRef, SourceVerdicts
     from airflow_flinkstyle.rewrite.rules import SourceRule, StrategyRules
     from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest
 
 
 def plan_migration(
-    manifest: Manifest, clusters: Clusters, request: ProofRequest, rules: StrategyRules = PROVED
+    manifest: Manifest, clusters: ClusterPair, request: ProofRequest, rules: StrategyRules = PROVED
 ) -> OffsetRewritePlan:
     """Find every source's positions on the target, each in its way, and plan the rewrite.
 
@@ -89,7 +89,9 @@ def _by_its_way(
             assert_never(rule.strategy)
 
 
-def _moving(manifest: Manifest, clusters: Clusters, rules: StrategyRules) -> dict[SourceRef, KafkaPosition]:
+def _moving(
+    manifest: Manifest, clusters: ClusterPair, rules: StrategyRules
+) -> dict[SourceRef, KafkaPosition]:
     """Return the sources to move, with their positions."""
     known = sources_of(manifest)
     if unknown := sorted(rules.sources.keys() - {str(ref) for ref in known}):
@@ -112,7 +114,7 @@ def _moving(manifest: Manifest, clusters: Clusters, rules: StrategyRules) -> dic
 
 
 def _not_on_target(
-    savepoint_id: str, known: Mapping[SourceRef, KafkaPosition], clusters: Clusters, rules: StrategyRules
+    savepoint_id: str, known: Mapping[SourceRef, KafkaPosition], clusters: ClusterPair, rules: StrategyRules
 ) -> dict[SourceRef, KafkaPosition]:
     """Return every source that is not on the target yet; each needs a way that asks no old cluster."""
     target_id = describe(clusters.target, ()).cluster_id

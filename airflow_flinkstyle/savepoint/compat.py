@@ -49,7 +49,7 @@ class SparkRuntime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Incompatibility:
     """One thing that would have to change."""
 
     what: str
@@ -63,14 +63,14 @@ class Finding:
         return f"{self.what} is {self.saved} there and {self.found} here. {self.remedy}"
 
 
-def check(manifest: Manifest, runtime: SparkRuntime) -> tuple[Finding, ...]:
+def check(manifest: Manifest, runtime: SparkRuntime) -> tuple[Incompatibility, ...]:
     """Return what keeps this Spark from continuing from the savepoint; empty if nothing does."""
     confs = (check_confs(query.name, query.pinned_confs, runtime.confs) for query in manifest.queries)
     found = [*check_version(manifest.spark_version, runtime.version), *(f for part in confs for f in part)]
     return tuple(found)
 
 
-def check_version(saved: str, found: str) -> tuple[Finding, ...]:
+def check_version(saved: str, found: str) -> tuple[Incompatibility, ...]:
     """Compare minor versions: a newer Spark reads what an older one wrote, the reverse is not promised."""
     before, now = _minor(saved), _minor(found)
     if before is None or now is None or now >= before:
@@ -78,13 +78,15 @@ def check_version(saved: str, found: str) -> tuple[Finding, ...]:
     remedy = (
         f"Run the job on Spark {before[0]}.{before[1]} or newer, or take a savepoint made by Spark {found}."
     )
-    return (Finding(what="Spark", saved=saved, found=found, remedy=remedy),)
+    return (Incompatibility(what="Spark", saved=saved, found=found, remedy=remedy),)
 
 
-def check_confs(query: str, pinned: Mapping[str, str], confs: Mapping[str, str]) -> tuple[Finding, ...]:
+def check_confs(
+    query: str, pinned: Mapping[str, str], confs: Mapping[str, str]
+) -> tuple[Incompatibility, ...]:
     """Compare what a query's offset log pins with what was set for the session."""
     return tuple(
-        Finding(
+        Incompatibility(
             what=f"{name} of query {query}",
             saved=saved,
             found=confs[name],
@@ -139,7 +141,7 @@ def _note(query: QuerySnapshot) -> str:
     return f"{query.name}/{query.query_id}/read up to batch"
 
 
-def require_compatible(what: str, findings: Sequence[Finding], *, state_after: str) -> None:
+def require_compatible(what: str, findings: Sequence[Incompatibility], *, state_after: str) -> None:
     """Raise ``SparkIncompatibleError`` if anything was found; all of it is named."""
     if findings:
         raise SparkIncompatibleError.of(what, [str(finding) for finding in findings], state_after=state_after)

@@ -20,7 +20,7 @@ class FileProgress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class TransferPace:
     """What the last seconds say of the rest."""
 
     bytes_per_s: float | None
@@ -29,7 +29,7 @@ class Pace:
     """Seconds until all bytes are done; None while nothing moves."""
 
 
-def progress_line(amount: FileProgress, pace: Pace) -> str:
+def progress_line(amount: FileProgress, pace: TransferPace) -> str:
     """Say it in one line of a log."""
     mib = 1 << 20
     line = (
@@ -49,7 +49,7 @@ class PaceMeter:
 
     _seen: deque[tuple[float, int]] = field(default_factory=deque)
 
-    def observe(self, at_s: float, *, bytes_done: int, bytes_total: int) -> Pace:
+    def observe(self, at_s: float, *, bytes_done: int, bytes_total: int) -> TransferPace:
         """Add an observation.
 
         Args:
@@ -64,7 +64,7 @@ class PaceMeter:
             self._seen.popleft()
         first_s, first_bytes = self._seen[0]
         if at_s == first_s:
-            return Pace(bytes_per_s=None, left_s=None)
+            return TransferPace(bytes_per_s=None, left_s=None)
         rate = (bytes_done - first_bytes) / (at_s - first_s)
         left = max(0, bytes_total - bytes_done)
-        return Pace(bytes_per_s=rate, left_s=left / rate if rate else (None if left else 0.0))
+        return TransferPace(bytes_per_s=rate, left_s=left / rate if rate else (None if left else 0.0))

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class SavepointCut:
     """What tells where in its job's history a savepoint was cut; see ``Manifest`` for the fields."""
 
     savepoint_id: str
@@ -44,9 +44,9 @@ class InOrder(Generic[T]):
     """The others, the newest first as far as generations tell, with why they are none of these."""
 
 
-def cut_of(manifest: Manifest) -> Cut:
+def cut_of(manifest: Manifest) -> SavepointCut:
     """Return what tells a savepoint's place."""
-    return Cut(
+    return SavepointCut(
         savepoint_id=manifest.savepoint_id,
         taken_at_ms=manifest.taken_at_ms,
         taken_from_generation=manifest.taken_from_generation,
@@ -55,13 +55,13 @@ def cut_of(manifest: Manifest) -> Cut:
     )
 
 
-def in_order(items: Iterable[T], cut_of: Callable[[T], Cut], line: Line | None) -> InOrder[T]:
+def in_order(items: Iterable[T], cut_of: Callable[[T], SavepointCut], line: Line | None) -> InOrder[T]:
     """Return the savepoints of one job along the line of its head; None if no driver ever took it over."""
     found = {cut_of(item).savepoint_id: (cut_of(item), item) for item in items}
     cuts = {name: cut for name, (cut, _) in found.items()}
     origins = _made_from(line.origin, cuts) if line is not None and line.origin is not None else []
 
-    def order(one: tuple[Cut, T]) -> tuple[int, int, int, int, str]:
+    def order(one: tuple[SavepointCut, T]) -> tuple[int, int, int, int, str]:
         cut = one[0]  # from elsewhere: before all generations, by the clock, which is all that there is
         own = cut.taken_from_generation or 0
         run = cut.batches_run if own else 0
@@ -77,7 +77,7 @@ def in_order(items: Iterable[T], cut_of: Callable[[T], Cut], line: Line | None) 
     return InOrder(on_line=tuple(on_line), beside=tuple(beside))
 
 
-def place_of(cut: Cut, line: Line, origins: Iterable[str] = ()) -> Where:
+def place_of(cut: SavepointCut, line: Line, origins: Iterable[str] = ()) -> Where:
     """Return whether a savepoint is on a line.
 
     Args:
@@ -94,7 +94,7 @@ def place_of(cut: Cut, line: Line, origins: Iterable[str] = ()) -> Where:
     return Elsewhere(why="from elsewhere: the job has not been started from it")
 
 
-def _made_from(savepoint_id: str, cuts: Mapping[str, Cut]) -> list[str]:
+def _made_from(savepoint_id: str, cuts: Mapping[str, SavepointCut]) -> list[str]:
     """Return a savepoint and those that it was made from, as far as they are still there.
 
     A manifest from outside may name parents in a circle.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Consumer
 
-    from airflow_flinkstyle.kafka.reading import Record
+    from airflow_flinkstyle.kafka.reading import KafkaMessage
     from airflow_flinkstyle.kafka.settings import Isolation
     from airflow_flinkstyle.sinks.settings import SinkSettings
 
@@ -182,7 +182,7 @@ def _read(
     wait = CLOCK.wait(_TIMEOUT_S, every_s=0)
     left = set(starts)
     while left:
-        message = cast("Record | None", client.poll(_POLL_S))  # consume() would wait for a whole batch
+        message = cast("KafkaMessage | None", client.poll(_POLL_S))  # consume() would wait for a whole batch
         if message is None:
             if not wait.again():
                 raise _not_read(settings, {number: found[number].high for number in left})

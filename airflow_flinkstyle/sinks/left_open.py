@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Producer
 
-    from airflow_flinkstyle.kafka.reading import Record
+    from airflow_flinkstyle.kafka.reading import KafkaMessage
     from airflow_flinkstyle.sinks.settings import SinkSettings
     from airflow_flinkstyle.types import TopicPartition
 
@@ -108,7 +108,7 @@ def readable_since(settings: SinkSettings, since: Mapping[int, int] | None) -> T
         if not wait.again():
             raise TransactionLeftOpenError.of_others(topic)
 
-    def add(tp: TopicPartition, record: Record) -> None:
+    def add(tp: TopicPartition, record: KafkaMessage) -> None:
         found.add(tp[1], record.key(), record.value(), record.headers())
 
     ranges = {

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_flinkstyle.agent.commits.batch_watch import BatchWatch, CommitSetting
 from airflow_flinkstyle.agent.declared import declaration
 from airflow_flinkstyle.agent.jvm.groups import JvmGroup
-from airflow_flinkstyle.agent.jvm.sources import Source, sources_of
+from airflow_flinkstyle.agent.jvm.sources import StreamingSource, sources_of
 from airflow_flinkstyle.agent.queries.registry import Queries
 from airflow_flinkstyle.agent.stream_options import StreamOptions
 from airflow_flinkstyle.offsets import Offsets
@@ -92,7 +92,9 @@ class Stream:
 
 def commit_ms(spark: SparkSession, servers: str, topic: str, partitions: int) -> list[float]:
     """Commit so many partitions again and again; returns what each commit took."""
-    source = Source(position=0, name=None, provider="kafka", options={"kafka.bootstrap.servers": servers})
+    source = StreamingSource(
+        position=0, name=None, provider="kafka", options={"kafka.bootstrap.servers": servers}
+    )
     group = JvmGroup(spark._jvm, source, f"bench-{partitions}")  # noqa: SLF001
     offsets = Offsets.of({topic: {number: NextOffset(0) for number in range(partitions)}})
     taken = []

@@ -16,7 +16,7 @@ from testbed.session import local_session
 from testbed.spark import spark_paths
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.agent.jvm.sources import Source
+    from airflow_flinkstyle.agent.jvm.sources import StreamingSource
     from airflow_flinkstyle.agent.jvm.untyped import Java
 
 BULK, ONE_BY_ONE = "in bulk", "one by one"
@@ -50,7 +50,7 @@ def main() -> None:
     print(json.dumps(seconds))  # noqa: T201  (its purpose)
 
 
-def one_by_one(jvm: Java, source: Source) -> int:
+def one_by_one(jvm: Java, source: StreamingSource) -> int:
     """Ask for starts and ends, each partition by calls of its own; returns their number."""
     admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(
         client_options(jvm, source, timeout_s=REQUEST_TIMEOUT_S)

@@ -14,7 +14,7 @@ from airflow_flinkstyle.agent.board.takeover import NotOursError
 from airflow_flinkstyle.agent.errors import SupersededError
 from airflow_flinkstyle.agent.job_query import Sink
 from airflow_flinkstyle.agent.jvm.process import EXIT_DONE, EXIT_FAILED, DriverProcess
-from airflow_flinkstyle.agent.jvm.sources import Source
+from airflow_flinkstyle.agent.jvm.sources import StreamingSource
 from airflow_flinkstyle.agent.launcher import _await_queries
 from airflow_flinkstyle.agent.run.reasons import Failure, ScriptEnded
 from airflow_flinkstyle.agent.runtime import Runtime
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.records import IncarnationRecord
     from airflow_flinkstyle.storage.s3_settings import S3Settings
 
-_SOURCE = Source(position=0, name=None, provider="kafka", options={})
+_SOURCE = StreamingSource(position=0, name=None, provider="kafka", options={})
 log = logging.getLogger(__name__)
 
 
@@ -115,7 +115,7 @@ class _Runtime(Runtime):
     def _cluster(self) -> str:
         return "new" if self.driver_run.claim.overrides else "old"
 
-    def describe(self, source: Source) -> ClusterView:
+    def describe(self, source: StreamingSource) -> ClusterView:
         return a_view(self._cluster)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
-    from airflow_flinkstyle.jobs.migration.fence_phase import Watch
+    from airflow_flinkstyle.jobs.migration.fence_phase import FenceWatch
     from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
@@ -101,7 +101,7 @@ def struck(kafka: LiveKafka, old: BrokerCluster, new: BrokerCluster, strikes: St
             return LiveKafka.apply(self, plan, manifest, repository)
 
         @property
-        def watch(self) -> Watch:
+        def watch(self) -> FenceWatch:
             strikes.strike(old, "watch")
             return LiveKafka.watch.__get__(self)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from airflow_flinkstyle.kafka.reading import Record
+    from airflow_flinkstyle.kafka.reading import KafkaMessage
     from testbed.kafka import Broker
 
 ROWS = 40
@@ -99,10 +99,10 @@ class Lab:
         for name in (str(batch_id), f".{batch_id}.crc"):
             (self.folder / "checkpoint/commits" / name).unlink(missing_ok=True)
 
-    def records(self, isolation: str = "read_committed") -> list[Record]:
+    def records(self, isolation: str = "read_committed") -> list[KafkaMessage]:
         wait_until("the end of what was committed", lambda: settled(self.cluster, self.topic))
         view = describe(self.cluster, [self.topic])
-        found: list[Record] = []
+        found: list[KafkaMessage] = []
         ranges = {
             tp: ReadRange(low=span.start, high=span.last_stable)
             for tp in view.partitions

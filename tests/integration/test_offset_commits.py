@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from airflow_flinkstyle.protocol.query_records import GroupStatus
+    from airflow_flinkstyle.protocol.query_records import CommittedGroup
     from testbed.faulty_link import LinkFault
     from testbed.spark import SparkPaths
     from tests.integration.warm_lab import WarmJvms
@@ -208,7 +208,7 @@ class Orders:
         return self.query.look()
 
     @property
-    def group(self) -> GroupStatus:
+    def group(self) -> CommittedGroup:
         return self.watch.with_groups({"orders": self.query.beat()})["orders"].groups["0"]
 
     def until_committed(self, batch: int) -> None:

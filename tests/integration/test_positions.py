@@ -30,7 +30,7 @@ from airflow_flinkstyle.kafka.start.text import parse_rules
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.verdict import Chosen, Refused
 from airflow_flinkstyle.offsets import Offsets
-from airflow_flinkstyle.rewrite.route import Clusters
+from airflow_flinkstyle.rewrite.route import ClusterPair
 from airflow_flinkstyle.rewrite.rules import SourceRule, StrategyRules
 from airflow_flinkstyle.rewrite.strategies import plan_migration
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
@@ -338,7 +338,7 @@ def a_savepoint(cluster: KafkaCluster, offsets: Mapping[int, int]) -> Manifest:
 def test_job_is_shifted_on_the_cluster_that_it_reads(cluster: KafkaCluster):
     savepoint = a_savepoint(cluster, {0: 50, 1: 0, 2: 5, 3: 4})
     start = parse_rules({"default": "shift:0", "partitions": {PLAIN: {"0": "shift:-3", "3": "shift:1"}}})
-    here = Clusters(source=cluster, target=cluster)
+    here = ClusterPair(source=cluster, target=cluster)
     rules = StrategyRules(default=SourceRule(strategy="new_identity", start=start))
     plan = plan_migration(savepoint, here, ProofRequest(), rules)
     assert [move.after for move in plan.moves] == [

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from airflow_flinkstyle.kafka.reading import Record
+    from airflow_flinkstyle.kafka.reading import KafkaMessage
     from airflow_flinkstyle.types import TopicPartition
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka]
@@ -127,7 +127,7 @@ def values(settings: SinkSettings) -> list[bytes]:
     ranges = {tp: readable(span, "read_committed") for tp in view.partitions if (span := view.log_range(tp))}
     found: Counter[bytes] = Counter()
 
-    def add(_: TopicPartition, record: Record) -> None:
+    def add(_: TopicPartition, record: KafkaMessage) -> None:
         found[record.value() or b""] += 1
 
     scan(settings.cluster, ranges, add, "read_committed")

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from airflow_flinkstyle.kafka.reading import Record
+    from airflow_flinkstyle.kafka.reading import KafkaMessage
 
 pytestmark = [
     pytest.mark.integration,
@@ -57,8 +57,8 @@ class Lab:
         given |= {"lineage": f"{self.topic}-line"}
         return SinkSettings(**{**given, "control_topic": f"{self.topic}-control", **options})
 
-    def records(self) -> list[Record]:
-        found: list[Record] = []
+    def records(self) -> list[KafkaMessage]:
+        found: list[KafkaMessage] = []
         wait_until("the end of every transaction", lambda: settled(self.cluster, self.topic))
         view = describe(self.cluster, [self.topic])
         spans = {tp: span for tp in view.partitions if (span := view.log_range(tp))}

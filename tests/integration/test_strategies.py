@@ -23,7 +23,7 @@ from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.verdict import Chosen, Exact, Refused
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.rewrite.plan_json import from_json, to_json
-from airflow_flinkstyle.rewrite.route import Clusters
+from airflow_flinkstyle.rewrite.route import ClusterPair
 from airflow_flinkstyle.rewrite.rules import SourceRule, StrategyRules
 from airflow_flinkstyle.rewrite.strategies import plan_migration
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
@@ -59,8 +59,8 @@ class Bed:
     new: KafkaCluster
 
     @property
-    def clusters(self) -> Clusters:
-        return Clusters(source=self.old, target=self.new)
+    def clusters(self) -> ClusterPair:
+        return ClusterPair(source=self.old, target=self.new)
 
     def savepoint(self, *sources: Mapping[str, Mapping[int, int]]) -> Manifest:
         """Return a savepoint of one query that reads these topics of the old cluster to these offsets."""
@@ -150,7 +150,7 @@ def test_new_identity_beside_a_proved_source_leaves_the_proof_alone(bed: Bed):
 
 
 def test_source_whose_cluster_is_gone_can_only_begin_anew(bed: Bed):
-    savepoint, clusters = bed.savepoint({"w.same": {0: 20, 1: 15}}), Clusters(source=None, target=bed.new)
+    savepoint, clusters = bed.savepoint({"w.same": {0: 20, 1: 15}}), ClusterPair(source=None, target=bed.new)
     rules = StrategyRules(
         default=SourceRule(
             strategy="new_identity", start=parse_rules("offsets:" + '{"w.same": {"0": 3, "1": 4}}')
@@ -166,7 +166,7 @@ def test_source_whose_cluster_is_gone_can_only_begin_anew(bed: Bed):
 def test_cluster_that_does_not_answer_is_named(bed: Bed):
     gone = KafkaCluster(name="gone", config={"bootstrap.servers": "127.0.0.1:1"}, request_timeout_s=1)
     savepoint = bed.savepoint({"w.same": {0: 20, 1: 15}})
-    for clusters in (Clusters(source=gone, target=bed.new), Clusters(source=bed.old, target=gone)):
+    for clusters in (ClusterPair(source=gone, target=bed.new), ClusterPair(source=bed.old, target=gone)):
         with pytest.raises(ClusterUnreachableError, match="gone"):
             plan_migration(savepoint, clusters, ProofRequest())
 
@@ -294,7 +294,7 @@ def test_source_that_has_read_nothing_moves_with_the_others_and_needs_no_positio
 
 def test_plan_that_would_move_nothing_is_refused(bed: Bed):
     rules = StrategyRules(default=SourceRule(strategy="new_identity", start=EARLIEST))
-    clusters = Clusters(source=None, target=bed.new)
+    clusters = ClusterPair(source=None, target=bed.new)
     there = moved_to(bed.new, bed.savepoint({"w.same": {0: 1, 1: 0}}))
     with pytest.raises(BadInputError, match=r"to move, found that all read cluster .* already"):
         plan_migration(there, clusters, ProofRequest(), rules)

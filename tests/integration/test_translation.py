@@ -18,7 +18,7 @@ from airflow_flinkstyle.kafka.errors import (
     ClusterUnreachableError,
     MirrorPositionMissingError,
 )
-from airflow_flinkstyle.kafka.mirror.lag import Behind, CaughtUp, mirror_lag, wait_caught_up
+from airflow_flinkstyle.kafka.mirror.lag import CaughtUp, MirrorBehind, mirror_lag, wait_caught_up
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.reading import ReadRange, scan
 from airflow_flinkstyle.kafka.settings import KafkaCluster
@@ -26,7 +26,7 @@ from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.translation.translator import translate_positions
 from airflow_flinkstyle.kafka.verdict import Exact, Refused
 from airflow_flinkstyle.offsets import Offsets
-from airflow_flinkstyle.rewrite.route import Clusters
+from airflow_flinkstyle.rewrite.route import ClusterPair
 from airflow_flinkstyle.rewrite.strategies import plan_migration
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
 from airflow_flinkstyle.types import BatchId, NextOffset
@@ -206,7 +206,7 @@ def a_savepoint(cluster_id: str, offsets: dict[int, int], topic_id: str) -> Mani
 
 def test_a_savepoint_is_planned_from_both_live_clusters_with_its_planned_batch(bed: Bed):
     live = describe(bed.old, ["c.plain"])
-    clusters = Clusters(source=bed.old, target=bed.new)
+    clusters = ClusterPair(source=bed.old, target=bed.new)
     savepoint = a_savepoint(live.cluster_id, {0: 150, 1: 40, 2: 0}, live.topics["c.plain"].topic_id)
     plan = plan_migration(savepoint, clusters, ProofRequest(mirror=MIRROR))
     assert [(move.partition, move.before, move.after) for move in plan.moves] == [
@@ -277,7 +277,7 @@ def test_seven_unique_records_short_is_refused_even_without_the_mirrors_word(beh
 
 def test_waiting_for_a_stopped_mirror_ends_with_the_lag(behind: Bed):
     outcome = wait_caught_up(behind.old, behind.new, MIRROR, TOPICS, timeout_s=1.5)
-    assert isinstance(outcome, Behind)
+    assert isinstance(outcome, MirrorBehind)
     assert outcome.lag == {("c.same", 0): 7, ("c.plain", 0): 7}
     assert "c.plain-0: 7" in outcome.describe()
 

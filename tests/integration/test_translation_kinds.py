@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.kafka.cluster import describe
-from airflow_flinkstyle.kafka.mirror.lag import Behind, CaughtUp, wait_caught_up
+from airflow_flinkstyle.kafka.mirror.lag import CaughtUp, MirrorBehind, wait_caught_up
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
@@ -105,7 +105,7 @@ def test_mirror_that_keeps_offsets_is_verified_record_by_record(pair: Pair):
     behind = pair.verdict("k.kept", 30, KEEPER)
     assert isinstance(behind, Refused)
     assert "3 records behind" in behind.reason
-    assert isinstance(wait_caught_up(pair.old, pair.new, KEEPER, ["k.kept"], timeout_s=0), Behind)
+    assert isinstance(wait_caught_up(pair.old, pair.new, KEEPER, ["k.kept"], timeout_s=0), MirrorBehind)
 
 
 def test_mirror_that_only_seems_to_keep_offsets_is_refused(pair: Pair):

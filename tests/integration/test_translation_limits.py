@@ -16,7 +16,7 @@ from airflow_flinkstyle.kafka.errors import (
     TopicMissingError,
 )
 from airflow_flinkstyle.kafka.fence.fencing import Moving, Steady, steady_ends
-from airflow_flinkstyle.kafka.mirror.lag import Behind, CaughtUp, wait_caught_up
+from airflow_flinkstyle.kafka.mirror.lag import CaughtUp, MirrorBehind, wait_caught_up
 from airflow_flinkstyle.kafka.mirror.retention import retention_findings
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.mirror.start import position_record
@@ -271,7 +271,7 @@ def test_lag_of_a_topic_created_again_counts_all_its_records(kafka_pair: Any):  
         assert [one.lag_records for one in status.partitions] == [lag]
         assert status.in_sync == (lag == 0)
         outcome = wait_caught_up(old, new, mirror, ["l.lag"], timeout_s=0)
-        assert isinstance(outcome, CaughtUp if lag == 0 else Behind)
+        assert isinstance(outcome, CaughtUp if lag == 0 else MirrorBehind)
     note_position(new, mirror, 99)
     request = ProofRequest(positions=Offsets({("l.lag", 0): 30}), mirror=mirror)
     verdict = translate_positions(old, new, request).verdicts["l.lag", 0]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.protocol.line import BEGINNING, Line, OnLine, Parent, Turn
-from airflow_flinkstyle.savepoint.sequence import Cut, in_order, place_of
+from airflow_flinkstyle.savepoint.sequence import SavepointCut, in_order, place_of
 from airflow_flinkstyle.types import Generation
 from tests.model.search import Found, search
 
@@ -40,7 +40,7 @@ class Rules:
 class Saved:
     """A savepoint, and what it holds in truth."""
 
-    cut: Cut
+    cut: SavepointCut
     query_id: int
     holds: tuple[int, ...]
 
@@ -128,7 +128,7 @@ def _is_last(state: State, saved: Saved, rules: Rules) -> bool:
 
 
 def _save(state: State) -> Saved:
-    cut = Cut(
+    cut = SavepointCut(
         savepoint_id=f"s{len(state.savepoints) + 1}",
         taken_at_ms=0,  # clocks tell nothing
         taken_from_generation=state.line.head,

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.agent.jvm.sources import Source
+    from airflow_flinkstyle.agent.jvm.sources import StreamingSource
     from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
     from airflow_flinkstyle.agent.queries.registry import Queries
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
-    from airflow_flinkstyle.protocol.query_records import GroupStatus, QueryStatus
+    from airflow_flinkstyle.protocol.query_records import CommittedGroup, QueryStatus
 
 ON = "spark.flinkstyle.commitOffsets"
 GROUP = "spark.flinkstyle.commitOffsets.groupId"
@@ -65,7 +65,7 @@ class CommitSetting:
             )
         return CommitSetting(on=given.lower() == "true", group=spark.conf.get(GROUP, None))
 
-    def group_of(self, source: Source) -> str | None:
+    def group_of(self, source: StreamingSource) -> str | None:
         """Return the group of a Kafka source; None if it has none."""
         return source.option(GROUP_OPTION) or self.group
 
@@ -132,7 +132,7 @@ class BatchWatch(threading.Thread):
 
     def with_groups(self, beats: dict[str, QueryStatus]) -> dict[str, QueryStatus]:
         """Add to what is said of the queries what was committed for them."""
-        groups: dict[str, dict[str, GroupStatus]] = {}
+        groups: dict[str, dict[str, CommittedGroup]] = {}
         for (query, source), committer in list(self._committers.items()):
             groups.setdefault(query, {})[source] = committer.beat()
         return {name: replace(beat, groups=groups.get(name, {})) for name, beat in beats.items()}
@@ -157,7 +157,9 @@ class BatchWatch(threading.Thread):
             if source.is_kafka:
                 self._complete_source(query, source, batch, offsets)
 
-    def _complete_source(self, query: JobQuery, source: Source, batch: BatchId, planned: OffsetLog) -> None:
+    def _complete_source(
+        self, query: JobQuery, source: StreamingSource, batch: BatchId, planned: OffsetLog
+    ) -> None:
         where = (query.name, source.key(planned.version))
         try:
             offsets = planned.kafka_offsets(where[1])
@@ -175,7 +177,7 @@ class BatchWatch(threading.Thread):
     def _why_not(
         self,
         query: JobQuery,
-        source: Source,
+        source: StreamingSource,
         group: str | None,
         where: tuple[str, str],
         topics: Iterable[str],
@@ -192,7 +194,7 @@ class BatchWatch(threading.Thread):
                 return f"source {other[1]} of query {other[0]} reads {topic} for group {group} too."
         return None
 
-    def _committer(self, where: tuple[str, str], source: Source, group: str) -> GroupCommitter:
+    def _committer(self, where: tuple[str, str], source: StreamingSource, group: str) -> GroupCommitter:
         if where not in self._committers:
             label = f"Query {where[0]}, source {where[1]}"
             self._committers[where] = GroupCommitter(JvmGroup(self._jvm, source, group), label)

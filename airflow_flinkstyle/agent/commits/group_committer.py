@@ -8,11 +8,17 @@ import threading
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from airflow_flinkstyle.agent.commits.offset_commits import Ignore, OffsetCommits, Replace, Send, Wait
+from airflow_flinkstyle.agent.commits.offset_commits import (
+    CommitInFlight,
+    Ignore,
+    OffsetCommits,
+    Replace,
+    Send,
+)
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.login.driver import scrub
 from airflow_flinkstyle.offsets import Offsets
-from airflow_flinkstyle.protocol.query_records import GroupStatus
+from airflow_flinkstyle.protocol.query_records import CommittedGroup
 from airflow_flinkstyle.python_versions import assert_never
 
 if TYPE_CHECKING:
@@ -70,7 +76,7 @@ class GroupCommitter(threading.Thread):
                     "%s: batch %d has completed, but batch %d had before. Its offsets are not committed.",
                     self._source, batch.batch_id, newest,
                 )  # fmt: skip
-            case Send() | Wait():
+            case Send() | CommitInFlight():
                 pass
             case _:
                 assert_never(step)
@@ -98,12 +104,12 @@ class GroupCommitter(threading.Thread):
             self._ended = True
             self._changed.notify_all()
 
-    def beat(self) -> GroupStatus:
+    def beat(self) -> CommittedGroup:
         """Return what the heartbeat says of the group."""
         with self._changed:
             commits = self._commits
             committed = commits.committed
-            return GroupStatus(
+            return CommittedGroup(
                 group=self.group.name,
                 batch_id=committed.batch_id if committed else None,
                 offsets=committed.offsets if committed else Offsets(),

@@ -31,7 +31,7 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class CommitInFlight:
     """They wait for the commit that is in flight."""
 
 
@@ -49,7 +49,7 @@ class Ignore:
     newest: BatchId
 
 
-Step = Send | Wait | Replace | Ignore
+Step = Send | CommitInFlight | Replace | Ignore
 
 
 class OffsetCommits:
@@ -81,7 +81,7 @@ class OffsetCommits:
             return Send(batch)
         older, self.waiting = self.waiting, batch
         if older is None:
-            return Wait()
+            return CommitInFlight()
         self.superseded += 1
         return Replace(older)
 

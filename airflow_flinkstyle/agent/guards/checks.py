@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.agent.jvm.sources import Describe, Source
+    from airflow_flinkstyle.agent.jvm.sources import Describe, StreamingSource
     from airflow_flinkstyle.protocol.board import JobBoard
     from airflow_flinkstyle.protocol.records import Heartbeat, TakeoverOrder
     from airflow_flinkstyle.savepoint.manifest import Manifest
@@ -181,7 +181,7 @@ def require_known(query: JobQuery, to_continue: Collection[str], script: Collect
     )
 
 
-def require_replayable(sources: Iterable[Source]) -> None:
+def require_replayable(sources: Iterable[StreamingSource]) -> None:
     """Check that every source can be read again from an offset.
 
     Raises:
@@ -271,7 +271,7 @@ def follow(describe: Describe, query: JobQuery) -> None:
         query.identities = {**query.identities, key: now}
 
 
-def _with_ids(describe: Describe, source: Source, now: SourceIdentity) -> SourceIdentity:
+def _with_ids(describe: Describe, source: StreamingSource, now: SourceIdentity) -> SourceIdentity:
     try:
         seen = describe(source).topics
     except FlinkstyleError as error:

@@ -21,7 +21,7 @@ from airflow_flinkstyle.protocol.query_records import Loss, SourceIdentity
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from airflow_flinkstyle.agent.jvm.sources import Source
+    from airflow_flinkstyle.agent.jvm.sources import StreamingSource
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.storage.base import ObjectStore
@@ -82,7 +82,9 @@ def read_positions(checkpoint: ObjectStore) -> CheckpointPositions:
     return found
 
 
-def require_same_sources(query: str, sources: Sequence[Source], positions: CheckpointPositions) -> None:
+def require_same_sources(
+    query: str, sources: Sequence[StreamingSource], positions: CheckpointPositions
+) -> None:
     """Check that the script reads as many sources as the checkpoint represents.
 
     Raises:
@@ -121,7 +123,7 @@ class SourceRules:
     """What is deleted before it is read is left out (``failOnDataLoss`` false)."""
 
     @staticmethod
-    def of(source: Source) -> SourceRules:
+    def of(source: StreamingSource) -> SourceRules:
         """Read them from the options."""
         return SourceRules(
             follows_pattern=source.follows_pattern,

@@ -29,7 +29,7 @@ _UNKNOWN = QueryStatus(query_id=None, batch_id=None, batch_committed_at_ms=None,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class WaitingQuery:
     """A query whose state is in its checkpoint until the script starts it."""
 
     name: str
@@ -79,7 +79,7 @@ def look(
     known: Mapping[str, QueryStatus],
     last: Heartbeat | None,
     origins: Mapping[str, Origin],
-) -> list[Waiting]:
+) -> list[WaitingQuery]:
     """Read from their checkpoints where the queries are that a run continues."""
     found = []
     for name in sorted(names):
@@ -96,5 +96,5 @@ def look(
             groups={},
             waiting=True,
         )
-        found.append(Waiting(name=name, checkpoint=checkpoint, beat=beat, is_half_done=planned != done))
+        found.append(WaitingQuery(name=name, checkpoint=checkpoint, beat=beat, is_half_done=planned != done))
     return found

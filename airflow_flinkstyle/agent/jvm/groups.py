@@ -8,7 +8,7 @@ from airflow_flinkstyle.agent.jvm.kafka import client_options, end_offsets, root
 from airflow_flinkstyle.kafka.errors import ClusterUnreachableError, GroupCommitError, GroupInUseError
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.agent.jvm.sources import Source
+    from airflow_flinkstyle.agent.jvm.sources import StreamingSource
     from airflow_flinkstyle.agent.jvm.untyped import Java
     from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.offsets import Offsets
@@ -24,7 +24,7 @@ _HAS_MEMBERS = frozenset(
 class JvmGroup:
     """The group of one source, and one client for it."""
 
-    def __init__(self, jvm: Java, source: Source, group: str) -> None:
+    def __init__(self, jvm: Java, source: StreamingSource, group: str) -> None:
         self.name, self.servers = group, source.option("kafka.bootstrap.servers") or "?"
         self._jvm, self._source = jvm, source
         self._client: Java = None

@@ -21,7 +21,7 @@ from airflow_flinkstyle.types import NextOffset, TopicPartition, told_id
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from airflow_flinkstyle.agent.jvm.sources import Source
+    from airflow_flinkstyle.agent.jvm.sources import StreamingSource
     from airflow_flinkstyle.agent.jvm.untyped import Java
     from airflow_flinkstyle.errors import FlinkstyleError
 
@@ -32,7 +32,7 @@ _LISTED = re.compile(r"([\w.-]+)-(\d+)=ListOffsetsResultInfo\(offset=(-?\d+)[,)]
 """How Kafka's client prints an offset that it was asked for; names of topics have no other letters."""
 
 
-def describe_source(jvm: Java, source: Source) -> ClusterView:
+def describe_source(jvm: Java, source: StreamingSource) -> ClusterView:
     """Return the cluster that a source reads, with exactly the partitions it subscribes to.
 
     Raises:
@@ -54,7 +54,7 @@ def describe_source(jvm: Java, source: Source) -> ClusterView:
         admin.close(jvm.java.time.Duration.ofSeconds(1))
 
 
-def client_options(jvm: Java, source: Source, *, timeout_s: int) -> Java:
+def client_options(jvm: Java, source: StreamingSource, *, timeout_s: int) -> Java:
     """Return the options with which Spark's source reaches its cluster, and a time-out for each call."""
     options = jvm.java.util.HashMap()
     for name, value in source.options.items():
@@ -65,7 +65,7 @@ def client_options(jvm: Java, source: Source, *, timeout_s: int) -> Java:
     return options
 
 
-def _describe(jvm: Java, admin: Java, source: Source) -> ClusterView:
+def _describe(jvm: Java, admin: Java, source: StreamingSource) -> ClusterView:
     cluster_id = _wait(jvm, admin.describeCluster().clusterId())
     assigned = _assigned(source)
     topics = _described(jvm, admin, source)
@@ -96,7 +96,7 @@ def _describe(jvm: Java, admin: Java, source: Source) -> ClusterView:
     )
 
 
-def _described(jvm: Java, admin: Java, source: Source) -> Java:
+def _described(jvm: Java, admin: Java, source: StreamingSource) -> Java:
     """Return the topics of a source, by name; Kafka's own error does not say which one is missing."""
     from py4j.protocol import Py4JJavaError
 
@@ -116,7 +116,7 @@ def _described(jvm: Java, admin: Java, source: Source) -> Java:
         ) from error
 
 
-def _topics(jvm: Java, admin: Java, source: Source) -> list[str]:
+def _topics(jvm: Java, admin: Java, source: StreamingSource) -> list[str]:
     """Return the topics behind ``subscribe``, ``subscribePattern`` or ``assign``."""
     if (subscribed := source.option("subscribe")) is not None:
         return [topic.strip() for topic in subscribed.split(",") if topic.strip()]
@@ -135,7 +135,7 @@ def _topics(jvm: Java, admin: Java, source: Source) -> list[str]:
     return sorted({topic for topic, _ in assigned})
 
 
-def _assigned(source: Source) -> set[tuple[str, int]] | None:
+def _assigned(source: StreamingSource) -> set[tuple[str, int]] | None:
     raw = source.option("assign")
     if raw is None:
         return None
@@ -227,7 +227,7 @@ def says_unreachable(name: str, text: str) -> bool:
     return is_unresolved or "Timeout" in name or name == "DisconnectException"
 
 
-def _refused(source: Source, error: Java) -> FlinkstyleError:
+def _refused(source: StreamingSource, error: Java) -> FlinkstyleError:
     servers = source.option("kafka.bootstrap.servers") or "?"
     name, text = root_cause(error)
     if says_unreachable(name, text) or _may_pass(error):

@@ -10,7 +10,7 @@ from airflow_flinkstyle.agent.jvm.sources import sources_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.agent.jvm.sources import Source
+    from airflow_flinkstyle.agent.jvm.sources import StreamingSource
     from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
 
 OPTIONS: Final = ("schematrackinglocation", "schemalocation")
@@ -26,7 +26,7 @@ def schema_locations(options: Mapping[str, str], provider: str | None) -> dict[s
     return {name: lowered[name] for name in names if name in lowered}
 
 
-def move_schema_location(df: PySpark, source: Source, location: str) -> None:
+def move_schema_location(df: PySpark, source: StreamingSource, location: str) -> None:
     """Let one source of a data frame follow its schema elsewhere.
 
     A data frame does not change, and by the time that its query has a name it is too late to make another:

@@ -22,7 +22,7 @@ _KAFKA = frozenset({"kafka", "org.apache.spark.sql.kafka010.kafkasourceprovider"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class StreamingSource:
     """One streaming source of a query."""
 
     position: int
@@ -64,18 +64,18 @@ class Source:
         return self.name if log_version > 1 and self.name else str(self.position)
 
 
-Describe = Callable[[Source], "ClusterView"]
+Describe = Callable[[StreamingSource], "ClusterView"]
 """Looks at the Kafka cluster of a source: with exactly the partitions that it subscribes to."""
 
 
-def sources_of(df: PySpark) -> tuple[Source, ...]:
+def sources_of(df: PySpark) -> tuple[StreamingSource, ...]:
     """Return the streaming sources of a data frame, in the offset log's order."""
     leaves = df._jdf.queryExecution().analyzed().collectLeaves()  # noqa: SLF001
     streaming = [leaf for leaf in (leaves.apply(i) for i in range(leaves.size())) if leaf.isStreaming()]
     return tuple(_source(position, leaf) for position, leaf in enumerate(streaming))
 
 
-def _source(position: int, leaf: Java) -> Source:
+def _source(position: int, leaf: Java) -> StreamingSource:
     detail = ""
     if leaf.getClass().getSimpleName() == "StreamingRelationV2":
         options = dict(leaf.extraOptions().asCaseSensitiveMap())
@@ -86,6 +86,6 @@ def _source(position: int, leaf: Java) -> Source:
         provider, detail = leaf.sourceName(), leaf.dataSource().className()
     else:  # a source made by a test or a library, without options
         options, provider = {}, leaf.nodeName()
-    return Source(
+    return StreamingSource(
         position=position, name=source_name(leaf), provider=provider, options=options, detail=detail
     )

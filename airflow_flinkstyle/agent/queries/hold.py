@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Hold:
+class QueryHold:
     """At most one hold at a time; its count tells whether one happened in between."""
 
     def __init__(self, queries: Queries) -> None:

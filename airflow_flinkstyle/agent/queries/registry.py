@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from airflow_flinkstyle.agent.declared import Declaration
-    from airflow_flinkstyle.agent.guards.waiting import Waiting
-    from airflow_flinkstyle.agent.jvm.sources import Source
+    from airflow_flinkstyle.agent.guards.waiting import WaitingQuery
+    from airflow_flinkstyle.agent.jvm.sources import StreamingSource
     from airflow_flinkstyle.agent.jvm.untyped import PySpark
     from airflow_flinkstyle.protocol.query_records import QueryStatus
     from airflow_flinkstyle.storage.base import ObjectStore
@@ -42,7 +42,7 @@ class Queries:
         """The session; None until the script has made one."""
         self._lock = threading.Lock()
         self._known: dict[str, JobQuery] = {}
-        self._waiting: Sequence[Waiting] = ()
+        self._waiting: Sequence[WaitingQuery] = ()
         self._is_unnamed = False
         """Whether the script has started a query without a name."""
 
@@ -81,12 +81,12 @@ class Queries:
         others = [one for one in list(active.values()) if one.id().toString() not in ours]
         return tuple(sorted(one.name() or one.id().toString() for one in others)[:MOST_NAMED])
 
-    def take_over(self, first: JobQuery, waiting: Sequence[Waiting]) -> None:
+    def take_over(self, first: JobQuery, waiting: Sequence[WaitingQuery]) -> None:
         """Note that the job is this process's now, with the queries that it continues."""
         with self._lock:
             first.admitted, self._waiting = True, waiting
 
-    def started_and_waiting(self) -> tuple[list[JobQuery], list[Waiting]]:
+    def started_and_waiting(self) -> tuple[list[JobQuery], list[WaitingQuery]]:
         """Return the queries of one moment: those that were started, and those that wait for it."""
         with self._lock:
             started = {name: query for name, query in sorted(self._known.items()) if query.query is not None}
@@ -126,7 +126,7 @@ class Queries:
         name: str | None,
         writer: PySpark,
         run: Callable[[], PySpark],
-        sources: Sequence[Source],
+        sources: Sequence[StreamingSource],
         declared: Declaration,
     ) -> JobQuery:
         """Note a query before it starts; its checkpoint is in a folder of its name.

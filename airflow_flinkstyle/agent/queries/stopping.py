@@ -6,7 +6,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.agent.errors import PlannedBatchError
+from airflow_flinkstyle.agent.errors import PlannedBatchOpenError
 from airflow_flinkstyle.agent.guards.guard import read_positions
 from airflow_flinkstyle.agent.queries.boundary import StopFlag
 from airflow_flinkstyle.checkpoint.inventory import list_batches
@@ -100,14 +100,14 @@ def commit_planned(query: JobQuery, *, look: Callable[[], None] = keep_waiting) 
         look: Called in every round; raises to end the wait. The batch runs on.
 
     Raises:
-        PlannedBatchError: If the batch fails.
+        PlannedBatchOpenError: If the batch fails.
     """
     if read_positions(query.checkpoint).planned is not None:
         log.info("Query %s: committing the batch that was planned", query.name)
         _run_once(query, look)
     positions = read_positions(query.checkpoint)
     if positions.planned is not None:
-        raise PlannedBatchError(
+        raise PlannedBatchOpenError(
             f"Query {query.name} was expected to end with every planned batch committed, "
             "found one that is planned only.",
             state_after=_left(query),
@@ -124,7 +124,7 @@ def _run_once(query: JobQuery, look: Callable[[], None]) -> None:
         while not query.query._jsq.awaitTermination(int(_LOOK_S * 1000)):  # noqa: SLF001
             look()
     except PySparkException as error:
-        raise PlannedBatchError(
+        raise PlannedBatchOpenError(
             f"Query {query.name} was expected to commit the batch it had planned, but that failed: "
             f"{query.refusal or (str(error).splitlines() or [repr(error)])[0]}",
             state_after=_left(query),

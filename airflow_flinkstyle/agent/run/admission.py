@@ -284,7 +284,7 @@ class Admission:
         slot = self._patiently(lambda: self._board.heartbeat(follows)) if follows is not None else None
         return slot.value if slot else None
 
-    def _waiting_queries(self) -> list[waiting.Waiting]:
+    def _waiting_queries(self) -> list[waiting.WaitingQuery]:
         """Return where the queries are that this run continues."""
         last = self._driver_run.last_heartbeat
         known = waiting.told(last, self.manifest, self._before)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.agent.jvm.sources import Describe, Source
+    from airflow_flinkstyle.agent.jvm.sources import Describe, StreamingSource
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.protocol.cuts import Place
@@ -86,7 +86,7 @@ def look(describe: Describe, query: JobQuery) -> HeldQuery:
     )
 
 
-def _named(view: ClusterView, source: Source) -> ClusterView:
+def _named(view: ClusterView, source: StreamingSource) -> ClusterView:
     """Return a view of a cluster that tells no id under its servers: two such have no logs in common."""
     servers = source.option("kafka.bootstrap.servers") or ""
     return view if view.cluster_id is not None else replace(view, cluster_id=f"at {servers}")

@@ -23,7 +23,7 @@ from airflow_flinkstyle.types import ids_differ
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from airflow_flinkstyle.agent.guards.waiting import Waiting
+    from airflow_flinkstyle.agent.guards.waiting import WaitingQuery
     from airflow_flinkstyle.agent.job_query import JobQuery
     from airflow_flinkstyle.agent.jvm.sources import Describe
     from airflow_flinkstyle.kafka.cluster import ClusterView
@@ -45,7 +45,7 @@ def take(
     describe: Describe,
     repository: SavepointRepository,
     queries: Sequence[JobQuery],
-    waiting: Sequence[Waiting],
+    waiting: Sequence[WaitingQuery],
     *,
     savepoint_id: str,
     spark_version: str,

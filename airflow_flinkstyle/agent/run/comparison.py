@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.agent.jvm.sources import Source
+    from airflow_flinkstyle.agent.jvm.sources import StreamingSource
     from airflow_flinkstyle.protocol.records import Heartbeat
     from airflow_flinkstyle.protocol.rehearsal_records import Verdict
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
@@ -46,7 +46,7 @@ _NEW_FIRST = "Schema evolution is not possible new value_schema="
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Version:
+class DriverVersion:
     """What this driver runs beside its script."""
 
     spark: str
@@ -55,7 +55,7 @@ class Version:
     """Of the driver; Spark insists on the same minor version for its workers."""
 
 
-def compare_job(manifest: Manifest, now: Version, before: Heartbeat | None) -> list[Compared]:
+def compare_job(manifest: Manifest, now: DriverVersion, before: Heartbeat | None) -> list[Compared]:
     """Return what was compared of the job.
 
     Args:
@@ -203,7 +203,7 @@ def _is_of(key: str, version: int) -> bool:
     return key.isdigit() == (version == 1)
 
 
-def _topics(source: Source) -> list[str] | None:
+def _topics(source: StreamingSource) -> list[str] | None:
     """Return the topics that a source names; None for a pattern or an assignment."""
     named = source.option("subscribe")
     return sorted(topic.strip() for topic in named.split(",")) if named else None

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.board.takeover import DriverRun
     from airflow_flinkstyle.agent.commits.batch_watch import BatchWatch
     from airflow_flinkstyle.agent.jvm.process import DriverProcess
-    from airflow_flinkstyle.agent.jvm.sources import Source
+    from airflow_flinkstyle.agent.jvm.sources import StreamingSource
     from airflow_flinkstyle.agent.jvm.untyped import Java
-    from airflow_flinkstyle.agent.queries.hold import Hold
+    from airflow_flinkstyle.agent.queries.hold import QueryHold
     from airflow_flinkstyle.agent.queries.registry import Queries
     from airflow_flinkstyle.agent.queries.schema_logs import SchemaLogs
     from airflow_flinkstyle.agent.run.reasons import Ending
@@ -35,7 +35,7 @@ class Driver(Protocol):
     spark_version: str
     queries: Queries
     schema_logs: SchemaLogs
-    held: Hold
+    held: QueryHold
     commits: BatchWatch
     heartbeat_writer: HeartbeatWriter
     inbox: Inbox
@@ -46,7 +46,7 @@ class Driver(Protocol):
     start_lock: threading.Lock
     """A start of a query, and a look at all that were started, exclude each other."""
 
-    def describe(self, source: Source) -> ClusterView:
+    def describe(self, source: StreamingSource) -> ClusterView:
         """Look at the Kafka cluster of a source, as Spark reaches it."""
 
     def begin_end(self, why: Ending) -> None:

@@ -18,7 +18,7 @@ from airflow_flinkstyle.agent.errors import RehearsalError
 from airflow_flinkstyle.agent.guards import checks, compat
 from airflow_flinkstyle.agent.run import scratch
 from airflow_flinkstyle.agent.run.comparison import (
-    Version,
+    DriverVersion,
     compare,
     compare_job,
     require_no_obstacle,
@@ -62,7 +62,7 @@ class RehearsalRun:
         follows = driver.driver_run.claim.follows
         before = driver.board.heartbeat(follows) if follows is not None else None
         self._before = before.value if before is not None else None
-        self._compared = compare_job(manifest, Version(spark=driver.spark_version), self._before)
+        self._compared = compare_job(manifest, DriverVersion(spark=driver.spark_version), self._before)
 
     def missing(self) -> list[str]:
         """Return the queries of the savepoint that were not rehearsed, nor said why not."""

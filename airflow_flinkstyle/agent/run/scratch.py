@@ -19,7 +19,7 @@ from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.places import MARK_KEY, is_own, own_place
 from airflow_flinkstyle.savepoint.files.restore import restore_query
 from airflow_flinkstyle.savepoint.retention.checkpoints import (
-    Place,
+    CheckpointAccess,
     free_checkpoints,
     plan_checkpoints,
     remove_all,
@@ -170,7 +170,7 @@ def free_old(spark: PySpark, board: JobBoard, repository: SavepointRepository, d
         else:
             remove_all(location, store)
 
-    place = Place(open=partial(open_at, spark), remove=clear, vouch=lambda _: None)
+    place = CheckpointAccess(open=partial(open_at, spark), remove=clear, vouch=lambda _: None)
     try:
         planned = plan_checkpoints(board, repository)
         own = [one for one in planned if one.location.rpartition("/")[0] == beside]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow_flinkstyle.agent.board.inbox import Take
-    from airflow_flinkstyle.agent.guards.waiting import Waiting
+    from airflow_flinkstyle.agent.guards.waiting import WaitingQuery
     from airflow_flinkstyle.agent.run.admission import Admission
     from airflow_flinkstyle.agent.run.driver import Driver
     from airflow_flinkstyle.agent.run.taking import Taking
@@ -111,7 +111,7 @@ class Serving:
         self._driver.begin_end(StopAsked(request))
 
 
-def _starts_awaited(request: Request, waiting: Sequence[Waiting]) -> list[Waiting]:
+def _starts_awaited(request: Request, waiting: Sequence[WaitingQuery]) -> list[WaitingQuery]:
     """Return the queries that must run before the request is served.
 
     A stop that saves waits for those whose last run died in a batch: only a query that runs can complete it,

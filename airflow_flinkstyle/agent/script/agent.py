@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_flinkstyle.agent.jvm.untyped import PySpark
-    from airflow_flinkstyle.agent.queries.hold import Hold
+    from airflow_flinkstyle.agent.queries.hold import QueryHold
     from airflow_flinkstyle.agent.stream_options import StreamOptions
 
 
@@ -42,7 +42,7 @@ class Agent(Protocol):
         """Whether the job is this driver's: what runs before that is the agent's own."""
 
     @property
-    def held(self) -> Hold:
+    def held(self) -> QueryHold:
         """What holds queries for a while, to be asked about them."""
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_flinkstyle.agent.jvm.untyped import PySpark
-    from airflow_flinkstyle.agent.queries.hold import Hold
+    from airflow_flinkstyle.agent.queries.hold import QueryHold
     from airflow_flinkstyle.agent.script.agent import Agent
 
 _SHORTEST_S = 0.001
@@ -33,18 +33,18 @@ def wrap_held(agent: Agent) -> None:
     replace(StreamingQueryManager, "get", lambda original: _get_held(original, agent))
 
 
-def _this_query(handle: PySpark, hold: Hold) -> Callable[[], bool]:
+def _this_query(handle: PySpark, hold: QueryHold) -> Callable[[], bool]:
     run_id = handle.runId
     return lambda: hold.went_on(handle, run_id)
 
 
-def _any_query(_manager: PySpark, hold: Hold) -> Callable[[], bool]:
+def _any_query(_manager: PySpark, hold: QueryHold) -> Callable[[], bool]:
     seen = hold.count
     return lambda: hold.any_went_on(seen)
 
 
 def _await_again(
-    cls: PySpark, name: str, agent: Agent, begin: Callable[[PySpark, Hold], Callable[[], bool]]
+    cls: PySpark, name: str, agent: Agent, begin: Callable[[PySpark, QueryHold], Callable[[], bool]]
 ) -> None:
     """Await once more what was only held; return when everything has drained if the run ends."""
 

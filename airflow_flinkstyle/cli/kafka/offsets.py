@@ -41,7 +41,7 @@ from airflow_flinkstyle.rewrite.apply import apply_plan
 from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
 from airflow_flinkstyle.rewrite.plot import svg_plot, text_plot
 from airflow_flinkstyle.rewrite.render import cells, in_words, listing
-from airflow_flinkstyle.rewrite.route import Clusters
+from airflow_flinkstyle.rewrite.route import ClusterPair
 from airflow_flinkstyle.rewrite.rows import MigrationStrategy
 from airflow_flinkstyle.rewrite.rules import Topology
 from airflow_flinkstyle.rewrite.strategies import plan_migration
@@ -124,7 +124,7 @@ def plan(
     repository = repository_of(root, job)
     found = plan_migration(
         repository.read(savepoint_id),
-        Clusters(
+        ClusterPair(
             source=one_cluster(source_config, source_conn_id, "source"),
             target=the_cluster(target_config, target_conn_id, "target"),
         ),

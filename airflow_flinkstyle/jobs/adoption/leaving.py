@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
-from airflow_flinkstyle.jobs.adoption.taking import Seen, head_of, see
+from airflow_flinkstyle.jobs.adoption.taking import OutsideLife, head_of, see
 from airflow_flinkstyle.jobs.errors import (
     AdoptedBeforeError,
     JobNotRunningError,
@@ -125,7 +125,7 @@ def leave(
         _require_empty(client, to)
         manifest = _stopped(client, before, key, timeout_s)
         _require_queries(manifest, to)
-        since = _say(client, "leaving", manifest, to, by, Seen(slot=since.slot, head=head_of(client)))
+        since = _say(client, "leaving", manifest, to, by, OutsideLife(slot=since.slot, head=head_of(client)))
     else:
         manifest = client.repository.read(begun.savepoint_id or "")
     _write(client, manifest, to, progress, complete=False)
@@ -175,7 +175,7 @@ def _write(
     )
 
 
-def _require_not_started(client: JobClient, since: Seen) -> None:
+def _require_not_started(client: JobClient, since: OutsideLife) -> None:
     """Require that nobody started the job here meanwhile; raises ``JobRunningError``."""
     status = client.status()
     if head_of(client) == since.head and not isinstance(status, (Running, Starting)):
@@ -287,8 +287,13 @@ def _held(client: JobClient, location: str, first: str) -> str:
 
 
 def _say(
-    client: JobClient, state: HomeState, manifest: Manifest, to: Mapping[str, str], by: str, since: Seen
-) -> Seen:
+    client: JobClient,
+    state: HomeState,
+    manifest: Manifest,
+    to: Mapping[str, str],
+    by: str,
+    since: OutsideLife,
+) -> OutsideLife:
     """Write down how far the leaving is, unless anything was said since; return what is written now."""
     checkpoints = {
         query.name: OutsideCheckpoint(
@@ -318,10 +323,10 @@ def _say(
                 state_after="The job is stopped, and not left.",
                 remedy="Look at what that caller did, then leave it again.",
             ) from error
-    return Seen(slot=client.board.home(), head=since.head)
+    return OutsideLife(slot=client.board.home(), head=since.head)
 
 
-def _home(seen: Seen) -> Home:
+def _home(seen: OutsideLife) -> Home:
     if seen.slot is None:
         raise AssertionError("it was written at this moment")
     return seen.slot.value

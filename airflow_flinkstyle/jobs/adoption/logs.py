@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.kafka.settings import KafkaCluster
 
-    class Clusters(Protocol):
+    class NamedClusters(Protocol):
         """The clusters that somebody named."""
 
         def with_topics(self, topics: Collection[str]) -> Sequence[ClusterView]:
@@ -58,7 +58,7 @@ class LiveClusters:
         return ", ".join(map(str, self._clusters)) or "no cluster"
 
 
-def find_logs(queries: Sequence[Outside], clusters: Clusters) -> dict[str, dict[str, KafkaLog]]:
+def find_logs(queries: Sequence[Outside], clusters: NamedClusters) -> dict[str, dict[str, KafkaLog]]:
     """Return the log of each Kafka source by query and source, once its positions were found to lie in it.
 
     Raises:
@@ -82,7 +82,7 @@ def unread(queries: Sequence[Outside], logs: Mapping[str, Mapping[str, KafkaLog]
     )
 
 
-def _log_of(query: Outside, source: str, clusters: Clusters) -> KafkaLog:
+def _log_of(query: Outside, source: str, clusters: NamedClusters) -> KafkaLog:
     topics = query.newest.kafka_offsets(source).topics
     where = f"source {source} of query {query.name}"
     views = clusters.with_topics(topics)

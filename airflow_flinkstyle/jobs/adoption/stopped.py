@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from airflow_flinkstyle.jobs.adoption.outside import Outside
-    from airflow_flinkstyle.jobs.adoption.taking import Seen, WatchedCheckpoint
+    from airflow_flinkstyle.jobs.adoption.taking import OutsideLife, WatchedCheckpoint
     from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.home import Home
     from airflow_flinkstyle.savepoint.capture.copier import CaptureProgress
@@ -143,7 +143,7 @@ def finish(
     watched: WatchedCheckpoint,
     mark: bool,
     stood_s: float,
-    since: Seen,
+    since: OutsideLife,
     progress: Callable[[CaptureProgress], None] = ignore,
 ) -> Manifest:
     """Capture checkpoints that stand still, find them as they were, and write the adoption down.
@@ -169,7 +169,9 @@ def finish(
     return manifest
 
 
-def _require_not_otherwise(runs: JobView, since: Seen, savepoint_id: str, queries: Sequence[Outside]) -> None:
+def _require_not_otherwise(
+    runs: JobView, since: OutsideLife, savepoint_id: str, queries: Sequence[Outside]
+) -> None:
     """Require that no other caller has adopted the job; raises ``AdoptedBeforeError``."""
     home = since.slot.value if since.slot is not None and since.slot.value.binds(since.head) else None
     if home is None or home.state != "adopted" or home.savepoint_id == savepoint_id:

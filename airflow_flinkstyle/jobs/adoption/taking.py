@@ -27,7 +27,7 @@ from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsEr
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from airflow_flinkstyle.jobs.adoption.logs import Clusters
+    from airflow_flinkstyle.jobs.adoption.logs import NamedClusters
     from airflow_flinkstyle.jobs.adoption.outside import Outside
     from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.board import Slot
@@ -43,7 +43,7 @@ class WatchedCheckpoint:
 
     checkpoints: Mapping[str, str]
     """Query name -> location."""
-    clusters: Clusters
+    clusters: NamedClusters
     """The Kafka clusters that the script reads, by the word of a person."""
     spark_version: str | None = None
     """By the word of a person; None for the oldest Spark that writes such files."""
@@ -162,8 +162,8 @@ def say_home(
     *,
     by: str,
     savepoint_id: str | None = None,
-    since: Seen | None = None,
-) -> Seen:
+    since: OutsideLife | None = None,
+) -> OutsideLife:
     """Write down who runs the job, and return what is written now.
 
     A job that was left stays so while its savepoints are taken from outside: that also names the way back.
@@ -200,7 +200,7 @@ def say_home(
     except (ObjectChangedError, ObjectExistsError) as error:
         found = runs.board.home()
         if found is not None and replace(found.value, at_ms=0, by="") == replace(home, at_ms=0, by=""):
-            return Seen(slot=found, head=head)
+            return OutsideLife(slot=found, head=head)
         raise AdoptedBeforeError(
             f"Job {runs.board.job} was expected to be left alone, found that another caller takes or adopts "
             "it at this moment.",
@@ -214,11 +214,11 @@ def say_home(
             state_after="The job continues as it was started; nothing was adopted.",
             remedy="Find out who started it, and from what (flinkstyle job status).",
         )
-    return Seen(slot=runs.board.home(), head=head)
+    return OutsideLife(slot=runs.board.home(), head=head)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class OutsideLife:
     """What is recorded of a job's life outside, as a caller saw it."""
 
     slot: Slot[Home] | None
@@ -226,10 +226,10 @@ class Seen:
     """Of the job, read before ``slot``: what is said as of it binds no start of a later one."""
 
 
-def see(runs: JobView) -> Seen:
+def see(runs: JobView) -> OutsideLife:
     """Look at what is recorded now."""
     head = head_of(runs)
-    return Seen(slot=runs.board.home(), head=head)
+    return OutsideLife(slot=runs.board.home(), head=head)
 
 
 def head_of(runs: JobView) -> Generation | None:

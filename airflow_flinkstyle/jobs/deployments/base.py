@@ -32,7 +32,7 @@ class Alive:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class DriverPending:
     """The cluster has taken the driver, and its process has not begun."""
 
     reason: str
@@ -69,7 +69,7 @@ class Unknown:
         return f"nobody here can tell whether it runs: {self.reason}"
 
 
-DriverState = Alive | Waiting | Gone | Unknown
+DriverState = Alive | DriverPending | Gone | Unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
-from airflow_flinkstyle.jobs.deployments.base import Alive, Unknown, Waiting
+from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPending, Unknown
 from airflow_flinkstyle.protocol.driver_log import without_settings
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class HttpRefusedError(NoAnswerError):
         self.url, self.code, self.said, self.wants_login = url, code, said, wants_login
 
 
-class Login(Protocol):
+class ServerLogin(Protocol):
     """Who asks a server that wants to know it."""
 
     def address(self, url: str) -> str:
@@ -111,7 +111,7 @@ def read(
     body: Mapping[str, Any] | None = None,
     headers: Mapping[str, str] | None = None,
     trust: ssl.SSLContext | None = None,
-    login: Login | None = None,
+    login: ServerLogin | None = None,
 ) -> str:
     """Return what a cluster manager answers, as text.
 
@@ -194,7 +194,7 @@ class StateCache:
         deadline = time.monotonic() + _KILL_TIMEOUT_S
         while True:
             self._said.pop(driver, None)
-            if not isinstance(state := look(), (Alive, Waiting)):
+            if not isinstance(state := look(), (Alive, DriverPending)):
                 return state
             if time.monotonic() > deadline:
                 return Unknown(f"it did not end within {_KILL_TIMEOUT_S:g} s of its kill")

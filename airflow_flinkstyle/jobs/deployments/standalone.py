@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPages, DriverState, Gone, Unknown, Waiting
+from airflow_flinkstyle.jobs.deployments.base import (
+    Alive,
+    DriverPages,
+    DriverPending,
+    DriverState,
+    Gone,
+    Unknown,
+)
 from airflow_flinkstyle.jobs.deployments.refusals import not_taken
 from airflow_flinkstyle.jobs.deployments.rest import (
     NoAnswerError,
@@ -219,7 +226,7 @@ def _judge(said: Mapping[str, Any], reason: str) -> DriverState:
     """Return what a master's words mean; what it does not know is no end."""
     state = said.get("driverState")
     if state == _QUEUED:
-        return Waiting("no worker of the cluster has the memory and the cores that the driver asks for")
+        return DriverPending("no worker of the cluster has the memory and the cores that the driver asks for")
     if state in _LIVING:
         return Alive()
     if state in _ENDED:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.jobs.cutover.context import CutoverContext
-from airflow_flinkstyle.jobs.migration.hold import Hold
+from airflow_flinkstyle.jobs.migration.hold import ProducerHold
 from airflow_flinkstyle.jobs.migration.producers import TokenCounter
 
 if TYPE_CHECKING:
@@ -29,18 +29,18 @@ class MigrationContext(CutoverContext):
     kafka: KafkaSide
     group: str | None = None
     """Consumer group whose offsets on the new cluster are set, for those who watch its lag."""
-    held: Hold | None = None
+    held: ProducerHold | None = None
     """This attempt's hold of the producers; None before it has begun."""
 
     def begin(self) -> None:
         """Take charge; every older attempt finds its token replaced."""
         tokens = TokenCounter(self.client.board.store, self.client.board.job)
         attempt = self.journal.begin(tokens.next)
-        self.held = Hold(self.switch, token=attempt.token, lease_s=self.settings.hold_lease_s)
+        self.held = ProducerHold(self.switch, token=attempt.token, lease_s=self.settings.hold_lease_s)
         log.info("Attempt %d of migration %s", attempt.attempt, self.journal.migration_id)
 
     @property
-    def hold(self) -> Hold:
+    def hold(self) -> ProducerHold:
         """The hold of the attempt that has begun."""
         if self.held is None:
             raise RuntimeError("no attempt has begun")

@@ -17,7 +17,7 @@ from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError
 from airflow_flinkstyle.kafka.fence.fences import FenceRecord, PassiveFence
 from airflow_flinkstyle.kafka.mirror.found import UNNAMED
-from airflow_flinkstyle.kafka.mirror.lag import Behind
+from airflow_flinkstyle.kafka.mirror.lag import MirrorBehind
 from airflow_flinkstyle.kafka.mirror.start import set_mirror_start, wait_copied
 from airflow_flinkstyle.kafka.verdict import Bounded, Exact
 from airflow_flinkstyle.offsets import Offsets
@@ -215,7 +215,7 @@ def begin_fail_back(
     if topics == "original":
         noted = set_mirror_start(then, mirror, mirror_begins(finished.plan))
     found = wait_copied(now, then, mirror, names, timeout_s=mirror_timeout_s)
-    if isinstance(found, Behind):
+    if isinstance(found, MirrorBehind):
         raise _not_copied(found, now, then, mirror)
     rename = names if topics == "original" else {}
     return FailBack(migration_id=finished.migration_id, rename=rename, noted=noted)
@@ -249,7 +249,7 @@ def _require_clusters(finished: FinishedMigration, now: KafkaCluster, then: Kafk
 
 
 def _not_copied(
-    found: Behind, now: KafkaCluster, then: KafkaCluster, mirror: MirrorSettings
+    found: MirrorBehind, now: KafkaCluster, then: KafkaCluster, mirror: MirrorSettings
 ) -> MirrorBehindError:
     here, there = mirror.source_alias, mirror.target_alias
     return MirrorBehindError(

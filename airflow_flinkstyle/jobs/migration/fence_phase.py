@@ -38,7 +38,7 @@ PHASE, ENDS_PHASE = "fence", "ends"
 _STILL_OLD = "Nothing has moved: the job keeps running on the old cluster."
 
 
-class Watch(Protocol):
+class FenceWatch(Protocol):
     """An eye on the old cluster, and the fence around it."""
 
     @property
@@ -69,7 +69,7 @@ class LiveWatch:
         return explain(self.cluster, found) if isinstance(found, Moving) else None
 
 
-def raise_fence(journal: CutoverJournal, watch: Watch, topics: Collection[str]) -> Mapping[str, Any]:
+def raise_fence(journal: CutoverJournal, watch: FenceWatch, topics: Collection[str]) -> Mapping[str, Any]:
     """Put the fence up, its record journalled before; call it again in every attempt that has not stopped.
 
     Raises:
@@ -88,7 +88,7 @@ def raise_fence(journal: CutoverJournal, watch: Watch, topics: Collection[str]) 
     return phase.record.result or journal.close(phase, {"kind": record.kind, "fence": record.describe()})
 
 
-def _lift_after_rollback(journal: CutoverJournal, watch: Watch, record: FenceRecord) -> None:
+def _lift_after_rollback(journal: CutoverJournal, watch: FenceWatch, record: FenceRecord) -> None:
     try:
         journal.check()
     except AttemptSupersededError:
@@ -97,7 +97,7 @@ def _lift_after_rollback(journal: CutoverJournal, watch: Watch, record: FenceRec
         raise
 
 
-def drop_fence(journal: CutoverJournal, watch: Watch) -> None:
+def drop_fence(journal: CutoverJournal, watch: FenceWatch) -> None:
     """Take down what this migration has put up, whichever attempt it was; else do nothing.
 
     Raises:
@@ -117,7 +117,7 @@ def drop_fence(journal: CutoverJournal, watch: Watch) -> None:
         ) from error
 
 
-def note_ends(journal: CutoverJournal, watch: Watch, topics: Collection[str]) -> Mapping[str, Any]:
+def note_ends(journal: CutoverJournal, watch: FenceWatch, topics: Collection[str]) -> Mapping[str, Any]:
     """Remember where the old logs end while producers are held; the first attempt's word counts."""
     phase = journal.open(ENDS_PHASE, {})
     return phase.record.result or journal.close(phase, {"ends": encode(watch.ends(topics))})
@@ -128,7 +128,7 @@ def watched(journal: CutoverJournal) -> set[str]:
     return set((journal.result(ENDS_PHASE) or {}).get("ends", ()))
 
 
-def require_quiet(journal: CutoverJournal, watch: Watch) -> None:
+def require_quiet(journal: CutoverJournal, watch: FenceWatch) -> None:
     """Require that the fence is up and that nothing was written since the ends were noted.
 
     Raises:
@@ -152,7 +152,7 @@ def require_quiet(journal: CutoverJournal, watch: Watch) -> None:
         )
 
 
-def late_writes(journal: CutoverJournal, watch: Watch) -> str | None:
+def late_writes(journal: CutoverJournal, watch: FenceWatch) -> str | None:
     """Return what was written to the old cluster since the ends were noted, with its offsets, or None."""
     noted = journal.result(ENDS_PHASE)
     return watch.late_writes(decode(Offsets, noted["ends"])) if noted else None

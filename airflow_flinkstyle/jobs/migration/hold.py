@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Hold:
+class ProducerHold:
     """Holds producers for one attempt.
 
     A renewal counts from when it was begun, by this process's own clock, and producers count from when they

@@ -12,19 +12,19 @@ from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.fence.fences import PassiveFence
 from airflow_flinkstyle.kafka.fence.fencing import Moving, steady_ends
 from airflow_flinkstyle.kafka.groups import set_group_offsets
-from airflow_flinkstyle.kafka.mirror.lag import Behind, wait_caught_up
+from airflow_flinkstyle.kafka.mirror.lag import MirrorBehind, wait_caught_up
 from airflow_flinkstyle.kafka.policies import EXACT_ONLY, Policies
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.rewrite.apply import apply_plan
-from airflow_flinkstyle.rewrite.route import Clusters, incompatible_topics, targets_of
+from airflow_flinkstyle.rewrite.route import ClusterPair, incompatible_topics, targets_of
 from airflow_flinkstyle.rewrite.rules import PROVED, StrategyRules
 from airflow_flinkstyle.rewrite.strategies import plan_migration
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from airflow_flinkstyle.jobs.migration.fence_phase import Watch
+    from airflow_flinkstyle.jobs.migration.fence_phase import FenceWatch
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.kafka.fence.fences import Fence
     from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
@@ -74,7 +74,7 @@ class KafkaSide(Protocol):
         """Commit a rewritten savepoint's positions for a consumer group on the new cluster, and say so."""
 
     @property
-    def watch(self) -> Watch:
+    def watch(self) -> FenceWatch:
         """An eye on the old cluster, and the fence around it."""
 
 
@@ -108,7 +108,7 @@ class LiveKafka:
         return describe(self.new, ()).cluster_id
 
     @property
-    def watch(self) -> Watch:
+    def watch(self) -> FenceWatch:
         """An eye on the old cluster, and the fence around its topics."""
         return LiveWatch(cluster=self.old, fence=self.fence or PassiveFence(cluster=self.old))
 
@@ -127,7 +127,7 @@ class LiveKafka:
         if self.mirror is None or not topics:
             return
         found = wait_caught_up(self.old, self.new, self.mirror, topics, timeout_s=timeout_s)
-        if isinstance(found, Behind):
+        if isinstance(found, MirrorBehind):
             raise MirrorBehindError(
                 f"MirrorMaker was expected to mirror everything within {timeout_s:g} s. {found.describe()}",
                 state_after="Nothing was stopped; the job still reads the old cluster.",
@@ -182,8 +182,8 @@ class LiveKafka:
         """Return what topics of the old cluster are called on the new one, each once."""
         return sorted({target for topic in topics for target in targets_of(self.request(), topic)})
 
-    def _clusters(self) -> Clusters:
-        return Clusters(source=self.old, target=self.new)
+    def _clusters(self) -> ClusterPair:
+        return ClusterPair(source=self.old, target=self.new)
 
     def request(self, *, preview: bool = False) -> ProofRequest:
         """Return what is asked of a translation."""

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class JobSource:
     """A Kafka source of the running job."""
 
     cluster_id: str | None
@@ -114,7 +114,7 @@ def fill_in(form: MigrationForm, client: JobClient, look_ups: LookUps) -> Migrat
 # --- the job ----------------------------------------------------------------------------------
 
 
-def _sources(client: JobClient) -> Iterator[Source]:
+def _sources(client: JobClient) -> Iterator[JobSource]:
     last = client.board.current_heartbeat()
     if last is None:
         return
@@ -124,7 +124,7 @@ def _sources(client: JobClient) -> Iterator[Source]:
             reading = beat.reads.get(name)
             servers = reading.servers if reading is not None else None
             rule = next((rule for rule in rules if rule.options.get(_SERVERS) == servers), None)
-            yield Source(
+            yield JobSource(
                 cluster_id=identity.cluster_id,
                 topics=tuple(identity.topic_ids),
                 servers=servers,
@@ -143,7 +143,7 @@ def _rules(client: JobClient) -> tuple[KafkaOverride, ...]:
     return tuple(rule for rule in spec.overrides if rule.role == "source")
 
 
-def _of_cluster(sources: Sequence[Source], conn_id: str, look_ups: LookUps) -> list[Source]:
+def _of_cluster(sources: Sequence[JobSource], conn_id: str, look_ups: LookUps) -> list[JobSource]:
     """Return the sources that read a cluster; all where they read only one: a pre-flight compares it."""
     if len({one.cluster_id for one in sources}) < 2:
         return list(sources)
@@ -154,7 +154,7 @@ def _of_cluster(sources: Sequence[Source], conn_id: str, look_ups: LookUps) -> l
 # --- the cluster to leave ---------------------------------------------------------------------
 
 
-def _connection(form: MigrationForm, sources: Sequence[Source], look_ups: LookUps) -> str:
+def _connection(form: MigrationForm, sources: Sequence[JobSource], look_ups: LookUps) -> str:
     """Return the connection of the cluster that the job reads and that is not the one to move to."""
     target = look_ups.cluster_id(form.target_kafka_conn_id)
     left = {one.cluster_id for one in sources} - {target}

@@ -42,7 +42,7 @@ _MUCH_LAG = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class PreflightFinding:
     """One thing that was looked at."""
 
     check: str
@@ -54,10 +54,10 @@ class Finding:
 class Preflight:
     """Everything that was looked at."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[PreflightFinding, ...]
 
     @property
-    def refusals(self) -> tuple[Finding, ...]:
+    def refusals(self) -> tuple[PreflightFinding, ...]:
         """What makes the migration impossible or unsafe."""
         return tuple(finding for finding in self.findings if finding.level == "refusal")
 
@@ -98,7 +98,7 @@ def run_preflight(
             target's retention would delete of the whole log is a warning only.
     """
     findings, sources = [*_job(client)], _sources(client)
-    checks: list[tuple[str, Callable[[], Finding]]] = [
+    checks: list[tuple[str, Callable[[], PreflightFinding]]] = [
         ("producer switch", lambda: _switch(switch)),
     ]
     if sources is not None:
@@ -117,35 +117,41 @@ def run_preflight(
         try:
             findings.append(check())
         except FlinkstyleError as error:
-            findings.append(Finding(check=name, level="refusal", detail=str(error)))
+            findings.append(PreflightFinding(check=name, level="refusal", detail=str(error)))
     return Preflight(findings=tuple(findings))
 
 
-def _job(client: JobClient) -> list[Finding]:
+def _job(client: JobClient) -> list[PreflightFinding]:
     status = client.settled_status()
     level: Level = "ok" if isinstance(status, Running) else "refusal"
-    return [Finding(check="job", level=level, detail=f"Job {client.board.job}: {describe_status(status)}.")]
+    return [
+        PreflightFinding(
+            check="job", level=level, detail=f"Job {client.board.job}: {describe_status(status)}."
+        )
+    ]
 
 
-def spark_finding(client: JobClient, target: SubmitTarget | None) -> Finding:
+def spark_finding(client: JobClient, target: SubmitTarget | None) -> PreflightFinding:
     """Compare what the running version was given with what the next one will be."""
     status = client.status()
-    findings: tuple[compat.Finding, ...] = ()
+    findings: tuple[compat.Incompatibility, ...] = ()
     if target is not None and isinstance(status, Running) and status.run.claim.launch:
         spec, _ = from_launch(status.run.claim.launch, secret_env={})
         findings = spark_findings(client, spec, target)
     detail = " ".join(map(str, findings)) or "The next driver's Spark can resume from the checkpoint."
-    return Finding(check="spark", level="refusal" if findings else "ok", detail=detail)
+    return PreflightFinding(check="spark", level="refusal" if findings else "ok", detail=detail)
 
 
-def _standby(client: JobClient, target: SubmitTarget | None) -> Finding:
+def _standby(client: JobClient, target: SubmitTarget | None) -> PreflightFinding:
     """Say what the next driver takes beside the one that runs."""
     status = client.settled_status(at_most_s=0)
     if isinstance(status, NeverStarted):
-        return Finding(check="standby", level="warning", detail="The job never ran: nothing tells its size.")
+        return PreflightFinding(
+            check="standby", level="warning", detail="The job never ran: nothing tells its size."
+        )
     spec, at = client.launch_of(status.run.generation)
     told, is_free = require_room(client, spec, target or at)
-    return Finding(check="standby", level="ok" if is_free else "warning", detail=told)
+    return PreflightFinding(check="standby", level="ok" if is_free else "warning", detail=told)
 
 
 def _sources(client: JobClient) -> Sources | None:
@@ -167,23 +173,25 @@ def _on_old(kafka: LiveKafka, sources: Sources) -> dict[str, str | None]:
     return {topic: topic_id for topics in found for topic, topic_id in topics.items()}
 
 
-def _clusters(kafka: LiveKafka, sources: Sources) -> Finding:
+def _clusters(kafka: LiveKafka, sources: Sources) -> PreflightFinding:
     old, new = kafka.old_cluster_id, kafka.new_cluster_id
     read = {source.cluster_id for source in sources.values()}
     if old is None and new is None:
         detail = "Neither cluster tells an id: nothing shows that they are two, or which one the job reads."
-        return Finding(check="clusters", level="refusal", detail=detail)
+        return PreflightFinding(check="clusters", level="refusal", detail=detail)
     if old == new:
         detail = f"Both connections lead to cluster {old}; two clusters were expected."
-        return Finding(check="clusters", level="refusal", detail=detail)
+        return PreflightFinding(check="clusters", level="refusal", detail=detail)
     if old not in read:
         named = ", ".join(sorted(one or "one that tells no id" for one in read))
         detail = f"The job reads cluster {named or 'none'}, but {kafka.old} is cluster {old}."
-        return Finding(check="clusters", level="refusal", detail=detail)
-    return Finding(check="clusters", level="ok", detail=f"From {old} ({kafka.old}) to {new} ({kafka.new}).")
+        return PreflightFinding(check="clusters", level="refusal", detail=detail)
+    return PreflightFinding(
+        check="clusters", level="ok", detail=f"From {old} ({kafka.old}) to {new} ({kafka.new})."
+    )
 
 
-def _topics(kafka: LiveKafka, sources: Sources) -> Finding:
+def _topics(kafka: LiveKafka, sources: Sources) -> PreflightFinding:
     """Compare topic ids with the job's, and the topics of both clusters with what their ways ask for."""
     topics = _on_old(kafka, sources)
     old, new = kafka.view("old", topics), kafka.view("new", kafka.target_topics(topics))
@@ -201,8 +209,8 @@ def _topics(kafka: LiveKafka, sources: Sources) -> Finding:
         wrong += [f"{topic}: {len(held)} partitions of the target hold records already"] if held else []
     if wrong or not topics:
         detail = "; ".join(wrong) or "the job reads no topic there"
-        return Finding(check="topics", level="refusal", detail=detail)
-    return Finding(check="topics", level="ok", detail=", ".join(sorted(topics)))
+        return PreflightFinding(check="topics", level="refusal", detail=detail)
+    return PreflightFinding(check="topics", level="ok", detail=", ".join(sorted(topics)))
 
 
 def _of_rule(
@@ -223,13 +231,13 @@ def _holds_records(view: ClusterView, tp: TopicPartition) -> bool:
     return log is not None and log.start < log.end
 
 
-def _mirror(kafka: LiveKafka, sources: Sources) -> Finding:
+def _mirror(kafka: LiveKafka, sources: Sources) -> PreflightFinding:
     topics = _to_prove(kafka, sources)
     if not topics:
-        return Finding(check="mirror", level="ok", detail="Not needed: no position is to be proved.")
+        return PreflightFinding(check="mirror", level="ok", detail="Not needed: no position is to be proved.")
     if kafka.mirror is None:
         detail = "Its aliases were expected: without its own positions none at a log's end can be proved."
-        return Finding(check="mirror", level="refusal", detail=detail)
+        return PreflightFinding(check="mirror", level="refusal", detail=detail)
     lag = mirror_lag(kafka.old, kafka.new, kafka.mirror, kafka.view("old", topics))
     behind = sum(lag.values())
     hint = (
@@ -237,10 +245,10 @@ def _mirror(kafka: LiveKafka, sources: Sources) -> Finding:
         "(60 s unless <target alias>.offset.flush.interval.ms says otherwise): the window waits that long."
     )
     level: Level = "warning" if behind > _MUCH_LAG else "ok"
-    return Finding(check="mirror", level=level, detail=f"{behind} records behind. {hint}")
+    return PreflightFinding(check="mirror", level=level, detail=f"{behind} records behind. {hint}")
 
 
-def _retention(kafka: LiveKafka, sources: Sources, manifest: Manifest | None) -> Finding:
+def _retention(kafka: LiveKafka, sources: Sources, manifest: Manifest | None) -> PreflightFinding:
     fitting = {
         topic: names[0]
         for topic in _to_prove(kafka, sources)
@@ -249,24 +257,26 @@ def _retention(kafka: LiveKafka, sources: Sources, manifest: Manifest | None) ->
     positions = _positions(kafka, fitting, manifest)
     found = retention_findings(kafka.old, kafka.new, positions, fitting) if fitting else ()
     if not found:
-        return Finding(check="retention", level="ok", detail="The target deletes nothing that is unread.")
+        return PreflightFinding(
+            check="retention", level="ok", detail="The target deletes nothing that is unread."
+        )
     unread = manifest is not None and any(finding.endangered for finding in found)
     detail = " ".join(finding.describe() for finding in found)
-    return Finding(check="retention", level="refusal" if unread else "warning", detail=detail)
+    return PreflightFinding(check="retention", level="refusal" if unread else "warning", detail=detail)
 
 
-def _fence(kafka: LiveKafka, sources: Sources) -> Finding:
+def _fence(kafka: LiveKafka, sources: Sources) -> PreflightFinding:
     planned = kafka.watch.fence.plan(sorted(_on_old(kafka, sources)))
-    return Finding(check="fence", level="ok", detail=planned.describe())
+    return PreflightFinding(check="fence", level="ok", detail=planned.describe())
 
 
-def _control_topics(client: JobClient, kafka: LiveKafka) -> Finding:
+def _control_topics(client: JobClient, kafka: LiveKafka) -> PreflightFinding:
     status = client.status()
     beats = status.heartbeat.queries.values() if isinstance(status, Running) else ()
     sinks = [one for beat in beats if beat.sinks for one in beat.sinks.lineages]
     found = control_topics.mirrored(kafka.new, kafka.mirror, sinks) if kafka.mirror and sinks else []
     detail = " ".join(found) or f"None of {len(sinks)} is mirrored."
-    return Finding(check="control topics", level="refusal" if found else "ok", detail=detail)
+    return PreflightFinding(check="control topics", level="refusal" if found else "ok", detail=detail)
 
 
 def _positions(kafka: LiveKafka, topics: Mapping[str, str], manifest: Manifest | None) -> Offsets:
@@ -280,9 +290,11 @@ def _positions(kafka: LiveKafka, topics: Mapping[str, str], manifest: Manifest |
     return positions
 
 
-def _switch(switch: ProducerSwitch) -> Finding:
+def _switch(switch: ProducerSwitch) -> PreflightFinding:
     position = switch.read()
     if position == "hold":
         detail = "Producers are held already: another migration is under way, or was left unsettled."
-        return Finding(check="producer switch", level="refusal", detail=detail)
-    return Finding(check="producer switch", level="ok", detail=f"Position: {position or 'not known yet'}.")
+        return PreflightFinding(check="producer switch", level="refusal", detail=detail)
+    return PreflightFinding(
+        check="producer switch", level="ok", detail=f"Position: {position or 'not known yet'}."
+    )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
     from airflow_flinkstyle.jobs.status import Run
     from airflow_flinkstyle.jobs.view import JobView
-    from airflow_flinkstyle.savepoint.compat import Finding
+    from airflow_flinkstyle.savepoint.compat import Incompatibility
 
 _ASK = "import importlib.metadata as m; print(m.version('pyspark'))"
 _TIMEOUT_S = 30
@@ -51,7 +51,7 @@ def require_fitting(runs: JobView, spec: JobSpec, target: SubmitTarget) -> None:
     )
 
 
-def spark_findings(runs: JobView, spec: JobSpec, target: SubmitTarget) -> tuple[Finding, ...]:
+def spark_findings(runs: JobView, spec: JobSpec, target: SubmitTarget) -> tuple[Incompatibility, ...]:
     """Return what would have to change; nothing for a job that does not run."""
     status = runs.status()
     if not isinstance(status, Running):

@@ -40,14 +40,14 @@ Verdict = Passes | Refuses | NotJudged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class StartCheck:
     """One thing that is looked at before a job starts."""
 
     about: str
     verdict: Verdict
 
 
-def judged(about: str, look: Callable[[], str]) -> Check:
+def judged(about: str, look: Callable[[], str]) -> StartCheck:
     """Return what a check comes to: what it returns, or the error that a start would get.
 
     Args:
@@ -55,11 +55,11 @@ def judged(about: str, look: Callable[[], str]) -> Check:
         look: Returns what was found; raises as the start would.
     """
     try:
-        return Check(about=about, verdict=Passes(look()))
+        return StartCheck(about=about, verdict=Passes(look()))
     except FlinkstyleError as error:
         if error.retryable:  # what cannot be reached now says nothing
-            return Check(about=about, verdict=NotJudged(error.problem))
-        return Check(about=about, verdict=refused(error))
+            return StartCheck(about=about, verdict=NotJudged(error.problem))
+        return StartCheck(about=about, verdict=refused(error))
 
 
 def refused(error: FlinkstyleError) -> Refuses:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.jobs.running.dry_checks import Check, NotJudged, judged
+from airflow_flinkstyle.jobs.running.dry_checks import NotJudged, StartCheck, judged
 from airflow_flinkstyle.kafka.cluster import describe, existing_topics
 from airflow_flinkstyle.kafka.errors import TopicMissingError
 from airflow_flinkstyle.kafka.positions import require_resumable, require_same_log
@@ -30,7 +30,7 @@ def check_positions(
     manifest: Manifest,
     clusters: Sequence[KafkaCluster],
     reads: Mapping[str, Mapping[str, Reading]] | None = None,
-) -> Iterator[Check]:
+) -> Iterator[StartCheck]:
     """Check each Kafka source of a savepoint as the start guard does, on the cluster that it belongs to.
 
     Args:
@@ -45,7 +45,7 @@ def check_positions(
             about = f"positions of query {query.name}, source {source}"
             cluster = reached.get(position.cluster_id)
             if cluster is None:
-                yield Check(about=about, verdict=_not_reached(position, reached, silent))
+                yield StartCheck(about=about, verdict=_not_reached(position, reached, silent))
             else:
                 reading = (reads or {}).get(query.name, {}).get(source, _STRICT)
                 yield judged(about, partial(_read, query, source, position, cluster, reading))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.jobs.errors import JobRunningError
 from airflow_flinkstyle.jobs.running import last_run
 from airflow_flinkstyle.jobs.running.batch_numbers import unused_from
-from airflow_flinkstyle.jobs.running.dry_checks import Check, NotJudged, judged, refused
+from airflow_flinkstyle.jobs.running.dry_checks import NotJudged, StartCheck, judged, refused
 from airflow_flinkstyle.jobs.running.newest import require_newest
 from airflow_flinkstyle.jobs.spec import from_launch
 from airflow_flinkstyle.jobs.status import NeverStarted, Running, Starting, describe_status
@@ -50,9 +50,9 @@ class DryStart:
 
     since: Mapping[str, int | None]
     """Query of the savepoint -> batches that the job has committed since; None where no record tells."""
-    checks: tuple[Check, ...]
+    checks: tuple[StartCheck, ...]
     """Whatever becomes of the batches since."""
-    ways: Mapping[Rewind, tuple[Check, ...]]
+    ways: Mapping[Rewind, tuple[StartCheck, ...]]
     """What each choice about those batches adds."""
     kafka_connections: tuple[str, ...]
     """Airflow connections by which the job's own rules log in to Kafka, to check positions with."""
@@ -71,7 +71,7 @@ def dry_start(runs: JobView, manifest: Manifest) -> DryStart:
         checks=(
             judged("the job has stopped", lambda: _stopped(runs, status)),
             _spark(status, manifest, launch),
-            Check(about="the script", verdict=NotJudged(_SCRIPT)),
+            StartCheck(about="the script", verdict=NotJudged(_SCRIPT)),
         ),
         ways={
             "continue": (judged("batches since the savepoint", lambda: _newest(runs, manifest, since)),),
@@ -127,12 +127,12 @@ def _last_launch(runs: JobView) -> tuple[JobSpec, SubmitTarget] | None:
     return None
 
 
-def _spark(status: JobStatus, manifest: Manifest, launch: tuple[JobSpec, SubmitTarget] | None) -> Check:
+def _spark(status: JobStatus, manifest: Manifest, launch: tuple[JobSpec, SubmitTarget] | None) -> StartCheck:
     about = "Spark's version and settings"
     heartbeat = None if isinstance(status, NeverStarted) else status.run.heartbeat
     version = heartbeat.spark_version if heartbeat is not None else ""
     if launch is None or not version:
-        return Check(about=about, verdict=NotJudged("No run of this job has told which Spark it uses."))
+        return StartCheck(about=about, verdict=NotJudged("No run of this job has told which Spark it uses."))
     spec, target = launch
     runtime = compat.SparkRuntime(version=version, confs={**target.conf, **spec.conf})
 
@@ -151,12 +151,14 @@ def _newest(runs: JobView, manifest: Manifest, since: Mapping[str, int | None]) 
     return "The job has committed nothing after it: no record is lost or counted twice."
 
 
-def _forks(runs: JobView, manifest: Manifest, since: Mapping[str, int | None]) -> Iterator[Check]:
+def _forks(runs: JobView, manifest: Manifest, since: Mapping[str, int | None]) -> Iterator[StartCheck]:
     """Check whether each query can count on behind what its sink has seen."""
     numbers = unused_from(runs.board, manifest, "fork")
     for query in manifest.queries:
         if (query.sink in sinks.FILE_SINKS and since[query.name] is None) or _is_unknown(query):
-            yield Check(about=_sink(query), verdict=NotJudged("Only the driver sees which batches it knows."))
+            yield StartCheck(
+                about=_sink(query), verdict=NotJudged("Only the driver sees which batches it knows.")
+            )
         else:
             behind = _behind(query, numbers.get(query.name), since[query.name])
             yield judged(_sink(query), lambda: _counts_on(query, behind))  # noqa: B023  # called now
@@ -184,15 +186,15 @@ def _counts_on(query: QuerySnapshot, behind: int | None) -> str:
     return "Its batches since are run again, under a new query id and numbers that the sink has not seen."
 
 
-def _emits_again(query: QuerySnapshot) -> Check:
+def _emits_again(query: QuerySnapshot) -> StartCheck:
     """Check whether a sink leaves out batch ids that are used again."""
     if found := sinks.remembering([query]):
         error: FlinkstyleError = SinkSkipsError.of(
             f"{found[0]}, which silently leaves out batches whose ids it has seen", state_after=_NOTHING
         )
-        return Check(about=_sink(query), verdict=refused(error))
+        return StartCheck(about=_sink(query), verdict=refused(error))
     if sinks.may_skip(query.sink, query.sinks) or _is_unknown(query):
-        return Check(
+        return StartCheck(
             about=_sink(query),
             verdict=NotJudged(
                 "It may leave out batches whose ids it has seen; the driver refuses it then, unless that is "

@@ -31,7 +31,7 @@ _NOT_TAKEN = "Nothing was taken; the checkpoint is as it was."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class CheckpointProgress:
     """A run's checkpoint, as far as queries have planned a batch in it."""
 
     committed: Mapping[str, int]
@@ -54,7 +54,7 @@ class Unseen:
     """It is where only Spark's own client can read: nothing is known to be wrong with it."""
 
 
-Look = Seen | Unseen
+Look = CheckpointProgress | Unseen
 
 
 def last_word(runs: JobView, generation: Generation | None) -> Run | None:
@@ -114,7 +114,9 @@ def look(runs: JobView, run: Run, words: Heartbeat) -> Look:
         return Unseen(error=error, only_by_driver=False)
     committed = {name: batch for name, batch in found.items() if batch is not None}
     fresh = [name for name, batch in found.items() if batch is None or batch < 0]
-    return Seen(committed=committed, unfinished=any(has_begun(runs, run, name) for name in fresh))
+    return CheckpointProgress(
+        committed=committed, unfinished=any(has_begun(runs, run, name) for name in fresh)
+    )
 
 
 def require_place(runs: JobView, run: Run) -> None:

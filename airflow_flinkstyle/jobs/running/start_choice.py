@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class History:
+class PriorState:
     """What a job has behind it: the batches of its last run, or savepoints that no run of it has made."""
 
     name: str
@@ -73,7 +73,7 @@ def plan_start(runs: JobView, origin: Origin, claim_key: str) -> StartPlan:
     return plan
 
 
-def history_of(runs: JobView) -> History | None:
+def history_of(runs: JobView) -> PriorState | None:
     """Return what a job has behind it; None if it is, or was told to be, at its beginning.
 
     A run that planned no batch is none: whatever it had gone on from would stand in its checkpoint.
@@ -84,18 +84,18 @@ def history_of(runs: JobView) -> History | None:
         if not found:
             return None
         newest = found[0]
-        return History(
+        return PriorState(
             name=newest.savepoint_id,
             where=f"no run, savepoint {newest.savepoint_id} at {batch_words(newest.batches)}",
             savepoints=found,
         )
     seen = last_run.look(runs, run, words)
-    if isinstance(seen, last_run.Seen) and seen.is_empty:
+    if isinstance(seen, last_run.CheckpointProgress) and seen.is_empty:
         return None
-    batches = {**words.batches(), **(seen.committed if isinstance(seen, last_run.Seen) else {})}
+    batches = {**words.batches(), **(seen.committed if isinstance(seen, last_run.CheckpointProgress) else {})}
     ran = last_run.driver_of(runs, run)
     where = f"generation {ran}, at {batch_words(batches) if batches else 'a batch that is not known here'}"
-    return History(name=f"generation {ran}", where=where, savepoints=list_savepoints(runs.repository))
+    return PriorState(name=f"generation {ran}", where=where, savepoints=list_savepoints(runs.repository))
 
 
 def _fresh(runs: JobView, origin: Fresh) -> StartPlan:
@@ -153,7 +153,9 @@ def _as_it_was_read(runs: JobView, savepoint_id: str) -> str:
     return manifest.savepoint_id
 
 
-def _from_same_state(runs: JobView, history: History, why_not: FlinkstyleError, claim_key: str) -> StartPlan:
+def _from_same_state(
+    runs: JobView, history: PriorState, why_not: FlinkstyleError, claim_key: str
+) -> StartPlan:
     """Continue from the newest savepoint if the job committed nothing after it; else a person chooses.
 
     Raises:

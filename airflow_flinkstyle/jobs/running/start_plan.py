@@ -207,7 +207,7 @@ def plan_checkpoint(runs: JobView, claim_key: str) -> StartPlan:
     if closed:
         why = f"{where}, which closed at {batch_words(words.batches())}: {location}"
         return StartPlan(checkpoint_location=location, order=order_to_continue(words, ran), why=why)
-    if isinstance(seen, last_run.Seen) and (seen.is_empty or seen.unfinished):
+    if isinstance(seen, last_run.CheckpointProgress) and (seen.is_empty or seen.unfinished):
         left = stopped.close(runs, copy_key(claim_key), seen)
         why = f"{where}, which died in a query's first batch: {location}"
         return StartPlan(checkpoint_location=location, order=order_to_continue(left, ran), why=why)

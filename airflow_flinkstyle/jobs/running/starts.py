@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.jobs.deployments.base import Alive, Waiting
+from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPending
 from airflow_flinkstyle.jobs.errors import JobRunningError, LastStateError
 from airflow_flinkstyle.jobs.requests import key_of_kill, request_for
 from airflow_flinkstyle.jobs.running import offline_lock, same_driver, start_choice, start_plan
@@ -511,7 +511,7 @@ def _was_refused(run: Run) -> bool:
 
 
 def _is_seen(run: Run) -> bool:
-    return run.successor is not None and isinstance(run.successor.state, (Alive, Waiting))
+    return run.successor is not None and isinstance(run.successor.state, (Alive, DriverPending))
 
 
 def _as_recorded(launch: Mapping[str, Any]) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def _of_plain_spark(runs: JobView, home: Home) -> NotAdoptedError:
     )
 
 
-def close(runs: JobView, key: str, seen: last_run.Seen) -> Heartbeat:
+def close(runs: JobView, key: str, seen: last_run.CheckpointProgress) -> Heartbeat:
     """Close a run whose driver died, so that the next one may adopt its checkpoint as it is.
 
     A driver adopts no checkpoint of a run that did not close. A retry with the same key finds what was said.

@@ -27,7 +27,7 @@ _MOST = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Version:
+class GenerationVersion:
     """What a generation ran."""
 
     generation: Generation
@@ -44,7 +44,7 @@ class Version:
 class RollbackTarget:
     """One place to go back to."""
 
-    version: Version
+    version: GenerationVersion
     savepoint_id: str | None
     """None: from where the job is now, nothing repeated and nothing given up."""
     taken_at_ms: int | None
@@ -67,7 +67,7 @@ class RollbackTarget:
         return (self.savepoint_id, self.version.says(), f"{when}, at {batch_words(self.batches)}", since)
 
 
-def previous(client: JobClient) -> Version:
+def previous(client: JobClient) -> GenerationVersion:
     """Return the newest version that ran before the one that runs, and was another one.
 
     Raises:
@@ -154,7 +154,7 @@ def as_markdown(targets: Sequence[RollbackTarget]) -> str:
     return "\n".join([row(heads), "|---" * len(heads) + "|", *(row(target.cells()) for target in targets)])
 
 
-def _versions(client: JobClient) -> Iterator[Version]:
+def _versions(client: JobClient) -> Iterator[GenerationVersion]:
     """Yield what ran, from the job's head backwards along its line."""
     current = client.board.current()
     generation = current.value.head if current else None
@@ -164,10 +164,10 @@ def _versions(client: JobClient) -> Iterator[Version]:
             return
         if claim.launch:
             spec, _ = from_launch(claim.launch, secret_env={})
-            yield Version(generation=generation, script=spec.script, args=spec.args, conf=spec.conf)
+            yield GenerationVersion(generation=generation, script=spec.script, args=spec.args, conf=spec.conf)
         order = client.board.takeover_order(generation)
         generation = order.parent.generation if order is not None else None
 
 
-def _told(version: Version) -> tuple[object, ...]:
+def _told(version: GenerationVersion) -> tuple[object, ...]:
     return (version.script, version.args, dict(version.conf))

@@ -17,7 +17,7 @@ from airflow_flinkstyle.kafka.reading import ReadRange, scan
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.fence.fencing import Moving
-    from airflow_flinkstyle.kafka.reading import Record
+    from airflow_flinkstyle.kafka.reading import KafkaMessage
     from airflow_flinkstyle.kafka.settings import KafkaCluster
     from airflow_flinkstyle.types import TopicPartition
 
@@ -68,7 +68,7 @@ def open_transactions(cluster: KafkaCluster) -> list[OpenTransaction]:
     """
     newest: dict[bytes, bytes | None] = {}
 
-    def keep(_: TopicPartition, message: Record) -> None:
+    def keep(_: TopicPartition, message: KafkaMessage) -> None:
         newest[message.key() or b""] = message.value()
 
     try:

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 from airflow_flinkstyle.errors import BadInputError
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.kafka.reading import Record
+    from airflow_flinkstyle.kafka.reading import KafkaMessage
 
-Ident = Callable[["Record"], bytes | None]
+Ident = Callable[["KafkaMessage"], bytes | None]
 """Returns a record's id; None if it has none."""
 
 
-def by_key(record: Record) -> bytes | None:
+def by_key(record: KafkaMessage) -> bytes | None:
     """Take the key for the id."""
     return record.key()
 
 
-def by_value(record: Record) -> bytes | None:
+def by_value(record: KafkaMessage) -> bytes | None:
     """Take the whole value for the id."""
     return record.value()
 
@@ -29,7 +29,7 @@ def by_value(record: Record) -> bytes | None:
 def by_header(name: str) -> Ident:
     """Take a header for the id; of several with that name the last, as consumers do."""
 
-    def ident(record: Record) -> bytes | None:
+    def ident(record: KafkaMessage) -> bytes | None:
         return dict(record.headers() or ()).get(name)
 
     return ident
@@ -42,7 +42,7 @@ def by_json(field: str) -> Ident:
     """
     path = field.split(".")
 
-    def ident(record: Record) -> bytes | None:
+    def ident(record: KafkaMessage) -> bytes | None:
         try:
             found: Any = json.loads(record.value() or b"")
             for name in path:
@@ -62,7 +62,7 @@ def by_regex(pattern: str) -> Ident:
     except re.error as error:
         raise _unusable(f"regex:{pattern}, which is no pattern ({error})") from error
 
-    def ident(record: Record) -> bytes | None:
+    def ident(record: KafkaMessage) -> bytes | None:
         found = compiled.search(record.value() or b"")
         return found[min(1, compiled.groups)] if found else None
 

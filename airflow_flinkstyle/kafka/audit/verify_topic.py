@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.audit.id_counts import OnId
     from airflow_flinkstyle.kafka.audit.record_ids import Ident
     from airflow_flinkstyle.kafka.cluster import LogRange
-    from airflow_flinkstyle.kafka.reading import Record
+    from airflow_flinkstyle.kafka.reading import KafkaMessage
     from airflow_flinkstyle.kafka.settings import Isolation, KafkaCluster
     from airflow_flinkstyle.types import TopicPartition
 
@@ -75,7 +75,7 @@ class _Log:
     def each(self, on_id: OnId) -> None:
         """Hand out every id with its place; None of a record that has none."""
 
-        def take(tp: TopicPartition, record: Record) -> None:
+        def take(tp: TopicPartition, record: KafkaMessage) -> None:
             on_id(self._ids.ident(record), (tp[1], record.offset()))
 
         scan(self._ids.cluster, self._ranges, take, self._ids.isolation)

@@ -43,7 +43,7 @@ class CaughtUp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Behind:
+class MirrorBehind:
     """MirrorMaker did not catch up in time."""
 
     lag: Mapping[TopicPartition, int]
@@ -189,7 +189,7 @@ def wait_caught_up(
     topics: Collection[str],
     *,
     timeout_s: float,
-) -> CaughtUp | Behind:
+) -> CaughtUp | MirrorBehind:
     """Wait until MirrorMaker has mirrored every source record of the topics.
 
     Producers must be held; its position follows its copies only after
@@ -212,4 +212,4 @@ def wait_caught_up(
         if not wait.again():
             if missing is not None:
                 raise missing
-            return Behind(lag={tp: n for tp, n in lag.items() if n}, waited_s=CLOCK.now_s - began_s)
+            return MirrorBehind(lag={tp: n for tp, n in lag.items() if n}, waited_s=CLOCK.now_s - began_s)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.clock import CLOCK
 from airflow_flinkstyle.kafka.cluster import describe, existing_topics
 from airflow_flinkstyle.kafka.errors import MirrorStartError, name_partitions
-from airflow_flinkstyle.kafka.mirror.lag import POLL_S, Behind, CaughtUp, lag_above
+from airflow_flinkstyle.kafka.mirror.lag import POLL_S, CaughtUp, MirrorBehind, lag_above
 from airflow_flinkstyle.kafka.mirror.topics import read_positions
 from airflow_flinkstyle.kafka.settings import admin_client, translated_errors
 from airflow_flinkstyle.offsets import Offsets
@@ -128,7 +128,7 @@ def wait_copied(
     topics: Collection[str],
     *,
     timeout_s: float,
-) -> CaughtUp | Behind:
+) -> CaughtUp | MirrorBehind:
     """Wait until MirrorMaker has copied what is on the source now; producers may continue.
 
     A partition that it has no position for counts as one it has copied nothing of.
@@ -144,4 +144,4 @@ def wait_copied(
         if not behind:
             return CaughtUp()
         if not wait.again():
-            return Behind(lag=behind, waited_s=CLOCK.now_s - began_s)
+            return MirrorBehind(lag=behind, waited_s=CLOCK.now_s - began_s)

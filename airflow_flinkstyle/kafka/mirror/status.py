@@ -50,7 +50,7 @@ class PartitionStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupStatus:
+class MirroredGroup:
     """Where MirrorMaker would let a consumer group continue, and how much it would read there."""
 
     group: str
@@ -74,7 +74,7 @@ class MirrorStatus:
 
     looked_at_ms: int
     partitions: tuple[PartitionStatus, ...]
-    groups: tuple[GroupStatus, ...]
+    groups: tuple[MirroredGroup, ...]
     absent: tuple[str, ...]
     """MirrorMaker's own topics that do not exist, syncs or checkpoints: it may be told to write neither."""
 
@@ -202,12 +202,12 @@ def status_of(
 
 def _groups(
     partitions: Iterable[PartitionStatus], checkpoints: Iterable[Checkpoint]
-) -> Iterator[GroupStatus]:
+) -> Iterator[MirroredGroup]:
     copies = {(one.target_topic, one.partition): one for one in partitions}
     for checkpoint in checkpoints:
         one = copies.get((checkpoint.target_topic, checkpoint.partition))
         if one is not None and one.target_end is not None:
-            yield GroupStatus(
+            yield MirroredGroup(
                 group=checkpoint.group,
                 topic=one.topic,
                 partition=one.partition,

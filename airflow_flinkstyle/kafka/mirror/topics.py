@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
-    from airflow_flinkstyle.kafka.reading import Record
+    from airflow_flinkstyle.kafka.reading import KafkaMessage
     from airflow_flinkstyle.kafka.settings import KafkaCluster
     from airflow_flinkstyle.types import TopicPartition
 
@@ -81,7 +81,7 @@ def read_positions(target: KafkaCluster, mirror: MirrorSettings) -> Offsets:
     topic = mirror.positions_topic
     positions: dict[TopicPartition, NextOffset] = {}
 
-    def keep(record: Record) -> None:
+    def keep(record: KafkaMessage) -> None:
         entry = decode_position(record, mirror)
         if entry is None:
             return
@@ -115,7 +115,7 @@ def read_offset_syncs(
     """
     syncs: dict[TopicPartition, list[OffsetSync]] = {}
 
-    def keep(record: Record) -> None:
+    def keep(record: KafkaMessage) -> None:
         sync = decode_offset_sync(record)
         syncs.setdefault((sync.topic, sync.partition), []).append(sync)
 
@@ -136,7 +136,7 @@ def read_checkpoints(target: KafkaCluster, mirror: MirrorSettings) -> tuple[Chec
     """
     newest: dict[tuple[str, str, int], Checkpoint] = {}
 
-    def keep(record: Record) -> None:
+    def keep(record: KafkaMessage) -> None:
         checkpoint = decode_checkpoint(record)
         newest[checkpoint.group, checkpoint.target_topic, checkpoint.partition] = checkpoint
 
@@ -148,7 +148,7 @@ def read_checkpoints(target: KafkaCluster, mirror: MirrorSettings) -> tuple[Chec
     return tuple(checkpoint for _, checkpoint in sorted(newest.items()))
 
 
-def _read(cluster: KafkaCluster, topic: str, keep: Callable[[Record], None]) -> None:
+def _read(cluster: KafkaCluster, topic: str, keep: Callable[[KafkaMessage], None]) -> None:
     """Hand on every committed record of a topic, in order within a partition."""
     ranges = {
         (topic, number): ReadRange(low=log_range.start, high=log_range.last_stable)
@@ -158,7 +158,7 @@ def _read(cluster: KafkaCluster, topic: str, keep: Callable[[Record], None]) -> 
 
 
 def decode_position(
-    record: Record, mirror: MirrorSettings
+    record: KafkaMessage, mirror: MirrorSettings
 ) -> tuple[TopicPartition, NextOffset | None] | None:
     """Return partition and position; None if the record belongs to another connector or cluster."""
     try:
@@ -173,7 +173,7 @@ def decode_position(
         raise _not_understood(record, expected, error) from error
 
 
-def decode_offset_sync(record: Record) -> OffsetSync:
+def decode_offset_sync(record: KafkaMessage) -> OffsetSync:
     """Return what a record of the offset-syncs topic says: ``topic, partition -> upstream, downstream``."""
     try:
         key, value = _Fields(record.key()), _Fields(record.value())
@@ -191,7 +191,7 @@ def decode_offset_sync(record: Record) -> OffsetSync:
     return sync
 
 
-def decode_checkpoint(record: Record) -> Checkpoint:
+def decode_checkpoint(record: KafkaMessage) -> Checkpoint:
     """Return what a record of the checkpoints topic says.
 
     It is ``group, topic, partition -> version, upstream, downstream, metadata``.
@@ -248,7 +248,7 @@ class _Fields:
             raise ValueError(f"{left} bytes more than expected")
 
 
-def _not_understood(record: Record, expected: str, error: Exception) -> MessageFormatError:
+def _not_understood(record: KafkaMessage, expected: str, error: Exception) -> MessageFormatError:
     return MessageFormatError(
         f"Record {record.offset()} of {record.topic()}-{record.partition()} should be {expected}, but it has "
         f"{error}: its key is {record.key()!r:.200}, its value {record.value()!r:.200}.",

@@ -16,7 +16,7 @@ from airflow_flinkstyle.kafka.reading import ReadRange, scan
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.kafka.reading import Record
+    from airflow_flinkstyle.kafka.reading import KafkaMessage
     from airflow_flinkstyle.kafka.settings import Isolation, KafkaCluster
     from airflow_flinkstyle.types import NextOffset, TopicPartition
 
@@ -101,7 +101,7 @@ def seek_by_records(
     scans = {tp: _Scan(seek=seek, at=seek.at) for tp, seek in wanted.items()}
     found: dict[TopicPartition, Reached | Short] = {}
 
-    def add(tp: TopicPartition, record: Record) -> None:
+    def add(tp: TopicPartition, record: KafkaMessage) -> None:
         scans[tp].offsets.append(record.offset())
         scans[tp].timestamps.append(record.timestamp()[1])
 

@@ -18,7 +18,7 @@ from airflow_flinkstyle.types import NextOffset
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.kafka.reading import Record
+    from airflow_flinkstyle.kafka.reading import KafkaMessage
     from airflow_flinkstyle.kafka.start.context import StartContext
     from airflow_flinkstyle.types import TopicPartition
 
@@ -94,7 +94,7 @@ def look_up_timestamps(
         if answer is not None
     }
 
-    def take(tp: TopicPartition, record: Record) -> None:
+    def take(tp: TopicPartition, record: KafkaMessage) -> None:
         searches[tp].take(NextOffset(record.offset()), record.timestamp()[1])
 
     while ranges := {tp: search.next_range() for tp, search in searches.items() if not search.over}:

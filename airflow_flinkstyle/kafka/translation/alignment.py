@@ -82,14 +82,14 @@ class Widen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class IndexBounds:
     """The two bounds, as indexes into the target range."""
 
     low: int
     high: int
 
 
-_AT_START: Final = Place(low=0, high=0)
+_AT_START: Final = IndexBounds(low=0, high=0)
 
 
 def widen(rules: Rules, *windows: tuple[Side, Fingerprints]) -> Widen | None:
@@ -111,7 +111,7 @@ def widen_context(source: Fingerprints, cut: int, rules: Rules) -> Widen | None:
 
 def place_between(
     source: Fingerprints, target: Fingerprints, cut: int, high: int | None, rules: Rules
-) -> Place | Widen | Refused:
+) -> IndexBounds | Widen | Refused:
     """Find both bounds.
 
     Args:
@@ -122,14 +122,14 @@ def place_between(
         rules: See there.
     """
     found = (_with_nothing_read if cut == 0 else _with_context)(source, target, cut, high, rules)
-    if not isinstance(found, Place) or rules.sole_writer:
+    if not isinstance(found, IndexBounds) or rules.sole_writer:
         return found
     return _if_copied_first(target, _from_first_pass(source, target, cut, found), rules)
 
 
 def _with_context(
     source: Fingerprints, target: Fingerprints, cut: int, high: int | None, rules: Rules
-) -> Place | Widen | Refused:
+) -> IndexBounds | Widen | Refused:
     """Bound a position that has records before it in the source's range."""
     places = _places(source, cut, target, high)
     if high is None:
@@ -144,7 +144,7 @@ def _with_context(
             "records that repeat are fewer on the target than on the source: some are not mirrored", None
         )
     if low is not None and low != _FEWER:
-        return Place(low=low, high=high)
+        return IndexBounds(low=low, high=high)
     if high == 0 and target.whole_log:
         return _AT_START
     wider = widen(rules, *_shorter_first(source, target))
@@ -153,7 +153,7 @@ def _with_context(
     return wider or _without_context(source, target, high, rules)
 
 
-def _from_first_pass(source: Fingerprints, target: Fingerprints, cut: int, place: Place) -> Place:
+def _from_first_pass(source: Fingerprints, target: Fingerprints, cut: int, place: IndexBounds) -> IndexBounds:
     """Lower the bound to where any pass of the mirror may have come to the position first.
 
     A pass that lacks some of what was read does not lack all of it and of what follows: whichever record
@@ -165,7 +165,7 @@ def _from_first_pass(source: Fingerprints, target: Fingerprints, cut: int, place
     if first is None:
         return place
     behind = first + (cut > 0 and head[first] == source.prints[newest])
-    return Place(low=min(place.low, behind), high=place.high)
+    return IndexBounds(low=min(place.low, behind), high=place.high)
 
 
 def common(source: Fingerprints, records: array[int]) -> set[int]:
@@ -174,7 +174,7 @@ def common(source: Fingerprints, records: array[int]) -> set[int]:
     return set(short).intersection(long)
 
 
-def _if_copied_first(target: Fingerprints, place: Place, rules: Rules) -> Place | Widen | Refused:
+def _if_copied_first(target: Fingerprints, place: IndexBounds, rules: Rules) -> IndexBounds | Widen | Refused:
     """Accept the bounds only if no first copy of what was compared is before the target's range.
 
     Between first copies and second ones others may have written records that nobody has read.
@@ -190,15 +190,15 @@ def _if_copied_first(target: Fingerprints, place: Place, rules: Rules) -> Place 
     )
 
 
-def _with_nothing_read_there(target: Fingerprints, high: int, rules: Rules) -> Place | Refused:
+def _with_nothing_read_there(target: Fingerprints, high: int, rules: Rules) -> IndexBounds | Refused:
     """Bound the position where the target holds no record that was read.
 
     If they are deleted there, whatever is still there was written behind them.
     """
     if target.whole_log:
-        return Place(low=0, high=high)
+        return IndexBounds(low=0, high=high)
     if rules.sole_writer:
-        return Place(low=high, high=high)
+        return IndexBounds(low=high, high=high)
     return Refused(f"no record that was read is among the newest {len(target)} on the target", None)
 
 
@@ -268,7 +268,7 @@ def _both_complete(source: Fingerprints, target: Fingerprints) -> bool:
 
 def _with_nothing_read(
     source: Fingerprints, target: Fingerprints, _: int, high: int | None, rules: Rules
-) -> Place | Widen | Refused:
+) -> IndexBounds | Widen | Refused:
     """Bound the position of the source's first record, or of an empty source."""
     begun = source.whole_log and source.log_start == 0
     if high is None:
@@ -277,7 +277,7 @@ def _with_nothing_read(
         if begun:  # nothing was ever mirrored
             return widen(rules, ("target", target)) or _AT_START
         if rules.sole_writer:
-            return Place(low=len(target), high=len(target))
+            return IndexBounds(low=len(target), high=len(target))
         return Refused(
             "the source holds no record any more, so nothing tells whether those of the target are copies of "
             "deleted ones or new records of others; if only the mirror writes there, say sole_writer",
@@ -295,11 +295,13 @@ def _with_nothing_read(
     return _AT_START if high == 0 else _without_context(source, target, high, rules)
 
 
-def _without_context(source: Fingerprints, target: Fingerprints, high: int, rules: Rules) -> Place | Refused:
+def _without_context(
+    source: Fingerprints, target: Fingerprints, high: int, rules: Rules
+) -> IndexBounds | Refused:
     """Decide where nothing that was read is found before the unread records."""
     first = target.prints[high] if high < len(target) else None
     if rules.sole_writer or (first is not None and rules.dated and source.prints.count(first) == 1):
-        return Place(low=high, high=high)
+        return IndexBounds(low=high, high=high)
     return Refused(
         "the records repeat or carry no time of their own, so copies cannot be told from records that others "
         "wrote to the target; if only the mirror writes there, say sole_writer",

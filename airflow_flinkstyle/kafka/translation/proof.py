@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.kafka.fingerprints import NO_KEY
 from airflow_flinkstyle.kafka.translation.alignment import (
-    Place,
+    IndexBounds,
     Rules,
     Widen,
     common,
@@ -105,7 +105,7 @@ def aborted_among(everything: Fingerprints, committed: Fingerprints) -> frozense
 
 
 def _decide(
-    source: Fingerprints, target: Fingerprints, cut: int, match: Match, place: Place, rules: Rules
+    source: Fingerprints, target: Fingerprints, cut: int, match: Match, place: IndexBounds, rules: Rules
 ) -> Proof | Widen:
     """Choose between the two bounds of the position, and say what comes with it."""
     kinds = _Kinds(source, target, cut, place, rules)
@@ -165,7 +165,7 @@ class _Kinds:
     """Tells by class what a target record is that is no unread record."""
 
     def __init__(
-        self, source: Fingerprints, target: Fingerprints, cut: int, place: Place, rules: Rules
+        self, source: Fingerprints, target: Fingerprints, cut: int, place: IndexBounds, rules: Rules
     ) -> None:
         self._source, self._target, self._cut, self._place, self._rules = source, target, cut, place, rules
         self._times: Counter[int] | None = None

@@ -33,7 +33,7 @@ PATIENCE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class CachedAnswer:
     """An answer, and how old it is."""
 
     value: Any
@@ -48,9 +48,9 @@ class _Piece:
     read_at_s: float | None = None
     reading: Future[None] | None = None
 
-    def kept(self, *, is_stale: bool = False) -> Kept:
+    def kept(self, *, is_stale: bool = False) -> CachedAnswer:
         age_s = time.monotonic() - (self.read_at_s or 0.0)
-        return Kept(value=self.value, age_s=age_s, is_stale=is_stale)
+        return CachedAnswer(value=self.value, age_s=age_s, is_stale=is_stale)
 
 
 class Pieces:
@@ -68,7 +68,7 @@ class Pieces:
         """Return the answer alone; see ``kept``."""
         return (await self.kept(key, read, fresh_s=fresh_s)).value
 
-    async def kept(self, key: Hashable, read: Callable[[], Any], *, fresh_s: float = FRESH_S) -> Kept:
+    async def kept(self, key: Hashable, read: Callable[[], Any], *, fresh_s: float = FRESH_S) -> CachedAnswer:
         """Return what ``read`` returned at most ``fresh_s`` ago; older if the store does not answer now.
 
         Raises:
@@ -126,7 +126,7 @@ class Pieces:
             return piece.reading
 
     @staticmethod
-    def _older(piece: _Piece, error: Exception) -> Kept:
+    def _older(piece: _Piece, error: Exception) -> CachedAnswer:
         if piece.read_at_s is not None:
             return piece.kept(is_stale=True)
         raise error

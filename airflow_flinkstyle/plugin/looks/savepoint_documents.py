@@ -10,7 +10,7 @@ from airflow_flinkstyle.python_versions import assert_never
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from airflow_flinkstyle.jobs.running.dry_checks import Check
+    from airflow_flinkstyle.jobs.running.dry_checks import StartCheck
     from airflow_flinkstyle.jobs.running.dry_start import DryStart
     from airflow_flinkstyle.savepoint.files.verified import DamagedRecord, VerifiedRecord
     from airflow_flinkstyle.savepoint.manifest import Manifest
@@ -92,7 +92,7 @@ def positions_document(sources: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def dry_start_document(
-    manifest: Manifest, found: DryStart, more: Iterable[Check], *, read_at_ms: int
+    manifest: Manifest, found: DryStart, more: Iterable[StartCheck], *, read_at_ms: int
 ) -> dict[str, Any]:
     """Return what a start from a savepoint would meet; ``more`` are checks of its files and positions."""
     return {
@@ -107,7 +107,7 @@ def dry_start_document(
     }
 
 
-def _check(check: Check) -> dict[str, Any]:
+def _check(check: StartCheck) -> dict[str, Any]:
     blank = {"about": check.about, "code": None, "remedy": None}
     match check.verdict:
         case Passes(says):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
-    from airflow_flinkstyle.savepoint.repository.summary import Listing, Summary
+    from airflow_flinkstyle.savepoint.repository.summary import SavepointListing, Summary
 
 MANIFESTS_A_LOOK = 10
 """So many manifests are read at a look to tell how much of a savepoint was new: the newest first."""
@@ -76,7 +76,7 @@ class SavepointLook:
     def _failed(self) -> Any:  # noqa: ANN401 - by id
         return self.folders.remembered("damaged", lambda: damaged_records(self._repository))
 
-    def _listing(self) -> Listing:
+    def _listing(self) -> SavepointListing:
         read = self.folders.remembered("savepoints", lambda: read_summaries(self._repository))
         return listing_of(self._repository, *read)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.clock import CLOCK, Clock
 from airflow_flinkstyle.savepoint.blobs.intents import give_up, read_intents
-from airflow_flinkstyle.savepoint.blobs.leases import LEASE_S, Renewed, Watch
+from airflow_flinkstyle.savepoint.blobs.leases import LEASE_S, LeaseWatch, Renewed
 from airflow_flinkstyle.savepoint.blobs.notes import delete_notes
 from airflow_flinkstyle.savepoint.blobs.prune_slot import (
     Condemned,
@@ -28,7 +28,7 @@ from airflow_flinkstyle.storage.errors import StoreDeniedError, StoreError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from airflow_flinkstyle.savepoint.blobs.leases import Seen
+    from airflow_flinkstyle.savepoint.blobs.leases import LeasedRecord
     from airflow_flinkstyle.savepoint.blobs.prune_slot import PruneSlot
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
@@ -182,9 +182,9 @@ def _acquire(
     wait_s: float,
     poll_s: float,
     clock: Clock,
-) -> Seen[PruneSlot]:
+) -> LeasedRecord[PruneSlot]:
     """Take the slot at a moment without a live intent; takes wait only while the intents are read."""
-    watch, patience = Watch(), clock.wait(wait_s, every_s=poll_s)
+    watch, patience = LeaseWatch(), clock.wait(wait_s, every_s=poll_s)
     while True:
         slot = read_slot(repository)
         busy = [str(intent) for intent in read_intents(repository, watch)[0].values()]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from airflow_flinkstyle.clock import CLOCK, now_ms
-from airflow_flinkstyle.savepoint.blobs.leases import LEASE_S, Leased, Renewed, Seen, Watch
+from airflow_flinkstyle.savepoint.blobs.leases import LEASE_S, Leased, LeasedRecord, LeaseWatch, Renewed
 from airflow_flinkstyle.savepoint.blobs.prune_slot import condemned_blobs, free_slot, read_slot, take_slot
 from airflow_flinkstyle.savepoint.errors import RepositoryBusyError
 from airflow_flinkstyle.savepoint.repository.stored import parse_stored
@@ -130,9 +130,9 @@ def _declare(
     wait_s: float,
     poll_s: float,
     give_up_waiting: Callable[[], bool],
-) -> tuple[str, Seen[Intent]]:
+) -> tuple[str, LeasedRecord[Intent]]:
     """Write the intent while nobody frees blobs; returns its key and version."""
-    watch, wait = Watch(), CLOCK.wait(wait_s, every_s=poll_s)
+    watch, wait = LeaseWatch(), CLOCK.wait(wait_s, every_s=poll_s)
     while True:
         key = f"{repository.job}/takes/{uuid.uuid4().hex}.json"
         version = repository.store.create(key, intent.to_bytes())
@@ -142,7 +142,7 @@ def _declare(
             _withdraw(repository, key)
             raise
         if slot is None or slot.record.holder is None:
-            return key, Seen(record=intent, version=version)
+            return key, LeasedRecord(record=intent, version=version)
         _withdraw(repository, key)
         if watch.is_expired("slot", slot):
             taken = take_slot(repository, slot, holder=str(intent), lease_s=intent.lease_s)
@@ -161,7 +161,7 @@ def _withdraw(repository: SavepointRepository, key: str) -> None:
 
 
 def read_intents(
-    repository: SavepointRepository, watch: Watch
+    repository: SavepointRepository, watch: LeaseWatch
 ) -> tuple[dict[str, Intent], dict[str, Intent]]:
     """Return the live intents and the expired ones, by key."""
     live: dict[str, Intent] = {}
@@ -169,7 +169,9 @@ def read_intents(
     for info in repository.store.list(f"{repository.job}/takes/"):
         found = repository.store.get(info.key)
         if found is not None:
-            seen = Seen(record=parse_stored(Intent, repository, info.key, found.data), version=found.version)
+            seen = LeasedRecord(
+                record=parse_stored(Intent, repository, info.key, found.data), version=found.version
+            )
             (expired if watch.is_expired(info.key, seen) else live)[info.key] = seen.record
     return live, expired
 

@@ -52,7 +52,7 @@ L = TypeVar("L", bound=Leased)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen(Generic[L]):
+class LeasedRecord(Generic[L]):
     """A leased record as read or written."""
 
     record: L
@@ -60,12 +60,12 @@ class Seen(Generic[L]):
 
 
 @dataclass(slots=True)
-class Watch:
+class LeaseWatch:
     """Since when each record has not changed, on this machine's clock: other clocks may differ."""
 
     _since: dict[str, tuple[str, float]] = field(default_factory=dict)
 
-    def is_expired(self, key: str, seen: Seen[L]) -> bool:
+    def is_expired(self, key: str, seen: LeasedRecord[L]) -> bool:
         """Tell whether the record has been at this version for its whole lease, as far as was watched."""
         version, since_s = self._since.get(key, ("", 0.0))
         if version != seen.version:
@@ -77,7 +77,7 @@ class Watch:
 class Renewed(Generic[L]):
     """A record of ours in the store, kept fresh by a thread until it is let go or given up."""
 
-    def __init__(self, store: ObjectStore, key: str, seen: Seen[L]) -> None:
+    def __init__(self, store: ObjectStore, key: str, seen: LeasedRecord[L]) -> None:
         self.record = seen.record
         self.outlives_its_holder = False
         self._store, self._key, self._version = store, key, seen.version

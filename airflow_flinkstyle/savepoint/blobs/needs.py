@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
-    from airflow_flinkstyle.savepoint.sequence import Cut
+    from airflow_flinkstyle.savepoint.sequence import SavepointCut
 
 Blob = tuple[str, int]
 """Key, and size in bytes as the manifest has it."""
@@ -28,7 +28,7 @@ class Need:
 
     version: str
     """Of the manifest that was read."""
-    cut: Cut
+    cut: SavepointCut
     blobs: tuple[Blob, ...]
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.protocol.record import Record
-from airflow_flinkstyle.savepoint.blobs.leases import Leased, Seen
+from airflow_flinkstyle.savepoint.blobs.leases import Leased, LeasedRecord
 from airflow_flinkstyle.savepoint.repository.stored import parse_stored
 from airflow_flinkstyle.storage.base import write_over
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
@@ -59,18 +59,18 @@ class Condemned(Record):
     blobs: tuple[str, ...]
 
 
-def read_slot(repository: SavepointRepository) -> Seen[PruneSlot] | None:
+def read_slot(repository: SavepointRepository) -> LeasedRecord[PruneSlot] | None:
     """Return the slot, or None if nobody ever held it."""
     key = slot_key(repository)
     found = repository.store.get(key)
     if found is None:
         return None
-    return Seen(record=parse_stored(PruneSlot, repository, key, found.data), version=found.version)
+    return LeasedRecord(record=parse_stored(PruneSlot, repository, key, found.data), version=found.version)
 
 
 def take_slot(
-    repository: SavepointRepository, seen: Seen[PruneSlot] | None, *, holder: str, lease_s: float
-) -> Seen[PruneSlot] | None:
+    repository: SavepointRepository, seen: LeasedRecord[PruneSlot] | None, *, holder: str, lease_s: float
+) -> LeasedRecord[PruneSlot] | None:
     """Take the slot as it was seen, free or expired; returns None if somebody else was first."""
     gave_up = (*seen.record.in_force, seen.record.prune_id) if seen and seen.record.holder is not None else ()
     mine = PruneSlot(
@@ -84,10 +84,10 @@ def take_slot(
     if seen is not None and gave_up:
         log.warning("Gave up the %s: it was not renewed for %g s", seen.record, seen.record.lease_s)
         _end_disposals(repository, gave_up)
-    return Seen(record=mine, version=version)
+    return LeasedRecord(record=mine, version=version)
 
 
-def free_slot(repository: SavepointRepository, taken: Seen[PruneSlot]) -> None:
+def free_slot(repository: SavepointRepository, taken: LeasedRecord[PruneSlot]) -> None:
     """Give the slot back, unless it was given up."""
     try:
         repository.store.replace(

@@ -21,7 +21,7 @@ from airflow_flinkstyle.savepoint.exchange.archive import ArchiveWriter
 from airflow_flinkstyle.savepoint.files.transfer import (
     FILES_AT_A_TIME,
     Copied,
-    Damaged,
+    DamagedFile,
     Writable,
     altered,
     copy_file,
@@ -138,7 +138,7 @@ class _Export:
             size_bytes=sum(entry.size_bytes for entry in portable.blobs.values()),
         )
 
-    def _copy(self, target: Writable, entry: FileEntry) -> Copied | Damaged:
+    def _copy(self, target: Writable, entry: FileEntry) -> Copied | DamagedFile:
         sha256 = known_sha256(entry)
         if sha256 is None:  # the store made this copy, so nothing has read it yet
             if not self.repository.digest_matches(entry):
@@ -151,7 +151,7 @@ class _Export:
 
 
 def require_whole(
-    manifest: Manifest, outcomes: Iterator[Copied | Damaged], *, state_after: str
+    manifest: Manifest, outcomes: Iterator[Copied | DamagedFile], *, state_after: str
 ) -> list[Copied]:
     """Return what was copied; every damaged file is named in one error."""
     copied, findings = [], []

@@ -30,7 +30,7 @@ from airflow_flinkstyle.savepoint.exchange.export import (
 )
 from airflow_flinkstyle.savepoint.files.transfer import (
     Copied,
-    Damaged,
+    DamagedFile,
     Readable,
     copy_file,
     each_file,
@@ -125,7 +125,7 @@ def import_archive(
     return import_savepoint(ArchiveReader(path), repository, from_job=from_job, progress=progress)
 
 
-def _copy(source: ExportSource, repository: SavepointRepository, entry: FileEntry) -> Copied | Damaged:
+def _copy(source: ExportSource, repository: SavepointRepository, entry: FileEntry) -> Copied | DamagedFile:
     """Copy one file of an export to its blob."""
     key = f"{BLOBS}{known_sha256(entry)}"
     _require_plain_file(source, key)
@@ -137,7 +137,7 @@ def _put_back(
     manifest: Manifest,
     repository: SavepointRepository,
     work: Callable[..., Iterator[Any]],
-    copy: Callable[[FileEntry], Copied | Damaged],
+    copy: Callable[[FileEntry], Copied | DamagedFile],
 ) -> None:
     """Compare the savepoint that is there with the export, byte by byte, and replace what differs."""
     wanted = _entries_there(existing, manifest)

@@ -22,7 +22,7 @@ from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
 from airflow_flinkstyle.savepoint.blobs.references import claim_savepoint
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError, TargetOccupiedError
 from airflow_flinkstyle.savepoint.files.transfer import (
-    Damaged,
+    DamagedFile,
     copy_file,
     each_file,
     ignore,
@@ -327,25 +327,25 @@ class _Writer:
     def write_all(self, entries: list[FileEntry]) -> int:
         """Write files, several at a time; returns their size in bytes."""
         outcomes = each_file(self._write, entries, threads=self.threads, progress=self.progress)
-        findings = [outcome.finding for outcome in outcomes if isinstance(outcome, Damaged)]
+        findings = [outcome.finding for outcome in outcomes if isinstance(outcome, DamagedFile)]
         if findings:
             raise SavepointDamagedError.of(self.manifest.savepoint_id, findings, state_after=_SEALED)
         return sum(entry.size_bytes for entry in entries)
 
-    def _write(self, entry: FileEntry) -> Copied | Damaged | None:
+    def _write(self, entry: FileEntry) -> Copied | DamagedFile | None:
         if not is_relocatable(entry.path):
             place = self.repository.place(entry.blob)
             return copy_file(entry, place, (self.target, entry.path))
         content = self._relocated(entry)
-        if isinstance(content, Damaged):
+        if isinstance(content, DamagedFile):
             return content
         self.target.write(entry.path, content)
         return None
 
-    def _relocated(self, entry: FileEntry) -> bytes | Damaged:
+    def _relocated(self, entry: FileEntry) -> bytes | DamagedFile:
         """Return the content of a file that names the checkpoint's place, as the target must have it."""
         original = read_file(entry, self.repository.place(entry.blob))
-        return original if isinstance(original, Damaged) else relocate(entry.path, original, self.uri)
+        return original if isinstance(original, DamagedFile) else relocate(entry.path, original, self.uri)
 
 
 def _seal_of(note: str) -> _Seal:

@@ -62,7 +62,7 @@ class Copied:
 
 
 @dataclass(frozen=True, slots=True)
-class Damaged:
+class DamagedFile:
     """The file is not what the savepoint says; nothing that Spark would start from was written."""
 
     finding: str
@@ -70,11 +70,11 @@ class Damaged:
 
 def copy_file(
     entry: FileEntry, source: tuple[Readable, str], target: tuple[Writable, str]
-) -> Copied | Damaged:
+) -> Copied | DamagedFile:
     """Copy one file of a savepoint from a store's key to another's."""
     if entry.size_bytes <= IN_MEMORY_BYTES:
         content = read_file(entry, source)
-        if isinstance(content, Damaged):
+        if isinstance(content, DamagedFile):
             return content
         target[0].write(target[1], content)
         return Copied(hashlib.sha256(content).hexdigest())
@@ -91,7 +91,7 @@ def copy_file(
         return _missing(entry)
 
 
-def read_file(entry: FileEntry, source: tuple[Readable, str]) -> bytes | Damaged:
+def read_file(entry: FileEntry, source: tuple[Readable, str]) -> bytes | DamagedFile:
     """Read one small file of a savepoint from a store's key."""
     store, key = source
     try:
@@ -107,7 +107,7 @@ def read_file(entry: FileEntry, source: tuple[Readable, str]) -> bytes | Damaged
     return content
 
 
-def _copy_large(entry: FileEntry, source: Path, target: tuple[Writable, str]) -> Copied | Damaged:
+def _copy_large(entry: FileEntry, source: Path, target: tuple[Writable, str]) -> Copied | DamagedFile:
     size_bytes = source.stat().st_size
     if size_bytes != entry.size_bytes:
         return other_size(entry, f"{size_bytes}")
@@ -128,18 +128,18 @@ def _copy_large(entry: FileEntry, source: Path, target: tuple[Writable, str]) ->
     return Copied(sha256)
 
 
-def _missing(entry: FileEntry) -> Damaged:
-    return Damaged(f"{entry.path} is missing (blob {entry.blob})")
+def _missing(entry: FileEntry) -> DamagedFile:
+    return DamagedFile(f"{entry.path} is missing (blob {entry.blob})")
 
 
-def other_size(entry: FileEntry, found: str) -> Damaged:
+def other_size(entry: FileEntry, found: str) -> DamagedFile:
     """Tell that a file was cut, or grew."""
-    return Damaged(f"{entry.path} has {found} bytes instead of {entry.size_bytes} (blob {entry.blob})")
+    return DamagedFile(f"{entry.path} has {found} bytes instead of {entry.size_bytes} (blob {entry.blob})")
 
 
-def altered(entry: FileEntry) -> Damaged:
+def altered(entry: FileEntry) -> DamagedFile:
     """Tell that a file has its size, but other content."""
-    return Damaged(f"{entry.path} was altered (blob {entry.blob})")
+    return DamagedFile(f"{entry.path} was altered (blob {entry.blob})")
 
 
 def known_sha256(entry: FileEntry) -> str | None:

@@ -10,7 +10,7 @@ from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.head import read_line
 from airflow_flinkstyle.savepoint.repository.folder_cache import read_folder
 from airflow_flinkstyle.savepoint.repository.manifest_objects import find_manifest, parse_manifest
-from airflow_flinkstyle.savepoint.sequence import Cut, in_order
+from airflow_flinkstyle.savepoint.sequence import SavepointCut, in_order
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,9 +41,9 @@ class Summary:
     """If nothing were shared with other savepoints."""
 
     @property
-    def cut(self) -> Cut:
+    def cut(self) -> SavepointCut:
         """What tells its place among the job's savepoints."""
-        return Cut(
+        return SavepointCut(
             savepoint_id=self.savepoint_id,
             taken_at_ms=self.taken_at_ms,
             taken_from_generation=self.taken_from_generation,
@@ -53,7 +53,7 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Damaged:
+class DamagedSavepoint:
     """A savepoint whose manifest cannot be read, so that nothing is known of it but its id."""
 
     savepoint_id: str
@@ -72,14 +72,14 @@ class Beside:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class SavepointListing:
     """All savepoints of a job."""
 
     savepoints: tuple[Summary, ...]
     """Those on the line of its head, the newest first."""
     beside: tuple[Beside, ...]
     """The others, the newest first."""
-    damaged: tuple[Damaged, ...]
+    damaged: tuple[DamagedSavepoint, ...]
     """By id."""
 
 
@@ -125,34 +125,38 @@ def newest_savepoint(repository: JobFolder) -> Manifest | None:
     return found[0] if found is not None else None
 
 
-def read_listing(repository: JobFolder) -> Listing:
+def read_listing(repository: JobFolder) -> SavepointListing:
     """Return all savepoints of the job, those whose manifest cannot be read apart from the others."""
     found, damaged = read_summaries(repository)
     return listing_of(repository, found, damaged)
 
 
-def listing_of(repository: JobFolder, found: Sequence[Summary], damaged: Sequence[Damaged]) -> Listing:
+def listing_of(
+    repository: JobFolder, found: Sequence[Summary], damaged: Sequence[DamagedSavepoint]
+) -> SavepointListing:
     """Return savepoints along the line of the job's head, which is read."""
     earliest = min((one.taken_from_generation or 0 for one in found), default=0)
     line = read_line(JobBoard(repository.store, repository.job), back_to=earliest)
     ordered = in_order(found, lambda one: one.cut, line)
-    return Listing(
+    return SavepointListing(
         savepoints=ordered.on_line,
         beside=tuple(Beside(savepoint=one, why=str(where)) for one, where in ordered.beside),
         damaged=tuple(damaged),
     )
 
 
-def read_summaries(repository: JobFolder) -> tuple[tuple[Summary, ...], tuple[Damaged, ...]]:
+def read_summaries(repository: JobFolder) -> tuple[tuple[Summary, ...], tuple[DamagedSavepoint, ...]]:
     """Return all savepoints of the job, in no meaningful order, and those that cannot be read."""
-    damaged: list[Damaged] = []
+    damaged: list[DamagedSavepoint] = []
 
     def extract(savepoint_id: str, data: bytes) -> dict[str, Any] | None:
         manifest = parse_manifest(repository, savepoint_id, data)
         return asdict(summarize(manifest)) if manifest is not None else None
 
     def unreadable(savepoint_id: str, error: FlinkstyleError) -> None:
-        damaged.append(Damaged(savepoint_id=savepoint_id, problem=error.problem, remedy=error.remedy))
+        damaged.append(
+            DamagedSavepoint(savepoint_id=savepoint_id, problem=error.problem, remedy=error.remedy)
+        )
 
     values = read_folder(repository, "savepoints", extract, unreadable=unreadable).values()
     return tuple(Summary(**value) for value in values if value is not None), tuple(damaged)

@@ -70,7 +70,7 @@ class OldCheckpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class CheckpointAccess:
     """How one process reaches checkpoints."""
 
     open: Callable[[str], ObjectStore]
@@ -142,13 +142,13 @@ def _proof(board: JobBoard, repository: SavepointRepository, named: Generation) 
 
 
 def free_checkpoints(
-    board: JobBoard, planned: Iterable[OldCheckpoint], place: Place, *, dry_run: bool
+    board: JobBoard, planned: Iterable[OldCheckpoint], place: CheckpointAccess, *, dry_run: bool
 ) -> tuple[OldCheckpoint, ...]:
     """Free what goes, and return what became of each; one that cannot be freed stays, with the reason."""
     return tuple(_free(board, one, place, dry_run=dry_run) if one.goes else one for one in planned)
 
 
-def _free(board: JobBoard, old: OldCheckpoint, place: Place, *, dry_run: bool) -> OldCheckpoint:
+def _free(board: JobBoard, old: OldCheckpoint, place: CheckpointAccess, *, dry_run: bool) -> OldCheckpoint:
     try:
         place.vouch(old.generations)
         store = place.open(old.location)

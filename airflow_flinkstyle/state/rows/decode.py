@@ -53,11 +53,11 @@ def decode_rows(rows: pa.BinaryArray, kind: pa.StructType) -> pa.StructArray:
         raise RowError.damaged("a length that is no whole number of words")
     data = np.zeros(0, np.uint8) if content is None else np.frombuffer(content, dtype=np.uint8)
     aligned = Segments(data=data, starts=ends[:-1], lengths=lengths).together()
-    return _struct(_Rows(data=aligned, starts=starts_of(lengths), lengths=lengths, there=there), kind)
+    return _struct(_ByteRows(data=aligned, starts=starts_of(lengths), lengths=lengths, there=there), kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Rows:
+class _ByteRows:
     """N values that are kept as bytes of their own, each beginning at a word of the buffer."""
 
     data: Bytes
@@ -84,7 +84,7 @@ class _Rows:
         """Return the words at bytes ``at``; 0 where there is none."""
         return self.numbers(at, WORD, there).view(np.int64)
 
-    def behind(self, words: Numbers, bases: Numbers, ends: Numbers, there: Flags) -> _Rows:
+    def behind(self, words: Numbers, bases: Numbers, ends: Numbers, there: Flags) -> _ByteRows:
         """Return what words of offset and length name, counted from ``bases``, before ``ends``."""
         offsets, lengths = words >> _HALF, words & 0xFFFFFFFF
         starts = np.where(there, bases + offsets, 0)
@@ -93,10 +93,10 @@ class _Rows:
             raise RowError.damaged("a value that begins within a word")
         if ((starts + lengths > ends) & there).any():
             raise RowError.damaged("a place outside of the row")
-        return _Rows(data=self.data, starts=starts, lengths=lengths, there=there)
+        return _ByteRows(data=self.data, starts=starts, lengths=lengths, there=there)
 
 
-def _struct(rows: _Rows, kind: pa.StructType) -> pa.StructArray:
+def _struct(rows: _ByteRows, kind: pa.StructType) -> pa.StructArray:
     fields = [kind.field(number) for number in range(kind.num_fields)]
     heads = (len(fields) + BITS - 1) // BITS
     if ((rows.lengths < (heads + len(fields)) * WORD) & rows.there).any():
@@ -116,7 +116,7 @@ def _struct(rows: _Rows, kind: pa.StructType) -> pa.StructArray:
     return pa.StructArray.from_arrays(columns, fields=fields, mask=mask)
 
 
-def _value(rows: _Rows, kind: pa.DataType) -> pa.Array:
+def _value(rows: _ByteRows, kind: pa.DataType) -> pa.Array:
     """Return values that are kept behind the fixed part."""
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return _text(rows, kind)
@@ -132,7 +132,7 @@ def _value(rows: _Rows, kind: pa.DataType) -> pa.Array:
     raise RowError.unknown_type(str(kind))
 
 
-def _list(rows: _Rows, kind: pa.DataType) -> tuple[pa.Array, Numbers]:
+def _list(rows: _ByteRows, kind: pa.DataType) -> tuple[pa.Array, Numbers]:
     """Return the elements of all lists, and how many each has."""
     width, ends = width_of(kind), rows.starts + rows.lengths
     counts = rows.words(rows.starts, rows.there)
@@ -153,15 +153,17 @@ def _list(rows: _Rows, kind: pa.DataType) -> tuple[pa.Array, Numbers]:
     return _value(rows.behind(words, rows.starts[lists], ends[lists], there), kind), counts
 
 
-def _map(rows: _Rows, kind: pa.MapType) -> pa.MapArray:
+def _map(rows: _ByteRows, kind: pa.MapType) -> pa.MapArray:
     size = rows.words(rows.starts, rows.there)
     if (((size < 0) | (size % WORD != 0) | (WORD + size > rows.lengths)) & rows.there).any():
         raise RowError.damaged("a map whose keys are longer than itself")
     first = np.where(rows.there, rows.starts + WORD, 0)
     rest = np.where(rows.there, rows.lengths - WORD - size, 0)
-    keys, counts = _list(_Rows(data=rows.data, starts=first, lengths=size, there=rows.there), kind.key_type)
+    keys, counts = _list(
+        _ByteRows(data=rows.data, starts=first, lengths=size, there=rows.there), kind.key_type
+    )
     items, others = _list(
-        _Rows(data=rows.data, starts=first + size, lengths=rest, there=rows.there), kind.item_type
+        _ByteRows(data=rows.data, starts=first + size, lengths=rest, there=rows.there), kind.item_type
     )
     if keys.null_count:
         raise RowError.damaged("a map with a key that is null")
@@ -176,7 +178,7 @@ def _offsets(counts: Numbers, there: Flags) -> pa.Array:
     return pa.array(offsets, mask=np.append(~there, False))
 
 
-def _text(rows: _Rows, kind: pa.DataType) -> pa.Array:
+def _text(rows: _ByteRows, kind: pa.DataType) -> pa.Array:
     lengths = rows.lengths
     content = Segments(data=rows.data, starts=rows.starts, lengths=lengths).together()
     offsets = np.append(0, np.cumsum(lengths)).astype(np.int32)
@@ -185,7 +187,7 @@ def _text(rows: _Rows, kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(lengths), buffers)
 
 
-def _sixteen_bytes(rows: _Rows, kind: pa.DataType) -> pa.Array:
+def _sixteen_bytes(rows: _ByteRows, kind: pa.DataType) -> pa.Array:
     """Return wide decimals or calendar intervals."""
     pieces = Segments(data=rows.data, starts=rows.starts, lengths=rows.lengths)
     if (rows.lengths > 2 * WORD).any():

@@ -14,8 +14,8 @@ from airflow_flinkstyle.agent.board import takeover
 from airflow_flinkstyle.agent.board.heartbeat import HeartbeatWriter
 from airflow_flinkstyle.agent.board.inbox import Inbox
 from airflow_flinkstyle.agent.jvm.process import DriverProcess
-from airflow_flinkstyle.agent.jvm.sources import Source
-from airflow_flinkstyle.agent.queries.hold import Hold
+from airflow_flinkstyle.agent.jvm.sources import StreamingSource
+from airflow_flinkstyle.agent.queries.hold import QueryHold
 from airflow_flinkstyle.agent.queries.registry import Queries
 from airflow_flinkstyle.agent.queries.schema_logs import SchemaLogs
 from airflow_flinkstyle.agent.run.admission import Admission
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _HEADER = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
 
-_RATE = Source(position=0, name=None, provider="rate", options={})
+_RATE = StreamingSource(position=0, name=None, provider="rate", options={})
 
 
 class Session:
@@ -102,7 +102,7 @@ class SmallDriver:
         self.queries = Queries(self.driver_run.claim.checkpoint_location)
         self.queries.spark = self.spark = Session()
         self.schema_logs = SchemaLogs(self.board, self.repository, self.driver_run, self.queries)
-        self.held, self.jvm, self.spark_version = Hold(self.queries), None, "4.2.0"
+        self.held, self.jvm, self.spark_version = QueryHold(self.queries), None, "4.2.0"
         self.commits: Any = None  # nothing commits offsets to Kafka
         self.heartbeat_writer = HeartbeatWriter(
             self.board,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_flinkstyle.agent.job_query import JobQuery
-from airflow_flinkstyle.agent.jvm.sources import Source
+from airflow_flinkstyle.agent.jvm.sources import StreamingSource
 from testbed.memory_store import MemoryStore
 from tests.declared import AS_BEFORE
 
@@ -25,7 +25,7 @@ def a_query(name: str) -> JobQuery:
 
 def a_query_of_two_batches(*, committed: int) -> JobQuery:
     query = a_query("orders")
-    query.sources = [Source(position=0, name=None, provider="kafka", options={})]
+    query.sources = [StreamingSource(position=0, name=None, provider="kafka", options={})]
     header = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
     for batch, end in enumerate((3, 5)):
         query.checkpoint.write(f"offsets/{batch}", f'v1\n{header}\n{{"t":{{"0":{end}}}}}'.encode())

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from airflow_flinkstyle.agent.job_query import readings
-from airflow_flinkstyle.agent.jvm.sources import Source
+from airflow_flinkstyle.agent.jvm.sources import StreamingSource
 from airflow_flinkstyle.protocol.query_records import Reading
 
 
-def a_source(position: int, *, name: str | None = None, provider: str = "kafka", **options: str) -> Source:
+def a_source(
+    position: int, *, name: str | None = None, provider: str = "kafka", **options: str
+) -> StreamingSource:
     told = {option.replace("_", "."): value for option, value in options.items()}
-    return Source(position=position, name=name, provider=provider, options=told)
+    return StreamingSource(position=position, name=name, provider=provider, options=told)
 
 
 def test_sources_are_called_as_they_were_recorded_and_no_login_is_told():

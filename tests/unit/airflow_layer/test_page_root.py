@@ -14,7 +14,7 @@ from airflow_flinkstyle.jobs.deployments.base import DriverPages
 from airflow_flinkstyle.jobs.errors import JobNotRunningError
 from airflow_flinkstyle.plugin.cache.root_watch import RootWatch
 from airflow_flinkstyle.plugin.driver_log import driver_log
-from airflow_flinkstyle.plugin.roots import Root, Roots
+from airflow_flinkstyle.plugin.roots import OpenRoot, Roots
 from airflow_flinkstyle.plugin.starting import dry_run
 from airflow_flinkstyle.types import Generation
 from testbed.keys import SIGNING_KEY
@@ -30,9 +30,9 @@ pytestmark = pytest.mark.airflow
 LISTED: dict[str, Any] = {"damaged": None, "verified": {"level": "quick", "at_ms": 1}}
 
 
-def root_of(world: World) -> Root:
+def root_of(world: World) -> OpenRoot:
     page = PageRoot(conn_id="flinkstyle_default", dag_id="take_savepoint")
-    return Root(page=page, watch=RootWatch(lambda: world.store))
+    return OpenRoot(page=page, watch=RootWatch(lambda: world.store))
 
 
 def test_log_is_shown_with_the_page_of_the_cluster(world: World):

@@ -11,7 +11,7 @@ from airflow_flinkstyle.cli.factories import MAY_END_VARIABLE, client_of
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.errors import DiesWithStarterError
 from airflow_flinkstyle.offsets import Offsets
-from airflow_flinkstyle.protocol.query_records import GroupStatus, Pace, SourcePace
+from airflow_flinkstyle.protocol.query_records import CommittedGroup, Pace, SourcePace
 from airflow_flinkstyle.typed_json import encode
 from airflow_flinkstyle.types import BatchId
 
@@ -58,7 +58,7 @@ def test_status_names_a_query_that_failed_while_the_script_awaits_another(root: 
 
 
 def test_status_tells_what_was_committed_for_consumer_groups(root: Root):
-    group = GroupStatus(
+    group = CommittedGroup(
         group="billing",
         batch_id=BatchId(3),
         offsets=Offsets.of({"orders": {0: 7}}),

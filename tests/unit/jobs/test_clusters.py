@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError, SignatureError
-from airflow_flinkstyle.jobs.deployments.base import Alive, Gone, Unknown, Waiting
+from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPending, Gone, Unknown
 from airflow_flinkstyle.jobs.deployments.chosen import Deployments, deployment_for
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.deployments.rest import both_ends
@@ -80,7 +80,7 @@ def test_submission_goes_to_the_master_that_leads_and_fails_where_none_takes_it(
     ("said", "state"),
     [
         ({"success": True, "driverState": "RUNNING"}, Alive),
-        ({"success": True, "driverState": "SUBMITTED"}, Waiting),
+        ({"success": True, "driverState": "SUBMITTED"}, DriverPending),
         ({"success": True, "driverState": "RELAUNCHING"}, Alive),
         ({"success": True, "driverState": "FINISHED"}, Gone),
         ({"success": True, "driverState": "FAILED"}, Gone),
@@ -141,7 +141,7 @@ def on_yarn(url: str | None, **changes: object) -> SubmitTarget:
 @pytest.mark.parametrize(
     ("app", "state"),
     [
-        ({"state": "ACCEPTED"}, Waiting),
+        ({"state": "ACCEPTED"}, DriverPending),
         ({"state": "RUNNING"}, Alive),
         ({"state": "FINISHED", "finalStatus": "FAILED"}, Gone),
         ({"state": "FAILED", "diagnostics": "AM Container exited with  exitCode: 137"}, Gone),
@@ -201,7 +201,7 @@ def test_application_whose_submission_was_not_answered_is_killed_by_its_tag(mana
     manager.says(f"/ws/v1/cluster/apps/{APP}", {"app": {**app, "state": "KILLED"}})
     deployment = YarnDeployment(on_yarn(manager.url, proxy_user="etl"))
     native_id = {"application": "", "tag": TAG, "claim": "claim-1"}
-    assert isinstance(deployment.state(native_id), Waiting)
+    assert isinstance(deployment.state(native_id), DriverPending)
     assert isinstance(deployment.end(native_id), Unknown), "a process that was killed may live on"
     assert ("PUT", f"/ws/v1/cluster/apps/{APP}/state?user.name=etl", b'{"state": "KILLED"}') in manager.asked
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.deployments.base import Alive, Gone, Unknown, Waiting
+from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPending, Gone, Unknown
 from airflow_flinkstyle.jobs.deployments.chosen import deployment_for
 from airflow_flinkstyle.jobs.deployments.kubernetes import submitting
 from airflow_flinkstyle.jobs.deployments.kubernetes.deployment import KubernetesDeployment
@@ -50,7 +50,7 @@ PENDING = in_state(waiting={"reason": "ErrImagePull", "message": "no such image 
 @pytest.mark.parametrize(
     ("pod", "state"),
     [
-        (a_pod("Pending"), Waiting),
+        (a_pod("Pending"), DriverPending),
         (a_pod("Running"), Alive),
         (a_pod("Succeeded", **in_state(terminated={"exitCode": 0})), Gone),
         (a_pod("Failed", **ENDED), Gone),

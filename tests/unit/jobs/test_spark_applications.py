@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.deployments.base import Gone, Unknown, Waiting
+from airflow_flinkstyle.jobs.deployments.base import DriverPending, Gone, Unknown
 from airflow_flinkstyle.jobs.deployments.chosen import deployment_for
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from tests.unit.jobs.managers import Manager, a_manager, a_submission
@@ -158,15 +158,15 @@ def test_apaches_operator_is_told_to_run_the_launcher_once_and_to_keep_its_pod(a
 @pytest.mark.parametrize(
     ("operator", "said", "state"),
     [
-        ("kubeflow", kubeflow(""), Waiting),
-        ("kubeflow", kubeflow("SUBMITTED", 1), Waiting),
+        ("kubeflow", kubeflow(""), DriverPending),
+        ("kubeflow", kubeflow("SUBMITTED", 1), DriverPending),
         ("kubeflow", kubeflow("SUBMISSION_FAILED", message="Exception"), Gone),
         ("kubeflow", kubeflow("FAILED", message="Exception"), Gone),
         ("kubeflow", kubeflow("FAILED", message="driver pod already exist"), Unknown),
         ("kubeflow", kubeflow("FAILED", 1, message="driver pod not found"), Unknown),
         ("kubeflow", kubeflow("RUNNING", 1), Unknown),
-        ("apache", application(), Waiting),
-        ("apache", apache("Submitted"), Waiting),
+        ("apache", application(), DriverPending),
+        ("apache", apache("Submitted"), DriverPending),
         ("apache", apache("Submitted", "DriverRequested"), Unknown),
         ("apache", apache("Submitted", "SchedulingFailure", ENDED, message=QUOTA), Gone),
         ("apache", apache("Submitted", "SchedulingFailure", ENDED, message=POLICY), Unknown),
@@ -249,8 +249,10 @@ def test_pod_that_its_operator_could_not_complete_is_not_waited_for_as_one_that_
     api.says(f"/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3D{POD}", {"items": []})
     application_of_pod, deployment = f"{APACHE}/{POD}", by("apache", api, tmp_path)
     api.says(application_of_pod, apache("Submitted"))
-    assert deployment.state(DRIVER) == Waiting("it is being prepared (not scheduled yet)", may_pass=True)
+    assert deployment.state(DRIVER) == DriverPending(
+        "it is being prepared (not scheduled yet)", may_pass=True
+    )
     api.says(application_of_pod, apache("Submitted", "SchedulingFailure", message="no rights"))
     state = by("apache", api, tmp_path).state(DRIVER)
-    assert state == Waiting(f"SparkApplication {POD} is SchedulingFailure: no rights")
+    assert state == DriverPending(f"SparkApplication {POD} is SchedulingFailure: no rights")
     assert "SchedulingFailure: no rights" in deployment.log_tail(DRIVER)

@@ -10,7 +10,13 @@ import pytest
 
 from airflow_flinkstyle.plugin.cache.errors import StoreBusyError
 from airflow_flinkstyle.plugin.cache.meter import Meter, MeteredStore
-from airflow_flinkstyle.plugin.cache.pieces import MOST_PIECES, MOST_READERS, MOST_WAITING, Kept, Pieces
+from airflow_flinkstyle.plugin.cache.pieces import (
+    MOST_PIECES,
+    MOST_READERS,
+    MOST_WAITING,
+    CachedAnswer,
+    Pieces,
+)
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from testbed.memory_store import MemoryStore
 from testbed.waiting import wait_until
@@ -49,7 +55,7 @@ def get(pieces: Pieces, *asked: Any, **how: Any) -> int:
     return asyncio.run(pieces.get(*asked, **how))
 
 
-def kept(pieces: Pieces, *asked: Any, **how: Any) -> Kept:
+def kept(pieces: Pieces, *asked: Any, **how: Any) -> CachedAnswer:
     return asyncio.run(pieces.kept(*asked, **how))
 
 

@@ -10,7 +10,7 @@ from airflow_flinkstyle.errors import MessageFormatError, ProtocolVersionError
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.cuts import Cut, Positions
 from airflow_flinkstyle.protocol.line import Parent, Turn
-from airflow_flinkstyle.protocol.query_records import GroupStatus, Loss, QueryStatus, SourceIdentity
+from airflow_flinkstyle.protocol.query_records import CommittedGroup, Loss, QueryStatus, SourceIdentity
 from airflow_flinkstyle.protocol.records import (
     Claim,
     Command,
@@ -86,7 +86,7 @@ RECORDS: list[Record] = [
                     begins="3",
                 ),
                 groups={
-                    "0": GroupStatus(
+                    "0": CommittedGroup(
                         group="billing",
                         batch_id=BatchId(3),
                         offsets=Offsets.of({"orders": {0: 7}}),

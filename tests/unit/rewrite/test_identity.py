@@ -14,7 +14,7 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.errors import OffsetBeyondEndError, PartitionSetError
 from airflow_flinkstyle.offsets import Offsets
-from airflow_flinkstyle.rewrite.errors import PlannedBatchError, SourceChangeError
+from airflow_flinkstyle.rewrite.errors import PlannedBatchInexactError, SourceChangeError
 from airflow_flinkstyle.rewrite.identity import change_sources, preview_changes
 from airflow_flinkstyle.rewrite.position import checked_position
 from airflow_flinkstyle.rewrite.source_changes import (
@@ -246,7 +246,7 @@ def test_planned_batch_is_refused():
     query = replace(savepoint.manifest.queries[0], planned_offsets=planned)
     manifest = replace(savepoint.manifest, queries=(query,))
     change = ReplacePosition(query=QUERY, source="0", position=a_position(0))
-    with pytest.raises(PlannedBatchError, match="batch 5"):
+    with pytest.raises(PlannedBatchInexactError, match="batch 5"):
         change_sources(manifest, savepoint.repository, [change])
 
 

@@ -21,7 +21,7 @@ from airflow_flinkstyle.rewrite.errors import (
     NOTHING_WRITTEN,
     MovesRefusedError,
     PlanMismatchError,
-    PlannedBatchError,
+    PlannedBatchInexactError,
     PreviewOnlyError,
     RewriteRefusedError,
 )
@@ -254,7 +254,7 @@ def test_planned_batch_moves_only_if_each_partition_has_both_ends_exactly(
     if inexact is None:
         assert found is None
     else:
-        assert isinstance(found, PlannedBatchError)
+        assert isinstance(found, PlannedBatchInexactError)
         assert found.problem == (
             "Query totals planned batch 8 and did not commit it; "
             f"{inexact} of its offsets have no exact place there."
@@ -271,7 +271,13 @@ def test_planned_batch_of_a_query_that_does_not_move_is_no_obstacle():
     assert failure(RequireNoPlannedBatch(), a_plan_ending({0: BOUNDED}, {}), None, nothing_planned) is None
     # Each query is looked at, behind one that is no obstacle too.
     refusal(
-        PlannedBatchError, RequireNoPlannedBatch(), a_plan_ending({0: 1}, {}), None, other, quiet, PLANNED
+        PlannedBatchInexactError,
+        RequireNoPlannedBatch(),
+        a_plan_ending({0: 1}, {}),
+        None,
+        other,
+        quiet,
+        PLANNED,
     )
 
 
@@ -280,13 +286,13 @@ def test_planned_batches_of_two_queries_are_judged_apart():
     moves = [a_move(1), a_move(1, query="late")]
     ends = (a_move(2), a_move(BOUNDED, query="late"))
     found = refusal(
-        PlannedBatchError, RequireNoPlannedBatch(), a_plan(*moves, planned=ends), None, PLANNED, late
+        PlannedBatchInexactError, RequireNoPlannedBatch(), a_plan(*moves, planned=ends), None, PLANNED, late
     )
     assert found.problem.startswith("Query late planned batch 8")
     assert failure(RequireNoPlannedBatch(), a_plan(*moves, planned=ends), None, PLANNED) is None
     # The same topic and partition, but of another source.
     apart = a_plan(a_move(1), planned=(a_move(2, source="1"),))
-    refusal(PlannedBatchError, RequireNoPlannedBatch(), apart, None, PLANNED)
+    refusal(PlannedBatchInexactError, RequireNoPlannedBatch(), apart, None, PLANNED)
 
 
 def test_refused_rows_are_told_with_their_number():

@@ -25,7 +25,7 @@ from airflow_flinkstyle.rewrite.errors import (
     MovesRefusedError,
     PlanFormatError,
     PlanMismatchError,
-    PlannedBatchError,
+    PlannedBatchInexactError,
     PreviewOnlyError,
     RewriteRefusedError,
 )
@@ -262,7 +262,7 @@ def test_planned_batch_is_refused_unless_both_its_ends_are_exact():
         ("orders", 1): Bounded(NextOffset(2046), {"duplicate": 1}),
     }
     error = shop.failure(shop.plan(planned=guessed), allow="exact,bounded")
-    assert isinstance(error, PlannedBatchError)
+    assert isinstance(error, PlannedBatchInexactError)
     assert "batch 8" in error.problem
 
 

@@ -20,10 +20,10 @@ from airflow_flinkstyle.kafka.verdict import Chosen, Exact, Refused
 from airflow_flinkstyle.rewrite.apply import apply_plan
 from airflow_flinkstyle.rewrite.chosen_positions import describe_gap, describe_start, start_at_chosen
 from airflow_flinkstyle.rewrite.drained import drained_then_chosen, from_nothing, not_drained
-from airflow_flinkstyle.rewrite.errors import MovesRefusedError, PlannedBatchError
+from airflow_flinkstyle.rewrite.errors import MovesRefusedError, PlannedBatchInexactError
 from airflow_flinkstyle.rewrite.plan import plan_rewrite
 from airflow_flinkstyle.rewrite.plan_json import from_json, to_json
-from airflow_flinkstyle.rewrite.route import Clusters, Route, incompatible_topics, partitions_of
+from airflow_flinkstyle.rewrite.route import ClusterPair, Route, incompatible_topics, partitions_of
 from airflow_flinkstyle.rewrite.rows import SourceRef, SourceStrategy, SourceVerdicts
 from airflow_flinkstyle.rewrite.rules import SourceRule, StrategyRules
 from airflow_flinkstyle.types import NextOffset
@@ -58,7 +58,7 @@ def a_log(start: int, end: int, last_stable: int | None = None) -> LogRange:
 
 def a_route(source: ClusterView | None, target: ClusterView, **request: object) -> Route:
     return Route(
-        clusters=Clusters(source=NOWHERE if source else None, target=NOWHERE),
+        clusters=ClusterPair(source=NOWHERE if source else None, target=NOWHERE),
         request=ProofRequest(**request),
         source=source,
         target=target,
@@ -254,7 +254,7 @@ def test_merged_topics_are_shown_with_all_they_were():
 def test_planned_batch_of_a_source_that_begins_anew_is_refused():
     shop = Shop(planned=PLANNED_LOG)
     error = shop.failure(chosen(shop, {0: 2000, 1: 3000}), allow="chosen")
-    assert isinstance(error, PlannedBatchError)
+    assert isinstance(error, PlannedBatchInexactError)
 
 
 def test_plan_shows_way_precondition_and_consequence_and_keeps_them_in_json():

@@ -20,7 +20,7 @@ from airflow_flinkstyle.savepoint.errors import SparkIncompatibleError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_flinkstyle.savepoint.compat import Finding
+    from airflow_flinkstyle.savepoint.compat import Incompatibility
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
@@ -43,7 +43,7 @@ def manifest(
     return replace(taken, queries=tuple(replace(query, pinned_confs=pinned) for query in taken.queries))
 
 
-def found(manifest: Manifest, version: str = "4.2.1", **confs: str) -> tuple[Finding, ...]:
+def found(manifest: Manifest, version: str = "4.2.1", **confs: str) -> tuple[Incompatibility, ...]:
     named = {name.replace("_", "."): value for name, value in confs.items()}
     return check(manifest, SparkRuntime(version=version, confs=named))
 

@@ -15,7 +15,7 @@ from airflow_flinkstyle.savepoint.repository.repository import SavepointReposito
 from airflow_flinkstyle.savepoint.repository.summary import list_savepoints, newest_savepoint
 from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
 from airflow_flinkstyle.savepoint.retention.prune import prune
-from airflow_flinkstyle.savepoint.sequence import Cut, InOrder, in_order
+from airflow_flinkstyle.savepoint.sequence import InOrder, SavepointCut, in_order
 from airflow_flinkstyle.types import BatchId, Generation, Incarnation
 from testbed.memory_store import MemoryStore
 from tests.manifests import manifests_of
@@ -28,8 +28,10 @@ MINUTE_MS = 60_000
 NOON_MS = 1_800_000_000_000
 
 
-def a_cut(name: str, *, generation: int | None = 1, at_min: float = 0, run: int = 1, **more: str) -> Cut:
-    return Cut(
+def a_cut(
+    name: str, *, generation: int | None = 1, at_min: float = 0, run: int = 1, **more: str
+) -> SavepointCut:
+    return SavepointCut(
         savepoint_id=name,
         taken_at_ms=int(NOON_MS + at_min * MINUTE_MS),
         taken_from_generation=generation,
@@ -48,18 +50,18 @@ def a_turn(generation: int, back_to: int | None, *, run: int = 0, savepoint: str
     return Turn(generation=Generation(generation), parent=parent, rewind="fork" if left else "continue")
 
 
-def ordered(*cuts: Cut, line: Line | None = None) -> InOrder[Cut]:
+def ordered(*cuts: SavepointCut, line: Line | None = None) -> InOrder[SavepointCut]:
     """Return them in order; in whatever order they come."""
     orders = {in_order(given, lambda cut: cut, line) for given in itertools.permutations(cuts)}
     assert len(orders) == 1
     return orders.pop()
 
 
-def ids(*cuts: Cut, line: Line | None = None) -> list[str]:
+def ids(*cuts: SavepointCut, line: Line | None = None) -> list[str]:
     return [one.savepoint_id for one in ordered(*cuts, line=line).on_line]
 
 
-def beside(*cuts: Cut, line: Line) -> dict[str, str]:
+def beside(*cuts: SavepointCut, line: Line) -> dict[str, str]:
     return {one.savepoint_id: str(where) for one, where in ordered(*cuts, line=line).beside}
 
 

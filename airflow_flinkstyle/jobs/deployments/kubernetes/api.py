@@ -54,7 +54,7 @@ class RefusedError(NoAnswerError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Login:
+class ApiLogin:
     """Who asks, and whom it trusts."""
 
     trust: ssl.SSLContext
@@ -74,7 +74,7 @@ class KubernetesApi:
         address = target.master.removeprefix("k8s://")
         self.url = (address if "://" in address else f"https://{address}").rstrip("/")
         self.namespace = target.conf.get(NAMESPACE) or "default"
-        self._login: tuple[float, Login] | None = None
+        self._login: tuple[float, ApiLogin] | None = None
 
     def pod(self, name: str) -> str:
         """Return the path of a pod."""
@@ -127,7 +127,7 @@ class KubernetesApi:
         login = self._logged_in()
         return read(f"{self.url}{path}", headers=login.headers, trust=login.trust)
 
-    def login(self) -> Login:
+    def login(self) -> ApiLogin:
         """Read who this is.
 
         Raises:
@@ -150,7 +150,7 @@ class KubernetesApi:
             raise _no_login(f"one that cannot be used: {type(error).__name__}: {error}") from error
         raise _no_login("none")
 
-    def _logged_in(self) -> Login:
+    def _logged_in(self) -> ApiLogin:
         at_s, login = self._login or (0.0, None)
         if login is None or time.monotonic() - at_s > _LOGIN_KEPT_S:
             try:
@@ -168,15 +168,15 @@ class KubernetesApi:
         return place if place.is_file() and place.stat().st_size else None
 
 
-def _of_files(files: Mapping[str, str | None]) -> Login:
+def _of_files(files: Mapping[str, str | None]) -> ApiLogin:
     trust = ssl.create_default_context(cafile=files["caCertFile"])
     if certificate := files.get("clientCertFile"):
         trust.load_cert_chain(certificate, files.get("clientKeyFile"))
     token = files.get("oauthTokenFile")
-    return Login(trust=trust, token=Path(token).read_text().strip() if token else "")
+    return ApiLogin(trust=trust, token=Path(token).read_text().strip() if token else "")
 
 
-def _of_kubeconfig(place: Path, context_name: str | None) -> Login:
+def _of_kubeconfig(place: Path, context_name: str | None) -> ApiLogin:
     import yaml
 
     config = yaml.safe_load(place.read_text())
@@ -195,7 +195,7 @@ def _of_kubeconfig(place: Path, context_name: str | None) -> Login:
     token = said.get("token") or ""
     if not token and (file := said.get("tokenFile")):
         token = (place.parent / file).read_text().strip()
-    return Login(trust=trust, token=token)
+    return ApiLogin(trust=trust, token=token)
 
 
 def _of_plugin(named: Mapping[str, Any]) -> dict[str, Any]:

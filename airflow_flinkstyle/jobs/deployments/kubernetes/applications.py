@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
-from airflow_flinkstyle.jobs.deployments.base import DriverState, Unknown, Waiting
+from airflow_flinkstyle.jobs.deployments.base import DriverPending, DriverState, Unknown
 from airflow_flinkstyle.jobs.deployments.kubernetes.api import CONFLICT, RefusedError
 from airflow_flinkstyle.jobs.deployments.kubernetes.driver import failed, wrong
 from airflow_flinkstyle.jobs.deployments.kubernetes.pods import NO_POD
@@ -84,7 +84,7 @@ class SparkApplications:
         """Return the newest application of these labels whose pod its operator has not made yet."""
         query = urlencode({"labelSelector": selector})
         found = self._api.ask(f"{self._path()}?{query}").get("items") or []
-        to_come = [one for one in found if isinstance(self._resource.without_pod(one), Waiting)]
+        to_come = [one for one in found if isinstance(self._resource.without_pod(one), DriverPending)]
         newest = max(to_come, key=lambda one: str(one["metadata"]["creationTimestamp"]), default=None)
         return None if newest is None else str(newest["metadata"]["name"])
 

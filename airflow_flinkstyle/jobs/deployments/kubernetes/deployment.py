@@ -15,10 +15,10 @@ from airflow_flinkstyle.jobs.deployments.base import (
     CLAIM,
     OF_ANOTHER,
     DriverPages,
+    DriverPending,
     DriverState,
     Gone,
     Unknown,
-    Waiting,
 )
 from airflow_flinkstyle.jobs.deployments.kubernetes.api import KubernetesApi, RefusedError
 from airflow_flinkstyle.jobs.deployments.kubernetes.applications import SparkApplications
@@ -166,7 +166,7 @@ class KubernetesDeployment:
             if record is None:
                 return self._maker.words_without_pod(pod)
             events = self._api.ask(f"{self._api.path('events')}?{query}").get("items") or []
-            gave_up = self._maker.gave_up(pod) if isinstance(state_of(record), Waiting) else ""
+            gave_up = self._maker.gave_up(pod) if isinstance(state_of(record), DriverPending) else ""
         except (NotDeliveredError, NoAnswerError) as error:
             return f"(not readable from here: {error})"
         return "\n".join(filter(None, (gave_up, words_of(record, events), self._log(pod, record, lines))))
@@ -210,8 +210,8 @@ class KubernetesDeployment:
 
     def _state_of(self, pod: str, record: Mapping[str, Any]) -> DriverState:
         state = state_of(record)
-        waits = isinstance(state, Waiting) and state.may_pass
-        return Waiting(why) if waits and (why := self._maker.gave_up(pod)) else state
+        waits = isinstance(state, DriverPending) and state.may_pass
+        return DriverPending(why) if waits and (why := self._maker.gave_up(pod)) else state
 
     def _delete(self, kind: str, name: str) -> None:
         name, _, query = name.partition("?")

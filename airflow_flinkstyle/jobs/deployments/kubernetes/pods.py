@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown, Waiting
+from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPending, DriverState, Gone, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ def state_of(pod: Mapping[str, Any]) -> DriverState:
     phase = status.get("phase")
     if phase == "Pending":
         why, may_pass = _why_waiting(pod)
-        return Waiting(why, may_pass=may_pass)
+        return DriverPending(why, may_pass=may_pass)
     if phase == "Running":
         return Alive()
     if phase not in _ENDED:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from airflow_flinkstyle.jobs.deployments.base import DriverState, Gone, Unknown, Waiting
+from airflow_flinkstyle.jobs.deployments.base import DriverPending, DriverState, Gone, Unknown
 from airflow_flinkstyle.jobs.deployments.kubernetes.api import CONTEXT, NAMESPACE, SUBMISSION
 from airflow_flinkstyle.jobs.deployments.kubernetes.driver import labels, settings
 from airflow_flinkstyle.jobs.deployments.kubernetes.pods import refusal_words
@@ -74,9 +74,9 @@ class Kubeflow:
         told = status.get("applicationState") or {}
         state, said = str(told.get("state") or ""), str(told.get("errorMessage") or "")
         if not state:
-            return Waiting(_NOT_SEEN)
+            return DriverPending(_NOT_SEEN)
         if state == "SUBMITTED":
-            return Waiting("its operator has submitted it", may_pass=True)
+            return DriverPending("its operator has submitted it", may_pass=True)
         never_submitted = not status.get("executionAttempts")
         if state in ("SUBMISSION_FAILED", "FAILED") and never_submitted and "already exist" not in said:
             return Gone()
@@ -123,7 +123,7 @@ class Apache:
         """
         states = _states(application)
         if not states or states == ["Submitted"]:
-            return Waiting(_NOT_SEEN)
+            return DriverPending(_NOT_SEEN)
         if self.gave_up(application) and any(
             _NO_POD.search(said or "") for _, said in _told_by_apache(application)
         ):

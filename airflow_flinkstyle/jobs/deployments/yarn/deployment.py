@@ -18,10 +18,10 @@ from airflow_flinkstyle.jobs.deployments.base import (
     CLAIM,
     Alive,
     DriverPages,
+    DriverPending,
     DriverState,
     Gone,
     Unknown,
-    Waiting,
 )
 from airflow_flinkstyle.jobs.deployments.refusals import not_taken, why_final
 from airflow_flinkstyle.jobs.deployments.rest import (
@@ -213,7 +213,9 @@ class YarnDeployment:
             return Unknown("the ResourceManager does not know it, or not as this run's driver")
         state, said = app.get("state"), str(app.get("diagnostics"))
         if state == _QUEUED:
-            return Waiting(f"YARN has not given it a container in queue {app.get('queue')}: {said.strip()}")
+            return DriverPending(
+                f"YARN has not given it a container in queue {app.get('queue')}: {said.strip()}"
+            )
         if state in _LIVING:
             return Alive()
         if state == "FINISHED" or (state == "FAILED" and _EXITED.search(said)):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.agent.commits.batch_watch import GROUP, ON, BatchWatch, CommitSetting
-from airflow_flinkstyle.agent.jvm.sources import Source
+from airflow_flinkstyle.agent.jvm.sources import StreamingSource
 from airflow_flinkstyle.agent.queries.registry import Queries
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.sinks import resume
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.protocol.query_records import GroupStatus
+    from airflow_flinkstyle.protocol.query_records import CommittedGroup
 
 
-def a_source(position: int = 0, **options: str) -> Source:
+def a_source(position: int = 0, **options: str) -> StreamingSource:
     given = {"kafka.bootstrap.servers": "kafka:9092", **{k.replace("__", "."): v for k, v in options.items()}}
-    return Source(position=position, name=None, provider="kafka", options=given)
+    return StreamingSource(position=position, name=None, provider="kafka", options=given)
 
 
 def setting_of(**conf: str) -> CommitSetting:
@@ -36,7 +36,7 @@ def setting_of(**conf: str) -> CommitSetting:
 class Job:
     """One query whose checkpoint a test writes; no driver, so that no commit gets anywhere."""
 
-    def __init__(self, folder: Path, *sources: Source, query_id: str = "q") -> None:
+    def __init__(self, folder: Path, *sources: StreamingSource, query_id: str = "q") -> None:
         self.queries = Queries(str(folder))
         self.checkpoint = folder / "orders"
         self.query: JobQuery = self.queries.register("orders", None, lambda: None, sources, AS_BEFORE)
@@ -52,7 +52,7 @@ class Job:
         self.write("offsets", batch, "\n".join(["v1", "{}", *map(json.dumps, offsets)]))
         self.write("commits", batch, "v1\n{}")
 
-    def groups(self) -> Mapping[str, GroupStatus]:
+    def groups(self) -> Mapping[str, CommittedGroup]:
         for committer in self.watch._committers.values():
             assert committer.wait_idle(10)
         return self.watch.with_groups({"orders": self.query.beat()})["orders"].groups
@@ -129,7 +129,7 @@ def test_group_that_the_sink_commits_is_left_to_it(tmp_path: Path, caplog: pytes
 def test_source_without_a_group_is_named_once_and_others_are_committed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
-    rate = Source(position=2, name=None, provider="rate", options={})
+    rate = StreamingSource(position=2, name=None, provider="rate", options={})
     job = Job(tmp_path, a_source(0), a_source(1, kafka__group__id="other"), rate)
     job.watch._setting = CommitSetting(on=True)
     with caplog.at_level(logging.WARNING):

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from airflow_flinkstyle.agent.commits.offset_commits import (
     BatchOffsets,
+    CommitInFlight,
     Ignore,
     OffsetCommits,
     Replace,
     Send,
     Step,
-    Wait,
 )
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.types import BatchId, NextOffset
@@ -29,7 +29,7 @@ def after(batch: int) -> BatchOffsets:
     ("before", "batch", "step"),
     [
         pytest.param([], 4, Send(after(4)), id="nothing is in flight"),
-        pytest.param([4], 5, Wait(), id="one is in flight"),
+        pytest.param([4], 5, CommitInFlight(), id="one is in flight"),
         pytest.param([4, 5], 6, Replace(after(5)), id="an older one waits"),
         pytest.param([4], 4, Ignore(BatchId(4)), id="in flight already"),
         pytest.param([4, 6], 5, Ignore(BatchId(6)), id="a newer one was complete before"),

@@ -13,7 +13,7 @@ from airflow_flinkstyle.agent.errors import (
     SourcesChangedError,
 )
 from airflow_flinkstyle.agent.guards import checks
-from airflow_flinkstyle.agent.jvm.sources import Source
+from airflow_flinkstyle.agent.jvm.sources import StreamingSource
 from airflow_flinkstyle.agent.queries.registry import Queries
 from airflow_flinkstyle.agent.run import barrier, capture, held_cut
 from airflow_flinkstyle.kafka.cluster import ClusterView
@@ -164,10 +164,10 @@ def test_guard_records_what_each_kafka_source_reads_and_looks_at_no_other() -> N
     for batch in (0, 1):
         log = query.checkpoint.read(f"offsets/{batch}")
         query.checkpoint.write(f"offsets/{batch}", log + b"\n{}")
-    query.sources = [*query.sources, Source(position=1, name=None, provider="rate", options={})]
+    query.sources = [*query.sources, StreamingSource(position=1, name=None, provider="rate", options={})]
     looked: list[int] = []
 
-    def look(source: Source) -> ClusterView:
+    def look(source: StreamingSource) -> ClusterView:
         looked.append(source.position)
         return a_view({0: 9})
 
@@ -200,7 +200,7 @@ def test_record_of_a_pattern_s_topics_follows_the_newest_batch_and_asks_for_ids_
         log = query.checkpoint.read("offsets/0").decode().rpartition("\n")[0]
         query.checkpoint.write("offsets/1", f"{log}\n{line}".encode())
 
-        def describe(_: Source) -> ClusterView:
+        def describe(_: StreamingSource) -> ClusterView:
             looked.append(views[name])
             return views[name]
 
@@ -245,7 +245,7 @@ def test_loss_that_a_script_accepts_is_counted_once_for_each_start_from_a_batch(
     ],
 )  # fmt: skip
 def test_source_is_kafka_s_by_the_name_of_its_provider(provider: str, *, is_kafka: bool) -> None:
-    assert Source(position=0, name=None, provider=provider, options={}).is_kafka == is_kafka
+    assert StreamingSource(position=0, name=None, provider=provider, options={}).is_kafka == is_kafka
 
 
 def test_guard_asks_for_the_sources_before_it_asks_kafka() -> None:

@@ -17,7 +17,7 @@ from airflow_flinkstyle.agent.guards.guard import (
     read_positions,
     require_same_sources,
 )
-from airflow_flinkstyle.agent.jvm.sources import Source
+from airflow_flinkstyle.agent.jvm.sources import StreamingSource
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.kafka.cluster import ClusterView
 from airflow_flinkstyle.kafka.errors import (
@@ -293,8 +293,8 @@ def test_first_planned_batch_is_pending_though_nothing_is_committed() -> None:
     assert read_positions(store) == CheckpointPositions(committed=None, planned=a_log({"t": {"0": 7}}))
 
 
-def a_source(position: int, name: str | None = None) -> Source:
-    return Source(position=position, name=name, provider="kafka", options={})
+def a_source(position: int, name: str | None = None) -> StreamingSource:
+    return StreamingSource(position=position, name=name, provider="kafka", options={})
 
 
 def test_renamed_source_is_refused_where_adding_one_is_not() -> None:

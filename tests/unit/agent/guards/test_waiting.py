@@ -27,7 +27,7 @@ from tests.unit.agent.conftest import G1, I1, a_heartbeat
 from tests.unit.agent.job_queries import a_query
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.agent.guards.waiting import Waiting
+    from airflow_flinkstyle.agent.guards.waiting import WaitingQuery
 
 LOG = SourceIdentity(cluster_id="c", topic_ids={"orders": "t"})
 SAID = Declared(location="l", sink="s", sources="r")
@@ -53,7 +53,7 @@ def a_checkpoint(*, planned: int = 1, committed: int = 1) -> MemoryStore:
     return store
 
 
-def look(checkpoint: MemoryStore, beat: QueryStatus = BEAT) -> Waiting:
+def look(checkpoint: MemoryStore, beat: QueryStatus = BEAT) -> WaitingQuery:
     (found,) = waiting.look(
         {"b"}, lambda _: checkpoint, {"b": beat}, a_heartbeat(queries={"b": beat}), origins={}
     )

@@ -14,7 +14,7 @@ import pytest
 from airflow_flinkstyle.agent.board.takeover import DriverRun
 from airflow_flinkstyle.agent.errors import QueryEndedError
 from airflow_flinkstyle.agent.jvm.process import DriverProcess
-from airflow_flinkstyle.agent.queries.hold import Hold
+from airflow_flinkstyle.agent.queries.hold import QueryHold
 from airflow_flinkstyle.agent.queries.registry import Queries
 from airflow_flinkstyle.agent.queries.stand_in import StandIn
 from airflow_flinkstyle.agent.run import held_cut
@@ -68,7 +68,7 @@ def test_a_query_that_is_about_to_start_again_is_not_missed() -> None:
 
 def test_any_handle_of_a_held_run_stands_for_the_run_that_went_on() -> None:
     queries = Queries("/checkpoints")
-    query, hold = a_query(queries, 2), Hold(queries)
+    query, hold = a_query(queries, 2), QueryHold(queries)
     query.held_runs.add("run-1")
     other = a_handle(1)
     assert hold.follow(other, "run-1")
@@ -78,7 +78,7 @@ def test_any_handle_of_a_held_run_stands_for_the_run_that_went_on() -> None:
 
 def test_queries_that_are_held_are_listed_as_active_once() -> None:
     queries = Queries("/checkpoints")
-    query, hold = a_query(queries, 1), Hold(queries)
+    query, hold = a_query(queries, 1), QueryHold(queries)
     assert hold.with_held([]) == []
     hold._held = {"query-1": query}
     assert hold.with_held([]) == [query.query]
@@ -158,7 +158,7 @@ def test_cancel_before_the_boundary_lets_queries_go_on_at_once_but_for_the_one_i
     def hold() -> None:
         with (
             contextlib.suppress(InterruptedError),
-            Hold(queries).begin(MagicMock(), **{**WANTED, "look": look}),
+            QueryHold(queries).begin(MagicMock(), **{**WANTED, "look": look}),
         ):
             raise AssertionError("held although a query is in its batch")
 
@@ -222,7 +222,7 @@ def test_hold_ends_no_query_for_those_who_await_any_and_hides_no_end(
     *, ended_before: bool, stopped_meanwhile: bool
 ) -> None:
     queries, manager = Queries("/checkpoints"), SparkManager(seen=ended_before)
-    hold = Hold(queries)
+    hold = QueryHold(queries)
     run, query = a_running_query(queries, "fast")
     query.writer._spark.streams._jsqm = manager
     run.batch_ended.set()
@@ -262,7 +262,7 @@ def test_listeners_of_the_jvm_hear_nothing_of_a_hold_and_everything_behind_it(
     run.batch_ended.set()
     with (
         contextlib.suppress(QueryEndedError),
-        Hold(queries).begin(MagicMock(), **WANTED),
+        QueryHold(queries).begin(MagicMock(), **WANTED),
     ):
         assert there == [of_spark]
         if ends_with is not None:
@@ -273,7 +273,7 @@ def test_listeners_of_the_jvm_hear_nothing_of_a_hold_and_everything_behind_it(
 
 def test_query_that_is_held_is_found_by_its_id() -> None:
     queries = Queries("/checkpoints")
-    hold = Hold(queries)
+    hold = QueryHold(queries)
     run, query = a_running_query(queries, "fast")
     run.batch_ended.set()
     get = held._get_held(lambda _self, _id: None, SimpleNamespace(held=hold, put_off=list))
@@ -293,7 +293,9 @@ def test_list_of_queries_and_a_look_for_one_wait_for_none_that_is_put_off() -> N
     new = SimpleNamespace(_jsq=StandIn("new", None, begun))
     running, began = SimpleNamespace(id="1", _jsq=a_run(1)), SimpleNamespace(id="2", _jsq=a_run(2))
     manager = type("Manager", (), {"active": property(lambda _: [running, began])})
-    agent: Any = SimpleNamespace(held=Hold(Queries("/checkpoints")), put_off=lambda: [put_off, new, began])
+    agent: Any = SimpleNamespace(
+        held=QueryHold(Queries("/checkpoints")), put_off=lambda: [put_off, new, began]
+    )
     held._list_held(manager, agent)
     assert manager().active == [running, began, put_off, new]
     get = held._get_held(lambda _self, query_id: f"Spark's {query_id}", agent)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.agent.declared import Declaration, Place, own_location
+from airflow_flinkstyle.agent.declared import Declaration, DeclaredPlace, own_location
 from airflow_flinkstyle.agent.errors import QueryNameError
 from airflow_flinkstyle.agent.guards import checks
 from airflow_flinkstyle.agent.queries.registry import Queries
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 FIRST = Declaration(
     location="/own/1",
-    sink=Place.of("json", {"path": "/out/1"}),
-    sources=Place.of("kafka", {"kafka.bootstrap.servers": "b:9092", "subscribe": "orders"}),
+    sink=DeclaredPlace.of("json", {"path": "/out/1"}),
+    sources=DeclaredPlace.of("kafka", {"kafka.bootstrap.servers": "b:9092", "subscribe": "orders"}),
 )
 ANEW = replace(FIRST, location=None)
 """The same without a checkpoint location."""
@@ -85,15 +85,19 @@ def test_query_name_that_cannot_be_a_folder_is_refused(name: str) -> None:
         ({"location": "/own/2"}, "another checkpointLocation (/own/2, not /own/1)"),
         ({"location": None}, "another checkpointLocation (none, not /own/1)"),
         (
-            {"sink": Place.of("json", {"path": "/out/2"})},
+            {"sink": DeclaredPlace.of("json", {"path": "/out/2"})},
             "another output (json /out/2, not json /out/1)",
         ),
         (
-            {"sink": Place.of("parquet", {"path": "/out/1"})},
+            {"sink": DeclaredPlace.of("parquet", {"path": "/out/1"})},
             "another output (parquet /out/1, not json /out/1)",
         ),
         (
-            {"sources": Place.of("kafka", {"kafka.bootstrap.servers": "b:9092", "subscribe": "refunds"})},
+            {
+                "sources": DeclaredPlace.of(
+                    "kafka", {"kafka.bootstrap.servers": "b:9092", "subscribe": "refunds"}
+                )
+            },
             "other sources (kafka refunds b:9092, not kafka orders b:9092)",
         ),
     ],
@@ -145,7 +149,7 @@ def test_second_query_while_the_first_is_being_started_is_refused(name: str | No
 
 def test_start_that_spark_refused_leaves_its_name_free() -> None:
     queries = Queries("/checkpoints")
-    queries.settle(register(queries, "orders", replace(FIRST, sink=Place.of("delta", {}))), None)
+    queries.settle(register(queries, "orders", replace(FIRST, sink=DeclaredPlace.of("delta", {}))), None)
     assert queries.beats() == {}
     assert run(queries, "orders").ran == FIRST
 
@@ -162,7 +166,7 @@ def test_relaunched_driver_compares_with_what_its_predecessor_started() -> None:
     assert "another checkpointLocation (/own/2)" in refusal(
         after_a_relaunch(FIRST), "orders", replace(FIRST, location="/own/2")
     )
-    other = Place.of("json", {"path": "/out/2"})
+    other = DeclaredPlace.of("json", {"path": "/out/2"})
     assert "another output (json /out/2)" in refusal(
         after_a_relaunch(ANEW), "orders", replace(ANEW, sink=other)
     )
@@ -175,7 +179,7 @@ def test_relaunched_driver_compares_with_what_its_predecessor_started() -> None:
     ("before", "now"),
     [
         (FIRST, FIRST),
-        (FIRST, replace(FIRST, sink=Place.of("json", {"path": "/out/today"}))),
+        (FIRST, replace(FIRST, sink=DeclaredPlace.of("json", {"path": "/out/today"}))),
         (ANEW, ANEW),
     ],
 )
@@ -185,7 +189,7 @@ def test_relaunched_driver_goes_on_where_a_plain_script_would(before: Declaratio
 
 def test_relaunched_driver_compares_its_own_starts_among_themselves() -> None:
     queries = after_a_relaunch(FIRST)
-    run(queries, "orders", replace(FIRST, sink=Place.of("json", {"path": "/out/today"})))
+    run(queries, "orders", replace(FIRST, sink=DeclaredPlace.of("json", {"path": "/out/today"})))
     assert "another output" in refusal(queries, "orders", FIRST)
 
 
@@ -235,9 +239,13 @@ def test_own_location_is_where_plain_spark_would_look_again(
 def test_options_that_do_not_say_what_is_read_may_change() -> None:
     options = {"kafka.bootstrap.servers": "b:9092", "subscribe": "orders"}
     changed = {"startingOffsets": "latest", "maxOffsetsPerTrigger": "9", "kafka.sasl.jaas.config": "secret"}
-    assert Place.of("kafka", options) == Place.of("kafka", {**options, **changed})
-    assert Place.of("kafka", options) != Place.of("kafka", {**options, "subscribe": "refunds"})
-    assert Place.of("rate", {"rowsPerSecond": "1"}) != Place.of("rate", {"rowsPerSecond": "2"})
+    assert DeclaredPlace.of("kafka", options) == DeclaredPlace.of("kafka", {**options, **changed})
+    assert DeclaredPlace.of("kafka", options) != DeclaredPlace.of(
+        "kafka", {**options, "subscribe": "refunds"}
+    )
+    assert DeclaredPlace.of("rate", {"rowsPerSecond": "1"}) != DeclaredPlace.of(
+        "rate", {"rowsPerSecond": "2"}
+    )
 
 
 def test_queries_have_committed_once_one_is_behind_where_it_started() -> None:

@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from airflow_flinkstyle.agent.errors import PlannedBatchError
+from airflow_flinkstyle.agent.errors import PlannedBatchOpenError
 from airflow_flinkstyle.agent.queries.stopping import commit_planned, stop_at_boundary, wait_until_stopped
 from tests.unit.agent.drivers import commit, plan
 from tests.unit.agent.job_queries import a_query
@@ -143,6 +143,6 @@ def test_query_without_a_planned_batch_is_not_started() -> None:
 
 def test_batch_that_is_not_committed_by_that_run_is_refused() -> None:
     query, _ = pending(commits=False)
-    with pytest.raises(PlannedBatchError, match="found one that is planned only") as refused:
+    with pytest.raises(PlannedBatchOpenError, match="found one that is planned only") as refused:
         commit_planned(query)
     assert query.location in refused.value.state_after

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_flinkstyle.agent.errors import BarrierBehindError, BarrierUnreachableError
-from airflow_flinkstyle.agent.jvm.sources import Source
+from airflow_flinkstyle.agent.jvm.sources import StreamingSource
 from airflow_flinkstyle.agent.queries.registry import Queries
 from airflow_flinkstyle.agent.run.barrier import HeldQuery, plan_batch
 from airflow_flinkstyle.checkpoint import offset_log
@@ -85,7 +85,7 @@ def test_batch_that_spark_could_not_start_on_is_refused():
 
 @pytest.mark.parametrize("keys", [("0", "alpha"), ("alpha",)])
 def test_named_source_is_known_by_its_position_until_its_log_is_there(keys: tuple[str, ...]):
-    source = Source(position=0, name="alpha", provider="kafka", options={})
+    source = StreamingSource(position=0, name="alpha", provider="kafka", options={})
     query = Queries("/checkpoints").register("counts", None, lambda: None, (source,), AS_BEFORE)
     query.identities = {key: SourceIdentity(cluster_id=key, topic_ids={}) for key in keys}
     assert query.identity(source, 2).cluster_id == keys[-1]

@@ -7,9 +7,9 @@ import pytest
 
 from airflow_flinkstyle.agent.errors import VersionIncompatibleError
 from airflow_flinkstyle.agent.job_query import JobQuery, Sink
-from airflow_flinkstyle.agent.jvm.sources import Source
+from airflow_flinkstyle.agent.jvm.sources import StreamingSource
 from airflow_flinkstyle.agent.run.comparison import (
-    Version,
+    DriverVersion,
     compare,
     compare_job,
     require_no_obstacle,
@@ -51,7 +51,7 @@ def of_topics(*topics: str) -> JobQuery:
     query = a_query("totals")
     query.sink = Sink(name="foreachBatch")
     query.sources = [
-        Source(position=number, name=None, provider="kafka", options={"Subscribe": names})
+        StreamingSource(position=number, name=None, provider="kafka", options={"Subscribe": names})
         for number, names in enumerate(topics)
     ]
     return query
@@ -71,17 +71,17 @@ def written(lineage: SinkLineage) -> Manifest:
 def test_version_that_changes_nothing_is_compatible_in_every_row():
     found = compared(of_topics("orders"))
     assert list(found) == [PARTITIONS, "source 0", "output mode", "sink"]
-    job = compare_job(a_manifest(), Version(spark="4.2.0", python="3.11.7"), TOLD)
+    job = compare_job(a_manifest(), DriverVersion(spark="4.2.0", python="3.11.7"), TOLD)
     assert [(one.what, one.before) for one in job] == [("Spark", "4.2.0"), ("Python", "3.11.7")]
     assert {(one.verdict, one.reason) for one in (*found.values(), *job)} == {("compatible", "")}
     assert {one.query for one in found.values()} == {"totals"}
 
 
 def test_other_versions_of_spark_and_python_say_what_follows():
-    newer = compare_job(a_manifest(), Version(spark="4.3.0", python="3.12.1"), TOLD)
+    newer = compare_job(a_manifest(), DriverVersion(spark="4.3.0", python="3.12.1"), TOLD)
     assert [one.verdict for one in newer] == ["compatible", "compatible"]
     assert all(one.reason for one in newer)
-    older, python = compare_job(a_manifest(), Version(spark="4.1.0", python="3.12.1"), None)
+    older, python = compare_job(a_manifest(), DriverVersion(spark="4.1.0", python="3.12.1"), None)
     assert (older.verdict, python.before) == ("incompatible", "unknown")
     assert "4.2 or newer" in older.reason
 

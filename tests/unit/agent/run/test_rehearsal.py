@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.agent.jvm.sources import Source
+from airflow_flinkstyle.agent.jvm.sources import StreamingSource
 from airflow_flinkstyle.agent.run import rehearsal
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
@@ -60,7 +60,9 @@ def test_query_whose_source_removes_what_it_has_read_is_not_rehearsed(mode: str)
     """Nothing is restored or read for it: the driver here has no place for a copy."""
     query, driver = a_query("orders"), SimpleNamespace(queries=SimpleNamespace(spark=a_session()))
     query.writer = SimpleNamespace(_spark=a_session())
-    query.sources = [Source(position=0, name=None, provider="FileSource[in]", options={"cleansource": mode})]
+    query.sources = [
+        StreamingSource(position=0, name=None, provider="FileSource[in]", options={"cleansource": mode})
+    ]
     found = rehearsal._one(driver, SAVED, query, Rehearse(), 0.0)  # type: ignore[arg-type]
     assert (found.batches, "cleanSource" in found.untested[0]) == (0, True)
 

@@ -13,7 +13,7 @@ from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.jobs.journal import CutoverJournal, read_phases
 from airflow_flinkstyle.jobs.migration.approved import Approved, Migration
 from airflow_flinkstyle.jobs.migration.cutover import PHASES
-from airflow_flinkstyle.jobs.migration.preflight import Finding, Preflight
+from airflow_flinkstyle.jobs.migration.preflight import Preflight, PreflightFinding
 from airflow_flinkstyle.kafka.fence.fences import FenceTerms
 from testbed.keys import SIGNER
 from testbed.memory_store import MemoryStore
@@ -101,6 +101,8 @@ def test_what_is_shown_for_the_approval_is_text_and_never_markup():
     assert r"\<img src=x>" in shown
     assert r"a\|b -> \*c\*" in shown
     assert r"\[x\](http://y)" in shown
-    finding = Finding(check="mirror", level="ok", detail="<target alias>.offset.flush.interval.ms | 60 s")
+    finding = PreflightFinding(
+        check="mirror", level="ok", detail="<target alias>.offset.flush.interval.ms | 60 s"
+    )
     row = Preflight(findings=(finding,)).as_markdown().splitlines()[-1]
     assert row == r"| mirror | ok | \<target alias>.offset.flush.interval.ms \| 60 s |"

@@ -10,7 +10,7 @@ import pytest
 from airflow_flinkstyle.clock import Clock
 from airflow_flinkstyle.jobs.errors import HoldLostError, StaleTokenError
 from airflow_flinkstyle.jobs.lease import Sightings
-from airflow_flinkstyle.jobs.migration.hold import Hold
+from airflow_flinkstyle.jobs.migration.hold import ProducerHold
 from airflow_flinkstyle.jobs.migration.producers import HoldLease, StoreProducerSwitch, SwappedSwitch, leased
 from airflow_flinkstyle.types import Generation
 from testbed.memory_store import MemoryStore
@@ -126,8 +126,8 @@ class Switch:
         """It cannot tell."""
 
 
-def a_hold(switch: ProducerSwitch, clock: Hands) -> Hold:
-    return Hold(switch, token=3, lease_s=60.0, clock=clock)
+def a_hold(switch: ProducerSwitch, clock: Hands) -> ProducerHold:
+    return ProducerHold(switch, token=3, lease_s=60.0, clock=clock)
 
 
 def test_attempt_that_renews_too_late_finds_its_hold_gone(clock: Hands):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.jobs.running.dry_checks import Check, NotJudged, Passes, Refuses
+from airflow_flinkstyle.jobs.running.dry_checks import NotJudged, Passes, Refuses, StartCheck
 from airflow_flinkstyle.jobs.running.dry_kafka import check_positions
 from airflow_flinkstyle.jobs.running.dry_start import DryStart, dry_start
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
@@ -42,7 +42,7 @@ def take(client: JobClient) -> Manifest:
     return client.repository.read(end.savepoint_id)
 
 
-def verdict(checks: tuple[Check, ...], about: str) -> Any:  # noqa: ANN401  # any of the three
+def verdict(checks: tuple[StartCheck, ...], about: str) -> Any:  # noqa: ANN401  # any of the three
     (found,) = [check.verdict for check in checks if check.about.startswith(about)]
     return found
 

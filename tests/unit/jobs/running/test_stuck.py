@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.jobs.deployments.base import PREPARING_S, STUCK_S, Unknown, Waiting
+from airflow_flinkstyle.jobs.deployments.base import PREPARING_S, STUCK_S, DriverPending, Unknown
 from airflow_flinkstyle.jobs.errors import DriverFailedError, JobRunningError
 from airflow_flinkstyle.jobs.status import STUCK_LOOK_S, Dead, Running, Starting, describe_status
 from tests.unit.jobs.hosts import Host
@@ -26,7 +26,7 @@ class Full(Host):
     def __init__(self, world: World, host: str) -> None:
         super().__init__(world, host)
         self.has_room = False
-        self.waiting = Waiting(NO_ROOM)
+        self.waiting = DriverPending(NO_ROOM)
         self.ended: list[str] = []
 
     def submit(self, submission: Any) -> dict[str, str]:
@@ -101,10 +101,10 @@ def test_another_start_is_refused_at_first_and_then_ends_the_driver_that_cannot_
     world: World, full: Full
 ):
     client = begin(world, full)
-    full.waiting = Waiting("its image is pulled", may_pass=True)
+    full.waiting = DriverPending("its image is pulled", may_pass=True)
     with pytest.raises(JobRunningError):
         client.start(world.spec(), world.target(), claim_key="another")
-    full.waiting = Waiting(NO_ROOM)
+    full.waiting = DriverPending(NO_ROOM)
     full.wait(client, STUCK_S)
     full.has_room = True
     handle = client.start(world.spec(), world.target(), claim_key="another")
@@ -115,7 +115,7 @@ def test_another_start_is_refused_at_first_and_then_ends_the_driver_that_cannot_
 
 def test_driver_that_its_cluster_prepares_is_given_longer(world: World, full: Full):
     client = begin(world, full)
-    full.waiting = Waiting("its image is pulled", may_pass=True)
+    full.waiting = DriverPending("its image is pulled", may_pass=True)
     full.wait(client, STUCK_S)
     assert isinstance(client.settled_status(), Starting)
     full.wait(client, PREPARING_S)
@@ -138,5 +138,5 @@ def test_standby_that_cannot_begin_is_told_and_leaves_the_old_driver_alone(world
     handle = client.standby(world.spec(), world.target(), claim_key="next", prepare_savepoint_id=None)
     run = client.run(handle.generation)
     assert run.successor is not None
-    assert isinstance(run.successor.state, Waiting)
+    assert isinstance(run.successor.state, DriverPending)
     assert isinstance(client.status(), Running)

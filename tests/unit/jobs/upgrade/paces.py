@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow_flinkstyle.offsets import Offsets
-from airflow_flinkstyle.protocol.query_records import GroupStatus, Pace, QueryStatus, SourcePace
+from airflow_flinkstyle.protocol.query_records import CommittedGroup, Pace, QueryStatus, SourcePace
 from airflow_flinkstyle.protocol.records import Heartbeat
 from airflow_flinkstyle.types import BatchId, Incarnation
 
@@ -25,7 +25,7 @@ def a_pace(batch: int = 1, *, rate: float | None = 100.0, lag: int | None = 0) -
 
 
 def a_beat(pace: Pace | None = None, *, topics: dict[str, int] | None = None, at_ms: int = 0) -> Heartbeat:
-    group = GroupStatus(
+    group = CommittedGroup(
         group="g",
         batch_id=None,
         offsets=Offsets({}),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow_flinkstyle.kafka.audit.id_counts import OnId
-    from airflow_flinkstyle.kafka.reading import Record
+    from airflow_flinkstyle.kafka.reading import KafkaMessage
 
 
 @dataclass
@@ -145,7 +145,7 @@ def test_an_id_takes_about_nine_bytes_however_long_it_is():
 )
 def test_id_is_what_was_asked_for(ident: str, value: bytes | None, found: bytes | None):
     record = Message(topic="t", key=b"k", value=value, headers=[("h", b"1"), ("h", b"2")])
-    assert parse_ident(ident)(cast("Record", record)) == found
+    assert parse_ident(ident)(cast("KafkaMessage", record)) == found
 
 
 @pytest.mark.parametrize("ident", ["", "offset", "header:", "json", "key:x", "regex:("])

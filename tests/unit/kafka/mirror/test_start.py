@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_flinkstyle.kafka.mirror.lag import Behind
+from airflow_flinkstyle.kafka.mirror.lag import MirrorBehind
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.mirror.start import position_record
 
@@ -16,7 +16,7 @@ def test_position_has_the_bytes_that_mirrormaker_writes_itself():
 
 def test_lag_of_many_partitions_names_the_worst_and_counts_the_others():
     lag = {("t", number): number for number in range(1, 10_001)}
-    said = Behind(lag=lag, waited_s=3.0).describe()
+    said = MirrorBehind(lag=lag, waited_s=3.0).describe()
     assert said.startswith("MirrorMaker is 50005000 records behind after 3 s (t-10000: 10000, t-9999: 9999,")
     assert said.endswith("and 9950 partitions more).")
     assert len(said) < 1000

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.savepoint.blobs.intents import read_intents
-from airflow_flinkstyle.savepoint.blobs.leases import Watch
+from airflow_flinkstyle.savepoint.blobs.leases import LeaseWatch
 from airflow_flinkstyle.savepoint.errors import RepositoryBusyError, SavepointMissingError
 from airflow_flinkstyle.savepoint.files.derive import changed_file, publish_derived
 from airflow_flinkstyle.savepoint.manifest import FileEntry
@@ -66,14 +66,14 @@ def test_no_blob_is_freed_while_a_savepoint_is_derived(
         entry = changed_file(repository, "offsets/2", b"of no savepoint yet")
         with pytest.raises(RepositoryBusyError, match="take intent of the maker of sp-2"):
             prune(repository, RetentionPolicy(), in_use=dict, holder="test", wait_s=0.0)
-        live, _ = read_intents(repository, Watch())
+        live, _ = read_intents(repository, LeaseWatch())
         published.extend(intent.publishes for intent in live.values())
         files = (*(kept for kept in query.files if kept.path != "offsets/2"), entry)
         return replace(query, files=files)
 
     publish_derived(take(repository, a_checkpoint()), repository, "sp-2", change)
     assert published == ["sp-2"]  # if it is given up, the id is tombstoned
-    assert read_intents(repository, Watch())[0] == {}
+    assert read_intents(repository, LeaseWatch())[0] == {}
 
 
 def test_changed_file_is_named_by_its_content(repository: SavepointRepository):
