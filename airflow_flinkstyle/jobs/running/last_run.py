@@ -130,8 +130,8 @@ def require_place(runs: JobView, run: Run) -> None:
     current = runs.board.current()
     if current is None or current.value.head != driver_of(runs, run):
         return
-    found = place_id_of(runs.open_checkpoint(run.claim.checkpoint_location), runs.board)
-    if found is None or found != current.value.place_id:
+    found = place_id_of(runs.open_checkpoint(run.claim.checkpoint_location), runs.board) or ""
+    if found != current.value.place_id:
         raise _of_another_place(run, found)
 
 
@@ -223,8 +223,8 @@ def _unnamed(runs: JobView, run: Run) -> Iterator[str]:
     return (name for name in folders if is_name(name) and name not in named)
 
 
-def _of_another_place(run: Run, found: str | None) -> CheckpointMismatchError:
-    what = "no mark of the job there" if found is None else "another place of the job there"
+def _of_another_place(run: Run, found: str) -> CheckpointMismatchError:
+    what = "another place of the job there" if found else "no mark of the job there"
     return CheckpointMismatchError(
         f"Checkpoint {run.claim.checkpoint_location} was expected to show what generation {run.generation} "
         f"did before its driver ended, found {what}, as on a machine where it never ran.",
