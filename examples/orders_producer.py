@@ -2,7 +2,7 @@
 
 What every producer of a job has to do whose Flinkstyle connection says ``producer_switch: store``: look at
 the record in the savepoint root, write nothing while it says ``hold``, and to the new cluster after
-``release_new``.
+``release_new``. A hold that nobody renews ends by itself; ``read`` counts that.
 
     python examples/orders_producer.py --old localhost:9094 --new localhost:9095 --root s3://savepoints/jobs
 """
