@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
@@ -75,9 +76,11 @@ class PollTrigger(BaseTrigger):
         """Poll until there is an event, and fire it."""
         told = False
         while (payload := await self.root.ask(self.look)) is None:
-            if told != self.root.is_left_alone:
-                told = not told
-                self.log.warning("Job %s: %s", self.job, _AWAY if told else "The store is asked again.")
+            if self.root.is_left_alone and not told:
+                told = True
+                # In a thread: a triggerer whose loop waits to write a log hangs with its supervisor, which
+                # waits for it to read. A thousand triggers that say the same at once are enough.
+                await self.root.tell(partial(self.log.warning, "Job %s: %s", self.job, _AWAY))
             await asyncio.sleep(self.poll_interval_s)
         yield TriggerEvent(payload)  # type: ignore[no-untyped-call]
 
