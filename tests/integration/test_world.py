@@ -46,10 +46,24 @@ spark.streams.addListener(EndsSpark())
 compiler = spark._jvm.org.codehaus.janino.SimpleCompiler()  # as a JAR brings one
 compiler.cook('''
 import org.apache.spark.sql.streaming.StreamingQueryListener;
-public class EndsSparkToo extends StreamingQueryListener {
+public class EndsSparkToo extends StreamingQueryListener implements Runnable {
     public void onQueryStarted(StreamingQueryListener.QueryStartedEvent event) {}
     public void onQueryProgress(StreamingQueryListener.QueryProgressEvent event) {}
     public void onQueryTerminated(StreamingQueryListener.QueryTerminatedEvent event) {
+        ended.countDown();
+    }
+    private final java.util.concurrent.CountDownLatch ended = new java.util.concurrent.CountDownLatch(1);
+    public EndsSparkToo() {  // Spark is stopped by no thread that tells listeners, nor by one made there
+        Thread stops = new Thread(this);
+        stops.setDaemon(true);
+        stops.start();
+    }
+    public void run() {
+        try {
+            ended.await();
+        } catch (InterruptedException error) {
+            return;
+        }
         org.apache.spark.SparkContext.getOrCreate().stop();
     }
 }''')
@@ -179,6 +193,7 @@ def test_query_that_was_started_in_the_jvm_is_named_and_keeps_savepoints_from_be
             refused = lab.end_of(1, lab.ask(1, command))
             assert refused.outcome == "refused"
             assert "from_jar" in refused.detail
+            assert "stop it without a savepoint" in refused.detail
         assert lab.repository.ids() == ()
         (tmp_path / "lab" / "out.jsonl.end").touch()
         lab.until("it has ended", lambda: lab.heartbeat(1).unregistered == ())
