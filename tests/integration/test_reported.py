@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.integration.warm_lab import WarmJvms
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.nightly]
 
 FILES_JOB = """
 import json, sys
