@@ -107,10 +107,27 @@ def is_last(record: PhaseRecord | None) -> bool:
     return result is not None and not result.get("failure") and not result.get("then")
 
 
-def is_at_rest(phases: Iterable[PhaseRecord]) -> bool:
-    """Return whether a migration or upgrade holds nobody and has moved its job wholly, or not at all."""
-    begun = {record.phase: record for record in phases}
-    return "standby" not in begun or any(is_last(begun.get(name)) for name in _REST)
+def read_unrested(store: ObjectStore, job: str) -> dict[str, list[PhaseRecord]]:
+    """Return what was begun of the migrations and upgrades of a job that do not rest, by id.
+
+    One that rests holds nobody, and has moved its job wholly or not at all. Not verified, as ``read_phases``.
+    One listing, and one read for each that rests: a job may have had hundreds.
+    """
+    keys: dict[str, dict[str, str]] = {}
+    for info in store.list(f"{job}/{_FOLDER}/"):
+        migration_id, _, name = info.key.removeprefix(f"{job}/{_FOLDER}/").partition("/")
+        if name not in _NO_PHASES:
+            keys.setdefault(migration_id, {})[_phase_of(info.key)] = info.key
+
+    def read(key: str) -> PhaseRecord | None:
+        found = store.get(key)
+        return PhaseRecord.from_bytes(found.data) if found is not None else None
+
+    return {
+        migration_id: [record for key in begun.values() if (record := read(key)) is not None]
+        for migration_id, begun in keys.items()
+        if "standby" in begun and not any(is_last(read(begun[name])) for name in _REST if name in begun)
+    }
 
 
 def open_since_ms(store: ObjectStore, job: str) -> int | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.errors import MigrationBusyError
-from airflow_flinkstyle.jobs.journal import is_at_rest, read_phases
+from airflow_flinkstyle.jobs.journal import read_unrested
 from airflow_flinkstyle.jobs.migration import fence_phase
 from airflow_flinkstyle.jobs.upgrade.resumed import resumed as resumed_upgrade
 
@@ -50,9 +50,9 @@ class Unsettled:
 def find_unsettled(board: JobBoard) -> list[Unsettled]:
     """Return the migrations and upgrades of a job that have begun and do not rest, the oldest first."""
     found = []
-    for migration_id, phases in read_phases(board.store, board.job).items():
-        work = None if is_at_rest(phases) else board.work(migration_id)
-        if work is None:  # it rests, nothing of it was begun, or it is an adoption
+    for migration_id, phases in read_unrested(board.store, board.job).items():
+        work = board.work(migration_id)
+        if work is None:  # it is an adoption
             continue
         begun = sorted(phases, key=lambda one: one.intent_at_ms)
         found.append(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.jobs.errors import MigrationBusyError
-from airflow_flinkstyle.jobs.journal import is_at_rest, read_phases
+from airflow_flinkstyle.jobs.journal import read_unrested
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.cutover.context import CutoverContext
@@ -21,10 +21,8 @@ def refuse_another(context: CutoverContext, old: Generation) -> None:
         MigrationBusyError: Naming it.
     """
     board, client = context.client.board, context.client
-    journals = read_phases(board.store, board.job)
+    journals = read_unrested(board.store, board.job)
     for migration_id in journals.keys() - {context.journal.migration_id, context.part_of}:
-        if is_at_rest(journals[migration_id]):
-            continue
         begun = {record.phase: record for record in journals[migration_id]}
         made = {client.own_claim(f"{migration_id}/{which}") for which in _CLAIMED}
         if old in made | {begun["standby"].intent.get("old")}:

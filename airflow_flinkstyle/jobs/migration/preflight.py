@@ -293,7 +293,10 @@ def _positions(kafka: LiveKafka, topics: Mapping[str, str], manifest: Manifest |
 def _switch(switch: ProducerSwitch) -> PreflightFinding:
     position = switch.read()
     if position == "hold":
-        detail = "Producers are held already: another migration is under way, or was left unsettled."
+        detail = (
+            "Producers are held already: another migration is under way, or nobody finishes it "
+            "(flinkstyle migration list)."
+        )
         return PreflightFinding(check="producer switch", level="refusal", detail=detail)
     return PreflightFinding(
         check="producer switch", level="ok", detail=f"Position: {position or 'not known yet'}."
