@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.agent.board.patience import patiently
 from airflow_flinkstyle.agent.errors import RehearsalError
 from airflow_flinkstyle.agent.guards import checks, compat
+from airflow_flinkstyle.agent.jvm.query_listeners import listeners_away
 from airflow_flinkstyle.agent.run import scratch
 from airflow_flinkstyle.agent.run.comparison import (
     DriverVersion,
@@ -149,7 +150,8 @@ def _one(
             scratch.read_newest(driver.describe, copy, asked.records * asked.batches)
         expected = {} if asked.elsewhere else checks.identities_of(manifest)[query.name]
         checks.guard(driver.describe, copy, expected)
-        found = ScratchBatches(driver, copy, asked, until_s).run()
+        with listeners_away([query.session]):
+            found = ScratchBatches(driver, copy, asked, until_s).run()
     _forget_end(driver, query)
     sink = query.sink.name
     left_out = f"The function of its {sink}." if sink in _FUNCTIONS else f"Its sink {sink}."
