@@ -135,6 +135,28 @@ def test_missing_records_are_refused_with_their_source_range():
     assert verdict.source_range == (17, 20)
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "position", "missing"),
+    [
+        (range(1, 21), [], 0, (0, 20)),
+        (range(1, 21), range(11, 21), 5, (5, 10)),
+        (range(101, 121), [*range(1, 16), *range(116, 121)], 3, (3, 15)),
+    ],
+    ids=["recreated target", "recreated target, new records", "recreated source"],
+)
+def test_mirror_that_passed_over_records_and_calls_itself_in_sync_is_not_believed(
+    source: Iterable[int], target: Iterable[int], position: int, missing: tuple[int, int]
+):
+    """As people reported: MirrorMaker 2 goes on where it was in another incarnation of a topic.
+
+    https://github.com/strimzi/strimzi-kafka-operator/issues/3375 (the target's was deleted), and
+    https://github.com/apache/kafka/pull/22248 (the source's was).
+    """
+    verdict = proved(fingerprints_of(source), fingerprints_of(target), position, EXHAUSTED).verdict
+    assert isinstance(verdict, Refused)
+    assert verdict.source_range == missing
+
+
 def test_records_in_another_order_are_refused():
     verdict = proved(fingerprints_of([1, 2, 3, 4]), fingerprints_of([1, 2, 4, 3]), 2).verdict
     assert isinstance(verdict, Refused)
