@@ -66,7 +66,7 @@ class AirflowApi:
             try:
                 self.call("PATCH", f"/dags/{dag_id}", {"is_paused": False})
             except AirflowApiError as error:
-                if error.status != 404:
+                if error.status not in (404, 500):  # 500: SQLite was locked
                     raise
             else:
                 return

@@ -7,8 +7,9 @@ import signal
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.jobs.unsettled import find_unsettled
@@ -20,6 +21,8 @@ from testbed.waiting import PATIENCE_S, wait_until
 from tests.e2e.upgrades import SCRIPTS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow_flinkstyle.jobs.unsettled import Unsettled
     from testbed.scenario import OrdersScenario
 
@@ -195,7 +198,7 @@ class InterferedAirflow:
         wait_until("all is at rest", self._rests, timeout_s=STATED_S)
         rest_s, free_s = time.time() - begun_s, self._freed_s(begun_s)
         with suppress(AirflowApiError):  # it may be deleted
-            api.call("PATCH", f"/dags/{dag_id}", {"is_paused": False})
+            self._patch(f"/dags/{dag_id}", {"is_paused": False})
         return Outcome(
             case=case, frozen_in=frozen_in, free_s=free_s, rest_s=rest_s, runs_on=self._side(case.cutover)
         )
@@ -238,20 +241,20 @@ class InterferedAirflow:
         api, task = self.airflow.api, "migrate" if case.cutover == "migration" else "upgrade"
         run, what = f"/dags/{dag_id}/dagRuns/{run_id}", case.what
         if what in ("mark the run failed", "mark the run success"):
-            api.call("PATCH", run, {"state": what.rpartition(" ")[2]})
+            self._patch(run, {"state": what.rpartition(" ")[2]})
         elif what in ("mark the task failed", "mark the task success"):
-            api.call("PATCH", f"{run}/taskInstances/{task}", {"new_state": what.rpartition(" ")[2]})
+            self._patch(f"{run}/taskInstances/{task}", {"new_state": what.rpartition(" ")[2]})
         elif what == "clear the task":
             api.clear(dag_id, run_id, [task])
         elif what == "delete the run":
             # Airflow deletes none that runs: so it is marked, its teardown task too.
             for name in ("settle", task) if case.cutover == "migration" else (task,):
-                api.call("PATCH", f"{run}/taskInstances/{name}", {"new_state": "failed"})
+                self._patch(f"{run}/taskInstances/{name}", {"new_state": "failed"})
             self._kill(pid)
             wait_until("the run has ended", lambda: api.run_state(dag_id, run_id) in FINISHED)
             api.call("DELETE", run)
         elif what == "pause the DAG, kill the task":
-            api.call("PATCH", f"/dags/{dag_id}", {"is_paused": True})
+            self._patch(f"/dags/{dag_id}", {"is_paused": True})
             self._kill(pid)
         elif what == "let the run time out":
             wait_until("the run has timed out", lambda: api.run_state(dag_id, run_id) == "failed")
@@ -261,6 +264,18 @@ class InterferedAirflow:
             self._kill(pid)
         else:
             self._kill_part(what, pid)
+
+    def _patch(self, path: str, body: Mapping[str, Any]) -> None:
+        """Change something, again if SQLite was locked: two components of Airflow wrote at once."""
+        for tries_left in reversed(range(5)):
+            try:
+                self.airflow.api.call("PATCH", path, body)
+            except AirflowApiError as error:
+                if error.status != HTTPStatus.INTERNAL_SERVER_ERROR or not tries_left:
+                    raise
+                time.sleep(1)
+            else:
+                return
 
     def _kill_part(self, what: str, pid: int) -> None:
         """Kill a part of Airflow for good, or all of it, and start it again a while later."""
