@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from airflow.sdk import Param
@@ -14,6 +13,7 @@ from airflow_flinkstyle.dags import migration_dag, rotation_dag, start_dag, take
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException
 from airflow_flinkstyle.jobs.definition import SparkStreamingJob
+from tests.unit.airflow_layer.rendering import rendered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,20 +34,11 @@ ORDERS = SparkStreamingJob(
     verify="full",
 )
 CLICKS = SparkStreamingJob(job="clicks", script="b.py")
-NOTHING_YET = SimpleNamespace(xcom_pull=lambda **_: None)
 FOR_A_JOB = (
     *("adopt", "adopt_running", "dispose", "drill", "export", "fail_back"),
     *("leave", "migration", "roll_back", "start", "stop"),
     *("take_savepoint", "upgrade", "verify"),
 )
-
-
-def rendered(dag: DAG, task_id: str, params: dict[str, Any] | None = None) -> Any:  # noqa: ANN401 - any operator
-    """Render a task's templates as Airflow does, with the defaults of the form and ``params``."""
-    task = dag.get_task(task_id).prepare_for_execution()
-    shown = {name: dag.params.get_param(name).value for name in dag.params} | (params or {})
-    task.render_template_fields({"params": shown, "task": task, "ti": NOTHING_YET})
-    return task
 
 
 @pytest.mark.parametrize("name", FOR_A_JOB)

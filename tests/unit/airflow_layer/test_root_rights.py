@@ -11,7 +11,7 @@ from airflow_flinkstyle import dags
 from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException
 from airflow_flinkstyle.hooks.errors import RootDeniedError
 from airflow_flinkstyle.hooks.job import StreamingJobHook
-from tests.unit.airflow_layer.test_dag_functions import rendered
+from tests.unit.airflow_layer.rendering import rendered
 
 if TYPE_CHECKING:
     from types import SimpleNamespace

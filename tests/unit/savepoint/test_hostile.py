@@ -93,7 +93,7 @@ def test_no_hostile_name_passes_in_a_plan(name: str):
         "format_version": plan_json.FORMAT_VERSION,
         "savepoint_id": "sp-1", "job": "orders", "batches": {"q": 1}, "tables": {},
         "target": {"cluster_id": "c", "topics": {}}, "moves": [], "planned": [], "settled": True,
-        "evidence": {}, "strategies": [strategy], "source_cluster_id": None,
+        "unread": [], "evidence": {}, "strategies": [strategy], "source_cluster_id": None,
     }  # fmt: skip
     assert plan_json.from_json(json.dumps(good)).job == "orders"
     for wrong in (
