@@ -24,7 +24,7 @@ from airflow_flinkstyle.protocol.errors import CheckpointFoundError, Predecessor
 from airflow_flinkstyle.protocol.head import placed
 from airflow_flinkstyle.protocol.records import Claim, Submit
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
-from airflow_flinkstyle.savepoint.blobs.references import Reference, of_generation, write_reference
+from airflow_flinkstyle.savepoint.blobs.references import Reference, of_claim, of_generation, write_reference
 from airflow_flinkstyle.savepoint.repository.summary import list_savepoints
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 from airflow_flinkstyle.types import Generation
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.board import Slot
     from airflow_flinkstyle.protocol.records import Current, KafkaOverride, TakeoverOrder
     from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
+    from airflow_flinkstyle.savepoint.blobs.intents import Held
 
 log = logging.getLogger(__name__)
 
@@ -161,16 +162,12 @@ class JobStarts(JobView):
         generation = self._own_start(claim_key, spec, target)
         if generation is None:
             self._require_no_waiting_run(claim_key)
-        if generation is None or self.board.takeover_order(generation) is None:
             with hold_intent(self.repository, "restore", holder=f"the standby {claim_key}") as held:
-                if prepare_savepoint_id is not None and generation is None:
+                if prepare_savepoint_id is not None:
                     self.repository.read(prepare_savepoint_id)
-                if generation is None:
-                    generation = self._claim(
-                        spec, target, claim_key, None, prepare_savepoint_id, rehearse=rehearse
-                    )
-                self._hold(generation, prepare_savepoint_id, need="prepare")
-                held.require_alive()
+                generation = self._claim(
+                    spec, target, claim_key, None, prepare_savepoint_id, rehearse=rehearse, held=held
+                )
         return self._submit_once(generation, claim_key)
 
     def follow(self, generation: Generation, *, claim_key: str) -> RunHandle:
@@ -211,28 +208,11 @@ class JobStarts(JobView):
         own = spec.checkpoint_location(generation, claim.claim_id)
         return claim.checkpoint_location == (plan.checkpoint_location or own)
 
-    def _hold(
-        self,
-        generation: Generation,
-        savepoint_id: str | None,
-        *,
-        need: Literal["start", "prepare"] = "start",
-        claims: bool = False,
-    ) -> None:
+    def _hold(self, generation: Generation, savepoint_id: str | None, *, claims: bool = False) -> None:
         """Refer to a savepoint until the generation has ended, or has another one behind it."""
-        if savepoint_id is None:
-            return
-        claim = self.claim(generation)
-        reference = Reference(
-            need=need,
-            by=claim.claim_key,
-            reason=f"generation {generation} {'starts from it' if need == 'start' else 'copies it ahead'}",
-            at_ms=now_ms(),
-            generation=generation,
-            claim_id=claim.claim_id,
-            claims=claims,
-        )
-        write_reference(self.repository, savepoint_id, of_generation(generation), reference)
+        if savepoint_id is not None:
+            needed = _reference(generation, self.claim(generation), need="start", claims=claims)
+            write_reference(self.repository, savepoint_id, of_generation(generation), needed)
 
     def _order(self, generation: Generation, order: TakeoverOrder) -> None:
         board, order = self.board, placed(self.board, generation, order)
@@ -296,10 +276,12 @@ class JobStarts(JobView):
         last: Generation | None = None,
         rehearse: Rehearse | None = None,
         begins: bool = False,
+        held: Held | None = None,
     ) -> Generation:
         """Claim the next generation: behind ``last``, where that was the last one when the caller planned.
 
-        ``begins``: it restores no savepoint, so if nobody has held the job, its queries begin anew.
+        ``begins``: it restores no savepoint, so if nobody has held the job, its queries begin anew. ``held``
+        keeps a prune off ``prepare_savepoint_id`` until the claim's own reference does.
         """
         self._login_env(spec.overrides)  # what it refuses is refused before anything is claimed
         self.board.root.require_at(self.board.store.uri)
@@ -325,6 +307,13 @@ class JobStarts(JobView):
             elsewhere=queries_elsewhere(self.board) if begins and current is None else {},
             asked_by=self.asked_by,
         )
+        if prepare_savepoint_id is not None and held is not None:
+            # Before the claim: who finds that submits its driver, also if this caller has died since.
+            needed = _reference(generation, claim, need="prepare")
+            write_reference(
+                self.repository, prepare_savepoint_id, of_claim(generation, claim.claim_id), needed
+            )
+            held.require_alive()
         try:
             self.board.create_claim(generation, self.signer.sign(claim, self.board.claim_place(generation)))
         except ObjectExistsError as error:
@@ -493,6 +482,20 @@ class JobStarts(JobView):
             state_after="Nothing was started; that run continues.",
             remedy="Stop it first (StopStreamingJobOperator, flinkstyle job stop), or use another job name.",
         )
+
+
+def _reference(
+    generation: Generation, claim: Claim, *, need: Literal["start", "prepare"], claims: bool = False
+) -> Reference:
+    return Reference(
+        need=need,
+        by=claim.claim_key,
+        reason=f"generation {generation} {'starts from it' if need == 'start' else 'copies it ahead'}",
+        at_ms=now_ms(),
+        generation=generation,
+        claim_id=claim.claim_id,
+        claims=claims,
+    )
 
 
 def _is_own(run: Run, claim_key: str) -> bool:

@@ -64,6 +64,11 @@ def of_generation(generation: Generation) -> str:
     return f"generation-{generation:06d}"
 
 
+def of_claim(generation: Generation, claim_id: str) -> str:
+    """Return the holder's name of a claim that may not come to be: another caller may be faster."""
+    return f"{of_generation(generation)}-{claim_id[:8]}"
+
+
 def write_reference(
     repository: SavepointRepository, savepoint_id: str, holder: str, reference: Reference
 ) -> None:

@@ -41,6 +41,15 @@ def test_history_of_a_fault_that_was_found_keeps_every_promise(name: str):
     assert wrong(*CASES[name]) is None
 
 
+@pytest.mark.parametrize("name", ["17-prune-takes-what-a-rollback-that-has-begun-goes-back-to"])
+def test_history_of_a_caller_that_died_keeps_every_promise_wherever_it_dies(name: str):
+    """A call more or less, and the case itself would look at another moment."""
+    setting, steps = CASES[name]
+    for at in range(40, 80):
+        dies = tuple(replace(step, fault=("die", at)) if step.fault is not None else step for step in steps)
+        assert wrong(setting, dies) is None, at
+
+
 def test_seed_tells_all_that_happens():
     first, second = (run_history(*a_history(7)) for _ in range(2))
     assert first == second
