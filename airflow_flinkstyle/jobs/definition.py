@@ -36,7 +36,7 @@ MOST_LEVELS: Final = 8
 """A job needs three: itself, a mapping or a list, and what is in that."""
 MOST_FAULTS: Final = 20
 """Named of one file."""
-_MOST_SHOWN: Final = 300
+_MOST_SHOWN: Final = 200
 """Characters shown of a value that is wrong."""
 
 

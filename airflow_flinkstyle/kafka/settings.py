@@ -73,8 +73,12 @@ UNREACHABLE = frozenset(
 
 _GROUP = "airflow-flinkstyle"
 _TLS_ALERT = "SSL alert number"
-_NO_ANSWER_TO_LOGIN = re.compile("Failed to acquire SASL OAUTHBEARER token|Broker transport failure")
-"""The client calls it a refused login, too, if the server of tokens is away, or a broker ends during it."""
+_NO_ANSWER_TO_LOGIN = re.compile(
+    r'Failed to acquire SASL OAUTHBEARER token(?!.*"error":\s*"(?:invalid|unauthorized|unsupported|access)_)'
+    "|Broker transport failure"
+)
+"""The client calls it a refused login, too, if the server of tokens is away, or a broker ends during it. What
+that server refuses has one of the error codes of RFC 6749."""
 
 _QUEUE_KIB = 32 * 1024
 """Prefetched records a consumer may hold; bounds memory however many partitions are read."""

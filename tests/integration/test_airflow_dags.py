@@ -81,9 +81,8 @@ def lab(
 ) -> Iterator[Lab]:
     lab = Lab(tmp_path_factory.mktemp("airflow-dags"), spark_paths)
     s3_server.create_bucket("wrong-keys")
-    lab.connect(
-        "flink_s3", "flinkstyle", {"savepoint_root": "s3://wrong-keys/sp", "aws_conn_id": "aws_wrong"}
-    )
+    wrong = {"savepoint_root": "s3://wrong-keys/sp", "aws_conn_id": "aws_wrong", "dags": "take_savepoint"}
+    lab.connect("flink_s3", "flinkstyle", wrong)
     lab.connect(
         "aws_wrong",
         "aws",

@@ -66,6 +66,8 @@ def test_every_code_is_worth_a_retry_unless_the_list_of_final_ones_has_it() -> N
         ("SASL authentication error: Authentication failed: invalid credentials", False),
         ("SASL SCRAM-SHA-512 mechanism handshake failed: Local: Broker transport failure", True),
         ("Failed to acquire SASL OAUTHBEARER token: the server of tokens is away", True),
+        ('Failed to acquire SASL OAUTHBEARER token: {"error": "temporarily_unavailable"}', True),
+        ('Failed to acquire SASL OAUTHBEARER token: {"error": "invalid_client"}', False),
     ],
 )
 def test_login_is_refused_only_if_somebody_has_looked_at_it(said: str, *, retryable: bool) -> None:
