@@ -183,8 +183,11 @@ def test_guard_refuses_offsets_outside_the_log_and_a_recreated_topic(
     assert own.refusal(same, []).code == "OFFSET_BEYOND_END"
 
 
-def test_guard_refuses_offsets_that_spark_has_forgotten(spark: SparkSession, checkpoint: Checkpoint):
+def test_guard_refuses_offsets_that_spark_has_forgotten(
+    spark: SparkSession, old_broker: Broker, tmp_path: Path
+):
     """Spark before 3.4 wrote such a log when Kafka named no partition for a moment (SPARK-41375)."""
+    checkpoint = Checkpoint(spark, old_broker, tmp_path)
     place = checkpoint.folder / "orders"
     logs = [(place / "offsets" / "0").read_text(), (place / "commits" / "0").read_text()]
     for folder, text in zip(("offsets", "commits"), logs, strict=True):
