@@ -340,5 +340,17 @@ CASES: Final[dict[str, tuple[Setting, tuple[Step, ...]]]] = {
             Step(do="kill", retries=0),
         ),
     ),
+    "35-migration-that-is-tried-again-once-another-run-has-the-job": (
+        Setting(queries=2, sink="kafka", shared=True, ahead_s=0.0),
+        (
+            Step(do="start", who=1, retries=0),
+            Step(do="migrate", who=5, fault=("lost", 24), retries=0),
+            Step(do="lose-host", retries=0),
+            Step(do="start", who=8, script="v1-late", retries=0),
+            Step(do="take", who=9, retries=0),
+            Step(do="produce", many=1, retries=0),
+            Step(do="stop", who=11, retries=0),
+        ),
+    ),
 }
 """By the number of the fault: 1 to 10 were filed together, those from 11 on random histories found."""

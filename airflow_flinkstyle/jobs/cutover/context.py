@@ -140,6 +140,21 @@ class CutoverContext:
             )
         return status.run.generation
 
+    def require_same_run(self) -> None:
+        """Require that the run which an earlier attempt has named still has the job.
+
+        Raises:
+            JobNotRunningError: If somebody has started another one since: its script may read otherwise.
+        """
+        old, current = self.old(), self.client.board.current()
+        if current is not None and current.value.head != old:
+            raise JobNotRunningError(
+                f"Generation {old} of job {self.client.board.job} was expected to run, found that generation "
+                f"{current.value.head} was started since.",
+                state_after="That one has the job; nothing was held or stopped.",
+                remedy="Trigger this again as a new run.",
+            )
+
     @property
     def new(self) -> Generation | None:
         """The next generation, if it was ever claimed."""

@@ -24,10 +24,11 @@ def winner(context: CutoverContext) -> tuple[Generation, Generation | None]:
     Returns:
         Who runs, and the new generation if it was ever claimed.
     """
-    client, old, new = context.client, context.old(), context.new
-    current = client.board.current()
+    client, new, current = context.client, context.new, context.client.board.current()
     if current is not None and current.value.generation == new:
         return current.value.generation, new
+    # Not always the one that the journal names: somebody may have started the job between two attempts.
+    old = current.value.head if current is not None else context.old()
     if old_has_closed(context, old):
         return _race(context, old, new), new
     if new is not None:

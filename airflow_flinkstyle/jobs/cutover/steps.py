@@ -38,6 +38,7 @@ def start_standby(context: CutoverContext) -> Mapping[str, Any]:
     """
     client, rehearse = context.client, context.rehearse
     if context.new is None:
+        context.require_same_run()
         require_room(client, context.spec, context.target)
     timeout_s = context.settings.standby_timeout_s + (rehearse.timeout_s if rehearse is not None else 0)
     handle = client.standby(
