@@ -217,7 +217,11 @@ class Session:
         )
         self.sparkContext = MagicMock()
         self.streams = SimpleNamespace(
-            _jsqm=SimpleNamespace(awaitAnyTermination=lambda _timeout_ms: False, resetTerminated=lambda: None)
+            _jsqm=SimpleNamespace(
+                awaitAnyTermination=lambda _timeout_ms: False,
+                resetTerminated=lambda: None,
+                listListeners=lambda: (),
+            )
         )
 
 
