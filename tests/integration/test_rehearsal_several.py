@@ -197,6 +197,7 @@ def test_query_that_is_started_on_a_condition_is_said_not_to_be_rehearsed(lab: L
     driver.kill()
 
 
+@pytest.mark.nightly
 def test_queries_in_other_order_and_threads_are_all_rehearsed_and_go_on(lab: Lab):
     driver = rehearse(lab, 5, IN_OTHER_ORDER)
     lab.until_state(5, "standby")

@@ -327,6 +327,7 @@ def gone_until_asked_in_vain(broker: Broker, caplog: pytest.LogCaptureFixture) -
     back.join()
 
 
+@pytest.mark.nightly
 def test_brokers_that_restart_during_proof_and_watch_are_waited_for(
     behind: Bed, caplog: pytest.LogCaptureFixture
 ):
