@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.hooks.aws import s3_environment
 from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
+from airflow_flinkstyle.jobs.deployments.base import Gone
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.cutover import PHASES, Cutover
@@ -362,13 +363,12 @@ class OrdersScenario:
     def end_drivers(self) -> None:
         """Kill every driver that is still alive."""
         for generation in self.board.generations():
-            for native_id in self.native_ids(generation):
-                self.client.deployment.end(native_id)
+            self.client.end_driver(generation)
 
     def kill_driver(self) -> None:
         """``kill -9`` the driver that runs."""
-        for native_id in self.native_ids(self.running().run.generation):
-            self.client.deployment.end(native_id)
+        ended = self.client.end_driver(self.running().run.generation)
+        assert isinstance(ended, Gone), ended
 
     def native_ids(self, generation: Generation) -> list[Mapping[str, str]]:
         """Return every driver process known of a generation, the submitted one first."""

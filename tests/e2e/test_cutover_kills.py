@@ -78,8 +78,7 @@ class Killer:
         if generation is None or self.killed:
             return
         self.killed.append(generation)
-        for native_id in self.scenario.native_ids(generation):
-            self.scenario.client.deployment.end(native_id)
+        self.scenario.client.end_driver(generation)
 
     def _kill_in_rehearsal(self) -> None:
         def copied() -> bool:

@@ -103,7 +103,7 @@ def test_job_of_a_lost_host_is_started_again_once_though_two_others_try(detached
         for n in range(2)
     ]
     assert [type(other.settled_status()) for other in others] == [Running, Running]
-    client.deployment.end(handle.native_id)  # as with its host: the others see no process
+    client.end_driver(handle.generation)  # as with its host: the others see no process
     found = [other.settled_status() for other in others]
     while not all(isinstance(status, Dead) for status in found):
         found = [other.status() for other in others]

@@ -8,13 +8,18 @@ from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.jobs.cutover.downtime import batch_ms
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.running import last_run
-from airflow_flinkstyle.jobs.status import Closed, Running
+from airflow_flinkstyle.jobs.status import Closed, Failed, Running
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.jobs.cutover.context import CutoverContext
     from airflow_flinkstyle.types import Generation
+
+
+_MOST_RETRIES = 1
+"""How often a new version is started again that fails, of a cause that may pass, before it has committed. A job
+has half an hour; here the version before it waits, and would meet whatever does not pass by itself, too."""
 
 
 def await_first(context: CutoverContext, new: Generation, before: Mapping[str, int]) -> Mapping[str, Any]:
@@ -34,7 +39,10 @@ def await_first(context: CutoverContext, new: Generation, before: Mapping[str, i
     wait = client.waiting(timeout_s)
     while True:
         try:
-            status = client.ensure_running()
+            status = client.status()
+            if isinstance(status, Failed) and status.run.next_retry > _MOST_RETRIES:
+                raise client.driver_failed(status.run)
+            status = client.ensure_running(status)
         except DriverFailedError as error:
             status, failure = None, str(error)
         else:
