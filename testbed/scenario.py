@@ -368,7 +368,8 @@ class OrdersScenario:
     def kill_driver(self) -> None:
         """``kill -9`` the driver that runs."""
         ended = self.client.end_driver(self.running().run.generation)
-        assert isinstance(ended, Gone), ended
+        if not isinstance(ended, Gone):
+            raise AssertionError(f"the driver was not killed: {ended}")
 
     def native_ids(self, generation: Generation) -> list[Mapping[str, str]]:
         """Return every driver process known of a generation, the submitted one first."""

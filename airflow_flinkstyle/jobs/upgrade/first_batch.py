@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 _MOST_RETRIES = 1
-"""How often a new version is started again that fails, of a cause that may pass, before it has committed. A job
-has half an hour; here the version before it waits, and would meet whatever does not pass by itself, too."""
+"""How often a new version is started again that fails, of a cause that may pass, before it has committed. A
+running job has half an hour; here the version before waits to go on."""
 
 
 def await_first(context: CutoverContext, new: Generation, before: Mapping[str, int]) -> Mapping[str, Any]:

@@ -29,6 +29,7 @@ from tests.unit.jobs.cutovers import QUICK, DyingStore, Killed
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from airflow_flinkstyle.jobs.status import JobStatus
     from airflow_flinkstyle.jobs.upgrade.context import Standby
     from tests.unit.jobs.conftest import Mood
 
@@ -170,8 +171,8 @@ def test_error_of_a_first_batch_that_fails_between_two_looks_is_told(world: Worl
     context = an_upgrade(world, first_commit_timeout_s=10.0)
     look = context.client.ensure_running
 
-    def look_just_before_it_fails() -> object:
-        status = look()
+    def look_just_before_it_fails(status: JobStatus) -> JobStatus:
+        status = look(status)
         driver.hangs_in_batch = False
         world.until(lambda: client.board.heartbeat(1).value.state == "failed")
         return status
