@@ -369,7 +369,7 @@ class OrdersScenario:
         """``kill -9`` the driver that runs."""
         ended = self.client.end_driver(self.running().run.generation)
         if not isinstance(ended, Gone):
-            raise AssertionError(f"the driver was not killed: {ended}")
+            raise AssertionError(f"the driver was not killed: {ended}")  # noqa: TRY004 - a test bed that does not do what it says
 
     def native_ids(self, generation: Generation) -> list[Mapping[str, str]]:
         """Return every driver process known of a generation, the submitted one first."""
