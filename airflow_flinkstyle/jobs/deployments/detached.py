@@ -164,7 +164,7 @@ class DetachedDeployment:
             os.killpg(group, signal.SIGKILL)
         deadline = time.monotonic() + _KILL_TIMEOUT_S
         while time.monotonic() < deadline:
-            if isinstance(self.state(native_id), Gone) and not _group_lives(group):
+            if isinstance(self.state(native_id), Gone) and not _members(group):
                 return Gone()
             time.sleep(0.05)
         return Unknown(f"it did not end within {_KILL_TIMEOUT_S:g} s of SIGKILL")
@@ -215,11 +215,6 @@ def _session_leaders() -> Iterator[tuple[int, str, bytes]]:
             yield pid, started, command
 
 
-def _group_lives(group: int) -> bool:
-    members = (process_started(pid) for pid in _members(group))
-    return any(started is not None for started in members)
-
-
 def _is_driver(group: int, native_id: Mapping[str, str]) -> bool:
     """Return whether a process of the group is of the driver of the claim that is meant.
 
@@ -253,11 +248,12 @@ def _of_process(pid: int, what: str) -> bytes:
 
 
 def _members(group: int) -> list[int]:
+    """Return the live processes of a group: a zombie tells nothing of itself, and may stay for long."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                if os.getpgid(int(entry.name)) == group:
+                if os.getpgid(int(entry.name)) == group and process_started(int(entry.name)) is not None:
                     found.append(int(entry.name))
             except OSError:
                 continue
