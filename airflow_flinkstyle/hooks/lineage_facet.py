@@ -15,6 +15,6 @@ class FlinkstyleRunFacet(RunFacet):
     """The run that the job has."""
     savepointId: str | None
     batches: dict[str, int]
-    """Query -> newest committed batch."""
+    """Query -> newest committed batch by the driver's last heartbeat; a savepoint may hold a later one."""
     kafkaClusters: list[str]
     """Ids of the clusters that the job reads."""

@@ -194,7 +194,7 @@ def test_dag_scheduled_on_the_asset_of_a_job_runs_on_each_new_savepoint(
     assert len(runs_of(live, "on_savepoint")) == 1, "only operators make these events"
 
 
-def test_lineage_names_the_savepoint_that_a_task_took(live: Airflow, taken: tuple[str, str]):
+def test_lineage_names_the_savepoint_that_a_task_took(lab: Lab, live: Airflow, taken: tuple[str, str]):
     patience = Patience(60)
     while not (complete := [event for event in lineage(live) if event["eventType"] == "COMPLETE"]):
         assert not patience.is_over(len(lineage(live))), live.api.logs(
@@ -203,7 +203,12 @@ def test_lineage_names_the_savepoint_that_a_task_took(live: Airflow, taken: tupl
         time.sleep(0.3)
     facet = complete[0]["run"]["facets"]["flinkstyle"]
     assert (facet["job"], facet["generation"], facet["savepointId"]) == ("counts", 1, taken[1])
-    assert facet["batches"]["counts"] > 0
+    now = lab.client.status()
+    assert isinstance(now, Running)
+    assert facet["batches"].keys() == {"counts"}
+    assert 0 <= facet["batches"]["counts"] <= now.heartbeat.batches()["counts"], (
+        "as an earlier heartbeat told"
+    )
 
 
 def lineage(airflow: Airflow) -> list[dict[str, Any]]:

@@ -126,6 +126,14 @@ def behind(bed: Bed) -> Bed:
     return bed
 
 
+@pytest.fixture(scope="module")
+def caught_up(behind: Bed) -> Bed:
+    """The mirror came back behind what the tests of ``behind`` asked, and has caught up."""
+    behind.mirror.start()
+    assert isinstance(wait_caught_up(behind.old, behind.new, MIRROR, TOPICS, timeout_s=PATIENCE_S), CaughtUp)
+    return behind
+
+
 def translated(bed: Bed, positions: dict[tuple[str, int], int], **rules: Any) -> Translation:
     rules.setdefault("mirror", MIRROR)
     return translate_positions(bed.old, bed.new, ProofRequest(positions=Offsets(positions), **rules))
@@ -299,15 +307,13 @@ def test_partition_that_the_mirror_never_saw_is_refused(behind: Bed):
     assert "has none" in refusal(behind, ("c.unseen", 0), 0)
 
 
-def test_mirror_that_comes_back_makes_the_same_positions_exact(behind: Bed):
-    behind.mirror.start()
-    assert isinstance(wait_caught_up(behind.old, behind.new, MIRROR, TOPICS, timeout_s=PATIENCE_S), CaughtUp)
-    verdicts = translated(behind, {("c.same", 0): 290, ("c.plain", 0): 150}).verdicts
+def test_mirror_that_comes_back_makes_the_same_positions_exact(caught_up: Bed):
+    verdicts = translated(caught_up, {("c.same", 0): 290, ("c.plain", 0): 150}).verdicts
     for (topic, partition), position in {("c.same", 0): 290, ("c.plain", 0): 150}.items():
         verdict = verdicts[topic, partition]
         assert isinstance(verdict, Exact)
-        assert values_from(behind.new, topic, partition, verdict.offset) == values_from(
-            behind.old, topic, partition, position
+        assert values_from(caught_up.new, topic, partition, verdict.offset) == values_from(
+            caught_up.old, topic, partition, position
         )
 
 
@@ -329,19 +335,19 @@ def gone_until_asked_in_vain(broker: Broker, caplog: pytest.LogCaptureFixture) -
 
 @pytest.mark.nightly
 def test_brokers_that_restart_during_proof_and_watch_are_waited_for(
-    behind: Bed, caplog: pytest.LogCaptureFixture
+    caught_up: Bed, caplog: pytest.LogCaptureFixture
 ):
-    """Behind the mirror's catching up: each position is exact. Without patience the first question fails."""
-    hasty = replace(behind.old, request_timeout_s=2)
-    old, new = (replace(one, request_timeout_s=2, patience_s=PATIENCE_S) for one in (hasty, behind.new))
+    """Without patience the first question fails."""
+    hasty = replace(caught_up.old, request_timeout_s=2)
+    old, new = (replace(one, request_timeout_s=2, patience_s=PATIENCE_S) for one in (hasty, caught_up.new))
     kafka = LiveKafka(old=old, new=new, mirror=MIRROR)
     ends = kafka.watch.ends(["c.plain"])
     request = ProofRequest(positions=Offsets({("c.plain", 0): NextOffset(150)}), mirror=MIRROR)
-    with gone_until_asked_in_vain(behind.pair.old, caplog):
+    with gone_until_asked_in_vain(caught_up.pair.old, caplog):
         with pytest.raises(ClusterUnreachableError):
             describe(hasty, ["c.plain"])
         assert kafka.watch.late_writes(ends) is None
-    for broker in (behind.pair.old, behind.pair.new):
+    for broker in (caught_up.pair.old, caught_up.pair.new):
         with gone_until_asked_in_vain(broker, caplog):
             verdict = translate_positions(old, new, request).verdicts["c.plain", 0]
             assert isinstance(verdict, Exact), verdict
