@@ -98,11 +98,12 @@ class OnCluster(Plain):
 
     def _submit(self, more: Mapping[str, str], mode: str = "cluster") -> Any:  # noqa: ANN401
         target = self.target()
-        env = dict(self.cluster.env)
+        env, script = dict(self.cluster.env), str(SCRIPT)
         if self.cluster.kubernetes is not None:
+            script = f"local://{SCRIPT}"  # the image has it; another one would need a place to upload it to
             env["KUBECONFIG"] = str(self.cluster.kubernetes.kubeconfig())
         options = ("--master", target.master, "--deploy-mode", mode, "--name", OLD)
-        return self.submit(self.own, "on", options=options, conf=self._conf(more), env=env)
+        return self.submit(self.own, "on", options=options, conf=self._conf(more), env=env, script=script)
 
     def _application(self) -> dict[str, Any]:
         conf = self._conf(CONF)

@@ -143,12 +143,13 @@ class Plain:
         options: Sequence[str] = ("--master", "local[2]"),
         conf: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
+        script: str = str(SCRIPT),
     ) -> subprocess.Popen[bytes]:
         """Run the script as its author does."""
         spark = spark_paths()
         settings = {**spark_conf(), **CONF, **self.s3_conf, **(conf or {})}
         named = [part for item in settings.items() for part in ("--conf", "=".join(item))]
-        argv = [str(spark.spark_submit), *options, *named, str(SCRIPT)]
+        argv = [str(spark.spark_submit), *options, *named, script]
         env = {"PATH": "/usr/bin:/bin", "HOME": str(self.folder), **spark.env, **(env or {})}
         with (self.folder / f"plain-{len(self.processes)}.log").open("wb") as log:
             process = subprocess.Popen(
