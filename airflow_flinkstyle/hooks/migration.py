@@ -18,7 +18,7 @@ from airflow_flinkstyle.types import Generation
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.hooks.job import StreamingJobHook
-    from airflow_flinkstyle.jobs.cutover.settled import Settled
+    from airflow_flinkstyle.jobs.cutover.context import Settled
     from airflow_flinkstyle.jobs.migration.approved import Migration
     from airflow_flinkstyle.jobs.migration.cutover import Cutover
     from airflow_flinkstyle.jobs.migration.preflight import Preflight

@@ -18,7 +18,7 @@ from airflow_flinkstyle.jobs.upgrade.resumed import resumed as resumed_upgrade
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_flinkstyle.jobs.cutover.settled import Settled
+    from airflow_flinkstyle.jobs.cutover.context import Settled
     from airflow_flinkstyle.jobs.migration.cutover import Cutover
     from airflow_flinkstyle.jobs.migration.producers import Released
     from airflow_flinkstyle.jobs.running.client import JobClient

@@ -175,7 +175,7 @@ class SettleMigrationOperator(MigrationOperator):
         from dataclasses import asdict
 
         from airflow_flinkstyle.hooks.approval import begun
-        from airflow_flinkstyle.jobs.cutover.settled import UNTOUCHED
+        from airflow_flinkstyle.jobs.cutover.context import UNTOUCHED
 
         with airflow_errors():
             moving = begun(self.hook, self.form(), run_key(context))

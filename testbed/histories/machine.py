@@ -44,7 +44,7 @@ _POOLS = (
     "airflow_flinkstyle.savepoint.retention.checkpoints",
 )
 _THREADS = (
-    "airflow_flinkstyle.jobs.cutover.work",
+    "airflow_flinkstyle.jobs.cutover.context",
     "airflow_flinkstyle.jobs.migration.hold",
     "airflow_flinkstyle.jobs.running.offline_lock",
     "airflow_flinkstyle.savepoint.blobs.leases",

@@ -25,7 +25,7 @@ from airflow_flinkstyle.jobs.migration.report import CutoverReport, build_report
 from airflow_flinkstyle.storage.errors import StoreError
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.jobs.cutover.settled import Settled
+    from airflow_flinkstyle.jobs.cutover.context import Settled
     from airflow_flinkstyle.jobs.status import Run
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.types import Generation

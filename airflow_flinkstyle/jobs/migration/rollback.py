@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.cutover import race
-from airflow_flinkstyle.jobs.cutover.settled import UNTOUCHED, Settled
+from airflow_flinkstyle.jobs.cutover.context import UNTOUCHED, Settled
 from airflow_flinkstyle.jobs.errors import ProducersNotHeldError
 from airflow_flinkstyle.jobs.migration import completion, fence_phase
 from airflow_flinkstyle.jobs.status import Starting, describe_status
@@ -17,7 +17,7 @@ from airflow_flinkstyle.jobs.status import Starting, describe_status
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.jobs.cutover.settled import Where
+    from airflow_flinkstyle.jobs.cutover.context import Where
     from airflow_flinkstyle.jobs.migration.context import MigrationContext
     from airflow_flinkstyle.types import Generation
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.cutover import beside, repeated, steps
+from airflow_flinkstyle.jobs.cutover.context import UNTOUCHED, Settled
 from airflow_flinkstyle.jobs.cutover.room import require_room
-from airflow_flinkstyle.jobs.cutover.settled import UNTOUCHED, Settled
 from airflow_flinkstyle.jobs.errors import (
     AttemptSupersededError,
     JobError,
@@ -40,7 +40,7 @@ from airflow_flinkstyle.types import Generation
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.jobs.cutover.settled import Where
+    from airflow_flinkstyle.jobs.cutover.context import Where
     from airflow_flinkstyle.jobs.status import Run
     from airflow_flinkstyle.savepoint.manifest import Manifest
 
