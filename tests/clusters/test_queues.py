@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.cutover.room import require_room
+from airflow_flinkstyle.jobs.cutover.steps import require_room
 from airflow_flinkstyle.jobs.deployments.yarn.deployment import YarnDeployment
 from airflow_flinkstyle.jobs.errors import NoRoomError
 from airflow_flinkstyle.jobs.placement import Room

@@ -18,7 +18,7 @@ from airflow_flinkstyle.jobs.adoption.stopped import finish, require_of_nobody_e
 from airflow_flinkstyle.jobs.adoption.taking import require_outside, see, take_outside
 from airflow_flinkstyle.jobs.cutover import steps
 from airflow_flinkstyle.jobs.cutover.context import CutoverContext, late
-from airflow_flinkstyle.jobs.cutover.room import require_room
+from airflow_flinkstyle.jobs.cutover.steps import require_room
 from airflow_flinkstyle.jobs.errors import CheckpointWrittenError, DriverFailedError, RolledBackError
 from airflow_flinkstyle.jobs.journal import is_last
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint, plan_savepoint

@@ -1,30 +1,135 @@
-"""The steps of every cutover: standby, stop, takeover; until the takeover order all of it can be undone."""
+"""The steps of every cutover: checks, standby, stop, takeover; until the takeover order all can be undone."""
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Any
 
+from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.cutover.context import late
-from airflow_flinkstyle.jobs.cutover.room import require_room
-from airflow_flinkstyle.jobs.errors import DriverFailedError, NotTestedError, RequestFailedError
+from airflow_flinkstyle.jobs.errors import (
+    DoneBeforeError,
+    DriverFailedError,
+    MigrationBusyError,
+    NoRoomError,
+    NotTestedError,
+    RequestFailedError,
+)
+from airflow_flinkstyle.jobs.journal import read_unrested
+from airflow_flinkstyle.jobs.placement import beyond, footprint, lack
 from airflow_flinkstyle.jobs.requests import PendingRequest
 from airflow_flinkstyle.jobs.running.client import SavepointOnly
 from airflow_flinkstyle.jobs.running.savepoints import begin_savepoint, finish_savepoint
 from airflow_flinkstyle.jobs.running.stuck import end_stuck
-from airflow_flinkstyle.jobs.status import Running
+from airflow_flinkstyle.jobs.status import Failed, NeverStarted, Running, describe_status, stays_down
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from airflow_flinkstyle.jobs.cutover.context import CutoverContext
     from airflow_flinkstyle.jobs.running.client import JobClient
+    from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
+    from airflow_flinkstyle.jobs.status import Run
     from airflow_flinkstyle.protocol.records import Heartbeat
     from airflow_flinkstyle.types import Generation
 
+log = logging.getLogger(__name__)
+
+_CLAIMED = ("next", "new", "rollback", "return")
+
+
+def refuse_another(context: CutoverContext, old: Generation) -> None:
+    """Refuse while another cutover moves the same run, or brought it here, and is not at rest.
+
+    Raises:
+        MigrationBusyError: Naming it.
+    """
+    board, client = context.client.board, context.client
+    journals = read_unrested(board.store, board.job)
+    for migration_id in journals.keys() - {context.journal.migration_id, context.part_of}:
+        begun = {record.phase: record for record in journals[migration_id]}
+        made = {client.own_claim(f"{migration_id}/{which}") for which in _CLAIMED}
+        if old in made | {begun["standby"].intent.get("old")}:
+            raise MigrationBusyError(
+                f"Generation {old} of job {board.job} was expected to be in no migration, found "
+                f"migration or upgrade {migration_id} under way.",
+                state_after="This one changed nothing; the other one continues.",
+                remedy="Wait until the other one's last task has settled it; if nobody works on it any more, "
+                "settle it (flinkstyle migration settle). If it was this task with other answers, give it "
+                "those and clear it.",
+            )
+
+
+# A cutover that is asked for once more after it was done: it still is so, or that is an error.
+#
+# A retry cannot be told from a clear: doing it again could undo what somebody has done since.
+
+
+def require_still(context: CutoverContext, what: str, is_so: Callable[[Run], bool]) -> None:
+    """Require that the job is as a finished cutover has left it.
+
+    Args:
+        context: The cutover.
+        what: What was asked for, to follow "the job was expected to".
+        is_so: Whether a later run is what was asked for too.
+
+    Raises:
+        DoneBeforeError: If it is not, naming what runs now.
+    """
+    client, done = context.client, (context.journal.result("takeover") or {}).get("generation")
+    status = client.settled_status()
+    runs = not isinstance(status, (NeverStarted, Failed)) and not stays_down(status)
+    if not isinstance(status, NeverStarted) and runs and (status.run.generation == done or is_so(status.run)):
+        return
+    raise DoneBeforeError(
+        f"Job {client.board.job} was expected to {what}, as {context.journal.migration_id} has left it in "
+        f"generation {done}, found that {describe_status(status)}.",
+        state_after="Nothing was changed: it was done before, and more has happened since.",
+        remedy="Trigger a new run of the DAG if it is to be done once more.",
+    )
+
+
+# Whether a cluster has room for the next driver beside the one that runs, before anything is started.
+
+
+def require_room(client: JobClient, spec: JobSpec, target: SubmitTarget) -> tuple[str, bool]:
+    """Return what the next driver takes while it waits, in words, and whether all of that is free.
+
+    What is merely not free is no error: a cluster may grow, and a driver begins with fewer executors.
+
+    Raises:
+        BadInputError: If it takes more than the Spark connection allows.
+        NoRoomError: If a quota or a queue's limit does not let it begin with one executor.
+    """
+    needed = footprint(spec, target)
+    if (over := beyond(needed, target)) is not None:
+        raise BadInputError(
+            f"The next driver of job {spec.name} was expected to take no more than the Spark connection "
+            f"allows, found {over}.",
+            state_after="Nothing was started or stopped.",
+            remedy="Raise standby-cores or standby-memory in the connection's extra, give the job less "
+            "(spark.executor.instances), or upgrade with standby='none'.",
+        )
+    ask = getattr(client.deployment_for(target), "room", None)
+    room = ask() if ask is not None else None
+    if room is not None and (short := lack(needed.least, room.limit)) is not None:
+        raise NoRoomError(
+            f"Room for {needed} was expected beside the driver of job {spec.name}, found that {short}.",
+            state_after="Nothing was started or stopped; the job keeps running.",
+            remedy="Free what others hold, or raise the quota or the queue's limit; an upgrade can do "
+            "without a second driver (standby='none').",
+        )
+    told = f"Beside the driver that runs, the next one waits until it takes over: {needed}."
+    if (short := lack(needed, room)) is None:
+        log.info("%s", told)
+        return told, True
+    told += f" Now {short}: it may wait, or begin with fewer executors."
+    log.warning("%s", told)
+    return told, False
+
+
 PRECOPY = "precopy"
 """The phase that saves once more, when the driver that is next waits."""
-log = logging.getLogger(__name__)
 
 
 def start_standby(context: CutoverContext) -> Mapping[str, Any]:

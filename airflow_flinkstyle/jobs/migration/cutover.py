@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.jobs.cutover import beside, repeated, steps
+from airflow_flinkstyle.jobs.cutover import steps
 from airflow_flinkstyle.jobs.errors import (
     AttemptSupersededError,
     MigrationEndedError,
@@ -71,11 +71,11 @@ class Cutover(MigrationContext):
     def _run(self) -> CutoverReport:
         self._refuse_if_ended()
         if self.journal.result("running") is not None:
-            repeated.require_still(self, "read the new cluster", self._is_there)
+            steps.require_still(self, "read the new cluster", self._is_there)
             return build_report(self.client, self.journal)
         old = self.old()
         if self.journal.read("standby") is None:
-            beside.refuse_another(self, old)
+            steps.refuse_another(self, old)
         try:
             rewritten = self._until_taken_over(old)
         except (AttemptSupersededError, StaleTokenError, StoreError):
@@ -112,7 +112,7 @@ class Cutover(MigrationContext):
     def _until_taken_over(self, old: Generation) -> Manifest:
         self.phase("standby", {"old": old}, lambda: window.start_standby(self))
         if self.journal.result("stop") is None:  # proved again by every attempt, until the job has stopped
-            beside.refuse_another(self, old)  # once more: two may have begun at the same moment
+            steps.refuse_another(self, old)  # once more: two may have begun at the same moment
             self.phase(steps.PRECOPY, {}, lambda: steps.precopy(self.in_window()))
             self.phase("hold", {"position": "hold"}, lambda: window.hold(self), again=True)
             self.phase("caught-up", {}, lambda: window.caught_up(self), again=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.jobs.cutover.room import require_room
+from airflow_flinkstyle.jobs.cutover.steps import require_room
 from airflow_flinkstyle.jobs.errors import PreflightError
 from airflow_flinkstyle.jobs.migration import control_topics
 from airflow_flinkstyle.jobs.running.compat import spark_findings

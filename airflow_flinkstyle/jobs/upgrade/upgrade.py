@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.jobs.cutover import beside, repeated, steps
+from airflow_flinkstyle.jobs.cutover import steps
 from airflow_flinkstyle.jobs.cutover.context import UNTOUCHED, Settled
-from airflow_flinkstyle.jobs.cutover.room import require_room
+from airflow_flinkstyle.jobs.cutover.steps import require_room
 from airflow_flinkstyle.jobs.errors import (
     AttemptSupersededError,
     JobError,
@@ -82,7 +82,7 @@ class Upgrade(UpgradeContext):
         if begun is not None:
             raise self._went_back(begun.intent.get("failure") or self._failure(), begun.intent.get("remedy"))
         if self._is_done():
-            repeated.require_still(self, "run what was asked for", self._is_asked_for)
+            steps.require_still(self, "run what was asked for", self._is_asked_for)
             return build_report(self)
         if not self._has_begun():
             self._require_possible()
@@ -255,9 +255,9 @@ class Upgrade(UpgradeContext):
             self.hot_savepoint_id = saved["savepoint_id"]
         old = self.old()
         if self.journal.read("standby") is None:
-            beside.refuse_another(self, old)
+            steps.refuse_another(self, old)
         self.phase("standby", {"old": old}, lambda: self._stand_by(old))
-        beside.refuse_another(self, old)  # once more: two may have begun at the same moment
+        steps.refuse_another(self, old)  # once more: two may have begun at the same moment
         if self.standby == "warm" and self.back_to is None:
             self.phase(steps.PRECOPY, {}, lambda: steps.precopy(self.in_window()))
 

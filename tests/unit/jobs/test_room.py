@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.cutover.room import require_room
+from airflow_flinkstyle.jobs.cutover.steps import require_room
 from airflow_flinkstyle.jobs.deployments.chosen import Deployments
 from airflow_flinkstyle.jobs.errors import NoRoomError
 from airflow_flinkstyle.jobs.placement import Room
