@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.connections import plain
-from airflow_flinkstyle.jobs.upgrade.keeping_up import Bounds
+from airflow_flinkstyle.jobs.upgrade.health import Bounds
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.jobs.errors import UpgradeRolledBackError
-from airflow_flinkstyle.jobs.upgrade.keeping_up import Bounds
+from airflow_flinkstyle.jobs.upgrade.health import Bounds
 from testbed.waiting import wait_until
 from tests.e2e.upgrades import SCRIPTS, upgrade
 

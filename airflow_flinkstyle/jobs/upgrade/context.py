@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from airflow_flinkstyle.jobs.cutover.context import CutoverContext
-from airflow_flinkstyle.jobs.upgrade.keeping_up import UNWATCHED, Bounds
+from airflow_flinkstyle.jobs.upgrade.health import UNWATCHED, Bounds
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint

@@ -1,26 +1,215 @@
-"""Whether a new version that has committed its first batch does well: a value with reasons.
-
-Judged by what its driver tells in its heartbeats, and by its checkpoints as far as they are seen from here.
-"""
+"""Whether a new version works: it commits its first batch, and is observed against its bounds."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from math import inf
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.jobs.cutover.downtime import batch_ms
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.running import last_run
-from airflow_flinkstyle.jobs.upgrade import keeping_up
+from airflow_flinkstyle.jobs.status import Closed, Failed, Running
 from airflow_flinkstyle.protocol.records import PAST_THE_AGENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from airflow_flinkstyle.jobs.cutover.context import CutoverContext
-    from airflow_flinkstyle.jobs.upgrade.keeping_up import Bounds
+    from airflow_flinkstyle.protocol.history import History
+    from airflow_flinkstyle.protocol.query_records import Pace
     from airflow_flinkstyle.protocol.records import Heartbeat
     from airflow_flinkstyle.types import Generation
+
+_MINUTE_S = 60
+_BEFORE_S = 600
+"""Of so long before its stop the old version's rate is the mean."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What a new version must keep, and for how long."""
+
+    observe_s: float = 0.0
+    """How long it is watched after its first batch; several times what a batch takes. 0: not at all."""
+    max_lag: int | None = None
+    """How many records a source, or a topic, may be behind at the end, unless it was further behind at the
+    begin; known for Kafka only. None: any number."""
+    min_rate: float | None = 0.5
+    """Which part of the old version's input rows per second it must read, if so much is there and it falls
+    behind otherwise. None: any."""
+
+
+UNWATCHED = Bounds()
+
+
+class Rates:
+    """The input rates that the heartbeats of one driver tell: of each query the mean of its batches."""
+
+    def __init__(self, since_ms: int) -> None:
+        """Args: ``since_ms``: batches that began before do not count, epoch milliseconds of the driver."""
+        self._since_ms = since_ms
+        self._seen: dict[str, dict[int, float]] = {}
+
+    def add(self, beat: Heartbeat) -> None:
+        """Note the newest batch of each query, once."""
+        for name, query in beat.queries.items():
+            pace = query.pace
+            if pace is not None and pace.begun_at_ms >= self._since_ms and pace.input_rows_per_s is not None:
+                self._seen.setdefault(name, {})[pace.batch_id] = pace.input_rows_per_s
+
+    def rows_per_s(self) -> float | None:
+        """Return what all queries read together; None if no batch was seen."""
+        return sum(fmean(rates.values()) for rates in self._seen.values()) if self._seen else None
+
+
+def rate_before(old: Heartbeat, history: History | None) -> float | None:
+    """Return the input rows per second of a version that has closed.
+
+    Args:
+        old: Its last words.
+        history: The job's, by the minute; a job that is too young for one is known by its last batches.
+    """
+    until_s = old.written_at_ms // 1000 - _MINUTE_S
+    points = history.samples().get(_MINUTE_S, []) if history is not None else []
+    rates = [one.input_rows_per_s for one in points if until_s - _BEFORE_S <= one.at_s <= until_s]
+    if rates:
+        return fmean(rates)
+    last = Rates(0)
+    last.add(old)
+    return last.rows_per_s()
+
+
+def behind(first: Heartbeat, now: Heartbeat, bounds: Bounds) -> Iterator[str]:
+    """Yield what is further behind than it may be, and than it was."""
+    if bounds.max_lag is None:
+        return
+    before = lags(first)
+    for (name, where), lag in sorted(lags(now).items()):
+        if lag > bounds.max_lag and lag > before.get((name, where), 0):
+            yield f"Query {name} is {lag} records behind in {where}, at most {bounds.max_lag} were allowed."
+
+
+def slower(
+    first: Heartbeat, now: Heartbeat, *, rate: float | None, before: float | None, bounds: Bounds
+) -> Iterator[str]:
+    """Yield why it reads too little, if it falls behind and enough was there to read.
+
+    What was there is what it read and what its lag has grown by. Where that is less, as at night, a few
+    records more or less at the moments of two looks tell nothing.
+    """
+    if bounds.min_rate is None or not before or rate is None or rate >= bounds.min_rate * before:
+        return
+    lag, was = sum(lags(now).values()), sum(lags(first).values())
+    seconds = (now.written_at_ms - first.written_at_ms) / 1000
+    grows_by = (lag - was) / seconds if seconds > 0 else inf
+    if lag > was and rate + grows_by >= bounds.min_rate * before:
+        yield (
+            f"It reads {rate:,.0f} rows per second, where the version before read {before:,.0f}, and has "
+            f"fallen from {was} to {lag} records behind."
+        )
+
+
+def unknown(now: Heartbeat, *, rate: float | None, before: float | None, bounds: Bounds) -> Iterator[str]:
+    """Yield what cannot be judged, one sentence each."""
+    without = sorted(now.queries.keys() - {name for name, _ in lags(now)})
+    named = ", ".join(without)
+    if without and bounds.max_lag is not None:
+        yield f"How far {named} is behind: only Kafka tells."
+    if bounds.min_rate is not None and not before:
+        yield "Its rate: the version before has told none."
+    elif bounds.min_rate is not None and rate is None:
+        yield "Its rate: it has run no batch that began in this time."
+    elif bounds.min_rate is not None and without:
+        yield f"The rate of {named}: only Kafka tells whether there was more to read."
+
+
+def lags(beat: Heartbeat) -> dict[tuple[str, str], int]:
+    """Return (query, where) -> records behind: by topic where offsets are committed, else by source."""
+    found: dict[tuple[str, str], int] = {}
+    for name, query in beat.queries.items():
+        by_topic = {(name, topic): lag for group in query.groups.values() for topic, lag in group.lag.items()}
+        found.update(by_topic or _by_source(name, query.pace))
+    return found
+
+
+def _by_source(name: str, pace: Pace | None) -> Mapping[tuple[str, str], int]:
+    sources = pace.sources if pace is not None else ()
+    return {
+        (name, f"source {number} ({source.description})"): source.lag_records
+        for number, source in enumerate(sources)
+        if source.lag_records is not None
+    }
+
+
+# Whether a new version commits its first batch after the takeover.
+
+_MOST_RETRIES = 1
+"""How often a new version is started again that fails, of a cause that may pass, before it has committed. A
+running job has half an hour; here the version before waits to go on."""
+
+
+def await_first(context: CutoverContext, new: Generation, before: Mapping[str, int]) -> Mapping[str, Any]:
+    """Wait for the first committed batch.
+
+    Args:
+        context: The upgrade.
+        new: The new version's generation.
+        before: Query name -> last batch of the old version.
+
+    Returns:
+        ``failure``, why there was none, or None; ``batches``, query name -> batch seen committed, or None if
+        there was nothing to read; ``first_commit_at_ms``, epoch milliseconds, or None; ``first_batch_ms``,
+        what that batch consisted of, as far as Spark has told.
+    """
+    client, timeout_s = context.client, context.settings.first_commit_timeout_s
+    wait = client.waiting(timeout_s)
+    while True:
+        try:
+            status = client.status()
+            if isinstance(status, Failed) and status.run.next_retry > _MOST_RETRIES:
+                raise client.driver_failed(status.run)
+            status = client.ensure_running(status)
+        except DriverFailedError as error:
+            status, failure = None, str(error)
+        else:
+            failure = f"it committed none within {timeout_s:g} s."
+        run = client.run(new)
+        beats = run.heartbeat.queries if run.heartbeat else {}
+        batches = run.heartbeat.batches() if run.heartbeat else {}
+        behind = [name for name, batch in batches.items() if batch > before.get(name, -1)]
+        if behind and status is not None:
+            at_ms = [at for name in behind if (at := beats[name].batch_committed_at_ms) is not None]
+            return {
+                "failure": None,
+                "batches": batches,
+                "first_commit_at_ms": min(at_ms, default=None),
+                "first_batch_ms": batch_ms(run.heartbeat, before) if run.heartbeat else {},
+            }
+        # The status decides, not the later look: a driver that failed between the two is asked for its error.
+        if status is None or isinstance(status, Closed):
+            return _failed(failure if status is None else "its script ended.")
+        if not wait.again():
+            idle = isinstance(status, Running) and not _has_planned(context, new, before)
+            return {"failure": None if idle else failure, "batches": None, "first_commit_at_ms": None}
+        context.journal.check()
+
+
+def _failed(failure: str) -> Mapping[str, Any]:
+    return {"failure": failure, "batches": None, "first_commit_at_ms": None}
+
+
+def _has_planned(context: CutoverContext, new: Generation, before: Mapping[str, int]) -> bool:
+    """Return whether any query found something to read: Spark plans no batch without data."""
+    run = context.client.run(new)
+    for name in run.heartbeat.queries if run.heartbeat else ():
+        planned = list_batches(last_run.read_checkpoint(context.client, run, name), "offsets")
+        if max(planned, default=-1) > before.get(name, -1):
+            return True
+    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +246,7 @@ def observe(context: CutoverContext, new: Generation, bounds: Bounds) -> Health:
     """Watch a version for a while; returns early with what makes it unhealthy for certain."""
     client, clock = context.client, context.client.clock
     begun_s, first, now = clock.now_s, client.run(new).heartbeat, client.run(new).heartbeat
-    wait, rates = client.waiting(bounds.observe_s), keeping_up.Rates(first.written_at_ms if first else 0)
+    wait, rates = client.waiting(bounds.observe_s), Rates(first.written_at_ms if first else 0)
     over, ended = False, ""
     while first is not None and not over:
         try:
@@ -102,14 +291,14 @@ def _judged(
     """Return what a whole observation shows, and what it cannot show."""
     board, (first, now) = context.client.board, seen
     old, history = board.heartbeat(context.old()), board.history()
-    before = keeping_up.rate_before(old.value, history.value if history else None) if old else None
+    before = rate_before(old.value, history.value if history else None) if old else None
     stalled, unseen = _stalled(context, new, first)
     reasons = [
         *stalled,
-        *keeping_up.behind(first, now, bounds),
-        *keeping_up.slower(first, now, rate=rate, before=before, bounds=bounds),
+        *behind(first, now, bounds),
+        *slower(first, now, rate=rate, before=before, bounds=bounds),
     ]
-    return reasons, [*unseen, *keeping_up.unknown(now, rate=rate, before=before, bounds=bounds)]
+    return reasons, [*unseen, *unknown(now, rate=rate, before=before, bounds=bounds)]
 
 
 def _certain(first: Heartbeat, now: Heartbeat) -> Iterator[str]:

@@ -29,10 +29,9 @@ from airflow_flinkstyle.jobs.running.compat import require_fitting
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint, plan_savepoint, require_allowed
 from airflow_flinkstyle.jobs.spec import from_launch
 from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Starting
-from airflow_flinkstyle.jobs.upgrade import first_batch, repartition, rollback
+from airflow_flinkstyle.jobs.upgrade import health, repartition, rollback
 from airflow_flinkstyle.jobs.upgrade.context import UpgradeContext
-from airflow_flinkstyle.jobs.upgrade.health import observe, summary
-from airflow_flinkstyle.jobs.upgrade.keeping_up import UNWATCHED
+from airflow_flinkstyle.jobs.upgrade.health import UNWATCHED, observe, summary
 from airflow_flinkstyle.jobs.upgrade.report import UpgradeReport, build_report
 from airflow_flinkstyle.storage.errors import StoreError
 from airflow_flinkstyle.types import Generation
@@ -290,7 +289,7 @@ class Upgrade(UpgradeContext):
         else:
             at = stopped["batches"], self.spec, stopped["savepoint_id"]
             before = repartition.begun_at(*at, self.client.repository)
-        found = first_batch.await_first(self.in_window(), new, before)
+        found = health.await_first(self.in_window(), new, before)
         return {**found, "then": "observe"} if self.bounds.observe_s > 0 else found
 
     def _restored(self, new: Generation) -> Mapping[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from airflow_flinkstyle.jobs.upgrade.keeping_up import Bounds, Rates, behind, rate_before, slower, unknown
+from airflow_flinkstyle.jobs.upgrade.health import Bounds, Rates, behind, rate_before, slower, unknown
 from airflow_flinkstyle.protocol.history import History, Sample
 from tests.unit.jobs.upgrade.paces import KAFKA, a_beat, a_pace
 

@@ -18,7 +18,7 @@ from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.running.compat import spark_findings
 from airflow_flinkstyle.jobs.status import Closed, Failed, Running
 from airflow_flinkstyle.jobs.upgrade import rollback
-from airflow_flinkstyle.jobs.upgrade.first_batch import await_first
+from airflow_flinkstyle.jobs.upgrade.health import await_first
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError, SparkIncompatibleError
