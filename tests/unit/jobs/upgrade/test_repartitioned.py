@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.jobs.running.savepoints import begin_savepoint, finish_savepoint
-from airflow_flinkstyle.jobs.upgrade.failed_version import FailedVersion
 from airflow_flinkstyle.jobs.upgrade.repartition import begun_at, with_partitions
+from airflow_flinkstyle.jobs.upgrade.rollback import FailedVersion
 from airflow_flinkstyle.savepoint.compat import repartitioned_id
 from airflow_flinkstyle.savepoint.files.derive import publish_derived
 from airflow_flinkstyle.savepoint.manifest import QuerySnapshot
