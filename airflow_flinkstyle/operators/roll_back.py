@@ -18,7 +18,7 @@ class ShowRollbackTargetsOperator(StreamingJobOperator):
 
     def execute(self, context: Context) -> str:
         """Look; nothing is changed."""
-        from airflow_flinkstyle.jobs.upgrade.rollback_targets import as_markdown, rollback_targets
+        from airflow_flinkstyle.jobs.upgrade.on_demand import as_markdown, rollback_targets
 
         with airflow_errors():
             shown = as_markdown(rollback_targets(self.hook.client(self.job)))

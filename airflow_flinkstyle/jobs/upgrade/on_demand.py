@@ -1,23 +1,184 @@
-"""Bring a running job back on demand, by an upgrade to what ran before."""
+"""Bring a running job back on demand: which version there is to go back to, and an upgrade to it."""
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.errors import JobNotRunningError
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
-from airflow_flinkstyle.jobs.upgrade import rollback_targets
+from airflow_flinkstyle.jobs.spec import from_launch
 from airflow_flinkstyle.jobs.upgrade.upgrade import Upgrade
-from airflow_flinkstyle.types import Generation
+from airflow_flinkstyle.protocol.head import read_line
+from airflow_flinkstyle.protocol.line import OnLine
+from airflow_flinkstyle.savepoint.repository.summary import list_savepoints
+from airflow_flinkstyle.savepoint.sequence import place_of
+from airflow_flinkstyle.types import Generation, id_words
+from airflow_flinkstyle.wording import batch_words, moment, row
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
     from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
     from airflow_flinkstyle.jobs.journal import CutoverJournal
     from airflow_flinkstyle.jobs.running.client import JobClient
     from airflow_flinkstyle.jobs.upgrade.context import Standby
     from airflow_flinkstyle.jobs.upgrade.report import UpgradeReport
+    from airflow_flinkstyle.protocol.line import Turn
     from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
     from airflow_flinkstyle.types import Rewind
+
+_MOST = 20
+"""So many savepoints are listed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationVersion:
+    """What a generation ran."""
+
+    generation: Generation
+    script: str
+    args: tuple[str, ...]
+    conf: Mapping[str, str]
+
+    def says(self) -> str:
+        """Return it for a table."""
+        return f"generation {self.generation}: {' '.join((self.script, *self.args))}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollbackTarget:
+    """One place to go back to."""
+
+    version: GenerationVersion
+    savepoint_id: str | None
+    """None: from where the job is now, nothing repeated and nothing given up."""
+    taken_at_ms: int | None
+    batches: Mapping[str, int]
+    behind: Mapping[str, int]
+    """Query name -> batches that were committed since then on the line of the job's head."""
+    renumbered: Turn | None = None
+    """The start since that gave batches other numbers, so that none can be counted; None if none did."""
+
+    def cells(self) -> tuple[str, ...]:
+        """Return its row."""
+        if self.savepoint_id is None or self.taken_at_ms is None:
+            return ("where the job is", self.version.says(), "now", "nothing")
+        when = moment(self.taken_at_ms)
+        if self.renumbered is not None:
+            since = f"not counted: {self.renumbered} since"
+            return (self.savepoint_id, self.version.says(), f"{when}, at {batch_words(self.batches)}", since)
+        counts = ", ".join(f"{count} of {name}" for name, count in sorted(self.behind.items()) if count)
+        since = f"batches: {counts}" if counts else "nothing"
+        return (self.savepoint_id, self.version.says(), f"{when}, at {batch_words(self.batches)}", since)
+
+
+def previous(client: JobClient) -> GenerationVersion:
+    """Return the newest version that ran before the one that runs, and was another one.
+
+    Raises:
+        JobNotRunningError: If there is none.
+    """
+    versions = list(_versions(client))
+    now = versions[0] if versions else None
+    for version in versions[1:]:
+        if now is not None and _told(version) != _told(now):
+            return version
+    raise JobNotRunningError(
+        f"Job {client.board.job} was expected to have run another version before, found none.",
+        state_after="Nothing was stopped.",
+        remedy="Name a savepoint to go back to, or upgrade to the version that is to run.",
+    )
+
+
+def require_savepoint(client: JobClient, savepoint_id: str) -> Generation:
+    """Return the generation that took a savepoint: its version goes back to it.
+
+    Raises:
+        BadInputError: If no run of this job took it; or if it is of another cluster than the job reads now,
+            to which no producer may write any more.
+    """
+    manifest = client.repository.read(savepoint_id)
+    taken_from = manifest.taken_from_generation
+    if taken_from is None or client.board.claim(Generation(taken_from)) is None:
+        raise BadInputError(
+            f"Savepoint {savepoint_id} was expected to be of a run of job {client.board.job}, found none.",
+            state_after="Nothing was stopped.",
+            remedy="Start the job from it with StartStreamingJobOperator, which names the script.",
+        )
+    last = client.board.current_heartbeat()
+    now = last.queries.values() if last is not None else ()
+    reads = {id_words(source.cluster_id) for beat in now for source in beat.sources.values()}
+    read = {id_words(position.cluster_id) for query in manifest.queries for position in query.kafka.values()}
+    if reads and not read <= reads:
+        raise BadInputError(
+            f"Savepoint {savepoint_id} was expected to be of Kafka cluster {', '.join(sorted(reads))}, which "
+            f"job {client.board.job} reads now, found {', '.join(sorted(read - reads))}: it is from before a "
+            "migration.",
+            state_after="Nothing was stopped.",
+            remedy="Fail back first (DAG fail_back), which takes the producers along; or name a savepoint "
+            "that was taken since.",
+        )
+    return Generation(taken_from)
+
+
+def rollback_targets(client: JobClient) -> list[RollbackTarget]:
+    """Return where the job can be brought back to, the nearest first."""
+    found = {version.generation: version for version in _versions(client)}
+    last = client.board.current_heartbeat()
+    now = last.batches() if last is not None else {}
+    targets = []
+    with suppress(JobNotRunningError):  # it has run one version only
+        before = previous(client)
+        targets.append(
+            RollbackTarget(version=before, savepoint_id=None, taken_at_ms=None, batches={}, behind={})
+        )
+    listed = list_savepoints(client.repository)[:_MOST]
+    earliest = min((one.taken_from_generation or 0 for one in listed), default=0)
+    line = read_line(client.board, back_to=earliest)
+    for one in listed:
+        taken_from = one.taken_from_generation
+        version = found.get(Generation(taken_from)) if taken_from is not None else None
+        where = place_of(one.cut, line) if line is not None else None
+        if version is not None and isinstance(where, OnLine):
+            behind = {name: max(0, now.get(name, batch) - batch) for name, batch in one.batches.items()}
+            target = RollbackTarget(
+                renumbered=where.renumbered,
+                version=version,
+                savepoint_id=one.savepoint_id,
+                taken_at_ms=one.taken_at_ms,
+                batches=one.batches,
+                behind=behind,
+            )
+            targets.append(target)
+    return targets
+
+
+def as_markdown(targets: Sequence[RollbackTarget]) -> str:
+    """Render the table."""
+    heads = ("savepoint", "version", "taken", "committed since")
+    return "\n".join([row(heads), "|---" * len(heads) + "|", *(row(target.cells()) for target in targets)])
+
+
+def _versions(client: JobClient) -> Iterator[GenerationVersion]:
+    """Yield what ran, from the job's head backwards along its line."""
+    current = client.board.current()
+    generation = current.value.head if current else None
+    while generation is not None:
+        claim = client.board.claim(generation)
+        if claim is None:
+            return
+        if claim.launch:
+            spec, _ = from_launch(claim.launch, secret_env={})
+            yield GenerationVersion(generation=generation, script=spec.script, args=spec.args, conf=spec.conf)
+        order = client.board.takeover_order(generation)
+        generation = order.parent.generation if order is not None else None
+
+
+def _told(version: GenerationVersion) -> tuple[object, ...]:
+    return (version.script, version.args, dict(version.conf))
 
 
 def roll_back_to(
@@ -76,5 +237,5 @@ def roll_back_to(
 
 def _whose(client: JobClient, savepoint_id: str | None) -> Generation:
     if savepoint_id is None:
-        return rollback_targets.previous(client).generation
-    return rollback_targets.require_savepoint(client, savepoint_id)
+        return previous(client).generation
+    return require_savepoint(client, savepoint_id)

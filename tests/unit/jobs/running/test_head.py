@@ -11,7 +11,7 @@ from airflow_flinkstyle.jobs.errors import LastStateError, RewindError
 from airflow_flinkstyle.jobs.running.dry_start import dry_start
 from airflow_flinkstyle.jobs.running.start_plan import Fresh, FromSavepoint
 from airflow_flinkstyle.jobs.running.stopped import take_stopped
-from airflow_flinkstyle.jobs.upgrade.rollback_targets import rollback_targets
+from airflow_flinkstyle.jobs.upgrade.on_demand import rollback_targets
 from airflow_flinkstyle.protocol.head import read_line
 from airflow_flinkstyle.savepoint.errors import SavepointProtectedError
 from airflow_flinkstyle.savepoint.repository.summary import newest_summary, read_listing

@@ -18,8 +18,7 @@ from airflow_flinkstyle.jobs.errors import (
 from airflow_flinkstyle.jobs.journal import CutoverJournal, has_ended, read_phases
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.jobs.upgrade.health import Bounds, how_ended
-from airflow_flinkstyle.jobs.upgrade.on_demand import roll_back_to
-from airflow_flinkstyle.jobs.upgrade.rollback_targets import as_markdown, rollback_targets
+from airflow_flinkstyle.jobs.upgrade.on_demand import as_markdown, roll_back_to, rollback_targets
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from testbed.keys import SIGNER
 from tests.unit.jobs.cutovers import QUICK, a_cutover
