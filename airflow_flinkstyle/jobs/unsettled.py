@@ -13,7 +13,7 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.errors import MigrationBusyError
 from airflow_flinkstyle.jobs.journal import read_unrested
 from airflow_flinkstyle.jobs.migration import fence_phase
-from airflow_flinkstyle.jobs.upgrade.resumed import resumed as resumed_upgrade
+from airflow_flinkstyle.jobs.upgrade.upgrade import resumed as resumed_upgrade
 
 if TYPE_CHECKING:
     from collections.abc import Callable

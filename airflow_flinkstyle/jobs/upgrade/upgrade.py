@@ -24,8 +24,9 @@ from airflow_flinkstyle.jobs.errors import (
     UpgradeRolledBackError,
     UpgradeUnhealthyError,
 )
-from airflow_flinkstyle.jobs.journal import is_last
+from airflow_flinkstyle.jobs.journal import CutoverJournal, is_last
 from airflow_flinkstyle.jobs.running.compat import require_fitting
+from airflow_flinkstyle.jobs.running.recorded import recorded_launch
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint, plan_savepoint, require_allowed
 from airflow_flinkstyle.jobs.spec import from_launch
 from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Starting
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.jobs.cutover.context import Where
+    from airflow_flinkstyle.jobs.running.client import JobClient
     from airflow_flinkstyle.jobs.status import Run
     from airflow_flinkstyle.savepoint.manifest import Manifest
 
@@ -322,3 +324,28 @@ class Upgrade(UpgradeContext):
     def _taken(self) -> Generation:
         taken = self.journal.result("takeover")
         return Generation(taken["generation"]) if taken is not None else self.generation("new")
+
+
+# An upgrade by its journal alone: enough to bring it to rest, by whoever finds it unfinished.
+
+
+def resumed(client: JobClient, migration_id: str) -> Upgrade:
+    """Return the upgrade, to be settled.
+
+    What its task was told and no record has (how to go back from a version that has committed, how long to
+    observe it) is left to a person.
+    """
+    journal = CutoverJournal(
+        client.board.store, client.board.job, migration_id, UPGRADE_PHASES, signer=client.signer
+    )
+    new = client.own_claim(f"{migration_id}/{Upgrade.NEXT}")
+    spec, target = client.launch_of(new) if new is not None else recorded_launch(client)
+    order = client.board.takeover_order(new) if new is not None else None
+    stopped = (journal.result("stop") or {}).get("savepoint_id")
+    elsewhere = order is not None and order.savepoint_id is not None and order.savepoint_id != stopped
+    back_to = (
+        FromSavepoint(savepoint_id=order.savepoint_id, rewind=order.rewind)
+        if elsewhere and order is not None and order.savepoint_id is not None
+        else None
+    )
+    return Upgrade(client=client, journal=journal, spec=spec, target=target, back_to=back_to)
