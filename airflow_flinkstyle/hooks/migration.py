@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.jobs.errors import MigrationEndedError, StepTimeoutError
+from airflow_flinkstyle.jobs.migration.cutover import approved_of, resumed
 from airflow_flinkstyle.jobs.migration.moved_spec import moved_spec, renamed_topics
 from airflow_flinkstyle.jobs.migration.preflight import run_preflight
 from airflow_flinkstyle.jobs.migration.producers import SwappedSwitch
 from airflow_flinkstyle.jobs.migration.report import build_report
-from airflow_flinkstyle.jobs.migration.resumed import approved_of, resumed
 from airflow_flinkstyle.jobs.requests import AS_IT_IS, DRAINED
 from airflow_flinkstyle.jobs.unsettled import find_unsettled, is_abandoned, settle
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError

@@ -9,23 +9,37 @@ itself.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.jobs.cutover import steps
+from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
+from airflow_flinkstyle.jobs.cutover import race, steps
+from airflow_flinkstyle.jobs.cutover.context import UNTOUCHED, Settled
+from airflow_flinkstyle.jobs.cutover.downtime import batch_ms
 from airflow_flinkstyle.jobs.errors import (
     AttemptSupersededError,
     MigrationEndedError,
+    ProducersNotHeldError,
     RolledBackError,
     StaleTokenError,
+    StepTimeoutError,
 )
-from airflow_flinkstyle.jobs.migration import completion, fence_phase, rollback, window
+from airflow_flinkstyle.jobs.journal import CutoverJournal
+from airflow_flinkstyle.jobs.migration import fence_phase, window
+from airflow_flinkstyle.jobs.migration.approved import Approved
 from airflow_flinkstyle.jobs.migration.context import MigrationContext
 from airflow_flinkstyle.jobs.migration.report import CutoverReport, build_report
+from airflow_flinkstyle.jobs.running.recorded import recorded_launch
+from airflow_flinkstyle.jobs.status import Dead, Starting, describe_status
 from airflow_flinkstyle.storage.errors import StoreError
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.jobs.cutover.context import Settled
+    from collections.abc import Callable, Mapping
+
+    from airflow_flinkstyle.jobs.cutover.context import Where
+    from airflow_flinkstyle.jobs.migration.approved import Migration
+    from airflow_flinkstyle.jobs.migration.kafka_side import KafkaSide
+    from airflow_flinkstyle.jobs.migration.producers import ProducerSwitch
+    from airflow_flinkstyle.jobs.running.client import JobClient
     from airflow_flinkstyle.jobs.status import Run
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.types import Generation
@@ -82,8 +96,8 @@ class Cutover(MigrationContext):
             raise  # a newer attempt is in charge, or no rollback could be recorded: a retry continues
         except FlinkstyleError as error:
             raise self._give_up(error) from error
-        completion.release(self)
-        self.phase("running", {}, lambda: completion.complete_cutover(self.in_window(), rewritten))
+        release(self)
+        self.phase("running", {}, lambda: complete_cutover(self.in_window(), rewritten))
         return build_report(self.client, self.journal)
 
     def _has_taken_over(self) -> bool:
@@ -102,7 +116,7 @@ class Cutover(MigrationContext):
         back = self.journal.read("rollback")
         if back is None:
             return
-        winner = back.result or rollback.roll_back(self)
+        winner = back.result or roll_back(self)
         raise MigrationEndedError(
             f"Migration {self.journal.migration_id} was expected to be open, found that it went back.",
             state_after=f"Generation {winner['winner']} runs the job; producers: {winner['position']}.",
@@ -137,8 +151,8 @@ class Cutover(MigrationContext):
     def _give_up(self, error: FlinkstyleError) -> FlinkstyleError:
         """Go back, and say so; if the new driver had won meanwhile, say that."""
         log.warning("Giving up: %s", error)
-        winner = rollback.roll_back(self)
-        job = rollback.job_after(self)
+        winner = roll_back(self)
+        job = job_after(self)
         if winner["position"] == "release_new":
             return MigrationEndedError(
                 f"The migration failed late: {error.problem}",
@@ -154,4 +168,217 @@ class Cutover(MigrationContext):
 
     def settle(self) -> Settled:
         """Bring everything to rest, whatever became of ``run``: the last task, with ``all_done``."""
-        return rollback.settle(self)
+        return settle(self)
+
+
+# What the phases of a migration's window do once the new driver may take over: complete it.
+
+
+def release(context: MigrationContext) -> None:
+    """Release the producers to the new cluster, where the job has taken over; once."""
+    context.phase("release", {"position": "release_new"}, lambda: _release_new(context))
+
+
+def _release_new(context: MigrationContext) -> Mapping[str, Any]:
+    """Release the producers to the new cluster; records left behind on the old one are named, never lost."""
+    written = warned(lambda: fence_phase.late_writes(context.journal, context.kafka.watch))
+    context.hold.release("release_new")
+    return {"position": "release_new", "late_writes": written}
+
+
+def complete_cutover(context: MigrationContext, rewritten: Manifest) -> Mapping[str, Any]:
+    """Wait for the first batch, look back once more, and commit for the group whose lag is watched."""
+    group = context.group
+    return {
+        **_first_commit(context, rewritten),
+        "late_writes": warned(lambda: fence_phase.late_writes(context.journal, context.kafka.watch)),
+        "group": warned(lambda: context.kafka.commit_for(group, rewritten)) if group else None,
+    }
+
+
+def warned(look: Callable[[], str | None]) -> str | None:
+    """Return what a look says, or why it could not look: the job has moved, nothing may fail it now."""
+    try:
+        return look()
+    except FlinkstyleError as error:
+        log.warning("The migration is done, but: %s", error)
+        return f"WARNING: {error}"
+
+
+def _first_commit(context: MigrationContext, rewritten: Manifest) -> Mapping[str, Any]:
+    """Wait for a batch beyond the savepoint's, or for proof that there is nothing to read.
+
+    Returns:
+        ``first_commit_at_ms``, epoch milliseconds, None for nothing to read; ``first_batch_ms``, what the
+        batch consisted of, as far as Spark has told.
+    """
+    client, new = context.client, context.generation("new")
+    before = {query.name: query.batch_id for query in rewritten.queries}
+    timeout_s = context.settings.first_commit_timeout_s
+    wait = client.waiting(timeout_s)
+    while True:
+        status = client.ensure_running()
+        slot = client.board.heartbeat(new)
+        commits = [
+            beat.batch_committed_at_ms
+            for name, beat in (slot.value.queries if slot else {}).items()
+            if beat.batch_id is not None and beat.batch_id > before.get(name, -1)
+        ]
+        # A driver that was started again names a batch that the one before it committed, at no time it knows.
+        if told_ms := [at for at in commits if at is not None]:
+            first_ms = min(told_ms)
+            told = batch_ms(slot.value, before) if slot else {}
+            return {"first_commit_at_ms": first_ms, "first_batch_ms": told}
+        if wait.again():
+            continue
+        if not isinstance(status, Dead):
+            if context.kafka.unread(rewritten) == 0:
+                return {"first_commit_at_ms": None, "first_batch_ms": {}}
+            raise StepTimeoutError(
+                f"Generation {new} was expected to commit a batch on the new cluster within "
+                f"{timeout_s:g} s, found that {describe_status(status)}.",
+                state_after="The job has moved: it runs on the new cluster and producers write there.",
+                remedy="Look at the driver's log; correct it there (UpgradeStreamingJobOperator).",
+            )
+        client.clock.sleep(client.poll_s)  # it is being started again
+
+
+# The rollback to where the job ran before the window, and the last task of a migration.
+#
+# Producers are released only once it is known who runs (``cutover.race``), to the winner's side.
+
+_WHERE: dict[str, Where] = {"release_new": "new", "release_old": "old", "untouched": "untouched"}
+
+
+def roll_back(context: MigrationContext) -> Mapping[str, Any]:
+    """Let the job run where it ran before, unless the new driver has taken over; a retry continues it.
+
+    Returns:
+        ``winner``, the generation that runs, and ``position``, where producers were released to.
+    """
+    phase = context.journal.open("rollback", {})
+    if phase.record.result is not None:
+        return phase.record.result
+    if context.journal.read("standby") is None:
+        return context.journal.close(phase, {"winner": None, "position": "untouched"})
+    winner, new = race.winner(context)
+    position: Literal["release_new", "release_old"] = "release_new" if winner == new else "release_old"
+    context.journal.check()
+    if context.journal.read("hold") is not None:
+        if position == "release_old":
+            fence_phase.drop_fence(context.journal, context.kafka.watch)
+        context.hold.release(position)
+    return context.journal.close(phase, {"winner": winner, "position": position})
+
+
+def settle(context: MigrationContext) -> Settled:
+    """Finish a migration in whichever direction it can still go, and prove where producers write."""
+    if not context.journal.has_begun:
+        return UNTOUCHED
+    context.begin()
+    with context.at_work():
+        return _settle(context)
+
+
+def _settle(context: MigrationContext) -> Settled:
+    journal, client = context.journal, context.client
+    named, new = _named(context), client.own_claim(f"{journal.migration_id}/next")
+    if journal.read("rollback") is None and (
+        named == new is not None or journal.result("takeover") is not None
+    ):
+        release(context)
+        if named == new:
+            return _on_the_new_cluster(context, named)
+        return Settled(where="new", generation=named, detail="It had moved; later runs are not its matter.")
+    found = roll_back(context)
+    if found["position"] == "release_new" and found["winner"] == _named(context):
+        return _on_the_new_cluster(context, found["winner"])
+    where = _WHERE[found["position"]]
+    detail = f"Producers: {found['position']}. {job_after(context)}"
+    return Settled(where=where, generation=found["winner"], detail=detail)
+
+
+def job_after(context: MigrationContext) -> str:
+    """Start the job again if its driver died, and say what it does once that was seen; for messages."""
+    client, timeout_s = context.client, context.settings.takeover_timeout_s
+    wait = client.waiting(timeout_s)
+    while True:
+        try:
+            status = client.ensure_running(client.settled_status(at_most_s=timeout_s, afresh=True))
+        except FlinkstyleError as error:
+            return f"It does not run: {error.problem}"
+        if not isinstance(status, Starting) or not wait.again():
+            return f"As seen now, {describe_status(status)}."
+
+
+def _named(context: MigrationContext) -> Generation | None:
+    current = context.client.board.current()
+    return current.value.generation if current else None
+
+
+def _on_the_new_cluster(context: MigrationContext, generation: Generation | None) -> Settled:
+    job = job_after(context)
+    _require_quiet_old(context)
+    written = fence_phase.late_writes(context.journal, context.kafka.watch)
+    detail = f" WARNING: a producer wrote to the old one after the proof. {written}" if written else ""
+    return Settled(where="new", generation=generation, detail=f"The job is on the new cluster. {job}{detail}")
+
+
+def _require_quiet_old(context: MigrationContext) -> None:
+    """Where people switch by hand, prove that nobody was left behind on the old cluster."""
+    writes = context.kafka.who_writes(context.topics, context.settings.steady_window_s)
+    if writes is not None:
+        raise ProducersNotHeldError(
+            f"No producer was expected to write to the old cluster any more. {writes}",
+            state_after="The job runs on the new cluster and gets these records only while MirrorMaker runs.",
+            remedy="Move them to the new cluster before MirrorMaker is stopped, then clear this task.",
+        )
+
+
+# A migration by its journal alone: enough to bring it to rest, by whoever finds it unfinished.
+
+
+def approved_of(client: JobClient, migration_id: str) -> Approved:
+    """Return what was approved of a migration that has begun.
+
+    Raises:
+        BadInputError: If nothing was stored: a program moves the job by itself, without the operators.
+        SignatureError: If no caller with the key has stored it.
+    """
+    job = client.board.job
+    journal = CutoverJournal(client.board.store, job, migration_id, PHASES, signer=client.signer)
+    fields = journal.approved()
+    if fields is None:
+        raise BadInputError(
+            f"What was approved of migration {migration_id} of job {job} was expected in its journal, found "
+            "nothing.",
+            state_after="Nothing was changed.",
+            remedy="Let the program that began it go on, or settle it.",
+        )
+    return Approved.from_fields(fields)
+
+
+def resumed(
+    client: JobClient, moving: Migration, migration_id: str, *, kafka: KafkaSide, switch: ProducerSwitch
+) -> Cutover:
+    """Return the migration, to be settled; to run its window it needs what the next driver is started by.
+
+    Args:
+        client: Of the job.
+        moving: What was approved.
+        migration_id: Names its journal.
+        kafka: Both clusters.
+        switch: As this migration calls its positions.
+    """
+    journal = CutoverJournal(client.board.store, client.board.job, migration_id, PHASES, signer=client.signer)
+    spec, target = recorded_launch(client)
+    return Cutover(
+        client=client,
+        journal=journal,
+        switch=switch,
+        kafka=kafka,
+        spec=spec,
+        target=target,
+        settings=moving.settings,
+        group=moving.group,
+    )
