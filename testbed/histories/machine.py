@@ -45,7 +45,7 @@ _POOLS = (
 )
 _THREADS = (
     "airflow_flinkstyle.jobs.cutover.context",
-    "airflow_flinkstyle.jobs.migration.hold",
+    "airflow_flinkstyle.jobs.migration.context",
     "airflow_flinkstyle.jobs.running.offline_lock",
     "airflow_flinkstyle.savepoint.blobs.leases",
 )

@@ -10,7 +10,7 @@ import pytest
 from airflow_flinkstyle.clock import Clock
 from airflow_flinkstyle.jobs.errors import HoldLostError, StaleTokenError
 from airflow_flinkstyle.jobs.lease import Sightings
-from airflow_flinkstyle.jobs.migration.hold import ProducerHold
+from airflow_flinkstyle.jobs.migration.context import ProducerHold
 from airflow_flinkstyle.jobs.migration.producers import HoldLease, StoreProducerSwitch, SwappedSwitch, leased
 from airflow_flinkstyle.types import Generation
 from testbed.memory_store import MemoryStore
