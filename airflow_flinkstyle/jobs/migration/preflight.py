@@ -8,26 +8,30 @@ from typing import TYPE_CHECKING, Literal
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.cutover.steps import require_room
 from airflow_flinkstyle.jobs.errors import PreflightError
-from airflow_flinkstyle.jobs.migration import control_topics
 from airflow_flinkstyle.jobs.running.compat import spark_findings
 from airflow_flinkstyle.jobs.spec import from_launch
 from airflow_flinkstyle.jobs.status import NeverStarted, Running, describe_status
+from airflow_flinkstyle.kafka.cluster import describe, existing_topics
 from airflow_flinkstyle.kafka.mirror.lag import mirror_lag
 from airflow_flinkstyle.kafka.mirror.retention import retention_findings
+from airflow_flinkstyle.kafka.mirror.topics import read_positions
 from airflow_flinkstyle.rewrite.route import incompatible_topics
 from airflow_flinkstyle.types import ids_differ
 from airflow_flinkstyle.wording import row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from airflow_flinkstyle.jobs.migration.kafka_side import LiveKafka
     from airflow_flinkstyle.jobs.migration.producers import ProducerSwitch
     from airflow_flinkstyle.jobs.running.client import JobClient
     from airflow_flinkstyle.jobs.spec import SubmitTarget
     from airflow_flinkstyle.kafka.cluster import ClusterView
+    from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
+    from airflow_flinkstyle.kafka.settings import KafkaCluster
     from airflow_flinkstyle.offsets import Offsets
     from airflow_flinkstyle.protocol.query_records import SourceIdentity
+    from airflow_flinkstyle.protocol.sink_records import SinkLineage
     from airflow_flinkstyle.rewrite.rules import SourceRule
     from airflow_flinkstyle.savepoint import compat
     from airflow_flinkstyle.savepoint.manifest import Manifest
@@ -35,6 +39,26 @@ if TYPE_CHECKING:
 
     Sources = Mapping[str, SourceIdentity]
     """By ``query/source``."""
+
+
+def mirrored(target: KafkaCluster, mirror: MirrorSettings, sinks: Iterable[SinkLineage]) -> list[str]:
+    """Return a sentence for each control topic that is copied to the target under its own name.
+
+    MirrorMaker notes what it has copied, so a topic that the sink made there itself is not taken for a copy.
+    A mirror that keeps offsets notes nothing: with it the topic must not be there while the sink is not.
+    """
+    if mirror.keeps_offsets:
+        own = describe(target, ()).cluster_id
+        sinks, copied = [one for one in sinks if one.cluster_id != own], existing_topics(target)
+    else:
+        copied = frozenset(topic for topic, _ in read_positions(target, mirror))
+    return [
+        f"{one.control_topic}, the control topic of lineage {one.lineage}, is mirrored to {target}: exclude "
+        f"it (topics.exclude={one.control_topic}, beside the default exclusions) and delete the copy."
+        for one in sinks
+        if one.control_topic in copied and mirror.target_topic(one.control_topic) == one.control_topic
+    ]
+
 
 Level = Literal["ok", "warning", "refusal"]
 _GRAVEST_FIRST: tuple[Level, ...] = ("refusal", "warning", "ok")
@@ -274,7 +298,7 @@ def _control_topics(client: JobClient, kafka: LiveKafka) -> PreflightFinding:
     status = client.status()
     beats = status.heartbeat.queries.values() if isinstance(status, Running) else ()
     sinks = [one for beat in beats if beat.sinks for one in beat.sinks.lineages]
-    found = control_topics.mirrored(kafka.new, kafka.mirror, sinks) if kafka.mirror and sinks else []
+    found = mirrored(kafka.new, kafka.mirror, sinks) if kafka.mirror and sinks else []
     detail = " ".join(found) or f"None of {len(sinks)} is mirrored."
     return PreflightFinding(check="control topics", level="refusal" if found else "ok", detail=detail)
 
