@@ -14,8 +14,7 @@ from airflow_flinkstyle.jobs.errors import NotAsApprovedError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.approved import Approved
 from airflow_flinkstyle.jobs.migration.cutover import PHASES
-from airflow_flinkstyle.jobs.migration.form_reader import read_form
-from airflow_flinkstyle.jobs.migration.known import fill_in
+from airflow_flinkstyle.jobs.migration.form_reader import fill_in, read_form
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError
 from airflow_flinkstyle.rewrite.errors import MovesRefusedError
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.hooks.connections import Defaults
     from airflow_flinkstyle.jobs.deployments.base import Deployment
     from airflow_flinkstyle.jobs.migration.approved import ClusterRef, Migration
+    from airflow_flinkstyle.jobs.migration.form_reader import LookUps
     from airflow_flinkstyle.jobs.migration.kafka_side import LiveKafka
-    from airflow_flinkstyle.jobs.migration.known import LookUps
     from airflow_flinkstyle.jobs.migration.producers import ProducerSwitch
     from airflow_flinkstyle.jobs.requests import PendingRequest
     from airflow_flinkstyle.jobs.running.client import JobClient
@@ -155,7 +155,7 @@ class StreamingJobHook(BaseHook):
 
     def look_ups(self) -> LookUps:
         """Return where answers are found that a migration's form leaves open."""
-        from airflow_flinkstyle.jobs.migration.known import LookUps
+        from airflow_flinkstyle.jobs.migration.form_reader import LookUps
 
         return LookUps.of(self.kafka, self.defaults.kafka_connections or ())
 

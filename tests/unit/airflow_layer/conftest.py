@@ -10,7 +10,7 @@ import pytest
 
 from airflow_flinkstyle.hooks import deferral, shared_roots
 from airflow_flinkstyle.hooks.job import StreamingJobHook
-from airflow_flinkstyle.jobs.migration.known import LookUps
+from airflow_flinkstyle.jobs.migration.form_reader import LookUps
 from airflow_flinkstyle.kafka.mirror.found import FoundMirror
 from testbed.keys import SIGNING_KEY
 from tests.unit.jobs.conftest import Mood, World

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.migration.form import MigrationForm
-from airflow_flinkstyle.jobs.migration.known import LookUps, fill_in
+from airflow_flinkstyle.jobs.migration.form_reader import LookUps, fill_in
 from airflow_flinkstyle.kafka.errors import ClusterUnreachableError
 from airflow_flinkstyle.kafka.mirror.found import UNNAMED, FoundMirror
 from tests.unit.jobs.conftest import Mood
