@@ -35,7 +35,7 @@ _CLOCKS = (
     "airflow_flinkstyle.savepoint.capture.query",
 )
 _POOLS = (
-    "airflow_flinkstyle.jobs.old_records",
+    "airflow_flinkstyle.jobs.retention",
     "airflow_flinkstyle.savepoint.blobs.garbage_collection",
     "airflow_flinkstyle.savepoint.capture.copier",
     "airflow_flinkstyle.savepoint.files.transfer",

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_flinkstyle.jobs.journal import CutoverJournal
-from airflow_flinkstyle.jobs.old_records import KEPT_MS, prune_records
-from airflow_flinkstyle.jobs.retention import prune_job
+from airflow_flinkstyle.jobs.retention import KEPT_MS, prune_job, prune_records
 from airflow_flinkstyle.protocol.records import Current, End, Heartbeat, Progress, Request
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
