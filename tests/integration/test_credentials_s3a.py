@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.s3a import PROVIDER, s3a_conf
+from airflow_flinkstyle.jobs.spec import PROVIDER, s3a_conf
 from airflow_flinkstyle.storage.s3_login import ROLE_VARIABLE, role_to_text
 from airflow_flinkstyle.storage.s3_settings import AssumedRole
 from testbed.certificates import CertificateAuthority

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_flinkstyle.hooks.aws import s3_environment
-from airflow_flinkstyle.jobs.s3a import PROVIDER, REGION, has_first_sdk, s3a_conf
-from airflow_flinkstyle.jobs.spec import submission_of
+from airflow_flinkstyle.jobs.spec import PROVIDER, REGION, has_first_sdk, s3a_conf, submission_of
 from airflow_flinkstyle.storage.s3_settings import AssumedRole, S3Settings
 from tests.unit.jobs.specs import a_spec, a_target
 
