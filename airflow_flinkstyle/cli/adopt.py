@@ -16,7 +16,7 @@ from airflow_flinkstyle.cli.run import Definitions, LogDir, Master, Python, laun
 from airflow_flinkstyle.jobs.adoption.ending import EndByCommand, EndByPerson, Ending, EndProcess
 from airflow_flinkstyle.jobs.adoption.leaving import destinations
 from airflow_flinkstyle.jobs.adoption.leaving import leave as leave_job
-from airflow_flinkstyle.jobs.adoption.logs import LiveClusters
+from airflow_flinkstyle.jobs.adoption.outside import LiveClusters
 from airflow_flinkstyle.jobs.adoption.running import ADOPTION_PHASES, RunningAdoption
 from airflow_flinkstyle.jobs.adoption.stopped import adopt_stopped
 from airflow_flinkstyle.jobs.adoption.taking import WatchedCheckpoint

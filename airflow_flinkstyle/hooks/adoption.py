@@ -35,7 +35,7 @@ def watched_checkpoint(
         kafka_conn_ids: Of the clusters that the script reads; also as one text with commas.
         spark_version: Which Spark wrote the checkpoints; None if nobody knows.
     """
-    from airflow_flinkstyle.jobs.adoption.logs import LiveClusters
+    from airflow_flinkstyle.jobs.adoption.outside import LiveClusters
     from airflow_flinkstyle.jobs.adoption.taking import WatchedCheckpoint
 
     return WatchedCheckpoint(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from typer.testing import CliRunner
 
 from airflow_flinkstyle.cli.app import app
-from airflow_flinkstyle.jobs.adoption.logs import LiveClusters
+from airflow_flinkstyle.jobs.adoption.outside import LiveClusters
 from airflow_flinkstyle.jobs.adoption.running import ADOPTION_PHASES, RunningAdoption
 from airflow_flinkstyle.jobs.adoption.taking import WatchedCheckpoint
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment

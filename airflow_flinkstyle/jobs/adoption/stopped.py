@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
-from airflow_flinkstyle.jobs.adoption.logs import find_logs, unread
 from airflow_flinkstyle.jobs.adoption.outside import (
     UNTOUCHED,
     await_still,
+    find_logs,
     look_at_all,
     require_same,
     still_for,
+    unread,
 )
 from airflow_flinkstyle.jobs.adoption.taking import capture, head_of, require_outside, say_home, see
 from airflow_flinkstyle.jobs.errors import AdoptedBeforeError

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.clock import now_ms
-from airflow_flinkstyle.jobs.adoption.logs import find_logs
-from airflow_flinkstyle.jobs.adoption.outside import UNKNOWN_SPARK, look_at_all
+from airflow_flinkstyle.jobs.adoption.outside import UNKNOWN_SPARK, find_logs, look_at_all
 from airflow_flinkstyle.jobs.errors import AdoptedBeforeError, HistoryError, JobRunningError
 from airflow_flinkstyle.jobs.running.start_choice import history_of
 from airflow_flinkstyle.jobs.status import Running, Starting, describe_status
@@ -27,8 +26,7 @@ from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsEr
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from airflow_flinkstyle.jobs.adoption.logs import NamedClusters
-    from airflow_flinkstyle.jobs.adoption.outside import Outside
+    from airflow_flinkstyle.jobs.adoption.outside import NamedClusters, Outside
     from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.board import Slot
     from airflow_flinkstyle.protocol.home import HomeState

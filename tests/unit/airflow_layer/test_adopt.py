@@ -12,7 +12,7 @@ import pytest
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.adoption import ending, locations, names
 from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException, AirflowSkipException
-from airflow_flinkstyle.jobs.adoption import logs
+from airflow_flinkstyle.jobs.adoption import outside
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.operators import (
     AdoptRunningJobOperator,
@@ -139,7 +139,7 @@ class InThreeTasks:
 @pytest.fixture
 def old(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlainSpark:
     """A job of plain Spark that reads the world's logs."""
-    monkeypatch.setattr(logs, "LiveClusters", lambda _: OneCluster(world))
+    monkeypatch.setattr(outside, "LiveClusters", lambda _: OneCluster(world))
     made = PlainSpark(world, tmp_path / "old")
     made.run(batches=3)
     return made
