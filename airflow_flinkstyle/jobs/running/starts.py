@@ -11,9 +11,9 @@ from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPending
 from airflow_flinkstyle.jobs.errors import JobRunningError, LastStateError
+from airflow_flinkstyle.jobs.found import queries_elsewhere
 from airflow_flinkstyle.jobs.requests import key_of_kill, request_for
 from airflow_flinkstyle.jobs.running import offline_lock, same_driver, start_choice, start_plan
-from airflow_flinkstyle.jobs.running.elsewhere import queries_elsewhere
 from airflow_flinkstyle.jobs.running.last_run import driver_of
 from airflow_flinkstyle.jobs.running.stuck import end_stuck
 from airflow_flinkstyle.jobs.spec import from_launch, launch_of, require_recordable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.running.elsewhere import queries_elsewhere
+from airflow_flinkstyle.jobs.found import queries_elsewhere
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.query_records import Declared
 from tests.seeming_jobs import SeemingJob
