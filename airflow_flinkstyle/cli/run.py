@@ -14,9 +14,9 @@ from airflow_flinkstyle.cli.output import ExitCode, confirm, note, show, table
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.answers.values import seconds_or_none
-from airflow_flinkstyle.jobs.asked import digest_of
 from airflow_flinkstyle.jobs.definition import SparkStreamingJob, read_job
 from airflow_flinkstyle.jobs.errors import JobNotRunningError
+from airflow_flinkstyle.jobs.requests import digest_of
 from airflow_flinkstyle.jobs.running.client import JobClient, SavepointOnly
 from airflow_flinkstyle.jobs.running.home import moved_on
 from airflow_flinkstyle.jobs.running.recorded import recorded_launch

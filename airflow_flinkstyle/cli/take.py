@@ -13,8 +13,7 @@ from airflow_flinkstyle.cli.options import Aligned, AsJson, Job, Key, Root, Save
 from airflow_flinkstyle.cli.output import batches, batches_of, note, show, table
 from airflow_flinkstyle.cli.progress import progress_bar
 from airflow_flinkstyle.jobs.adoption.taking import take_outside
-from airflow_flinkstyle.jobs.request_states import Withdrawn
-from airflow_flinkstyle.jobs.requests import PendingRequest
+from airflow_flinkstyle.jobs.requests import PendingRequest, Withdrawn
 from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.running.savepoints import begin_savepoint, finish_savepoint
 from airflow_flinkstyle.protocol.places import require_unmarked

@@ -4,24 +4,82 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.errors import RequestBusyError
-from airflow_flinkstyle.jobs.request_states import Ended, InProgress, Lost, RequestState, TooLate, Withdrawn
 from airflow_flinkstyle.protocol.records import Request
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 from airflow_flinkstyle.types import Alignment, OnFailedSavepoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from airflow_flinkstyle.protocol.board import JobBoard, Slot
-    from airflow_flinkstyle.protocol.records import End, Heartbeat
+    from airflow_flinkstyle.protocol.records import End, Heartbeat, Outcome, Progress
     from airflow_flinkstyle.types import Generation, Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class InProgress:
+    """The request has not ended; ``progress`` is None until the driver has shown some."""
+
+    progress: Progress | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """The request has ended; a stop's ``done`` was read from the heartbeat's ``closed``."""
+
+    outcome: Outcome
+    savepoint_id: str | None
+    detail: str
+    batches: Mapping[str, int]
+    transient: bool = False
+    """It failed for a reason that may pass: who asks again gets a new request."""
+    savepoint_error: str | None = None
+    """Why a stop has no savepoint that was asked for one, and may stop without."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The driver process that was asked is not there any more and never will answer."""
+
+    reason: str
+
+
+RequestState = InProgress | Ended | Lost
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """The request was taken back before it had an effect; a late sender finds its slot closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TooLate:
+    """The driver had accepted the stop, or had ended the request, before."""
+
+
+# A request's key: who asks, and what. The same caller who asks for something else makes another request.
+
+
+def digest_of(*who: str, asked: Mapping[str, Any] | None = None) -> str:
+    """Return a short digest of who asks for what; equal ones re-attach to each other.
+
+    Args:
+        who: The caller without the try number, in parts.
+        asked: What a retry must ask for too; how long to wait, and how to go about it, is none of it.
+    """
+    parts = list(who)
+    if asked:
+        parts.append(json.dumps({**asked}, sort_keys=True, default=str))
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
 
 Asked = Literal["savepoint", "stop", "stop_with_savepoint"]
 

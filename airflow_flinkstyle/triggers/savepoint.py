@@ -31,8 +31,7 @@ class RequestTrigger(PollTrigger):
     def check(self) -> dict[str, Any] | None:
         """Return ``{"request": ...}``; the task reads the outcome itself, where it can also ask anew."""
         from airflow_flinkstyle.hooks.progress import ProgressLog
-        from airflow_flinkstyle.jobs.request_states import InProgress
-        from airflow_flinkstyle.jobs.requests import PendingRequest
+        from airflow_flinkstyle.jobs.requests import InProgress, PendingRequest
 
         state = self.hook.client(self.job).poll(PendingRequest(**self.request))
         if not isinstance(state, InProgress):

@@ -15,8 +15,16 @@ from airflow_flinkstyle.jobs.errors import (
     StepTimeoutError,
 )
 from airflow_flinkstyle.jobs.found import require_known
-from airflow_flinkstyle.jobs.request_states import Ended, InProgress, Lost
-from airflow_flinkstyle.jobs.requests import AS_IT_IS, Asked, CutMode, PendingRequest, newest_attempt
+from airflow_flinkstyle.jobs.requests import (
+    AS_IT_IS,
+    Asked,
+    CutMode,
+    Ended,
+    InProgress,
+    Lost,
+    PendingRequest,
+    newest_attempt,
+)
 from airflow_flinkstyle.jobs.running.runs import JobRuns
 from airflow_flinkstyle.jobs.status import JobStatus, NeverStarted, Running, Starting, describe_status
 from airflow_flinkstyle.types import Incarnation
@@ -24,7 +32,7 @@ from airflow_flinkstyle.types import Incarnation
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from airflow_flinkstyle.jobs.request_states import RequestState, TooLate, Withdrawn
+    from airflow_flinkstyle.jobs.requests import RequestState, TooLate, Withdrawn
     from airflow_flinkstyle.protocol.records import Progress
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.types import Generation

@@ -21,8 +21,7 @@ from airflow_flinkstyle.jobs.errors import (
     RewindError,
     StepTimeoutError,
 )
-from airflow_flinkstyle.jobs.request_states import Ended, TooLate, Withdrawn
-from airflow_flinkstyle.jobs.requests import CutMode, key_of_kill, request_for
+from airflow_flinkstyle.jobs.requests import CutMode, Ended, TooLate, Withdrawn, key_of_kill, request_for
 from airflow_flinkstyle.jobs.running.client import SavepointOnly, Stopped
 from airflow_flinkstyle.jobs.running.savepoints import finish_savepoint
 from airflow_flinkstyle.jobs.running.start_plan import FromCheckpoint, FromSavepoint

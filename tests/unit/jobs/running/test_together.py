@@ -13,8 +13,7 @@ import pytest
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.errors import CutFailedError, JobNotRunningError, RequestBusyError
-from airflow_flinkstyle.jobs.request_states import Ended, InProgress, TooLate
-from airflow_flinkstyle.jobs.requests import CutMode
+from airflow_flinkstyle.jobs.requests import CutMode, Ended, InProgress, TooLate
 from airflow_flinkstyle.jobs.running.savepoints import begin_savepoint
 from airflow_flinkstyle.jobs.running.together import JobsCut, cut_together, find_cut
 from airflow_flinkstyle.jobs.status import Closed, Running
