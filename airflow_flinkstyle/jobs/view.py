@@ -14,15 +14,16 @@ from airflow_flinkstyle.errors import SignatureError
 from airflow_flinkstyle.jobs.deployments.base import CLAIM, OF_ANOTHER, Alive, DriverState, Gone, Unknown
 from airflow_flinkstyle.jobs.deployments.chosen import Deployments
 from airflow_flinkstyle.jobs.errors import JobError, JobNotRunningError
-from airflow_flinkstyle.jobs.lease import OF_THIS_PROCESS, Sightings
 from airflow_flinkstyle.jobs.signing import PROCESS_SIGNATURE, Signer
 from airflow_flinkstyle.jobs.spec import from_launch, submission_of
 from airflow_flinkstyle.jobs.status import (
     CLAIM_GRACE_S,
+    OF_THIS_PROCESS,
     START_GRACE_S,
     JobStatus,
     NeverStarted,
     Run,
+    Sightings,
     Successor,
     classify,
 )

@@ -17,7 +17,6 @@ from airflow_flinkstyle.jobs import view
 from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.jobs.deployments.base import Alive, Gone, Unknown
 from airflow_flinkstyle.jobs.journal import CutoverJournal
-from airflow_flinkstyle.jobs.lease import Sightings
 from airflow_flinkstyle.jobs.migration.cutover import PHASES as WINDOW
 from airflow_flinkstyle.jobs.migration.cutover import Cutover
 from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
@@ -25,7 +24,7 @@ from airflow_flinkstyle.jobs.running import runs
 from airflow_flinkstyle.jobs.running.client import JobClient, Stopped
 from airflow_flinkstyle.jobs.running.savepoints import begin_savepoint, finish_savepoint
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
-from airflow_flinkstyle.jobs.status import Closed, Running
+from airflow_flinkstyle.jobs.status import Closed, Running, Sightings
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import KafkaOverride
 from airflow_flinkstyle.savepoint.manifest import Manifest

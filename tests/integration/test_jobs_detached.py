@@ -17,10 +17,9 @@ from airflow_flinkstyle.jobs.deployments.base import Gone
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.errors import DriverFailedError, JobNotRunningError, JobRunningError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
-from airflow_flinkstyle.jobs.lease import Sightings
 from airflow_flinkstyle.jobs.running.client import Stopped
 from airflow_flinkstyle.jobs.running.start_plan import FromCheckpoint, FromSavepoint
-from airflow_flinkstyle.jobs.status import Dead, Running
+from airflow_flinkstyle.jobs.status import Dead, Running, Sightings
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from airflow_flinkstyle.protocol.driver_log import MOST_BYTES
 from testbed.keys import SIGNER

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from airflow_flinkstyle.jobs.errors import HoldLostError, StaleTokenError
-from airflow_flinkstyle.jobs.lease import OF_THIS_PROCESS
+from airflow_flinkstyle.jobs.status import OF_THIS_PROCESS
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.record import Record
 from airflow_flinkstyle.storage.base import write_over
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from airflow_flinkstyle.jobs.lease import Sightings
+    from airflow_flinkstyle.jobs.status import Sightings
     from airflow_flinkstyle.storage.base import ObjectStore
 
 log = logging.getLogger(__name__)

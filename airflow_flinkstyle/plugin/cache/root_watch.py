@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.hooks.store_threads import StoreThreads
-from airflow_flinkstyle.jobs.lease import Sightings
+from airflow_flinkstyle.jobs.status import Sightings
 from airflow_flinkstyle.plugin.cache.meter import BURST_MINUTES, Meter, MeteredStore
 from airflow_flinkstyle.plugin.cache.pieces import Pieces
 from airflow_flinkstyle.plugin.looks.documents import error_document

@@ -28,8 +28,7 @@ from airflow_flinkstyle.savepoint.repository.repository import SavepointReposito
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.journal import PhaseRecord
-    from airflow_flinkstyle.jobs.lease import Sightings
-    from airflow_flinkstyle.jobs.status import JobStatus
+    from airflow_flinkstyle.jobs.status import JobStatus, Sightings
     from airflow_flinkstyle.protocol.line import Line
     from airflow_flinkstyle.protocol.records import IncarnationRecord
     from airflow_flinkstyle.storage.base import ObjectStore

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from airflow_flinkstyle.clock import LeaseClock
 from airflow_flinkstyle.jobs.deployments.base import Unknown
 from airflow_flinkstyle.jobs.errors import DiesWithStarterError, DriverFailedError
-from airflow_flinkstyle.jobs.lease import Sightings
 from airflow_flinkstyle.jobs.running.client import JobClient
+from airflow_flinkstyle.jobs.status import Sightings
 from testbed.keys import SIGNER
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent.board import takeover
 from airflow_flinkstyle.jobs.deployments.base import Alive
-from airflow_flinkstyle.jobs.lease import Sightings
 from airflow_flinkstyle.jobs.running.client import JobClient
+from airflow_flinkstyle.jobs.status import Sightings
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.line import BEGINNING
 from airflow_flinkstyle.protocol.query_records import QueryStatus

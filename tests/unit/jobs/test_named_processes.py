@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
-from airflow_flinkstyle.jobs.lease import Sightings
 from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.signing import Signer
 from airflow_flinkstyle.jobs.spec import launch_of
+from airflow_flinkstyle.jobs.status import Sightings
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.driver_log import PATH_VARIABLE, name_of
 from airflow_flinkstyle.protocol.process import pid_namespace, process_started

@@ -17,9 +17,8 @@ from airflow_flinkstyle.jobs.errors import (
     UpgradeRolledBackError,
 )
 from airflow_flinkstyle.jobs.journal import CutoverJournal
-from airflow_flinkstyle.jobs.lease import Sightings
 from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
-from airflow_flinkstyle.jobs.status import Running
+from airflow_flinkstyle.jobs.status import Running, Sightings
 from airflow_flinkstyle.jobs.unsettled import find_unsettled, is_abandoned, release, settle
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from testbed.keys import SIGNER

@@ -9,9 +9,9 @@ import pytest
 
 from airflow_flinkstyle.clock import Clock
 from airflow_flinkstyle.jobs.errors import HoldLostError, StaleTokenError
-from airflow_flinkstyle.jobs.lease import Sightings
 from airflow_flinkstyle.jobs.migration.context import ProducerHold
 from airflow_flinkstyle.jobs.migration.producers import HoldLease, StoreProducerSwitch, SwappedSwitch, leased
+from airflow_flinkstyle.jobs.status import Sightings
 from airflow_flinkstyle.types import Generation
 from testbed.memory_store import MemoryStore
 from tests.unit.jobs.cutovers import a_cutover

@@ -19,13 +19,12 @@ from airflow_flinkstyle.jobs.errors import (
     LastStateError,
     StepTimeoutError,
 )
-from airflow_flinkstyle.jobs.lease import Sightings
 from airflow_flinkstyle.jobs.running import same_driver
 from airflow_flinkstyle.jobs.running.offline_lock import hold_offline
 from airflow_flinkstyle.jobs.running.start_choice import plan_start
 from airflow_flinkstyle.jobs.running.start_plan import Fresh, FromCheckpoint, FromSavepoint, LastState
 from airflow_flinkstyle.jobs.running.stopped import take_stopped
-from airflow_flinkstyle.jobs.status import Starting, describe_status
+from airflow_flinkstyle.jobs.status import Sightings, Starting, describe_status
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.places import MARK_KEY, OwnersMark
 from airflow_flinkstyle.storage.errors import StoreDeniedError, StoreUnavailableError
