@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.running.dry_checks import NotJudged, Passes, Refuses, StartCheck, Verdict
-from airflow_flinkstyle.jobs.running.dry_kafka import check_positions
-from airflow_flinkstyle.jobs.running.dry_start import dry_start, last_reads
+from airflow_flinkstyle.jobs.running.dry_start import (
+    NotJudged,
+    Passes,
+    Refuses,
+    StartCheck,
+    Verdict,
+    check_positions,
+    dry_start,
+    last_reads,
+)
 from airflow_flinkstyle.plugin.looks.savepoint_documents import dry_start_document
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError
 

@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.jobs.running.dry_checks import NotJudged, Passes, Refuses, StartCheck
-from airflow_flinkstyle.jobs.running.dry_kafka import check_positions
-from airflow_flinkstyle.jobs.running.dry_start import DryStart, dry_start
+from airflow_flinkstyle.jobs.running.dry_start import (
+    DryStart,
+    NotJudged,
+    Passes,
+    Refuses,
+    StartCheck,
+    check_positions,
+    dry_start,
+)
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
 from airflow_flinkstyle.jobs.running.stopped import take_stopped
 from airflow_flinkstyle.kafka.settings import KafkaCluster
