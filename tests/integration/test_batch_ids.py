@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
-from airflow_flinkstyle.jobs.running.batch_numbers import UNSEEN_BATCHES
+from airflow_flinkstyle.jobs.running.rewinds import UNSEEN_BATCHES
 from airflow_flinkstyle.jobs.running.start_choice import plan_start
 from airflow_flinkstyle.jobs.running.start_plan import Fresh, FromSavepoint
 from airflow_flinkstyle.jobs.view import JobView

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.errors import JobNotRunningError
 from airflow_flinkstyle.jobs.running import last_run, stopped
-from airflow_flinkstyle.jobs.running.batch_numbers import unused_from
-from airflow_flinkstyle.jobs.running.forks import fork
-from airflow_flinkstyle.jobs.running.newest import is_from_elsewhere, require_newest
 from airflow_flinkstyle.jobs.running.offline_lock import CALLER
+from airflow_flinkstyle.jobs.running.rewinds import fork, is_from_elsewhere, require_newest, unused_from
 from airflow_flinkstyle.protocol.line import BEGINNING, Parent, batches_run
 from airflow_flinkstyle.protocol.query_records import SourceIdentity
 from airflow_flinkstyle.protocol.records import TakeoverOrder
