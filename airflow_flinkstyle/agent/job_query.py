@@ -11,8 +11,14 @@ from airflow_flinkstyle.agent.jvm.causes import failure_of
 from airflow_flinkstyle.agent.jvm.progress import newest_pace
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.clock import now_ms
-from airflow_flinkstyle.protocol.query_records import MOST_SERVERS_CHARACTERS, QueryStatus, Reading, Writing
-from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
+from airflow_flinkstyle.protocol.query_records import (
+    MOST_SERVERS_CHARACTERS,
+    QueryStatus,
+    Reading,
+    SinkLineage,
+    Sinks,
+    Writing,
+)
 from airflow_flinkstyle.python_versions import moment_of
 from airflow_flinkstyle.sinks import resume
 

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 
 from airflow_flinkstyle.checkpoint.table_position import TablePosition
 from airflow_flinkstyle.offsets import Offsets
-from airflow_flinkstyle.protocol.sink_records import Sinks
+from airflow_flinkstyle.protocol.query_records import Sinks
 from airflow_flinkstyle.storage.keys import Key, Name
 from airflow_flinkstyle.typed_json import Check, stored
 from airflow_flinkstyle.types import Alignment, BatchId, Count, KafkaId, NextOffset, Text

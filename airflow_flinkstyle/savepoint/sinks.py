@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from airflow_flinkstyle.protocol.sink_records import Sinks
+    from airflow_flinkstyle.protocol.query_records import Sinks
     from airflow_flinkstyle.savepoint.manifest import QuerySnapshot
 
 FILE_SINKS: Final = frozenset({"avro", "csv", "json", "orc", "parquet", "text", "xml"})

@@ -22,10 +22,9 @@ from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.places import own_place
-from airflow_flinkstyle.protocol.query_records import QueryStatus, SourceIdentity
+from airflow_flinkstyle.protocol.query_records import QueryStatus, Sinks, SourceIdentity, left_by
 from airflow_flinkstyle.protocol.records import End, Heartbeat, IncarnationRecord
 from airflow_flinkstyle.protocol.signatures import ORDER_KEYS_VARIABLE
-from airflow_flinkstyle.protocol.sink_records import Sinks, left_by
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError, SavepointMissingError, SinkSkipsError
 from airflow_flinkstyle.savepoint.files.restore import restore_savepoint

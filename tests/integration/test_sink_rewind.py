@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from airflow_flinkstyle.protocol.sink_records import SinkLineage
+    from airflow_flinkstyle.protocol.query_records import SinkLineage
     from testbed.kafka import Broker
     from tests.conftest import KafkaPair
     from tests.integration.warm_lab import WarmJvms

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.checkpoint import metadata
 from airflow_flinkstyle.checkpoint.inventory import list_batches
-from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks, left_by
+from airflow_flinkstyle.protocol.query_records import SinkLineage, Sinks, left_by
 from airflow_flinkstyle.sinks import resume
 from airflow_flinkstyle.sinks.resume import Resume
 from airflow_flinkstyle.storage.errors import ObjectMissingError

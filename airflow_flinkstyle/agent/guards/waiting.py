@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.agent.errors import DROPPED
 from airflow_flinkstyle.agent.guards.lineages import carried, last_batches, query_id_in
 from airflow_flinkstyle.protocol.board import check_name
-from airflow_flinkstyle.protocol.query_records import QueryStatus, SourceIdentity
-from airflow_flinkstyle.protocol.sink_records import left_by
+from airflow_flinkstyle.protocol.query_records import QueryStatus, SourceIdentity, left_by
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

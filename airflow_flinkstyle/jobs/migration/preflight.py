@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
     from airflow_flinkstyle.kafka.settings import KafkaCluster
     from airflow_flinkstyle.offsets import Offsets
-    from airflow_flinkstyle.protocol.query_records import SourceIdentity
-    from airflow_flinkstyle.protocol.sink_records import SinkLineage
+    from airflow_flinkstyle.protocol.query_records import SinkLineage, SourceIdentity
     from airflow_flinkstyle.rewrite.rules import SourceRule
     from airflow_flinkstyle.savepoint import compat
     from airflow_flinkstyle.savepoint.manifest import Manifest

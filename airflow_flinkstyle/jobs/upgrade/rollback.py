@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.running.offline_lock import OfflineLock
     from airflow_flinkstyle.jobs.running.starts import RunHandle
     from airflow_flinkstyle.jobs.upgrade.context import UpgradeContext
-    from airflow_flinkstyle.protocol.query_records import QueryStatus
-    from airflow_flinkstyle.protocol.sink_records import Sinks
+    from airflow_flinkstyle.protocol.query_records import QueryStatus, Sinks
     from airflow_flinkstyle.savepoint.manifest import FileEntry, Manifest, QuerySnapshot
     from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import Generation, Rewind

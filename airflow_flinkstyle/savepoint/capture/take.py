@@ -28,8 +28,7 @@ from airflow_flinkstyle.savepoint.manifest import KafkaLog, Manifest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from airflow_flinkstyle.protocol.query_records import QueryStatus
-    from airflow_flinkstyle.protocol.sink_records import Sinks
+    from airflow_flinkstyle.protocol.query_records import QueryStatus, Sinks
     from airflow_flinkstyle.savepoint.capture.copier import CaptureProgress
     from airflow_flinkstyle.savepoint.capture.query import FindWritten
     from airflow_flinkstyle.savepoint.manifest import QuerySnapshot

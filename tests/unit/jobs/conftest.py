@@ -40,7 +40,7 @@ from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.errors import CheckpointFoundError, PredecessorError, ToldToEndError
 from airflow_flinkstyle.protocol.places import own_place
-from airflow_flinkstyle.protocol.query_records import QueryStatus, Reading, SourceIdentity
+from airflow_flinkstyle.protocol.query_records import QueryStatus, Reading, SinkLineage, Sinks, SourceIdentity
 from airflow_flinkstyle.protocol.records import (
     End,
     Heartbeat,
@@ -50,7 +50,6 @@ from airflow_flinkstyle.protocol.records import (
 )
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearsal, RehearsedQuery
 from airflow_flinkstyle.protocol.signatures import ORDER_KEYS_VARIABLE
-from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.rewrite.apply import apply_plan
 from airflow_flinkstyle.rewrite.plan import plan_rewrite, planned_positions
 from airflow_flinkstyle.rewrite.rows import SourceRef, SourceVerdicts

@@ -10,7 +10,14 @@ from airflow_flinkstyle.errors import MessageFormatError, ProtocolVersionError
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.cuts import Cut, Positions
 from airflow_flinkstyle.protocol.line import Parent, Turn
-from airflow_flinkstyle.protocol.query_records import CommittedGroup, Loss, QueryStatus, SourceIdentity
+from airflow_flinkstyle.protocol.query_records import (
+    CommittedGroup,
+    Loss,
+    QueryStatus,
+    SinkLineage,
+    Sinks,
+    SourceIdentity,
+)
 from airflow_flinkstyle.protocol.records import (
     Claim,
     Command,
@@ -25,7 +32,6 @@ from airflow_flinkstyle.protocol.records import (
     Submit,
     TakeoverOrder,
 )
-from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.types import Alignment, BatchId, Generation, Incarnation, NextOffset
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow_flinkstyle.checkpoint.table_position import TablePosition
 from airflow_flinkstyle.offsets import Offsets
-from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
+from airflow_flinkstyle.protocol.query_records import SinkLineage, Sinks
 from airflow_flinkstyle.savepoint.manifest import FileEntry, KafkaPosition, Manifest, QuerySnapshot
 
 

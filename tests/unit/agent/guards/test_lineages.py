@@ -12,9 +12,8 @@ from airflow_flinkstyle.agent.guards.lineages import Origin, carried, origins, r
 from airflow_flinkstyle.agent.job_query import recorded
 from airflow_flinkstyle.agent.queries.registry import Queries
 from airflow_flinkstyle.protocol.line import BEGINNING
-from airflow_flinkstyle.protocol.query_records import QueryStatus
+from airflow_flinkstyle.protocol.query_records import QueryStatus, SinkLineage, Sinks
 from airflow_flinkstyle.protocol.records import Heartbeat, TakeoverOrder
-from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.savepoint import manifest_json
 from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
 from airflow_flinkstyle.sinks.errors import LineageError

@@ -14,9 +14,8 @@ from airflow_flinkstyle.agent.run import capture
 from airflow_flinkstyle.agent.run.serving import Serving
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.offsets import Offsets
-from airflow_flinkstyle.protocol.query_records import Declared, QueryStatus, SourceIdentity
+from airflow_flinkstyle.protocol.query_records import Declared, QueryStatus, Sinks, SourceIdentity
 from airflow_flinkstyle.protocol.records import Request
-from airflow_flinkstyle.protocol.sink_records import Sinks
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, QuerySnapshot
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.types import BatchId

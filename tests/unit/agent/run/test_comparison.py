@@ -16,10 +16,9 @@ from airflow_flinkstyle.agent.run.comparison import (
     with_refused_state,
     with_state,
 )
-from airflow_flinkstyle.protocol.query_records import QueryStatus
+from airflow_flinkstyle.protocol.query_records import QueryStatus, SinkLineage, Sinks
 from airflow_flinkstyle.protocol.records import Heartbeat
 from airflow_flinkstyle.protocol.rehearsal_records import Compared, Rehearsal, RehearsedQuery
-from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.types import Incarnation
 from tests.unit.agent.job_queries import a_query
 from tests.unit.savepoint.manifests import a_manifest

@@ -10,9 +10,8 @@ import pytest
 from airflow_flinkstyle.jobs.running.rewinds import UNSEEN_BATCHES, unused_from
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.line import BEGINNING
-from airflow_flinkstyle.protocol.query_records import QueryStatus
+from airflow_flinkstyle.protocol.query_records import QueryStatus, Sinks
 from airflow_flinkstyle.protocol.records import Claim, Heartbeat, TakeoverOrder
-from airflow_flinkstyle.protocol.sink_records import Sinks
 from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
 from airflow_flinkstyle.types import BatchId, Generation, Incarnation
 from testbed.memory_store import MemoryStore

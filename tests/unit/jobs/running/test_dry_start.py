@@ -20,7 +20,7 @@ from airflow_flinkstyle.jobs.running.dry_start import (
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
 from airflow_flinkstyle.jobs.running.stopped import take_stopped
 from airflow_flinkstyle.kafka.settings import KafkaCluster
-from airflow_flinkstyle.protocol.sink_records import Sinks
+from airflow_flinkstyle.protocol.query_records import Sinks
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, QuerySnapshot
 from airflow_flinkstyle.types import BatchId
 from testbed.ports import free_port

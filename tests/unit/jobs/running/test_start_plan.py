@@ -15,9 +15,8 @@ from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.head import placed
 from airflow_flinkstyle.protocol.line import Parent
-from airflow_flinkstyle.protocol.query_records import QueryStatus
+from airflow_flinkstyle.protocol.query_records import QueryStatus, Sinks
 from airflow_flinkstyle.protocol.records import Current, Heartbeat, TakeoverOrder
-from airflow_flinkstyle.protocol.sink_records import Sinks
 from airflow_flinkstyle.savepoint.compat import note_of_repartition
 from airflow_flinkstyle.savepoint.manifest import QuerySnapshot
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
