@@ -10,7 +10,7 @@ from airflow_flinkstyle.cli.factories import board_of, repository_of, require_jo
 from airflow_flinkstyle.cli.options import AsJson, Job, Root, Yes
 from airflow_flinkstyle.cli.output import ExitCode, confirm, moment, show, table
 from airflow_flinkstyle.jobs.usage import Usage, usage_of
-from airflow_flinkstyle.protocol.root import adopt_root
+from airflow_flinkstyle.protocol.board import adopt_root
 from airflow_flinkstyle.storage.contract import GUARANTEES, check_store
 from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.storage.versions import RULE, versioning_of

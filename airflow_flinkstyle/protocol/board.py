@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import uuid
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar
 
+from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.protocol.errors import RootCopiedError
 from airflow_flinkstyle.protocol.history import History
 from airflow_flinkstyle.protocol.home import HOME_KEY, Home
 from airflow_flinkstyle.protocol.record import Record
@@ -28,17 +32,69 @@ from airflow_flinkstyle.protocol.records import (
     TakeoverOrder,
 )
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearsal
-from airflow_flinkstyle.protocol.root import Root, root_of
 from airflow_flinkstyle.protocol.work import WorkRecord
 from airflow_flinkstyle.storage.base import write_over
 from airflow_flinkstyle.storage.errors import ObjectExistsError
-from airflow_flinkstyle.storage.keys import MAX_NAME_CHARACTERS, is_name
+from airflow_flinkstyle.storage.keys import MAX_NAME_CHARACTERS, Name, is_name
 from airflow_flinkstyle.types import Generation, Incarnation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from airflow_flinkstyle.storage.base import ObjectStore
+
+ROOT_KEY: Final = "_root.json"
+"""No job's name begins like it, and lists of jobs leave it out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Root(Record):
+    """``_root.json``: created by the first start below a root."""
+
+    what: ClassVar[str] = "root"
+
+    root_id: Name
+    uri: str
+    """Where the root was when this was written: another one means that it was copied, or moved."""
+    created_at_ms: int
+
+    def require_at(self, uri: str) -> None:
+        """Check that the root is where it was created; raises ``RootCopiedError`` with both places."""
+        if uri != self.uri:
+            raise RootCopiedError.of(uri, created_at=self.uri)
+
+
+def root_of(store: ObjectStore) -> Root:
+    """Return the identity of a root, which is created if it has none."""
+    found = store.get(ROOT_KEY)
+    if found is None:
+        with suppress(ObjectExistsError):  # another was first, or an answer was lost
+            store.create(ROOT_KEY, _new(store).to_bytes())
+    return Root.from_bytes(store.read(ROOT_KEY) if found is None else found.data)
+
+
+def adopt_root(store: ObjectStore, *, is_copy: bool) -> Root:
+    """Let a root that was created elsewhere be used where it is now.
+
+    Args:
+        store: The root.
+        is_copy: The other one is used on: this one gets an id of its own, so what belongs to the other one's
+            jobs does not belong to this one's. Else it was moved, and keeps its id.
+
+    Raises:
+        ObjectChangedError: If another caller has just done so.
+    """
+    found = store.get(ROOT_KEY)
+    if found is None:
+        return root_of(store)
+    known = _new(store) if is_copy else replace(Root.from_bytes(found.data), uri=store.uri)
+    store.replace(ROOT_KEY, known.to_bytes(), expected=found.version)
+    return known
+
+
+def _new(store: ObjectStore) -> Root:
+    return Root(root_id=uuid.uuid4().hex, uri=store.uri, created_at_ms=now_ms())
+
 
 R = TypeVar("R", bound=Record)
 WORK: Final = "0-work.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.protocol.root import root_of
+from airflow_flinkstyle.protocol.board import root_of
 from airflow_flinkstyle.storage.contract import GUARANTEES
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.versions import Versioning

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.board import ROOT_KEY, JobBoard
 from airflow_flinkstyle.protocol.errors import PlaceOccupiedError, RootCopiedError
 from airflow_flinkstyle.protocol.places import MARK_KEY, OwnersMark, is_own, own_place, require_unmarked
-from airflow_flinkstyle.protocol.root import ROOT_KEY
 from airflow_flinkstyle.storage.errors import StoreDeniedError, StoreUnavailableError
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.types import Generation

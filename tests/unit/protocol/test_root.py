@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.errors import MessageFormatError, ProtocolVersionError
-from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.board import ROOT_KEY, JobBoard, Root, adopt_root, root_of
 from airflow_flinkstyle.protocol.errors import RootCopiedError
-from airflow_flinkstyle.protocol.root import ROOT_KEY, Root, adopt_root, root_of
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.storage.local import LocalStore
 from testbed.memory_store import MemoryStore

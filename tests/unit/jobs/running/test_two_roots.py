@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.jobs.found import jobs_below
+from airflow_flinkstyle.protocol.board import ROOT_KEY
 from airflow_flinkstyle.protocol.errors import RootCopiedError
-from airflow_flinkstyle.protocol.root import ROOT_KEY
 from airflow_flinkstyle.types import Generation
 from testbed.memory_store import MemoryStore
 from tests.unit.jobs.conftest import World
