@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.migration.producers import Released
     from airflow_flinkstyle.jobs.running.client import JobClient
     from airflow_flinkstyle.protocol.board import JobBoard
-    from airflow_flinkstyle.protocol.work import WorkRecord
+    from airflow_flinkstyle.protocol.records import WorkRecord
 
 log = logging.getLogger(__name__)
 _LOOK_S = 1.0

@@ -30,9 +30,9 @@ from airflow_flinkstyle.protocol.records import (
     Request,
     Submit,
     TakeoverOrder,
+    WorkRecord,
 )
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearsal
-from airflow_flinkstyle.protocol.work import WorkRecord
 from airflow_flinkstyle.storage.base import write_over
 from airflow_flinkstyle.storage.errors import ObjectExistsError
 from airflow_flinkstyle.storage.keys import MAX_NAME_CHARACTERS, Name, is_name

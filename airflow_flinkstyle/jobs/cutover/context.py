@@ -14,7 +14,7 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.errors import JobNotRunningError, StepTimeoutError
 from airflow_flinkstyle.jobs.requests import AS_IT_IS
 from airflow_flinkstyle.jobs.status import Running, describe_status
-from airflow_flinkstyle.protocol.work import WorkRecord
+from airflow_flinkstyle.protocol.records import WorkRecord
 from airflow_flinkstyle.storage.errors import StoreError
 from airflow_flinkstyle.types import Generation
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
     from airflow_flinkstyle.jobs.status import Successor
     from airflow_flinkstyle.protocol.board import JobBoard
+    from airflow_flinkstyle.protocol.records import CutoverKind
     from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
-    from airflow_flinkstyle.protocol.work import CutoverKind
 
 log = logging.getLogger(__name__)
 

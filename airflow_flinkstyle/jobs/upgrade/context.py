@@ -10,7 +10,7 @@ from airflow_flinkstyle.jobs.upgrade.health import UNWATCHED, Bounds
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
-    from airflow_flinkstyle.protocol.work import CutoverKind
+    from airflow_flinkstyle.protocol.records import CutoverKind
     from airflow_flinkstyle.types import Rewind
 
 Standby = Literal["warm", "none"]

@@ -7,7 +7,7 @@ import pytest
 from airflow_flinkstyle.agent.board.held import HeldWatch
 from airflow_flinkstyle.clock import Clock
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.protocol.work import WorkRecord
+from airflow_flinkstyle.protocol.records import WorkRecord
 from testbed.memory_store import MemoryStore
 
 

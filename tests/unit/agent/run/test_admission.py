@@ -23,9 +23,8 @@ from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.errors import PlaceOccupiedError, PredecessorError
 from airflow_flinkstyle.protocol.places import MARK_KEY, OwnersMark, is_own, own_place
 from airflow_flinkstyle.protocol.query_records import Sinks
-from airflow_flinkstyle.protocol.records import Current
+from airflow_flinkstyle.protocol.records import Current, WorkRecord
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
-from airflow_flinkstyle.protocol.work import WorkRecord
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.errors import SparkIncompatibleError
 from airflow_flinkstyle.storage.local import LocalStore
