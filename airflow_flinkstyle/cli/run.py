@@ -27,8 +27,9 @@ from airflow_flinkstyle.jobs.running.start_plan import (
     LastState,
     Origin,
 )
-from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget, default_checkpoint_root, launch_of
+from airflow_flinkstyle.jobs.spec import JobSpec, default_checkpoint_root, launch_of
 from airflow_flinkstyle.jobs.status import NeverStarted, Running, Starting, describe_status
+from airflow_flinkstyle.jobs.target import SubmitTarget, record_of, target_of
 from airflow_flinkstyle.protocol.records import PAST_THE_AGENT
 from airflow_flinkstyle.savepoint.files.verified import damaged_records, verified_records
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
@@ -270,13 +271,9 @@ def launch_by(client: JobClient, root: str, wanted: Wanted) -> tuple[JobSpec, Su
         target = SubmitTarget(master=wanted.master, python=wanted.python, log_dir=str(Path.cwd() / "logs"))
     if said is not None:
         spec = replace(spec, script=said.script, args=said.args, conf=dict(said.conf), env=dict(said.env))
-    target = replace(
-        target,
-        master=wanted.master or target.master,
-        python=wanted.python or target.python,
-        log_dir=wanted.log_dir or target.log_dir,
-    )
-    return spec, target
+    chosen = {"master": wanted.master, "python": wanted.python, "log_dir": wanted.log_dir}
+    given = {name: value for name, value in chosen.items() if value}
+    return spec, target_of({**record_of(target), **given}, secret_env=target.secret_env)
 
 
 def _start(

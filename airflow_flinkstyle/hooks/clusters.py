@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.deployments.kubernetes.api import CONTEXT, IN_CLUSTER, NAMESPACE
 from airflow_flinkstyle.jobs.deployments.standalone import REST_PORT
-from airflow_flinkstyle.jobs.target import INSTALLED
+from airflow_flinkstyle.jobs.packing import INSTALLED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -16,27 +15,10 @@ if TYPE_CHECKING:
     from airflow.sdk import Connection
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OnCluster:
-    """The fields of a target that only clusters need."""
-
-    agent: str = INSTALLED
-    agent_path: str | None = None
-    cluster_url: str | None = None
-    web_url: str | None = None
-    proxy_user: str | None = None
-    kube_config: str | None = None
-    spark_operator: str = ""
-    application: Mapping[str, Any] = field(default_factory=dict)
-    page_url: str | None = None
-    ui_url: str | None = None
-    conf: Mapping[str, str] = field(default_factory=dict)
-
-
 def on_cluster(
     conn_id: str, extra: Mapping[str, Any], master: str, connections: Callable[[str], Connection]
-) -> OnCluster:
-    """Read the extra.
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Read the extra: the fields of a target that clusters need, by their names, and settings of Spark.
 
     Args:
         conn_id: Of the connection, for messages.
@@ -63,21 +45,20 @@ def on_cluster(
         named = extra.get("kubernetes-conn-id")
         kube_config, cluster = of_kubernetes(connections(named)) if named else (None, {})
         settings |= {**cluster, **({NAMESPACE: extra["namespace"]} if extra.get("namespace") else {})}
-    return OnCluster(
-        agent=extra.get("agent") or INSTALLED,
-        agent_path=extra.get("agent-path") or None,
-        cluster_url=extra.get("cluster-url")
-        or extra.get("yarn_resourcemanager_webapp_address")
-        or _rest_urls(extra, master),
-        web_url=extra.get("master-web-url") or None,
-        proxy_user=extra.get("proxy-user") or None,
-        kube_config=kube_config,
-        spark_operator=extra.get("spark-operator") or "",
-        application=extra.get("spark-application") or {},
-        page_url=extra.get("page-url") or None,
-        ui_url=extra.get("ui-url") or None,
-        conf={name: str(value) for name, value in settings.items() if value},
-    )
+    cluster_url = extra.get("cluster-url") or extra.get("yarn_resourcemanager_webapp_address")
+    fields = {
+        "agent": extra.get("agent") or INSTALLED,
+        "agent_path": extra.get("agent-path") or None,
+        "cluster_url": cluster_url or _rest_urls(extra, master),
+        "web_url": extra.get("master-web-url") or None,
+        "proxy_user": extra.get("proxy-user") or None,
+        "kube_config": kube_config,
+        "spark_operator": extra.get("spark-operator") or "",
+        "application": extra.get("spark-application") or {},
+        "page_url": extra.get("page-url") or None,
+        "ui_url": extra.get("ui-url") or None,
+    }
+    return fields, {name: str(value) for name, value in settings.items() if value}
 
 
 def of_kubernetes(connection: Connection) -> tuple[str | None, dict[str, str]]:

@@ -186,45 +186,35 @@ def submit_target(
         secret_env: Credentials for the agent; they reach the driver through its environment only.
     """
     from airflow_flinkstyle.hooks.airflow_versions import conf as airflow_conf
-    from airflow_flinkstyle.hooks.clusters import OnCluster, most_cores, on_cluster
-    from airflow_flinkstyle.jobs.spec import SubmitTarget
+    from airflow_flinkstyle.hooks.clusters import most_cores, on_cluster
+    from airflow_flinkstyle.jobs.target import target_of
 
     require_type(connection, "spark")
     extra = connection.extra_dejson
     python = extra.get("python") or defaults.python or os.environ.get("PYSPARK_PYTHON")
     if not python:
         raise _incomplete(connection, "python in its extra (or python in the flinkstyle connection)")
-    master, deploy_mode = (
-        _master(connection),
-        extra.get("deploy-mode") or extra.get("deploy_mode") or "client",
-    )
+    master = _master(connection)
     conf = {str(name): plain(value) for name, value in (extra.get("conf") or {}).items()}
-    is_remote = deploy_mode == "cluster" or bool(extra.get("deployment"))
-    cluster = on_cluster(connection.conn_id, extra, master, connection_of) if is_remote else OnCluster()
-    return SubmitTarget(
-        master=master,
-        spark_home=extra.get("spark-home") or extra.get("spark_home") or defaults.spark_home,
-        python=str(python),
-        deploy_mode=deploy_mode,
-        deployment=extra.get("deployment") or "",
-        conf={**cluster.conf, **conf},
-        agent=cluster.agent,
-        agent_path=cluster.agent_path,
-        cluster_url=cluster.cluster_url,
-        web_url=cluster.web_url,
-        proxy_user=cluster.proxy_user,
-        kube_config=cluster.kube_config,
-        spark_operator=cluster.spark_operator,
-        application=cluster.application,
-        page_url=cluster.page_url,
-        ui_url=cluster.ui_url,
-        standby_cores=most_cores(connection.conn_id, extra.get("standby-cores")),
-        standby_memory=extra.get("standby-memory") or None,
-        jars=_names(extra.get("jars")),
-        packages=_names(extra.get("packages")),
-        secret_env=dict(secret_env),
-        log_dir=defaults.log_dir or f"{airflow_conf.get('logging', 'base_log_folder')}/flinkstyle",
-    )
+    where = {
+        "deploy_mode": extra.get("deploy-mode") or extra.get("deploy_mode") or "client",
+        "deployment": extra.get("deployment") or "",
+    }
+    if where["deploy_mode"] == "cluster" or where["deployment"]:
+        fields, of_cluster = on_cluster(connection.conn_id, extra, master, connection_of)
+        where, conf = {**where, **fields}, {**of_cluster, **conf}
+    common = {
+        "master": master,
+        "spark_home": extra.get("spark-home") or extra.get("spark_home") or defaults.spark_home,
+        "python": str(python),
+        "conf": conf,
+        "standby_cores": most_cores(connection.conn_id, extra.get("standby-cores")),
+        "standby_memory": extra.get("standby-memory") or None,
+        "jars": _names(extra.get("jars")),
+        "packages": _names(extra.get("packages")),
+        "log_dir": defaults.log_dir or f"{airflow_conf.get('logging', 'base_log_folder')}/flinkstyle",
+    }
+    return target_of({**common, **where}, secret_env=dict(secret_env))
 
 
 def connection_of(conn_id: str, *, team: str | None = None) -> Connection:

@@ -1,4 +1,4 @@
-"""``flinkstyle agent pack``: what a driver needs of this package, as one zip of Python files."""
+"""How this package comes to a driver: installed beside its Python, or as one zip of Python files."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import airflow_flinkstyle
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.target import launcher_path
 
 ROOMS: Final = (
     "agent", "sinks", "state", "rewrite", "savepoint", "kafka", "checkpoint", "protocol", "storage",
@@ -22,6 +22,75 @@ _EPOCH: Final = (2020, 1, 1, 0, 0, 0)
 """In place of the files' times, so that one version gives one zip."""
 
 
+INSTALLED: Final = "installed"
+PY_FILES: Final = "py-files"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverAgent:
+    """How a driver on a cluster finds this package."""
+
+    way: str = INSTALLED
+    """``installed`` beside its Python, or ``py-files``."""
+    path: str | None = None
+    """``installed``: the launcher's path where the driver runs; None for this one's. ``py-files``: the zip of
+    ``flinkstyle agent pack`` where Spark can fetch it; None where spark-submit uploads one (YARN)."""
+
+    def __post_init__(self) -> None:
+        """Refuse other ways by name."""
+        if self.way not in (INSTALLED, PY_FILES):
+            raise BadInputError(
+                f"An agent {INSTALLED!r} or {PY_FILES!r} was expected, found {self.way!r}.",
+                state_after="Nothing was started.",
+                remedy="Correct 'agent' in the Spark connection's extra.",
+            )
+
+    @property
+    def launcher(self) -> str:
+        """What Spark runs, as a path where the driver runs."""
+        if self.path is None:
+            return launcher_path()
+        return self.path.removesuffix(".zip") + ".py" if self.way == PY_FILES else self.path
+
+    def require_place(self, cluster: str, copy: str) -> None:
+        """Refuse a zip of which nobody says where it is, on a cluster to which nothing is uploaded."""
+        if self.way == PY_FILES and not self.path:
+            raise BadInputError(
+                f"The place of the agent's zip was expected with agent 'py-files' on {cluster}, found none: "
+                "nothing of this machine is uploaded there.",
+                state_after="Nothing was started or changed.",
+                remedy=f"Run `flinkstyle agent pack FOLDER`, {copy}, and name the zip as 'agent-path' in the "
+                "Spark connection's extra.",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandOver:
+    """How Spark is told to run a driver somewhere."""
+
+    deploy_mode: str = "client"
+    """Of the Spark connection: ``client`` or ``cluster``."""
+    submit_mode: str = "client"
+    """What ``spark-submit`` is told."""
+    uploads: bool = False
+    """Whether files of this machine come along: then the launcher is this package's own."""
+    in_image: bool = False
+    """Whether paths without a scheme are the image's, and said to be so."""
+    redacts: tuple[str, ...] = ()
+    """Settings that Spark's plans must not show, as regular expressions."""
+
+    def launcher(self, agent: DriverAgent) -> str:
+        """Return what Spark runs."""
+        return self._path(launcher_path() if self.uploads else agent.launcher)
+
+    def py_files(self, agent: DriverAgent) -> tuple[str, ...]:
+        """Return what Spark brings to the driver's Python path."""
+        return (self._path(agent.path),) if agent.way == PY_FILES and agent.path else ()
+
+    def _path(self, path: str) -> str:
+        return path if urlsplit(path).scheme or not self.in_image else f"local://{path}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedAgent:
     """The two files; they belong side by side."""
@@ -30,6 +99,11 @@ class PackedAgent:
     """For ``--py-files``."""
     launcher: Path
     """What Spark is given to run."""
+
+
+def launcher_path() -> str:
+    """Return the launcher's file, without importing the agent (it needs PySpark)."""
+    return str(Path(airflow_flinkstyle.__file__).parent / "agent" / "launcher.py")
 
 
 def require_agent() -> None:

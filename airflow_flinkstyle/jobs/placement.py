@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.deployments.kubernetes.deployment import Kubernetes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from airflow_flinkstyle.jobs.deployments.room import Room
     from airflow_flinkstyle.jobs.spec import JobSpec
     from airflow_flinkstyle.jobs.target import SubmitTarget
 
@@ -68,18 +70,6 @@ class Footprint:
         return f"{_cores_and_memory(self.cores, self.memory_mb)} ({driver}; {executors})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
-    """What a cluster, a queue or a namespace still has; None for what is not limited or not told."""
-
-    where: str
-    """In words, such as "queue streams"."""
-    cores: float | None = None
-    memory_mb: int | None = None
-    limit: Room | None = None
-    """What is given at most, however much the cluster has; None if nothing limits it."""
-
-
 def footprint(spec: JobSpec, target: SubmitTarget) -> Footprint:
     """Return what a driver of a job asks for on a target.
 
@@ -87,7 +77,7 @@ def footprint(spec: JobSpec, target: SubmitTarget) -> Footprint:
         BadInputError: If a setting is not a size or a number.
     """
     conf = {**target.conf, **spec.conf}
-    on_cluster = target.deploy_mode == "cluster"
+    on_cluster = target.deployment.how.deploy_mode == "cluster"
     on_standalone = target.master.startswith("spark://")
     factor = _OVERHEAD_ON_KUBERNETES if target.master.startswith("k8s://") else _OVERHEAD
     executor_cores = _cores(conf, target, "executor")
@@ -155,7 +145,7 @@ def _executors(conf: Mapping[str, str]) -> int:
 
 def _cores(conf: Mapping[str, str], target: SubmitTarget, role: str) -> float:
     name = f"spark.kubernetes.{role}.request.cores"
-    asked = conf.get(name) if target.is_on_kubernetes else None
+    asked = conf.get(name) if isinstance(target.deployment, Kubernetes) else None
     if asked is None:
         return _number(conf, f"spark.{role}.cores", 1)
     return _number({name: asked.removesuffix("m")}, name) / (1000 if asked.endswith("m") else 1)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from airflow_flinkstyle.errors import BadInputError, MessageFormatError
+from airflow_flinkstyle.jobs.deployments.base import Program, Submission
 from airflow_flinkstyle.jobs.secrets import (
     REDACTED_BY_SPARK,
     REDACTED_TOO,
@@ -17,7 +18,7 @@ from airflow_flinkstyle.jobs.secrets import (
 )
 from airflow_flinkstyle.jobs.signing import KEY_VARIABLE, PREVIOUS_VARIABLE
 from airflow_flinkstyle.jobs.target import SubmitTarget as SubmitTarget
-from airflow_flinkstyle.jobs.target import launcher_of, require_one_who_relaunches, script_argument, shipped
+from airflow_flinkstyle.jobs.target import record_of, require_one_who_relaunches, target_of
 from airflow_flinkstyle.kafka.login.driver import named_connections
 from airflow_flinkstyle.protocol import driver_log
 from airflow_flinkstyle.protocol.board import CHECKPOINTS, check_job_name
@@ -94,8 +95,6 @@ def _own_provider(env: Mapping[str, str], *, first_sdk: bool) -> str | None:
 
 DEFAULT_LEASE_S = 30.0
 _REDACTION = "spark.redaction.regex"
-_ENV_ON_YARN = "spark[.]yarn[.]appMasterEnv[.]"
-"""There the driver's environment is among its settings, with all that is secret in it."""
 _OWN_PY_FILES = "spark.submit.pyFiles"
 _STRIPPED = (
     "PYTHONPATH",
@@ -169,39 +168,6 @@ class JobSpec:
         return f"{self.checkpoint_root.rstrip('/')}/{self.name}/{generation:06d}-{claim_id[:8]}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
-    """What Spark runs, however it is told: the launcher with the user's script."""
-
-    conf: Mapping[str, str] = field(default_factory=dict)
-    """The driver's settings."""
-    application: str = ""
-    """The launcher, as Spark finds it where the driver runs."""
-    arguments: tuple[str, ...] = ()
-    py_files: tuple[str, ...] = ()
-    jars: tuple[str, ...] = ()
-    packages: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
-    """One driver process to start: everything a deployment needs."""
-
-    argv: tuple[str, ...]
-    marker: tuple[str, ...]
-    """The part of ``argv`` that no other generation of any job has: to find the process again."""
-    env: Mapping[str, str] = field(repr=False)
-    """The driver's."""
-    cwd: str | None
-    log_path: str
-    name: str = ""
-    """For people: the job with its generation."""
-    submitter_env: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """For a program that submits a driver to a cluster; the driver gets none of it."""
-    program: Program = field(default_factory=Program)
-    """What ``argv`` makes Spark run, for who submits it without a command line."""
-
-
 def require_recordable(spec: JobSpec, target: SubmitTarget) -> None:
     """Refuse a launch with secrets among what a claim records and a command line shows.
 
@@ -215,14 +181,15 @@ def require_recordable(spec: JobSpec, target: SubmitTarget) -> None:
     require_no_secrets(f"the conf of job {spec.name}", spec.conf)
     require_no_secrets(f"the env of job {spec.name}", spec.env)
     require_no_secrets("the conf of the Spark connection", target.conf)
-    require_no_secrets("spark-application of the Spark connection", settings_within(target.application))
+    require_no_secrets(
+        "spark-application of the Spark connection", settings_within(record_of(target)["application"])
+    )
 
 
 def launch_of(spec: JobSpec, target: SubmitTarget) -> dict[str, Any]:
     """Return what a claim records, so that any caller can start one more incarnation; no secrets."""
-    where = {name: value for name, value in asdict(target).items() if name != "secret_env"}
     what = {name: value for name, value in asdict(spec).items() if name != "leave_checkpoints"}
-    return {"spec": what, "target": where}
+    return {"spec": what, "target": record_of(target)}
 
 
 def from_launch(launch: Mapping[str, Any], *, secret_env: Mapping[str, str]) -> tuple[JobSpec, SubmitTarget]:
@@ -232,11 +199,10 @@ def from_launch(launch: Mapping[str, Any], *, secret_env: Mapping[str, str]) -> 
         MessageFormatError: If it is not what ``launch_of`` writes.
     """
     try:
-        spec, target = dict(launch["spec"]), dict(launch["target"])
+        spec = dict(launch["spec"])
         spec["args"] = tuple(spec["args"])
         spec["overrides"] = tuple(KafkaOverride(**rule) for rule in spec["overrides"])
-        target["jars"], target["packages"] = tuple(target["jars"]), tuple(target["packages"])
-        return JobSpec(**spec), SubmitTarget(**target, secret_env=secret_env)
+        return JobSpec(**spec), target_of(dict(launch["target"]), secret_env=secret_env)
     except (KeyError, TypeError) as error:
         raise MessageFormatError(
             f"A claim's launch with a job spec and a submit target was expected, found a fault at {error}.",
@@ -257,16 +223,17 @@ def program_of(
     env: Mapping[str, str],
 ) -> Program:
     """Return what Spark runs for one driver with this environment."""
-    conf = _conf(spec, target, env)
+    conf, where = _conf(spec, target, env), target.deployment
     own_files = filter(None, conf.pop(_OWN_PY_FILES, "").split(","))
+    fetched = (spec.script,) if _has_address(spec.script) else ()
     arguments = [*_marker(spec, root, generation, claim_id), "--submit", str(submit)]
     arguments += ["--digest", digest] if digest else []
-    arguments += ["--", script_argument(spec.script), *spec.args]
+    arguments += ["--", _script_argument(spec.script), *spec.args]
     return Program(
         conf=conf,
-        application=launcher_of(target),
+        application=where.how.launcher(where.agent),
         arguments=tuple(arguments),
-        py_files=(*own_files, *shipped(spec.script, target)),
+        py_files=(*own_files, *where.how.py_files(where.agent), *fetched),
         jars=target.jars,
         packages=target.packages,
     )
@@ -274,8 +241,7 @@ def program_of(
 
 def submit_argv(program: Program, target: SubmitTarget, *, name: str) -> tuple[str, ...]:
     """Return the spark-submit command line that runs a program."""
-    # A worker of a standalone cluster runs this command as it is: there it is in client mode.
-    mode = "cluster" if target.is_on_yarn or target.is_on_kubernetes else "client"
+    mode = target.deployment.how.submit_mode
     argv = [target.spark_submit, "--master", target.master, "--deploy-mode", mode, "--name", name]
     for setting, value in sorted(program.conf.items()):
         argv += ["--conf", f"{setting}={value}"]
@@ -297,7 +263,7 @@ def _conf(spec: JobSpec, target: SubmitTarget, env: Mapping[str, str]) -> dict[s
     if PROVIDER not in conf:
         conf = {**s3a_conf(env, first_sdk=has_first_sdk(_jars(target, conf))), **conf}
     hidden = [REDACTED_TOO] if named_connections(rule.options for rule in spec.overrides) else []
-    hidden += [_ENV_ON_YARN] if target.is_on_yarn else []
+    hidden += target.deployment.how.redacts
     if hidden:
         conf[_REDACTION] = "|".join([conf.get(_REDACTION, REDACTED_BY_SPARK), *hidden])
     return conf
@@ -310,6 +276,15 @@ def _jars(target: SubmitTarget, conf: Mapping[str, str]) -> Iterator[str]:
     folders = [home / "jars"] if home else Path(target.python).parents[1].glob("lib/python*/*/pyspark/jars")
     for folder in folders:
         yield from (path.name for path in folder.glob("hadoop-*.jar"))
+
+
+def _script_argument(script: str) -> str:
+    """Return the script as the launcher is told it: the path, or the name under which Spark brings it."""
+    return script.rpartition("/")[2] if _has_address(script) else script.removeprefix("local:")
+
+
+def _has_address(script: str) -> bool:
+    return urlsplit(script).scheme not in ("", "local")
 
 
 def _marker(spec: JobSpec, root: str, generation: Generation, claim_id: str) -> tuple[str, ...]:

@@ -1,23 +1,61 @@
-"""Where drivers run (``SubmitTarget``), and how this package and a script come there."""
+"""Where drivers run (``SubmitTarget``), as a claim records it, and what runs them there."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
-import airflow_flinkstyle
-from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
+from airflow_flinkstyle.jobs.deployments.base import OutOfSight
+from airflow_flinkstyle.jobs.deployments.detached import Detached, DetachedDeployment
+from airflow_flinkstyle.jobs.deployments.kubernetes.deployment import Kubernetes, KubernetesDeployment
+from airflow_flinkstyle.jobs.deployments.standalone import SUPERVISE, Standalone, StandaloneDeployment
+from airflow_flinkstyle.jobs.deployments.yarn import YARN_ATTEMPTS, Yarn, YarnDeployment
 from airflow_flinkstyle.jobs.errors import DeployModeError
+from airflow_flinkstyle.jobs.packing import DriverAgent, HandOver
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-INSTALLED: Final = "installed"
-PY_FILES: Final = "py-files"
-SUPERVISE: Final = "spark.driver.supervise"
-YARN_ATTEMPTS: Final = "spark.yarn.maxAppAttempts"
+    from airflow_flinkstyle.jobs.deployments.base import Deployment
+
+GROUP: Final = "airflow_flinkstyle.deployments"
+"""Entry points by which other packages bring deployments: each a callable that takes a ``SubmitTarget``."""
+_ABSENT: Final[Mapping[str, Any]] = {
+    "deploy_mode": "client",
+    "deployment": "",
+    "agent": DriverAgent().way,
+    "agent_path": None,
+    "cluster_url": None,
+    "web_url": None,
+    "proxy_user": None,
+    "kube_config": None,
+    "spark_operator": "",
+    "application": {},
+    "page_url": None,
+    "ui_url": None,
+}
+"""The fields of all deployments by their names in a record, as they are where a deployment has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brought:
+    """What another package brings runs the driver."""
+
+    name: str
+    """Of the entry point."""
+    how: HandOver = field(default_factory=HandOver)
+    """That of YARN, where the master is one."""
+    agent: DriverAgent = field(default_factory=DriverAgent)
+    cluster_url: str | None = None
+    """``cluster-url`` of the Spark connection's extra."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What else the connection says of clusters, by the names of the other deployments' fields."""
+
+
+DeploymentChoice = Detached | Standalone | Yarn | Kubernetes | Brought
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,73 +76,156 @@ class SubmitTarget:
     working_dir: str | None = None
     log_dir: str
     """Of drivers on this machine; a cluster keeps the logs of its own."""
-    deploy_mode: str = "client"
-    """``client``: the driver runs on this machine; ``cluster``: on the master's cluster."""
-    deployment: str = ""
-    """Name of a deployment that another package brings; empty for this package's own."""
-    agent: str = INSTALLED
-    """How a driver on a cluster finds this package: ``installed`` beside its Python, or ``py-files``."""
-    agent_path: str | None = None
-    """``installed``: the launcher's path where the driver runs; None for this one's. ``py-files``: the zip of
-    ``flinkstyle agent pack`` where Spark can fetch it; None where spark-submit uploads one (YARN)."""
-    cluster_url: str | None = None
-    """REST address of the cluster manager, several separated by commas; None for the usual one."""
-    web_url: str | None = None
-    """Address of the standalone master's page; None for the usual one."""
-    proxy_user: str | None = None
-    """As whom YARN runs the driver."""
-    kube_config: str | None = None
-    """Path of a kubeconfig, or ``in-cluster``; None: KUBECONFIG, ~/.kube/config or the pod's own account."""
-    spark_operator: str = ""
-    """What makes pods on Kubernetes: ``kubeflow`` or ``apache``, whose operator takes a ``SparkApplication``;
-    empty for ``spark-submit``, which runs here."""
-    application: Mapping[str, Any] = field(default_factory=dict)
-    """More of a ``SparkApplication``'s ``spec``, such as templates of pods; no secrets. It changes nothing
-    that this package says there."""
-    page_url: str | None = None
-    """Of a page about a driver's pod, with ``{namespace}`` and ``{pod}`` in it; None if there is none."""
-    ui_url: str | None = None
-    """The same of Spark's own pages."""
     standby_cores: float | None = None
     """How many cores a driver and its executors may take that wait beside the job's own; None: any number."""
     standby_memory: str | None = None
     """The same of memory, as Spark writes it: ``16g``."""
-
-    def __post_init__(self) -> None:
-        """Refuse deploy modes and ways of the agent by name."""
-        if self.deploy_mode not in ("client", "cluster"):
-            raise DeployModeError(
-                f"Deploy mode 'client' or 'cluster' was expected, found {self.deploy_mode!r}.",
-                state_after="Nothing was started.",
-                remedy="Set the Spark connection's deploy mode to one of them.",
-            )
-        if self.agent not in (INSTALLED, PY_FILES):
-            raise BadInputError(
-                f"An agent {INSTALLED!r} or {PY_FILES!r} was expected, found {self.agent!r}.",
-                state_after="Nothing was started.",
-                remedy="Correct 'agent' in the Spark connection's extra.",
-            )
-
-    @property
-    def is_on_yarn(self) -> bool:
-        """Whether YARN runs the driver."""
-        return self.is_remote and self.master.startswith("yarn")
-
-    @property
-    def is_on_kubernetes(self) -> bool:
-        """Whether a pod of Kubernetes is the driver."""
-        return self.deploy_mode == "cluster" and not self.deployment and self.master.startswith("k8s://")
+    deployment: DeploymentChoice = field(default_factory=Detached)
+    """What runs the driver there, with all that only it needs."""
 
     @property
     def is_remote(self) -> bool:
         """Whether the driver runs elsewhere."""
-        return self.deploy_mode == "cluster" or bool(self.deployment)
+        return not isinstance(self.deployment, Detached)
 
     @property
     def spark_submit(self) -> str:
         """The program to run."""
         home = Path(self.spark_home) / "bin" if self.spark_home else Path(self.python).parent
         return str(home / "spark-submit")
+
+
+def record_of(target: SubmitTarget) -> dict[str, Any]:
+    """Return a target as a claim records it: one object with the fields of all deployments; no secrets."""
+    record = asdict(target)
+    del record["secret_env"]
+    own = record.pop("deployment")
+    agent = own.pop("agent", None) or asdict(DriverAgent())
+    more = own.pop("settings", {})
+    own |= {"agent": agent["way"], "agent_path": agent["path"]}
+    own["deploy_mode"] = target.deployment.how.deploy_mode
+    if own.pop("how", None):
+        own["deployment"] = own.pop("name")
+    return {**record, **_ABSENT, **more, **own}
+
+
+def target_of(record: Mapping[str, Any], *, secret_env: Mapping[str, str]) -> SubmitTarget:
+    """Return the target of a record, or of a connection's fields by the names that a record has.
+
+    Raises:
+        DeployModeError: If its master, deploy mode and deployment do not fit together.
+        BadInputError: If the agent does not come to drivers as it says.
+        KeyError, TypeError: If it is none.
+    """
+    common = {name: value for name, value in record.items() if name not in _ABSENT}
+    own = {**_ABSENT, **{name: value for name, value in record.items() if name in _ABSENT}}
+    common |= {name: tuple(common.get(name, ())) for name in ("jars", "packages")}
+    return SubmitTarget(**common, secret_env=secret_env, deployment=_choice(common["master"], own))
+
+
+def _choice(master: str, own: dict[str, Any]) -> DeploymentChoice:
+    mode, name = own.pop("deploy_mode"), own.pop("deployment")
+    agent = DriverAgent(way=own.pop("agent"), path=own.pop("agent_path"))
+    if mode not in ("client", "cluster"):
+        raise DeployModeError(
+            f"Deploy mode 'client' or 'cluster' was expected, found {mode!r}.",
+            state_after="Nothing was started.",
+            remedy="Set the Spark connection's deploy mode to one of them.",
+        )
+    if name:
+        how = replace(Yarn.how if master.startswith("yarn") else HandOver(), deploy_mode=mode)
+        return Brought(name=name, how=how, agent=agent, cluster_url=own.pop("cluster_url"), settings=own)
+    if mode == "client":
+        return Detached()
+    if master.startswith("spark://"):
+        return Standalone(agent=agent, cluster_url=own["cluster_url"], web_url=own["web_url"])
+    if master.startswith("yarn"):
+        return Yarn(agent=agent, cluster_url=own["cluster_url"], proxy_user=own["proxy_user"])
+    if master.startswith("k8s://"):
+        names = ("kube_config", "spark_operator", "application", "page_url", "ui_url")
+        return Kubernetes(agent=agent, **{name: own[name] for name in names})
+    raise DeployModeError(
+        "A master that can hold a driver (spark://, yarn, k8s://) was expected with deploy mode 'cluster', "
+        f"found {master}.",
+        state_after="Nothing was started.",
+        remedy="Set the Spark connection's deploy mode to client; or name a deployment of another package "
+        "in its extra ('deployment').",
+    )
+
+
+def deployment_for(target: SubmitTarget) -> Deployment:
+    """Return what runs drivers at a target.
+
+    Raises:
+        DeployModeError: If no package brings the deployment that is named.
+    """
+    match target.deployment:
+        case Detached():
+            return DetachedDeployment()
+        case Standalone() as own:
+            return StandaloneDeployment(own, master=target.master)
+        case Yarn() as own:
+            return YarnDeployment(own, conf=target.conf)
+        case Kubernetes() as own:
+            return KubernetesDeployment(own, master=target.master, conf=target.conf)
+        case Brought(name=name):
+            return _brought(name, target)
+
+
+def _brought(name: str, target: SubmitTarget) -> Deployment:
+    found = {point.name: point for point in entry_points(group=GROUP)}
+    if name not in found:
+        raise DeployModeError(
+            f"A deployment {name!r} was expected among the entry points {GROUP}, found "
+            f"{', '.join(sorted(found)) or 'none'}.",
+            state_after="Nothing was started.",
+            remedy="Install the package that brings it, where Airflow's workers and triggerers run.",
+        )
+    made: Deployment = found[name].load()(target)
+    return made
+
+
+@dataclass(slots=True, kw_only=True)
+class Deployments:
+    """Those of one caller, by claim: what asks a cluster remembers a moment what it said."""
+
+    make: Callable[[SubmitTarget], Deployment] = deployment_for
+    _made: dict[str, Deployment] = field(default_factory=dict)
+
+    def of_claim(
+        self,
+        claim_id: str,
+        launch: Mapping[str, Any],
+        verified: Callable[[], SubmitTarget],
+        *,
+        local: Deployment,
+    ) -> Deployment:
+        """Return what runs the drivers of a claim.
+
+        A cluster is asked only at the address of a claim that a caller signed: who can write the store must
+        not choose whom workers talk to.
+
+        Args:
+            claim_id: The claim's.
+            launch: The claim's, as the store has it.
+            verified: Returns the target of the signed claim, or raises.
+            local: For drivers of this machine.
+        """
+        if not _is_remote(launch):
+            return local
+        if claim_id not in self._made:
+            try:
+                self._made[claim_id] = self.make(verified())
+            except FlinkstyleError as error:
+                return OutOfSight("of a cluster", f"it is not asked ({error.code})")
+        return self._made[claim_id]
+
+
+def _is_remote(launch: Mapping[str, Any]) -> bool:
+    target = launch.get("target")
+    if not isinstance(target, dict):
+        return False
+    return target.get("deploy_mode") == "cluster" or bool(target.get("deployment"))
 
 
 def require_one_who_relaunches(conf: Mapping[str, str]) -> None:
@@ -120,37 +241,3 @@ def require_one_who_relaunches(conf: Mapping[str, str]) -> None:
                 state_after="Nothing was started.",
                 remedy=f"Take {name} out: sensors and operators start a driver again that has died.",
             )
-
-
-def launcher_path() -> str:
-    """Return the launcher's file, without importing the agent (it needs PySpark)."""
-    return str(Path(airflow_flinkstyle.__file__).parent / "agent" / "launcher.py")
-
-
-def launcher_of(target: SubmitTarget) -> str:
-    """Return what Spark runs: on YARN this package's own file, which spark-submit uploads."""
-    if target.is_on_yarn or not target.is_remote or target.agent_path is None:
-        return _in_image(launcher_path(), target)
-    path = target.agent_path
-    return _in_image(path.removesuffix(".zip") + ".py" if target.agent == PY_FILES else path, target)
-
-
-def shipped(script: str, target: SubmitTarget) -> list[str]:
-    """Return what Spark brings to the driver's Python path: the agent's zip, and a script with an address."""
-    zipped = target.agent_path if target.agent == PY_FILES and target.is_remote else None
-    agent = [_in_image(zipped, target)] if zipped else []
-    return [*agent, *([script] if _has_address(script) else [])]
-
-
-def script_argument(script: str) -> str:
-    """Return the script as the launcher is told it: the path, or the name under which Spark brings it."""
-    return script.rpartition("/")[2] if _has_address(script) else script.removeprefix("local:")
-
-
-def _in_image(path: str, target: SubmitTarget) -> str:
-    """Return a path as ``spark-submit`` is told that it is one of the image, not of its machine."""
-    return f"local://{path}" if target.is_on_kubernetes and not urlsplit(path).scheme else path
-
-
-def _has_address(script: str) -> bool:
-    return urlsplit(script).scheme not in ("", "local")

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.clock import CLOCK, Clock, Wait, now_ms
 from airflow_flinkstyle.errors import SignatureError
 from airflow_flinkstyle.jobs.deployments.base import CLAIM, OF_ANOTHER, Alive, DriverState, Gone, Unknown
-from airflow_flinkstyle.jobs.deployments.chosen import Deployments
 from airflow_flinkstyle.jobs.errors import JobError, JobNotRunningError
 from airflow_flinkstyle.jobs.signing import PROCESS_SIGNATURE, Signer
 from airflow_flinkstyle.jobs.spec import from_launch, submission_of
@@ -27,14 +26,15 @@ from airflow_flinkstyle.jobs.status import (
     Successor,
     classify,
 )
+from airflow_flinkstyle.jobs.target import Deployments
 from airflow_flinkstyle.protocol.records import AsRecorded, Claim
 from airflow_flinkstyle.storage.open import open_as_hadoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from airflow_flinkstyle.jobs.deployments.base import Deployment
-    from airflow_flinkstyle.jobs.spec import JobSpec, Submission, SubmitTarget
+    from airflow_flinkstyle.jobs.deployments.base import Deployment, Submission
+    from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
     from airflow_flinkstyle.protocol.board import JobBoard, LaterRecords, Slot
     from airflow_flinkstyle.protocol.records import (
         Current,

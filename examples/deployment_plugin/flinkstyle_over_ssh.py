@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown
 from airflow_flinkstyle.jobs.errors import DriverFailedError
+from airflow_flinkstyle.jobs.target import Brought
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.jobs.spec import Submission
+    from airflow_flinkstyle.jobs.deployments.base import Submission
     from airflow_flinkstyle.jobs.target import SubmitTarget
     from airflow_flinkstyle.protocol.records import IncarnationRecord
 
@@ -38,7 +39,9 @@ class OverSsh:
     name = "ssh"
 
     def __init__(self, target: SubmitTarget) -> None:
-        self._host, self._target = target.cluster_url or "localhost", target
+        own = target.deployment
+        self._host = (own.cluster_url if isinstance(own, Brought) else None) or "localhost"
+        self._folder = target.working_dir or "."
 
     def require_able(self) -> None:
         """Start drivers from anywhere."""
@@ -49,7 +52,7 @@ class OverSsh:
         log = submission.log_path
         said = self._ask(
             _START.format(
-                folder=shlex.quote(self._target.working_dir or "."),
+                folder=shlex.quote(self._folder),
                 exports=exports,
                 command=shlex.join(submission.argv),
                 log=shlex.quote(log),

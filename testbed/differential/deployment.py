@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone
-from airflow_flinkstyle.jobs.target import launcher_path
+from airflow_flinkstyle.jobs.packing import launcher_path
 from testbed.differential.warm_jvm import WarmJvm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.jobs.spec import Submission
+    from airflow_flinkstyle.jobs.deployments.base import Submission
     from airflow_flinkstyle.protocol.records import IncarnationRecord
 
 

@@ -35,7 +35,7 @@ from airflow_flinkstyle.types import Generation, NextOffset
 from testbed.histories.machine import EPOCH_S, DeadError, Process
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.jobs.spec import Submission
+    from airflow_flinkstyle.jobs.deployments.base import Submission
     from airflow_flinkstyle.protocol.records import TakeoverOrder
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.storage.base import ObjectStore

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
-    from airflow_flinkstyle.jobs.deployments.base import DriverState
-    from airflow_flinkstyle.jobs.spec import Submission
+    from airflow_flinkstyle.jobs.deployments.base import DriverState, Submission
     from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.storage.base import ObjectStore

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from airflow_flinkstyle.jobs.spec import Submission
+    from airflow_flinkstyle.jobs.deployments.base import Submission
     from airflow_flinkstyle.protocol.records import IncarnationRecord
     from airflow_flinkstyle.storage.base import ObjectStore
     from testbed.s3 import S3Server

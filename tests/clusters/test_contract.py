@@ -25,7 +25,7 @@ from airflow_flinkstyle.jobs.status import Dead, Failed, Running
 from airflow_flinkstyle.protocol.process import process_started
 from testbed.waiting import wait_until
 from tests.clusters.conftest import SECRET_NAME
-from tests.integration.cluster_lab import ON_CLUSTERS, ON_KUBERNETES, PLACES
+from tests.integration.cluster_lab import ON_CLUSTERS, ON_KUBERNETES, PLACES, changed
 from tests.integration.detached_lab import COUNTS, TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ def test_driver_that_is_told_to_end_commits_its_batch_and_is_started_again(clust
 def test_agent_comes_with_the_driver_where_it_is_not_installed(cluster: Cluster, lab: ClusterLab):
     client, packed = lab.client, pack_agent(cluster.folder / "agent")
     place = None if cluster.yarn else str(packed.archive)
-    target = replace(lab.target(), agent="py-files", agent_path=place)
+    target = changed(lab.target(), agent="py-files", agent_path=place)
     handle = client.start(lab.spec(SHOWS_AGENT, "shows_agent.py"), target, claim_key="packed")
     client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
     lab.until_committed_beyond(lab.until_committed_beyond(0) + 1)

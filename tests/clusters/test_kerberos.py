@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.deployments.yarn.managers import KEYTAB, PRINCIPAL
+from airflow_flinkstyle.jobs.deployments.yarn import KEYTAB, PRINCIPAL
 from airflow_flinkstyle.jobs.errors import ClusterLoginError
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.protocol.process import process_started
 from testbed.kerberos import GATEWAY, USER
 from testbed.waiting import wait_until
-from tests.integration.cluster_lab import ClusterLab
+from tests.integration.cluster_lab import ClusterLab, changed
 from tests.integration.detached_lab import TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ pytestmark = [
 ]
 
 
-def by_ticket(target: SubmitTarget, **changes: str) -> SubmitTarget:
+def by_ticket(target: SubmitTarget) -> SubmitTarget:
     """Return a target that names no keytab: the worker's own ticket tells who asks."""
     conf = {name: value for name, value in target.conf.items() if name not in (KEYTAB, PRINCIPAL)}
-    return replace(target, conf=conf, **changes)
+    return replace(target, conf=conf)
 
 
 def test_driver_of_another_user_is_started_seen_and_killed_by_the_workers_ticket(
@@ -40,7 +40,7 @@ def test_driver_of_another_user_is_started_seen_and_killed_by_the_workers_ticket
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("KRB5CCNAME", str(cluster.kdc.ticket(GATEWAY)))
     lab = ClusterLab(cluster.folder / "proxy", cluster)
-    target = by_ticket(lab.target(), proxy_user=USER)
+    target = by_ticket(changed(lab.target(), proxy_user=USER))
     handle = lab.client.start(lab.spec(), target, claim_key="proxy")
     lab.client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
     lab.until_committed_beyond(1)

@@ -13,7 +13,7 @@ from airflow_flinkstyle.jobs.deployments.base import STUCK_S
 from airflow_flinkstyle.jobs.errors import DriverFailedError, StepTimeoutError
 from airflow_flinkstyle.jobs.status import STUCK_LOOK_S, Dead
 from testbed.waiting import wait_until
-from tests.integration.cluster_lab import ON_KUBERNETES
+from tests.integration.cluster_lab import ON_KUBERNETES, changed
 from tests.integration.detached_lab import TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def test_pod_that_a_full_quota_refuses_is_an_error_and_leaves_no_secret_without_
 def test_account_without_rights_is_refused_before_anything_is_claimed(cluster: Cluster, lab: ClusterLab):
     assert cluster.kubernetes is not None
     before = lab.client.board.generations()
-    target = replace(lab.target(), kube_config=str(cluster.kubernetes.kubeconfig("nobody")))
+    target = changed(lab.target(), kube_config=str(cluster.kubernetes.kubeconfig("nobody")))
     with pytest.raises(BadInputError, match='cannot list resource "pods"'):
         lab.client.start(lab.spec(), target, claim_key="nobody")
     assert lab.client.board.generations() == before
@@ -61,7 +61,7 @@ def test_cluster_without_the_operators_resources_is_refused_before_anything_is_c
     before = lab.client.board.generations()
     login = str(cluster.kubernetes.kubeconfig("airflow-without-java"))
     absent = "kubeflow" if cluster.operator == "apache" else "apache"
-    target = replace(lab.target(), spark_operator=absent, kube_config=login)
+    target = changed(lab.target(), spark_operator=absent, kube_config=login)
     with pytest.raises(BadInputError, match=r"sparkapplications\.spark\S+ of version v1\S* .*none"):
         lab.client.start(lab.spec(), target, claim_key="no-operator")
     assert lab.client.board.generations() == before

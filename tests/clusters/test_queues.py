@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.jobs.cutover.steps import require_room
-from airflow_flinkstyle.jobs.deployments.yarn.deployment import YarnDeployment
+from airflow_flinkstyle.jobs.deployments.room import Room
+from airflow_flinkstyle.jobs.deployments.yarn import Yarn, YarnDeployment
 from airflow_flinkstyle.jobs.errors import NoRoomError
-from airflow_flinkstyle.jobs.placement import Room
 from testbed.waiting import wait_until
-from testbed.yarn import Yarn
+from testbed.yarn import Yarn as YarnCluster
 from tests.integration.detached_lab import Lab
 
 if TYPE_CHECKING:
@@ -23,11 +23,14 @@ pytestmark = pytest.mark.integration
 
 @pytest.mark.parametrize("place", ["yarn"])
 def test_queue_without_room_for_a_standby_is_an_error_before_anything_is_started(place: str, tmp_path: Path):
-    with Yarn(tmp_path / place, memory_mb=8192, cores=8, queues={"default": 75, "streams": 25}) as yarn:
+    with YarnCluster(
+        tmp_path / place, memory_mb=8192, cores=8, queues={"default": 75, "streams": 25}
+    ) as yarn:
         lab = Lab(tmp_path)
         conf = {"spark.yarn.queue": "streams", "spark.executor.instances": "1"}
-        target = replace(lab.target(), master="yarn", deploy_mode="cluster", cluster_url=yarn.url, conf=conf)
-        deployment = YarnDeployment(target)
+        own = Yarn(cluster_url=yarn.url)
+        target = replace(lab.target(), master="yarn", deployment=own, conf=conf)
+        deployment = YarnDeployment(own, conf=conf)
 
         def has_memory() -> bool:  # the metrics have a node some moments after it is registered
             room = deployment.room()

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_flinkstyle.jobs.definition import read_job
+from airflow_flinkstyle.jobs.deployments.kubernetes.deployment import Kubernetes
 from airflow_flinkstyle.jobs.migration.approved import Approved
+from airflow_flinkstyle.jobs.packing import DriverAgent
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget, from_launch, launch_of
 from airflow_flinkstyle.kafka.fence.acls import AclRule
 from airflow_flinkstyle.kafka.fence.fences import FenceRecord
@@ -117,8 +119,9 @@ def _launch() -> tuple[JobSpec, SubmitTarget]:
     )  # fmt: skip
     target = SubmitTarget(
         master="k8s://host", python="/opt/python", spark_home="/opt/spark", conf={"c": "d"}, jars=("a.jar",),
-        packages=("g:a:1",), working_dir="/jobs", log_dir="/logs", deploy_mode="cluster", agent="py-files",
-        agent_path="s3a://bucket/agent.zip", standby_cores=2.0, standby_memory="4g",
+        packages=("g:a:1",), working_dir="/jobs", log_dir="/logs",
+        deployment=Kubernetes(agent=DriverAgent(way="py-files", path="s3a://bucket/agent.zip")),
+        standby_cores=2.0, standby_memory="4g",
     )  # fmt: skip
     return spec, target
 

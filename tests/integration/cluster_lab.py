@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
+from airflow_flinkstyle.jobs.target import record_of, target_of
 from testbed import paths
 from testbed.jvm import spark_options
 from testbed.kerberos import USER, Kdc
@@ -64,6 +65,11 @@ _SSH = """#!/bin/sh
 while [ "$1" != "sh -s" ]; do shift; done
 exec sh -s
 """
+
+
+def changed(target: SubmitTarget, **changes: object) -> SubmitTarget:
+    """Return a target with other values, by the names that its record has."""
+    return target_of({**record_of(target), **changes}, secret_env=target.secret_env)
 
 
 class Cluster:
@@ -129,10 +135,10 @@ class Cluster:
             "spark.executor.extraJavaOptions": spark_options(),
         }
         if self.place == "ssh":
-            return replace(local, deployment="ssh", cluster_url="localhost")
+            return changed(local, deployment="ssh", cluster_url="localhost")
         mode = "client" if self.place.endswith("-client") else "cluster"
         if self.standalone is not None:
-            return replace(
+            return changed(
                 local,
                 master=self.standalone.master,
                 deploy_mode=mode,
@@ -141,7 +147,7 @@ class Cluster:
                 conf={**conf, "spark.cores.max": "2"},
             )
         if self.yarn is not None:
-            return replace(
+            return changed(
                 local,
                 master="yarn",
                 deploy_mode=mode,
@@ -150,7 +156,7 @@ class Cluster:
             )
         if self.kubernetes is not None:
             user = "airflow-without-java" if self.operator else "airflow"
-            return replace(
+            return changed(
                 local,
                 master=self.kubernetes.master,
                 deploy_mode=mode,

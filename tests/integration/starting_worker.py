@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 
 from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.jobs.deployments.base import Submission
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
-from airflow_flinkstyle.jobs.spec import Submission
 
 
 def main(folder: Path, uid: int) -> None:

@@ -1,8 +1,8 @@
-"""What a caller needs of a way to run drivers."""
+"""What a caller needs of a way to run drivers, and what it hands over (``Submission``)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from airflow_flinkstyle.jobs.errors import DriverFailedError
@@ -10,7 +10,6 @@ from airflow_flinkstyle.jobs.errors import DriverFailedError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.jobs.spec import Submission
     from airflow_flinkstyle.protocol.records import IncarnationRecord
 
 STUCK_S: Final = 300.0
@@ -20,6 +19,39 @@ PREPARING_S: Final = 1800.0
 CLAIM: Final = "claim"
 """Key of a native id, put in by who asks a deployment: the id of the claim whose driver it must be."""
 OF_ANOTHER: Final = "what the records name is not known to be a driver of this run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What Spark runs, however it is told: the launcher with the user's script."""
+
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """The driver's settings."""
+    application: str = ""
+    """The launcher, as Spark finds it where the driver runs."""
+    arguments: tuple[str, ...] = ()
+    py_files: tuple[str, ...] = ()
+    jars: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """One driver process to start: everything a deployment needs."""
+
+    argv: tuple[str, ...]
+    marker: tuple[str, ...]
+    """The part of ``argv`` that no other generation of any job has: to find the process again."""
+    env: Mapping[str, str] = field(repr=False)
+    """The driver's."""
+    cwd: str | None
+    log_path: str
+    name: str = ""
+    """For people: the job with its generation."""
+    submitter_env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """For a program that submits a driver to a cluster; the driver gets none of it."""
+    program: Program = field(default_factory=Program)
+    """What ``argv`` makes Spark run, for who submits it without a command line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +123,7 @@ class Deployment(Protocol):
     ended, and shown the log of.
 
     Two methods more may be left out: ``pages(native_id) -> DriverPages``, and ``room() -> Room | None``
-    (``jobs.placement``) for what its cluster still has.
+    (``room``) for what its cluster still has.
     """
 
     @property

@@ -12,20 +12,21 @@ import signal
 import socket
 import subprocess
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, ClassVar
 
 from airflow_flinkstyle.jobs.deployments import survival
 from airflow_flinkstyle.jobs.deployments.base import CLAIM, OF_ANOTHER, Alive, DriverState, Gone, Unknown
 from airflow_flinkstyle.jobs.errors import DiesWithStarterError, DriverFailedError
-from airflow_flinkstyle.jobs.packing import require_agent
+from airflow_flinkstyle.jobs.packing import DriverAgent, HandOver, require_agent
 from airflow_flinkstyle.protocol import driver_log
 from airflow_flinkstyle.protocol.process import boot_id, pid_namespace, process_started, recorded_start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from airflow_flinkstyle.jobs.spec import Submission
+    from airflow_flinkstyle.jobs.deployments.base import Submission
     from airflow_flinkstyle.protocol.records import IncarnationRecord
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,14 @@ _EXEC_LOOKS, _EXEC_LOOK_S = 200, 0.01
 _DRIVERS_OPTIONS = ("root", "job", "generation")
 
 _children: dict[int, subprocess.Popen[bytes]] = {}  # kept, so that ended ones are reaped by poll()
+
+
+@dataclass(frozen=True, slots=True)
+class Detached:
+    """A process of this machine is the driver; its executors may be on a cluster."""
+
+    how: ClassVar = HandOver()
+    agent: ClassVar = DriverAgent()
 
 
 class DetachedDeployment:

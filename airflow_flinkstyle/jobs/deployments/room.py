@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
-
-from airflow_flinkstyle.jobs.placement import Room
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -14,6 +12,18 @@ if TYPE_CHECKING:
 _QUANTITY: Final = re.compile(r"([\d.]+(?:[eE][+-]?\d+)?)([EPTGMk]i?|m)?")
 _POWERS: Final = {"k": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 _CPU, _MEMORY = ("requests.cpu", "cpu"), ("requests.memory", "memory")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What a cluster, a queue or a namespace still has; None for what is not limited or not told."""
+
+    where: str
+    """In words, such as "queue streams"."""
+    cores: float | None = None
+    memory_mb: int | None = None
+    limit: Room | None = None
+    """What is given at most, however much the cluster has; None if nothing limits it."""
 
 
 def of_standalone(said: Mapping[str, Any]) -> Room | None:

@@ -8,10 +8,10 @@ cannot pass by itself. A submission is therefore one process, and its id names i
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import quote, urlencode
 
-from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.deployments.base import (
     Alive,
     DriverPages,
@@ -30,16 +30,16 @@ from airflow_flinkstyle.jobs.deployments.rest import (
     read,
 )
 from airflow_flinkstyle.jobs.deployments.room import of_standalone
-from airflow_flinkstyle.jobs.target import PY_FILES, SUPERVISE
+from airflow_flinkstyle.jobs.packing import DriverAgent, HandOver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from airflow_flinkstyle.jobs.placement import Room
-    from airflow_flinkstyle.jobs.spec import Submission
-    from airflow_flinkstyle.jobs.target import SubmitTarget
+    from airflow_flinkstyle.jobs.deployments.base import Submission
+    from airflow_flinkstyle.jobs.deployments.room import Room
     from airflow_flinkstyle.protocol.records import IncarnationRecord
 
+SUPERVISE: Final = "spark.driver.supervise"
 REST_PORT: Final = 6066
 WEB_PORT: Final = 8080
 _QUEUED = "SUBMITTED"
@@ -50,19 +50,34 @@ _LOG_BYTES = 64 << 10
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standalone:
+    """A worker of a standalone cluster runs the driver."""
+
+    how: ClassVar = HandOver(deploy_mode="cluster")
+    """The worker runs ``spark-submit`` as it is: there it is in client mode."""
+
+    agent: DriverAgent = field(default_factory=DriverAgent)
+    cluster_url: str | None = None
+    """Of the masters' REST ports, separated by commas; None for the usual ones."""
+    web_url: str | None = None
+    """Of the masters' pages; None for the usual ones."""
+
+
 class StandaloneDeployment:
     """A driver is one submission to a master."""
 
     name = "standalone"
 
-    def __init__(self, target: SubmitTarget) -> None:
+    def __init__(self, own: Standalone, *, master: str) -> None:
         """Prepare.
 
         Args:
-            target: Names the masters, ``spark://host:port,host:port``, their REST and their web addresses.
+            own: How the masters are asked.
+            master: Names them: ``spark://host:port,host:port``.
         """
-        self._target = target
-        self._hosts = [address.rsplit(":", 1)[0] for address in _addresses(target.master)]
+        self._own, self._master = own, master
+        self._hosts = [address.rsplit(":", 1)[0] for address in _addresses(master)]
         self._states = StateCache()
 
     def require_able(self) -> None:
@@ -73,14 +88,9 @@ class StandaloneDeployment:
         Raises:
             BadInputError: If the agent comes by a zip, and nobody says where it is.
         """
-        if self._target.agent == PY_FILES and not self._target.agent_path:
-            raise BadInputError(
-                "The place of the agent's zip was expected with agent 'py-files' on a standalone cluster, "
-                "found none: nothing of this machine is uploaded there.",
-                state_after="Nothing was started or changed.",
-                remedy="Run `flinkstyle agent pack FOLDER`, copy both files to where the workers find them, "
-                "and name the zip as 'agent-path' in the Spark connection's extra.",
-            )
+        self._own.agent.require_place(
+            "a standalone cluster", "copy both files to where the workers find them"
+        )
 
     def submit(self, submission: Submission) -> Mapping[str, str]:
         """Ask the master that leads for a driver; no answer is no reason to ask again.
@@ -88,7 +98,7 @@ class StandaloneDeployment:
         Raises:
             DriverFailedError: If no master took it.
         """
-        body = _request(submission, self._target)
+        body = _request(submission, self._master)
         refusals = []
         for url in self._rest_urls():
             try:
@@ -105,7 +115,7 @@ class StandaloneDeployment:
                 refusals.append(f"{url} said {said.get('message') or said}")
         raise not_taken(
             f"{'; '.join(refusals)}.",
-            by=f"A master of {self._target.master}",
+            by=f"A master of {self._master}",
             why=None,  # it has one word for all: a master that waits for its turn says no as well
             remedy="Let the master's REST port be reached from here (spark.master.rest.enabled; rest-port in "
             "the Spark connection), and try again.",
@@ -206,14 +216,14 @@ class StandaloneDeployment:
         return None
 
     def _rest_urls(self) -> Iterator[str]:
-        if self._target.cluster_url:
-            yield from (url.rstrip("/") for url in self._target.cluster_url.split(","))
+        if self._own.cluster_url:
+            yield from (url.rstrip("/") for url in self._own.cluster_url.split(","))
         else:
             yield from (f"http://{host}:{REST_PORT}" for host in self._hosts)
 
     def _web_urls(self) -> Iterator[str]:
-        if self._target.web_url:
-            yield from (url.rstrip("/") for url in self._target.web_url.split(","))
+        if self._own.web_url:
+            yield from (url.rstrip("/") for url in self._own.web_url.split(","))
         else:
             yield from (f"http://{host}:{WEB_PORT}" for host in self._hosts)
 
@@ -236,7 +246,7 @@ def _judge(said: Mapping[str, Any], reason: str) -> DriverState:
     return Unknown(reason or f"the master says {state}")  # a lost worker's driver may run on
 
 
-def _request(submission: Submission, target: SubmitTarget) -> dict[str, Any]:
+def _request(submission: Submission, master: str) -> dict[str, Any]:
     """Return the body that lets a worker run ``spark-submit`` in the driver's own JVM.
 
     A master takes no Python script. What is run is Spark's own submission, in client mode: it gets the master
@@ -258,7 +268,7 @@ def _request(submission: Submission, target: SubmitTarget) -> dict[str, Any]:
             **jvm,
             SUPERVISE: "false",
             "spark.app.name": submission.name,
-            "spark.master": target.master,
+            "spark.master": master,
             "spark.submit.deployMode": "cluster",
         },
     }

@@ -9,8 +9,14 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.aws import s3_environment, s3_settings
 from airflow_flinkstyle.hooks.connections import Defaults, kafka_cluster, submit_target
 from airflow_flinkstyle.hooks.job import StreamingJobHook
+from airflow_flinkstyle.jobs.deployments.detached import Detached
+from airflow_flinkstyle.jobs.deployments.kubernetes.deployment import Kubernetes
+from airflow_flinkstyle.jobs.deployments.standalone import Standalone
+from airflow_flinkstyle.jobs.deployments.yarn import Yarn
 from airflow_flinkstyle.jobs.errors import DeployModeError, SigningKeyError
+from airflow_flinkstyle.jobs.packing import DriverAgent
 from airflow_flinkstyle.jobs.spec import launch_of
+from airflow_flinkstyle.jobs.target import Brought
 from airflow_flinkstyle.provider_info import get_provider_info
 from testbed import paths
 from testbed.keys import SIGNING_KEY
@@ -245,10 +251,11 @@ def test_standalone_cluster_is_reached_where_the_spark_providers_fields_say():
     target = submit_target(
         a_connection("spark", extra=extra, host="spark://one:7077,two:7077"), defaults(), secret_env={}
     )
-    assert target.is_remote
-    assert target.cluster_url == "https://one:6067,https://two:6067"
-    assert (target.agent, target.agent_path) == ("py-files", "/shared/agent.zip")
-    assert target.web_url == "http://one:8081"
+    assert target.deployment == Standalone(
+        agent=DriverAgent(way="py-files", path="/shared/agent.zip"),
+        cluster_url="https://one:6067,https://two:6067",
+        web_url="http://one:8081",
+    )
 
 
 def test_yarn_gets_queue_principal_and_proxy_user_of_the_connection():
@@ -257,8 +264,7 @@ def test_yarn_gets_queue_principal_and_proxy_user_of_the_connection():
         "yarn_resourcemanager_webapp_address": "http://rm:8088",
     }  # fmt: skip
     target = submit_target(a_connection("spark", extra=extra, host="yarn"), defaults(), secret_env={})
-    assert target.is_on_yarn
-    assert (target.cluster_url, target.proxy_user) == ("http://rm:8088", "etl")
+    assert target.deployment == Yarn(cluster_url="http://rm:8088", proxy_user="etl")
     assert target.conf["spark.yarn.queue"] == "streams"
     principal = {**extra, "principal": "etl@REALM"}
     target = submit_target(a_connection("spark", extra=principal, host="yarn"), defaults(), secret_env={})
@@ -282,14 +288,14 @@ def test_kubernetes_gets_the_login_of_its_connection(monkeypatch: pytest.MonkeyP
     target = submit_target(
         a_connection("spark", extra=extra, host="k8s://https://api"), defaults(), secret_env={}
     )
-    assert target.is_on_kubernetes
-    assert target.kube_config == "/etc/kube"
+    assert target.deployment == Kubernetes(kube_config="/etc/kube")
     assert target.conf == {"spark.kubernetes.namespace": "streams", "spark.kubernetes.context": "blue"}
     extra |= {"kubernetes-conn-id": "pod", "namespace": "of-spark"}
     target = submit_target(
         a_connection("spark", extra=extra, host="k8s://https://api"), defaults(), secret_env={}
     )
-    assert (target.kube_config, target.conf) == ("in-cluster", {"spark.kubernetes.namespace": "of-spark"})
+    assert target.deployment == Kubernetes(kube_config="in-cluster")
+    assert target.conf == {"spark.kubernetes.namespace": "of-spark"}
 
 
 @pytest.mark.parametrize(
@@ -313,7 +319,8 @@ def test_limits_of_a_standby_hold_for_a_driver_on_the_workers_machine_too():
     target = submit_target(
         a_connection("spark", extra=extra, host="spark://master", port=7077), defaults(), secret_env={}
     )
-    assert (target.deploy_mode, target.standby_cores, target.standby_memory) == ("client", 4, "8g")
+    assert target.deployment == Detached()
+    assert (target.standby_cores, target.standby_memory) == (4, "8g")
 
 
 def test_operator_pages_and_limits_of_a_standby_are_read():
@@ -328,9 +335,12 @@ def test_operator_pages_and_limits_of_a_standby_are_read():
     }
     connection = a_connection("spark", extra=extra, host="k8s://https://api")
     target = submit_target(connection, defaults(), secret_env={})
-    assert (target.spark_operator, target.ui_url) == ("kubeflow", "https://spark.example/{pod}")
+    assert target.deployment == Kubernetes(
+        spark_operator="kubeflow",
+        application={"batchScheduler": "volcano"},
+        ui_url="https://spark.example/{pod}",
+    )
     assert (target.standby_cores, target.standby_memory) == (8, "16g")
-    assert target.application == {"batchScheduler": "volcano"}
     extra["standby-cores"] = "many"
     with pytest.raises(BadInputError, match="standby-cores of connection"):
         submit_target(a_connection("spark", extra=extra, host="k8s://https://api"), defaults(), secret_env={})
@@ -339,8 +349,8 @@ def test_operator_pages_and_limits_of_a_standby_are_read():
 def test_deployment_of_another_package_is_chosen_with_its_address():
     extra = {"python": "p", "deployment": "ssh", "cluster-url": "host-7"}
     target = submit_target(a_connection("spark", extra=extra, host="local[2]"), defaults(), secret_env={})
-    assert target.is_remote
-    assert (target.deployment, target.cluster_url) == ("ssh", "host-7")
+    assert isinstance(target.deployment, Brought)
+    assert (target.deployment.name, target.deployment.cluster_url) == ("ssh", "host-7")
 
 
 def test_keytab_within_the_connection_is_refused_on_a_cluster():

@@ -15,7 +15,8 @@ from tests.unit.jobs.specs import a_spec
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_flinkstyle.jobs.spec import Submission, SubmitTarget
+    from airflow_flinkstyle.jobs.deployments.base import Submission
+    from airflow_flinkstyle.jobs.spec import SubmitTarget
 
 
 @dataclass

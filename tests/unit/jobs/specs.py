@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
+from typing import Any
+
+from airflow_flinkstyle.jobs.spec import JobSpec
+from airflow_flinkstyle.jobs.target import SubmitTarget, target_of
 from airflow_flinkstyle.protocol.records import KafkaOverride
 
 SECRET = "AKIA-very-secret"  # noqa: S105
@@ -21,7 +24,8 @@ def a_spec(**changes: object) -> JobSpec:
 
 
 def a_target(**changes: object) -> SubmitTarget:
-    values = {
+    """Return a target by the names that its record has."""
+    values: dict[str, Any] = {
         "master": "local[2]",
         "python": "/venv/bin/python",
         "conf": {"spark.sql.shuffle.partitions": "200", "spark.x": "1"},
@@ -29,4 +33,5 @@ def a_target(**changes: object) -> SubmitTarget:
         "secret_env": {"AWS_SECRET_ACCESS_KEY": SECRET},
         "log_dir": "/logs",
     }
-    return SubmitTarget(**{**values, **changes})
+    given = {**values, **changes}
+    return target_of(given, secret_env=given.pop("secret_env"))

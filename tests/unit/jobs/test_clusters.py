@@ -9,14 +9,12 @@ import pytest
 
 from airflow_flinkstyle.errors import BadInputError, SignatureError
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPending, Gone, Unknown
-from airflow_flinkstyle.jobs.deployments.chosen import Deployments, deployment_for
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.deployments.rest import both_ends
-from airflow_flinkstyle.jobs.deployments.standalone import StandaloneDeployment
-from airflow_flinkstyle.jobs.deployments.yarn.deployment import YarnDeployment
-from airflow_flinkstyle.jobs.deployments.yarn.submitting import command_line
+from airflow_flinkstyle.jobs.deployments.yarn import command_line
 from airflow_flinkstyle.jobs.errors import DeployModeError, DriverFailedError
 from airflow_flinkstyle.jobs.spec import require_recordable
+from airflow_flinkstyle.jobs.target import Deployments, deployment_for
 from testbed.ports import free_port
 from tests.unit.jobs.managers import Manager, a_manager, a_submission
 from tests.unit.jobs.specs import SECRET, a_spec, a_target
@@ -44,7 +42,7 @@ CREATE = "/v1/submissions/create"
 def test_submission_holds_secrets_in_its_environment_only_and_asks_for_no_supervision(manager: Manager):
     manager.says(CREATE, {"success": True, "submissionId": "driver-1"})
     target = on_standalone(manager.url)
-    assert StandaloneDeployment(target).submit(a_submission(target)) == {"driver": "driver-1"}
+    assert deployment_for(target).submit(a_submission(target)) == {"driver": "driver-1"}
     [(method, path, body)] = manager.asked
     assert (method, path) == ("POST", CREATE)
     said = json.loads(body)
@@ -60,7 +58,7 @@ def test_answer_that_says_nothing_of_a_driver_is_no_reason_to_submit_again(manag
     with a_manager() as other:
         other.says(CREATE, {"success": True, "submissionId": "driver-2"})
         target = on_standalone(f"{manager.url},{other.url}")
-        deployment = StandaloneDeployment(target)
+        deployment = deployment_for(target)
         native_id = deployment.submit(a_submission(target))
         assert native_id == {"driver": ""}
         assert isinstance(deployment.state(native_id), Unknown)
@@ -72,7 +70,7 @@ def test_submission_goes_to_the_master_that_leads_and_fails_where_none_takes_it(
     manager.says(CREATE, {"success": False, "message": "Current state is not alive: STANDBY"})
     target = on_standalone(f"{gone},{manager.url}")
     with pytest.raises(DriverFailedError, match="STANDBY") as error:
-        StandaloneDeployment(target).submit(a_submission(target))
+        deployment_for(target).submit(a_submission(target))
     assert "nobody listens" in str(error.value)
 
 
@@ -97,7 +95,7 @@ def test_what_a_master_says_of_a_driver_ends_it_only_if_its_process_has_ended(
     manager: Manager, said: object, state: type
 ):
     manager.says("/v1/submissions/status/driver-1", said)
-    assert isinstance(StandaloneDeployment(on_standalone(manager.url)).state({"driver": "driver-1"}), state)
+    assert isinstance(deployment_for(on_standalone(manager.url)).state({"driver": "driver-1"}), state)
 
 
 @pytest.mark.parametrize(("python", "jvm", "shown"), [(9, 9, 6), (9, 0, 6), (0, 9, 6), (1, 9, 6), (9, 1, 6)])
@@ -112,21 +110,21 @@ def test_end_of_the_log_has_what_python_wrote_and_what_the_jvm_did(python: int, 
 
 
 def test_master_that_is_away_ends_no_driver():
-    deployment = StandaloneDeployment(on_standalone(f"http://127.0.0.1:{free_port()}"))
+    deployment = deployment_for(on_standalone(f"http://127.0.0.1:{free_port()}"))
     assert isinstance(deployment.state({"driver": "driver-1"}), Unknown)
 
 
 def test_driver_that_only_its_own_record_names_is_not_killed(manager: Manager):
     manager.says("/v1/submissions/status/driver-9", {"success": True, "driverState": "RUNNING"})
-    deployment = StandaloneDeployment(on_standalone(manager.url))
+    deployment = deployment_for(on_standalone(manager.url))
     assert isinstance(deployment.end({"driver": "driver-9", "said_by": "driver"}), Unknown)
     assert {method for method, _, _ in manager.asked} == {"GET"}
 
 
 def test_zip_without_a_place_is_refused_on_a_standalone_cluster_before_anything_is_claimed():
     with pytest.raises(BadInputError, match="agent's zip"):
-        StandaloneDeployment(on_standalone("http://m:6066", agent="py-files")).require_able()
-    StandaloneDeployment(on_standalone("http://m:6066", agent="py-files", agent_path="/a.zip")).require_able()
+        deployment_for(on_standalone("http://m:6066", agent="py-files")).require_able()
+    deployment_for(on_standalone("http://m:6066", agent="py-files", agent_path="/a.zip")).require_able()
 
 
 APP = "application_1_0001"
@@ -156,11 +154,11 @@ def test_what_yarn_says_of_an_application_ends_it_only_if_its_process_has_ended(
     manager.says(
         f"/ws/v1/cluster/apps/{APP}", {"app": {"id": APP, "diagnostics": "", "applicationTags": TAG, **app}}
     )
-    assert isinstance(YarnDeployment(on_yarn(manager.url)).state(DRIVER), state)
+    assert isinstance(deployment_for(on_yarn(manager.url)).state(DRIVER), state)
 
 
 def test_application_that_a_restarted_resource_manager_does_not_know_yet_is_no_end(manager: Manager):
-    deployment = YarnDeployment(on_yarn(f"http://127.0.0.1:{free_port()},{manager.url}"))
+    deployment = deployment_for(on_yarn(f"http://127.0.0.1:{free_port()},{manager.url}"))
     assert isinstance(deployment.state(DRIVER), Unknown)
     assert manager.asked, "the second one was asked"
 
@@ -180,7 +178,7 @@ def test_resource_managers_are_found_in_hadoops_settings(
     manager.says(
         f"/ws/v1/cluster/apps/{APP}", {"app": {"id": APP, "state": "RUNNING", "applicationTags": TAG}}
     )
-    assert isinstance(YarnDeployment(on_yarn(None)).state(DRIVER), Alive)
+    assert isinstance(deployment_for(on_yarn(None)).state(DRIVER), Alive)
 
 
 def test_driver_is_found_on_yarn_by_the_tag_of_its_claim(manager: Manager):
@@ -190,7 +188,7 @@ def test_driver_is_found_on_yarn_by_the_tag_of_its_claim(manager: Manager):
         {"id": "application_1_0002", "state": "RUNNING", "startedTime": 2},
     ]
     manager.says("/ws/v1/cluster/apps?applicationTags=flinkstyle-claim-1", {"apps": {"app": apps}})
-    found = YarnDeployment(target).find(a_submission(target))
+    found = deployment_for(target).find(a_submission(target))
     assert found is not None
     assert found["application"] == "application_1_0002"
 
@@ -199,7 +197,7 @@ def test_application_whose_submission_was_not_answered_is_killed_by_its_tag(mana
     app = {"id": APP, "state": "ACCEPTED", "applicationTags": "flinkstyle-claim-1"}
     manager.says("/ws/v1/cluster/apps?applicationTags=flinkstyle-claim-1", {"apps": {"app": [app]}})
     manager.says(f"/ws/v1/cluster/apps/{APP}", {"app": {**app, "state": "KILLED"}})
-    deployment = YarnDeployment(on_yarn(manager.url, proxy_user="etl"))
+    deployment = deployment_for(on_yarn(manager.url, proxy_user="etl"))
     native_id = {"application": "", "tag": TAG, "claim": "claim-1"}
     assert isinstance(deployment.state(native_id), DriverPending)
     assert isinstance(deployment.end(native_id), Unknown), "a process that was killed may live on"
@@ -208,11 +206,11 @@ def test_application_whose_submission_was_not_answered_is_killed_by_its_tag(mana
 
 def test_application_of_others_and_one_that_only_its_own_record_names_are_not_killed(manager: Manager):
     manager.says(f"/ws/v1/cluster/apps/{APP}", {"app": {"id": APP, "state": "RUNNING"}})
-    deployment = YarnDeployment(on_yarn(manager.url))
+    deployment = deployment_for(on_yarn(manager.url))
     for native_id in (DRIVER, {"application": APP}, {**DRIVER, "said_by": "driver"}):
         assert isinstance(deployment.end(native_id), Unknown)
     manager.says(f"/ws/v1/cluster/apps/{APP}", b"<html>", status=502)
-    state = YarnDeployment(on_yarn(manager.url)).end(DRIVER)
+    state = deployment_for(on_yarn(manager.url)).end(DRIVER)
     assert isinstance(state, Unknown)
     assert "502" in state.reason, "not that it is no driver"
     assert {method for method, _, _ in manager.asked} == {"GET"}
@@ -283,5 +281,5 @@ def test_only_an_application_with_the_tag_of_the_claim_is_killed(
             return super().get(key, default)
 
     manager.answers = Ends(manager.answers)
-    YarnDeployment(on_yarn(manager.url)).end(DRIVER)
+    deployment_for(on_yarn(manager.url)).end(DRIVER)
     assert [method for method, _, _ in asked].count("PUT") == kills

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.deployments.base import OF_ANOTHER, Alive, Gone, Unknown
+from airflow_flinkstyle.jobs.deployments.base import OF_ANOTHER, Alive, Gone, Submission, Unknown
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.errors import DiesWithStarterError, DriverFailedError
-from airflow_flinkstyle.jobs.spec import Submission
 from airflow_flinkstyle.protocol.process import boot_id, pid_namespace, process_started
 from airflow_flinkstyle.protocol.records import IncarnationRecord
 

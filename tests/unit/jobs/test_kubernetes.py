@@ -12,12 +12,11 @@ import pytest
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPending, Gone, Unknown
-from airflow_flinkstyle.jobs.deployments.chosen import deployment_for
-from airflow_flinkstyle.jobs.deployments.kubernetes import submitting
-from airflow_flinkstyle.jobs.deployments.kubernetes.deployment import KubernetesDeployment
+from airflow_flinkstyle.jobs.deployments.kubernetes import makers
 from airflow_flinkstyle.jobs.deployments.kubernetes.driver import CLAIM_LABEL
 from airflow_flinkstyle.jobs.deployments.kubernetes.pods import refusal_words, state_of, words_of
 from airflow_flinkstyle.jobs.errors import DriverFailedError
+from airflow_flinkstyle.jobs.target import deployment_for
 from testbed.ports import free_port
 from tests.unit.jobs.managers import Manager, a_manager, a_submission
 from tests.unit.jobs.pods import DRIVER, FORBIDDEN, IMAGE, MISSING, POD, PODS, SECRETS, on_kubernetes
@@ -26,6 +25,8 @@ from tests.unit.jobs.specs import SECRET, a_target
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from airflow_flinkstyle.jobs.deployments.base import Deployment
 
 
 @pytest.fixture
@@ -141,17 +142,17 @@ def test_login_that_cannot_be_read_is_refused_and_names_where_it_was_looked_for(
         kube_config=str(tmp_path / "none"),
     )
     with pytest.raises(BadInputError, match="No such file"):
-        KubernetesDeployment(target).require_able()
+        deployment_for(target).require_able()
 
 
-def submit(api: Manager, folder: Path, script: str) -> tuple[KubernetesDeployment, Any]:
+def submit(api: Manager, folder: Path, script: str) -> tuple[Deployment, Any]:
     """Submit with a program in place of spark-submit."""
     program = folder / "bin" / "spark-submit"
     program.parent.mkdir()
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     target = on_kubernetes(api.url, folder, spark_home=str(folder))
-    return KubernetesDeployment(target), a_submission(target)
+    return deployment_for(target), a_submission(target)
 
 
 def test_driver_gets_its_environment_by_reference_and_its_secret_ends_with_the_pod(
@@ -184,7 +185,7 @@ def test_pod_has_its_name_and_is_not_waited_for_whatever_the_job_sets(api: Manag
         },
     )
     submission = a_submission(target)
-    command = submitting._command(submission, POD)
+    command = makers._command(submission, POD)
     set_last = dict(part.split("=", 1) for before, part in pairwise(command) if before == "--conf")
     assert set_last["spark.kubernetes.driver.pod.name"] == POD
     assert set_last["spark.kubernetes.submission.waitAppCompletion"] == "false"
@@ -218,7 +219,7 @@ def test_no_answer_of_the_api_server_is_no_reason_to_submit_again(api: Manager, 
     api.says(f"{PODS}/{POD}", b"<html>", status=502)
     assert deployment.submit(submission) == {"pod": POD}
     assert isinstance(deployment.state(DRIVER), Unknown)
-    away = KubernetesDeployment(on_kubernetes(f"http://127.0.0.1:{free_port()}", tmp_path))
+    away = deployment_for(on_kubernetes(f"http://127.0.0.1:{free_port()}", tmp_path))
     assert isinstance(away.state(DRIVER), Unknown)
     with pytest.raises(DriverFailedError, match="Secret"):
         away.submit(submission)
@@ -255,12 +256,12 @@ def test_driver_is_found_by_the_label_of_its_claim(api: Manager, tmp_path: Path)
     claim = submission.marker[submission.marker.index("--claim") + 1]
     label = quote(f"{CLAIM_LABEL}={claim},spark-role=driver", safe="")
     api.says(f"{PODS}?labelSelector={label}", {"kind": "PodList", "items": pods})
-    assert KubernetesDeployment(target).find(submission) == {"pod": "new"}
+    assert deployment_for(target).find(submission) == {"pod": "new"}
 
 
 def test_driver_that_only_its_own_record_names_is_not_deleted(api: Manager, tmp_path: Path):
     api.says(f"{PODS}/other", a_pod("Running"))
-    deployment = KubernetesDeployment(on_kubernetes(api.url, tmp_path))
+    deployment = deployment_for(on_kubernetes(api.url, tmp_path))
     api.says(f"{PODS}/{POD}", a_pod("Running"))
     for native_id in ({"pod": "other", "claim": "claim-1"}, {**DRIVER, "said_by": "driver"}, {"pod": POD}):
         assert isinstance(deployment.end(native_id), (Alive, Unknown))

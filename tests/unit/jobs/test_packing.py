@@ -19,8 +19,7 @@ from airflow_flinkstyle import __version__
 from airflow_flinkstyle.cli.app import app
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
-from airflow_flinkstyle.jobs.packing import pack_agent
-from airflow_flinkstyle.jobs.target import launcher_path
+from airflow_flinkstyle.jobs.packing import launcher_path, pack_agent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.deployments.room import of_quotas, of_standalone, of_yarn, quantity
-from airflow_flinkstyle.jobs.placement import Footprint, Room, beyond, footprint, lack
+from airflow_flinkstyle.jobs.deployments.room import Room, of_quotas, of_standalone, of_yarn, quantity
+from airflow_flinkstyle.jobs.placement import Footprint, beyond, footprint, lack
 from tests.unit.jobs.specs import a_spec, a_target
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.deployments.base import DriverPending, Gone, Unknown
-from airflow_flinkstyle.jobs.deployments.chosen import deployment_for
 from airflow_flinkstyle.jobs.errors import DriverFailedError
+from airflow_flinkstyle.jobs.target import deployment_for
 from tests.unit.jobs.managers import Manager, a_manager, a_submission
 from tests.unit.jobs.pods import (
     DRIVER,

@@ -10,6 +10,7 @@ import pytest
 
 from airflow_flinkstyle.errors import BadInputError, MessageFormatError
 from airflow_flinkstyle.jobs.errors import DeployModeError
+from airflow_flinkstyle.jobs.packing import launcher_path
 from airflow_flinkstyle.jobs.spec import (
     driver_env,
     from_launch,
@@ -17,7 +18,6 @@ from airflow_flinkstyle.jobs.spec import (
     program_of,
     submit_argv,
 )
-from airflow_flinkstyle.jobs.target import launcher_path
 from airflow_flinkstyle.kafka.login.driver import CONNECTION
 from airflow_flinkstyle.protocol.records import KafkaOverride
 from tests.unit.jobs.specs import SECRET, a_spec, a_target
@@ -54,7 +54,7 @@ def test_driver_that_logs_in_to_kafka_hides_logins_in_spark_plans_too():
 
 def test_launcher_is_found_without_importing_pyspark():
     program = (
-        "import sys\nfrom airflow_flinkstyle.jobs.target import launcher_path\n"
+        "import sys\nfrom airflow_flinkstyle.jobs.packing import launcher_path\n"
         "print(launcher_path(), 'pyspark' in sys.modules)"
     )
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

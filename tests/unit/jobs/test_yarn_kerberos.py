@@ -11,9 +11,9 @@ import pytest
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.deployments.base import Alive, Unknown
-from airflow_flinkstyle.jobs.deployments.yarn.deployment import YarnDeployment
-from airflow_flinkstyle.jobs.deployments.yarn.settings import manager_urls
+from airflow_flinkstyle.jobs.deployments.yarn import manager_urls
 from airflow_flinkstyle.jobs.errors import ClusterLoginError
+from airflow_flinkstyle.jobs.target import deployment_for
 from tests.unit.jobs.managers import Manager, a_manager
 from tests.unit.jobs.specs import a_target
 
@@ -78,7 +78,7 @@ def test_manager_that_wants_to_know_is_told_who_asks_by_the_keytab(
     keytab.touch()
     monkeypatch.setitem(sys.modules, "gssapi", gss)
     conf = {"spark.kerberos.principal": "etl@REALM", "spark.kerberos.keytab": str(keytab)}
-    assert isinstance(YarnDeployment(on_yarn(manager.url, conf=conf)).state(DRIVER), Alive)
+    assert isinstance(deployment_for(on_yarn(manager.url, conf=conf)).state(DRIVER), Alive)
     assert manager.said_who == [said("principal etl@REALM, initiate")]
     assert [store["client_keytab"] for store in gss.stores] == [str(keytab)]
 
@@ -88,7 +88,7 @@ def test_what_is_put_arrives_once_it_is_known_who_asks(manager: Manager, monkeyp
     path = f"{PATH}/state?user.name=etl&doAs=etl"
     manager.says(f"{PATH}?doAs=etl", {"app": {"id": APP, "state": "RUNNING", "applicationTags": TAG}})
     manager.says(path, {"state": "KILLED"})
-    deployment = YarnDeployment(on_yarn(manager.url, proxy_user="etl"))
+    deployment = deployment_for(on_yarn(manager.url, proxy_user="etl"))
     monkeypatch.setattr("airflow_flinkstyle.jobs.deployments.rest._KILL_TIMEOUT_S", 0.0)
     deployment.end(DRIVER)
     assert [(method, body) for method, asked, body in manager.asked if asked == path] == [
@@ -103,7 +103,7 @@ def test_who_asks_is_told_to_each_manager_by_a_ticket_of_its_own(
     with a_manager() as standby:
         standby.wants_to_know = "Negotiate"
         standby.leads_to = manager.url.replace("127.0.0.1", "localhost")
-        state = YarnDeployment(on_yarn(standby.url)).state(DRIVER)
+        state = deployment_for(on_yarn(standby.url)).state(DRIVER)
     assert isinstance(state, Alive)
     assert (standby.said_who, manager.said_who) == ([said("None")], [said("None", "localhost")])
 
@@ -111,7 +111,7 @@ def test_who_asks_is_told_to_each_manager_by_a_ticket_of_its_own(
 def test_manager_that_asks_otherwise_is_told_nothing(manager: Manager, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "gssapi", Gss())
     manager.wants_to_know = "Basic"
-    assert isinstance(YarnDeployment(on_yarn(manager.url)).state(DRIVER), Unknown)
+    assert isinstance(deployment_for(on_yarn(manager.url)).state(DRIVER), Unknown)
     assert manager.said_who == []
 
 
@@ -126,11 +126,11 @@ def test_manager_that_refuses_is_no_manager_that_knows_nothing(
         manager.says(f"{PATH}?doAs=etl", {"app": {"id": APP, "state": "RUNNING", "applicationTags": TAG}})
         manager.says("/ws/v1/cluster/info?doAs=etl", {"clusterInfo": {}})
         other.wants_to_know = "Negotiate"
-        both = YarnDeployment(on_yarn(f"{other.url},{manager.url}", proxy_user="etl"))
+        both = deployment_for(on_yarn(f"{other.url},{manager.url}", proxy_user="etl"))
         assert isinstance(both.state(DRIVER), Alive)
         both.require_able()
         with pytest.raises(ClusterLoginError, match="may not act for etl"):
-            YarnDeployment(on_yarn(other.url, proxy_user="etl")).require_able()
+            deployment_for(on_yarn(other.url, proxy_user="etl")).require_able()
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_caller_whom_no_manager_lets_in_starts_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setitem(sys.modules, "gssapi", gss)
-    deployment = YarnDeployment(on_yarn(manager.url))
+    deployment = deployment_for(on_yarn(manager.url))
     with pytest.raises(kind, match=words):
         deployment.require_able()
     state = deployment.state(DRIVER)
@@ -162,7 +162,7 @@ def test_caller_whom_no_manager_lets_in_starts_nothing(
 
 def test_manager_that_does_not_answer_refuses_nothing(manager: Manager):
     manager.wants_to_know = ""
-    YarnDeployment(on_yarn(manager.url)).require_able()
+    deployment_for(on_yarn(manager.url)).require_able()
     assert [path for _, path, _ in manager.asked] == ["/ws/v1/cluster/info"]
 
 

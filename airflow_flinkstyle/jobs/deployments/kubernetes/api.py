@@ -30,8 +30,6 @@ from airflow_flinkstyle.jobs.deployments.rest import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.jobs.target import SubmitTarget
-
 IN_CLUSTER: Final = "in-cluster"
 """In place of a kubeconfig: the account of the pod that this runs in."""
 NAMESPACE: Final = "spark.kubernetes.namespace"
@@ -67,13 +65,13 @@ class ApiLogin:
 
 
 class KubernetesApi:
-    """The API server of a target."""
+    """The API server of a master, asked by the login of its settings or of a kubeconfig."""
 
-    def __init__(self, target: SubmitTarget) -> None:
-        self._target = target
-        address = target.master.removeprefix("k8s://")
+    def __init__(self, *, master: str, conf: Mapping[str, str], kube_config: str | None) -> None:
+        self._conf, self._kube_config = conf, kube_config
+        address = master.removeprefix("k8s://")
         self.url = (address if "://" in address else f"https://{address}").rstrip("/")
-        self.namespace = target.conf.get(NAMESPACE) or "default"
+        self.namespace = conf.get(NAMESPACE) or "default"
         self._login: tuple[float, ApiLogin] | None = None
 
     def pod(self, name: str) -> str:
@@ -134,14 +132,14 @@ class KubernetesApi:
             BadInputError: If nothing says so, or what does cannot be used.
         """
         files = {
-            name: self._target.conf.get(f"{SUBMISSION}{name}")
+            name: self._conf.get(f"{SUBMISSION}{name}")
             for name in ("oauthTokenFile", "caCertFile", "clientCertFile", "clientKeyFile")
         }
         try:
             if any(files.values()):
                 return _of_files(files)
-            if self._target.kube_config != IN_CLUSTER and (place := self._kubeconfig()) is not None:
-                return _of_kubeconfig(place, self._target.conf.get(CONTEXT))
+            if self._kube_config != IN_CLUSTER and (place := self._place()) is not None:
+                return _of_kubeconfig(place, self._conf.get(CONTEXT))
             if (_ACCOUNT / "token").exists():
                 return _of_files(
                     {"oauthTokenFile": str(_ACCOUNT / "token"), "caCertFile": str(_ACCOUNT / "ca.crt")}
@@ -160,9 +158,9 @@ class KubernetesApi:
             self._login = time.monotonic(), login
         return login
 
-    def _kubeconfig(self) -> Path | None:
-        if self._target.kube_config:
-            return Path(self._target.kube_config)
+    def _place(self) -> Path | None:
+        if self._kube_config:
+            return Path(self._kube_config)
         named = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0] or "~/.kube/config"
         place = Path(named).expanduser()
         return place if place.is_file() and place.stat().st_size else None

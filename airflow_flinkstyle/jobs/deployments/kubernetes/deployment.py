@@ -8,7 +8,8 @@ that the API server itself refuses a second one.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import urlencode
 
 from airflow_flinkstyle.jobs.deployments.base import (
@@ -21,29 +22,29 @@ from airflow_flinkstyle.jobs.deployments.base import (
     Unknown,
 )
 from airflow_flinkstyle.jobs.deployments.kubernetes.api import KubernetesApi, RefusedError
-from airflow_flinkstyle.jobs.deployments.kubernetes.applications import SparkApplications
 from airflow_flinkstyle.jobs.deployments.kubernetes.driver import (
     CLAIM_LABEL,
+    SECRETS,
     claim_of,
     is_of_claim,
+    let_own,
     pod_name,
+    put_secret,
     wrong,
 )
-from airflow_flinkstyle.jobs.deployments.kubernetes.environment import SECRETS, let_own, put_secret
+from airflow_flinkstyle.jobs.deployments.kubernetes.makers import SparkApplications, SparkSubmit
 from airflow_flinkstyle.jobs.deployments.kubernetes.pods import CONTAINER, state_of, words_of
-from airflow_flinkstyle.jobs.deployments.kubernetes.submitting import SparkSubmit
 from airflow_flinkstyle.jobs.deployments.rest import NoAnswerError, NotDeliveredError, StateCache
 from airflow_flinkstyle.jobs.deployments.room import of_quotas
 from airflow_flinkstyle.jobs.errors import DriverFailedError
-from airflow_flinkstyle.jobs.target import PY_FILES
+from airflow_flinkstyle.jobs.packing import DriverAgent, HandOver
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from airflow_flinkstyle.jobs.deployments.base import Submission
     from airflow_flinkstyle.jobs.deployments.kubernetes.makers import Maker
-    from airflow_flinkstyle.jobs.placement import Room
-    from airflow_flinkstyle.jobs.spec import Submission
-    from airflow_flinkstyle.jobs.target import SubmitTarget
+    from airflow_flinkstyle.jobs.deployments.room import Room
     from airflow_flinkstyle.protocol.records import IncarnationRecord
 
 _IMAGES: Final = ("spark.kubernetes.container.image", "spark.kubernetes.driver.container.image")
@@ -52,16 +53,46 @@ _END_GRACE_S = 1
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kubernetes:
+    """A pod of Kubernetes is the driver."""
+
+    how: ClassVar = HandOver(deploy_mode="cluster", submit_mode="cluster", in_image=True)
+
+    agent: DriverAgent = field(default_factory=DriverAgent)
+    kube_config: str | None = None
+    """Path of a kubeconfig, or ``in-cluster``; None: KUBECONFIG, ~/.kube/config or the pod's own account."""
+    spark_operator: str = ""
+    """What makes pods: ``kubeflow`` or ``apache``, whose operator takes a ``SparkApplication``; empty for
+    ``spark-submit``, which runs here."""
+    application: Mapping[str, Any] = field(default_factory=dict)
+    """More of a ``SparkApplication``'s ``spec``, such as templates of pods; no secrets. It changes nothing
+    that this package says there."""
+    page_url: str | None = None
+    """Of a page about a driver's pod, with ``{namespace}`` and ``{pod}`` in it; None if there is none."""
+    ui_url: str | None = None
+    """The same of Spark's own pages."""
+
+
 class KubernetesDeployment:
     """A driver is one pod, whose name is made of its claim."""
 
     binds_claims = True
 
-    def __init__(self, target: SubmitTarget) -> None:
-        """Prepare; ``target.kube_config`` names the login, ``target.spark_operator`` what makes pods."""
-        self._target, self._api = target, KubernetesApi(target)
+    def __init__(self, own: Kubernetes, *, master: str, conf: Mapping[str, str]) -> None:
+        """Prepare.
+
+        Args:
+            own: Who asks, and what makes pods.
+            master: The API server: ``k8s://https://host:port``.
+            conf: Spark's settings: the namespace and the image.
+        """
+        self._own, self._conf = own, conf
+        self._api = KubernetesApi(master=master, conf=conf, kube_config=own.kube_config)
         self._maker: Maker = (
-            SparkApplications(target, self._api) if target.spark_operator else SparkSubmit(target, self._api)
+            SparkApplications(own.spark_operator, own.application, self._api)
+            if own.spark_operator
+            else SparkSubmit(own.kube_config, self._api)
         )
         self.name = self._maker.name
         self._states = StateCache()
@@ -72,18 +103,12 @@ class KubernetesDeployment:
         Raises:
             BadInputError: If there is no image, no way for the agent, or no login that may look at pods.
         """
-        if not any(self._target.conf.get(name) for name in _IMAGES):
+        if not any(self._conf.get(name) for name in _IMAGES):
             raise wrong(
                 f"An image for driver and executors was expected ({_IMAGES[0]}), found none.",
                 "Set it in conf of the Spark connection's extra.",
             )
-        if self._target.agent == PY_FILES and not self._target.agent_path:
-            raise wrong(
-                "The place of the agent's zip was expected with agent 'py-files' on Kubernetes, found none: "
-                "nothing of this machine is uploaded there.",
-                "Run `flinkstyle agent pack FOLDER`, put both files into the image or at an address, and "
-                "name the zip as 'agent-path' in the Spark connection's extra.",
-            )
+        self._own.agent.require_place("Kubernetes", "put both files into the image or at an address")
         self._api.login()
         try:
             self._api.ask(f"{self._api.path('pods')}?limit=1")
@@ -183,7 +208,7 @@ class KubernetesDeployment:
     def pages(self, native_id: Mapping[str, str]) -> DriverPages:
         """Return what the connection names: Kubernetes has no page of its own, and Spark's are inside."""
         pod = native_id.get("pod", "")
-        named = (self._target.page_url, self._target.ui_url)
+        named = (self._own.page_url, self._own.ui_url)
         cluster, spark_ui = (
             (place or "").replace("{namespace}", self._api.namespace).replace("{pod}", pod) for place in named
         )

@@ -1,15 +1,25 @@
-"""What a driver's pod is called, how it is labelled, and what Spark is told to make it so. Pure."""
+"""What a driver's pod is called, how it is labelled, and what Spark is told to make it so.
+
+The driver's environment, with all that is secret in it, is a Secret that the pod names by reference.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import base64
+import logging
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.deployments.kubernetes.api import CONFLICT, RefusedError
 from airflow_flinkstyle.jobs.deployments.refusals import not_taken, why_final
+from airflow_flinkstyle.jobs.deployments.rest import NoAnswerError, NotDeliveredError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.jobs.deployments.base import Submission
+    from airflow_flinkstyle.jobs.deployments.kubernetes.api import KubernetesApi
     from airflow_flinkstyle.jobs.errors import DriverFailedError
-    from airflow_flinkstyle.jobs.spec import Submission
 
 CLAIM_LABEL: Final = "airflow-flinkstyle/claim"
 JOB_LABEL: Final = "airflow-flinkstyle/job"
@@ -22,6 +32,8 @@ _PYTHONS: Final = {
 """Spark writes them into a pod by itself, from these settings."""
 _NAME_CHARACTERS: Final = 24
 _LABEL_CHARACTERS: Final = 63
+SECRETS: Final = "secrets"
+log = logging.getLogger(__name__)
 
 
 def claim_of(submission: Submission) -> str:
@@ -85,6 +97,49 @@ def failed(found: str, *, said: str | None = None, status: int | None = None) ->
     """
     remedy = "Correct the Spark connection, the account's role or the quota, and try again."
     return not_taken(found, by="Kubernetes", remedy=remedy, why=why_final(said or found, status))
+
+
+def put_secret(api: KubernetesApi, name: str, submission: Submission) -> dict[str, Any]:
+    """Write the Secret, and return it.
+
+    Raises:
+        DriverFailedError: If it cannot be written.
+    """
+    data = {key: base64.b64encode(value.encode()).decode() for key, value in environment(submission).items()}
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "labels": labels(submission)},
+        "data": data,
+    }
+    try:
+        try:
+            return api.ask(api.path(SECRETS), method="POST", body=secret)
+        except RefusedError as error:
+            if error.code != CONFLICT:  # the same submit was tried before
+                raise
+            return api.ask(api.path(SECRETS, name), method="PUT", body=secret)
+    except (NotDeliveredError, NoAnswerError) as error:
+        status = getattr(error, "code", None)  # none, if nobody answered
+        raise failed(
+            f"its environment could not be written to Secret {name}: {error}", status=status
+        ) from error
+
+
+def let_own(api: KubernetesApi, secret: Mapping[str, Any], owner: Mapping[str, Any]) -> None:
+    """Let Kubernetes delete the Secret with its owner."""
+    name = secret["metadata"]["name"]
+    reference = {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+    }
+    owned = {**secret, "metadata": {**secret["metadata"], "ownerReferences": [reference]}}
+    try:
+        api.ask(api.path(SECRETS, name), method="PUT", body=owned)
+    except (NotDeliveredError, NoAnswerError) as error:
+        log.warning("Secret %s stays when its owner is deleted: %s", name, error)
 
 
 def _said(submission: Submission, option: str) -> str:

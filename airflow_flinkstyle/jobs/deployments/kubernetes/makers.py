@@ -1,14 +1,31 @@
-"""What a driver's pod is made by, as ``deployment`` needs it."""
+"""What a driver's pod is made by: ``spark-submit`` here, or an operator of the cluster."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from urllib.parse import urlencode
+
+from airflow_flinkstyle.jobs.deployments import spark_submit
+from airflow_flinkstyle.jobs.deployments.base import DriverPending, DriverState, Unknown
+from airflow_flinkstyle.jobs.deployments.kubernetes.api import CONFLICT, IN_CLUSTER, RefusedError
+from airflow_flinkstyle.jobs.deployments.kubernetes.driver import failed, settings, wrong
+from airflow_flinkstyle.jobs.deployments.kubernetes.pods import NO_POD, refusal_words
+from airflow_flinkstyle.jobs.deployments.kubernetes.resources import RESOURCES, with_more, words_of
+from airflow_flinkstyle.jobs.deployments.rest import NoAnswerError, NotDeliveredError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.jobs.deployments.base import DriverState
-    from airflow_flinkstyle.jobs.spec import Submission
+    from airflow_flinkstyle.jobs.deployments.base import Submission
+    from airflow_flinkstyle.jobs.deployments.kubernetes.api import KubernetesApi
+
+_WAIT_FOR_END: Final = "spark.kubernetes.submission.waitAppCompletion"
+_WITHDRAWN_S, _LOOK_S = 120.0, 0.5
+"""How long a pod may take to end that Spark deletes again; its grace period is 30 s."""
+_KIND: Final = "sparkapplications"
+log = logging.getLogger(__name__)
 
 
 class Maker(Protocol):
@@ -40,3 +57,180 @@ class Maker(Protocol):
 
     def withdraw(self, pod: str) -> None:
         """Let no pod of that name be made any more."""
+
+
+class SparkSubmit:
+    """Makes a pod with Spark's own command, which runs here: the worker needs Java and Spark."""
+
+    name = "kubernetes"
+
+    def __init__(self, kube_config: str | None, api: KubernetesApi) -> None:
+        self._kube_config, self._api = kube_config, api
+
+    def require_able(self) -> None:
+        """Refuse nothing: that Spark is missing here, its command says itself."""
+
+    def make(self, submission: Submission, pod: str) -> dict[str, Any] | None:
+        """Run ``spark-submit``, and return the pod once the API server has it; None if it does not answer.
+
+        Raises:
+            DriverFailedError: If there is none.
+        """
+        said, code = self._run(submission, pod)
+        tail = spark_submit.end_of(said, submission)
+        try:
+            found = self._api.get(self._api.pod(pod))
+            if found is not None and code and "deletionTimestamp" in found["metadata"]:
+                found = self._once_withdrawn(pod)
+        except (NotDeliveredError, NoAnswerError) as error:
+            log.warning("Whether a driver was submitted is unknown: %s; spark-submit said: %s", error, tail)
+            return None
+        if found is None:
+            found_words = refusal_words(said) or f"spark-submit ended with exit code {code}:\n{tail}\n"
+            raise failed(found_words, said=said)
+        return {"apiVersion": "v1", "kind": "Pod", **found}
+
+    def find(self, selector: str) -> str | None:
+        """Return none: its pod is there once it has ended, or never."""
+        return None
+
+    def without_pod(self, pod: str) -> DriverState:
+        """Return that nothing is known: it may have been removed by force, while its process runs."""
+        return Unknown("the API server knows no such pod")
+
+    def gave_up(self, pod: str) -> str:
+        """Say nothing: Spark deletes a pod that it cannot complete."""
+        return ""
+
+    def words_without_pod(self, pod: str) -> str:
+        """Return that there is none."""
+        return NO_POD
+
+    def withdraw(self, pod: str) -> None:
+        """Do nothing: who makes a pod here has ended."""
+
+    def _run(self, submission: Submission, pod: str) -> tuple[str, int]:
+        """Run ``spark-submit``; returns what it said, and its exit code."""
+        place = "/dev/null" if self._kube_config == IN_CLUSTER else self._kube_config
+        try:
+            return spark_submit.run(
+                _command(submission, pod), submission, {"KUBECONFIG": place} if place else None
+            )
+        except OSError as error:
+            return f"{submission.argv[0]} could not be run: {error}", 1
+
+    def _once_withdrawn(self, pod: str) -> dict[str, Any] | None:
+        """Return a pod that ``spark-submit`` has taken back; None once its node has ended it."""
+        deadline = time.monotonic() + _WITHDRAWN_S
+        while (found := self._api.get(self._api.pod(pod))) is not None and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)
+        return found
+
+
+class SparkApplications:
+    """Makes a pod by a resource of the same name, which owns it: this side needs no Java, no Spark."""
+
+    name = "spark-application"
+
+    def __init__(self, operator: str, more: Mapping[str, Any], api: KubernetesApi) -> None:
+        """Prepare.
+
+        Args:
+            operator: Its name.
+            more: Of the application's ``spec``.
+            api: Of the cluster.
+
+        Raises:
+            BadInputError: If no operator of that name is known.
+        """
+        if operator not in RESOURCES:
+            raise wrong(
+                f"A Spark operator {' or '.join(map(repr, RESOURCES))} was expected, found {operator!r}.",
+                "Correct 'spark-operator' in the Spark connection's extra.",
+            )
+        self._resource, self._more, self._api = RESOURCES[operator], more, api
+
+    def require_able(self) -> None:
+        """Refuse a cluster without the operator's resources, and an account that may not use them.
+
+        Raises:
+            BadInputError: If they are not there.
+            RefusedError: If they may not be used.
+        """
+        path = f"{self._path()}?limit=1"
+        if self._api.get(path) is None:
+            raise wrong(
+                f"Resources {_KIND}.{self._resource.group} of version {self._resource.version} were expected "
+                f"at {self._api.url}, found none.",
+                "Install the operator, or take 'spark-operator' out of the Spark connection's extra.",
+            )
+
+    def make(self, submission: Submission, pod: str) -> dict[str, Any] | None:
+        """Create the application, and return it; None if it is unknown whether it was created.
+
+        Raises:
+            DriverFailedError: If it was not.
+        """
+        try:
+            try:
+                return self._api.ask(
+                    self._path(),
+                    method="POST",
+                    body=with_more(self._resource.body(submission, pod), self._more),
+                )
+            except RefusedError as error:
+                if error.code != CONFLICT:
+                    raise failed(f"{self._api.url} says: {error}.", status=error.code) from error
+                return self._api.get(self._path(pod))  # the same submit was tried before
+        except NotDeliveredError as error:
+            raise failed(f"{error}.") from error
+        except NoAnswerError as error:
+            log.warning("Whether SparkApplication %s was created is unknown: %s", pod, error)
+            return None
+
+    def find(self, selector: str) -> str | None:
+        """Return the newest application of these labels whose pod its operator has not made yet."""
+        query = urlencode({"labelSelector": selector})
+        found = self._api.ask(f"{self._path()}?{query}").get("items") or []
+        to_come = [one for one in found if isinstance(self._resource.without_pod(one), DriverPending)]
+        newest = max(to_come, key=lambda one: str(one["metadata"]["creationTimestamp"]), default=None)
+        return None if newest is None else str(newest["metadata"]["name"])
+
+    def without_pod(self, pod: str) -> DriverState:
+        """Return what the operator says of the application."""
+        application = self._api.get(self._path(pod))
+        if application is None:
+            return Unknown("the API server knows no such pod, and no SparkApplication of that name")
+        return self._resource.without_pod(application)
+
+    def gave_up(self, pod: str) -> str:
+        """Return what the operator says of an application whose pod it made and could not complete."""
+        try:
+            application = self._api.get(self._path(pod))
+        except (NotDeliveredError, NoAnswerError) as error:
+            log.info("What the operator says of %s cannot be read: %s", pod, error)
+            return ""
+        return words_of(application) if application and self._resource.gave_up(application) else ""
+
+    def words_without_pod(self, pod: str) -> str:
+        """Return why the operator made no pod."""
+        application = self._api.get(self._path(pod))
+        return NO_POD if application is None else words_of(application)
+
+    def withdraw(self, pod: str) -> None:
+        """Delete the application: its operator may not have made the pod yet."""
+        try:
+            self._api.ask(self._path(pod), method="DELETE")
+        except (NotDeliveredError, NoAnswerError) as error:
+            log.info("SparkApplication %s is not deleted: %s", pod, error)
+
+    def _path(self, name: str = "") -> str:
+        return self._api.path(_KIND, name, of=f"{self._resource.group}/{self._resource.version}")
+
+
+def _command(submission: Submission, pod: str) -> list[str]:
+    """Return the command line, on which nothing is secret; of a setting given twice the last counts."""
+    conf = {**settings(submission, pod), _WAIT_FOR_END: "false"}
+    options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
+    program_at = len(submission.argv) - len(submission.program.arguments) - 1
+    return [*submission.argv[:program_at], *options, *submission.argv[program_at:]]

@@ -18,7 +18,7 @@ from airflow_flinkstyle.jobs.deployments.kubernetes.pods import refusal_words
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.jobs.spec import Submission
+    from airflow_flinkstyle.jobs.deployments.base import Submission
 
 _SPARK_VERSION: Final = "4"
 """Required; Kubeflow's operator asks only whether it is 3 or newer, Apache's writes it into a label."""
