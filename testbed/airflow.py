@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from testbed import paths
@@ -12,8 +16,7 @@ from testbed.process import Service
 from testbed.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping
 
 _CALLERS_OWN = ("AIRFLOW", "VIRTUAL_ENV", "PYTHON")
 """Prefixes of environment variables that must not leak from the caller into Airflow."""
@@ -31,6 +34,7 @@ class Airflow:
         env: Mapping[str, str] | None = None,
         parallelism: int = 4,
         all_admins: bool = True,
+        again_s: float | None = None,
     ) -> None:
         """Describe an Airflow.
 
@@ -41,6 +45,7 @@ class Airflow:
             env: Further environment variables of Airflow and its tasks.
             parallelism: How many tasks run at once; each costs memory.
             all_admins: False turns authentication on, to test it.
+            again_s: A part that has ended is started again after so many seconds; None: it stays away.
         """
         self.port = free_port()
         self.folder = folder
@@ -74,9 +79,11 @@ class Airflow:
             **{f"AIRFLOW_CONN_{key.upper()}": value for key, value in (connections or {}).items()},
             **(env or {}),
         }
+        airflow = paths.VENV_AIRFLOW / "bin" / "airflow"
+        parts = (sys.executable, Path(__file__).with_name("airflow_parts.py"), airflow, folder, str(again_s))
         self.service = Service(
             "Airflow",
-            [paths.VENV_AIRFLOW / "bin" / "airflow", "standalone"],
+            (airflow, "standalone") if again_s is None else parts,
             log_file=folder / "airflow.log",
             ready=self.api.is_healthy,
             ready_timeout_s=2 * PATIENCE_S,
@@ -121,3 +128,23 @@ class Airflow:
     def kill(self) -> None:
         """End it with SIGKILL, as a machine that loses power would; detached drivers live on."""
         self.service.kill()
+
+    def kill_part(self, part: str) -> None:
+        """End the scheduler, the triggerer or the API server with SIGKILL; ``again_s`` brings it back.
+
+        The scheduler's workers live on, and so do their tasks, as those of other executors do.
+        """
+        main = int((self.folder / "parts" / part).read_text())
+        for pid in (main, *_started_by(main, but=b"LocalExecutor")):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _started_by(parent: int, *, but: bytes) -> Iterator[int]:
+    """Yield the processes below one, but those whose command line says so, and what is below them."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            found = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if found == parent and but not in (folder / "cmdline").read_bytes():
+                yield from _started_by(int(folder.name), but=but)
+                yield int(folder.name)

@@ -11,21 +11,21 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from airflow_flinkstyle.jobs.deployments.base import Alive
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.jobs.unsettled import find_unsettled
-from testbed import paths
-from testbed.airflow import Airflow
 from testbed.airflow_api import FINISHED, AirflowApiError
 from testbed.producer import read_events
-from testbed.waiting import PATIENCE_S, wait_until
+from testbed.waiting import wait_until
 from tests.e2e.upgrades import SCRIPTS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-    from airflow_flinkstyle.jobs.unsettled import Unsettled
+    from testbed.airflow import Airflow
     from testbed.scenario import OrdersScenario
 
+Cutover = Literal["migration", "upgrade"]
 What = Literal[
     "mark the run failed",
     "mark the run success",
@@ -35,7 +35,9 @@ What = Literal[
     "delete the run",
     "pause the DAG, kill the task",
     "let the run time out",
-    "kill the worker",
+    "kill the task",
+    "kill the worker and the task",
+    "kill the worker, the task runs on",
     "kill the scheduler",
     "kill the triggerer",
     "kill the API server",
@@ -50,18 +52,11 @@ OF_A_RUN: Final[tuple[What, ...]] = (
     "delete the run",
     "pause the DAG, kill the task",
     "let the run time out",
-    "kill the worker",
+    "kill the task",
+    "kill the worker and the task",
+    "kill the worker, the task runs on",
 )
-WITHOUT_RETRY: Final[tuple[What, ...]] = (
-    "mark the run failed",
-    "mark the run success",
-    "mark the task failed",
-    "mark the task success",
-    "delete the run",
-    "pause the DAG, kill the task",
-    "let the run time out",
-)
-"""Behind these no task comes that would finish the cutover."""
+"""These meet nobody else's runs."""
 OF_AIRFLOW: Final[tuple[What, ...]] = (
     "kill the scheduler",
     "kill the triggerer",
@@ -71,13 +66,16 @@ OF_AIRFLOW: Final[tuple[What, ...]] = (
 _PARTS: Final = {
     "kill the scheduler": "scheduler",
     "kill the triggerer": "triggerer",
-    "kill the API server": "api",
+    "kill the API server": "api-server",
 }
 LEASE_S: Final = 20.0
-STATED_S: Final = 5 * 60.0
-"""Within so long, scaled by the machine's load, everything is at rest. The lease is 20 s here, not 120."""
-TIMES_OUT_S: Final = 60
-_DAGS = """
+"""Of a hold; 120 s by default."""
+AGAIN_S: Final = 10.0
+"""A part of Airflow that was killed is started again after so long."""
+STATED_S: Final = 10 * 60.0
+"""Within so long everything is at rest, on a machine as busy as it may be."""
+TIMES_OUT_S: Final = 90
+DAGS: Final = """
 from datetime import timedelta
 from airflow.sdk import DAG
 from airflow_flinkstyle.dags import watch_dag
@@ -87,34 +85,42 @@ from airflow_flinkstyle.operators import (
 )
 
 RETRIES = {{"retries": 2, "retry_delay": timedelta(seconds=2)}}
-TOLD = {{"job": {job!r}, "migration": {{
-    "source_kafka_conn_id": "kafka_old", "target_kafka_conn_id": "kafka_new",
-    "timeouts": {{"hold_lease_s": {lease_s}}},
-}}}}
+USUAL = {{"schedule": None, "catchup": False, "default_args": RETRIES}}
+TIMED = {{"dagrun_timeout": timedelta(seconds={times_out_s})}}
 
-def moves(dag_id, **more):
-    with DAG(dag_id, schedule=None, catchup=False, default_args=RETRIES, **more) as dag:
-        migrate = MigrateStreamingJobOperator(task_id="migrate", **TOLD)
-        settle = SettleMigrationOperator(task_id="settle", **TOLD)
+def moves(dag_id, told, **more):
+    with DAG(dag_id, **USUAL, **more) as dag:
+        migrate = MigrateStreamingJobOperator(task_id="migrate", **told)
+        settle = SettleMigrationOperator(task_id="settle", **told)
         settle.as_teardown(on_failure_fail_dagrun=True)
         migrate >> settle
     return dag
 
-def upgrades(dag_id, **more):
-    with DAG(dag_id, schedule=None, catchup=False, default_args=RETRIES, **more) as dag:
+def upgrades(dag_id, told, **more):
+    with DAG(dag_id, params={{"script": ""}}, **USUAL, **more) as dag:
         UpgradeStreamingJobOperator(
-            task_id="upgrade", job={job!r}, script="{{{{ params.script }}}}", params={{"script": ""}},
-            rehearse_batches=0, if_committed="continue",
+            task_id="upgrade", script="{{{{ params.script }}}}", rehearse_batches=0, if_committed="continue",
+            **told,
         )
     return dag
 
-timed = {{"dagrun_timeout": timedelta(seconds={times_out_s})}}
-move, move_timed = moves("move"), moves("move_timed", **timed)
-upgrade, upgrade_timed = upgrades("upgrade"), upgrades("upgrade_timed", **timed)
-watch = watch_dag(
-    [SparkStreamingJob(job={job!r}, script={script!r})], dag_id="watch", schedule=timedelta(seconds=15),
-    max_active_runs=1, default_args={{"retries": 0}},
-)
+for job in {jobs!r}:
+    of = {{"job": job, "flinkstyle_conn_id": job}}
+    moving = {{**of, "migration": {{
+        "source_kafka_conn_id": "kafka_old", "target_kafka_conn_id": "kafka_new",
+        "timeouts": {{"hold_lease_s": {lease_s}}},
+    }}}}
+    for name, dag in {{
+        f"migration_{{job}}": moves(f"migration_{{job}}", moving),
+        f"migration_timed_{{job}}": moves(f"migration_timed_{{job}}", moving, **TIMED),
+        f"upgrade_{{job}}": upgrades(f"upgrade_{{job}}", of),
+        f"upgrade_timed_{{job}}": upgrades(f"upgrade_timed_{{job}}", of, **TIMED),
+        f"watch_{{job}}": watch_dag(
+            [SparkStreamingJob(script={script!r}, **of)], dag_id=f"watch_{{job}}",
+            schedule=timedelta(seconds=15), max_active_runs=1, default_args={{"retries": 0}},
+        ),
+    }}.items():
+        globals()[name] = dag
 """
 
 
@@ -122,10 +128,14 @@ watch = watch_dag(
 class Interference:
     """One case."""
 
-    cutover: Literal["migration", "upgrade"]
+    cutover: Cutover
     what: What
     phase: str
     """At which it happens, or at one right behind it: the task is frozen as soon as the journal names it."""
+
+    def __str__(self) -> str:
+        """Name it."""
+        return f"{self.what}, at {self.phase} of the {self.cutover}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,9 +147,14 @@ class Outcome:
     free_s: float | None
     """Until producers wrote again, from the interference on; None if they were not held."""
     rest_s: float
-    """Until nothing was unsettled and the job ran."""
-    runs_on: str
-    """``old``, ``new``: cluster or version."""
+    """Until nothing was unsettled and one driver of the job ran."""
+    runs_on: Literal["old", "new"]
+    """Cluster or version."""
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether the job and its producers are on the other cluster now."""
+        return self.case.cutover == "migration" and self.runs_on == "new"
 
     def row(self) -> str:
         """Return it as a row of a table."""
@@ -160,151 +175,185 @@ HEAD: Final = (
 )
 
 
-class InterferedAirflow:
-    """An Airflow that moves and upgrades one job, and looks after it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frozen:
+    """A cutover whose task is stopped in a phase."""
 
-    def __init__(self, scenario: OrdersScenario) -> None:
-        folder = scenario.folder / "dags"
-        folder.mkdir()
-        text = _DAGS.format(
-            job=scenario.spec.name, lease_s=LEASE_S, times_out_s=TIMES_OUT_S, script=scenario.spec.script
-        )
-        (folder / "interfered.py").write_text(text)
-        self.scenario = scenario
-        self._journals = scenario.folder / "store" / scenario.spec.name / "migrations"
+    case: Interference
+    dag_id: str
+    run_id: str
+    pid: int
+    """Of the task's process."""
+    phase: str
+    since_s: float
+
+    @property
+    def task(self) -> str:
+        """Its name in the DAG."""
+        return "migrate" if self.case.cutover == "migration" else "upgrade"
+
+    @property
+    def run(self) -> str:
+        """Its path in the API."""
+        return f"/dags/{self.dag_id}/dagRuns/{self.run_id}"
+
+
+class InterferedJob:
+    """One job that an Airflow moves, upgrades and looks after."""
+
+    def __init__(self, airflow: Airflow, scenario: OrdersScenario) -> None:
+        self.scenario, self._airflow, self._api = scenario, airflow, airflow.api
+        self._job = scenario.spec.name
+        self._journals = scenario.folder / "store" / self._job / "migrations"
         self._before = ""
-        self.airflow = Airflow(
-            scenario.folder / "airflow",
-            folder,
-            connections=scenario.connections(),
-            env={
-                "PYTHONPATH": str(paths.ROOT),
-                "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
-                "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
-            },
-        )
 
-    def run(self, case: Interference) -> Outcome:
-        """Begin a cutover, interfere with it, and wait until everything is at rest."""
-        dag_id, before = self._dag(case), {path.name for path in self._journals.glob("*")}
-        api = self.airflow.api
-        api.wait_for_dag(dag_id)
-        api.wait_for_dag("watch")
-        run_id = api.trigger(dag_id, {"script": self._other_script()} if case.cutover == "upgrade" else None)
-        pid, frozen_in = self._freeze(case, before)
-        begun_s = time.time()
-        self._interfere(case, dag_id, run_id, pid)
-        wait_until("producers write", lambda: self.scenario.producer_is_at() is not None, timeout_s=STATED_S)
-        wait_until("all is at rest", self._rests, timeout_s=STATED_S)
-        rest_s, free_s = time.time() - begun_s, self._freed_s(begun_s)
-        with suppress(AirflowApiError):  # it may be deleted
-            self._patch(f"/dags/{dag_id}", {"is_paused": False})
+    def start(self) -> None:
+        """Start it, and let Airflow look after it."""
+        self.scenario.create_topic(deleted={0: 100, 1: 40, 2: 250})
+        self.scenario.start_producer(rate_per_s=100)
+        self.scenario.start()
+        self._api.wait_for_dag(f"watch_{self._job}")
+
+    def leave_alone(self) -> None:
+        """Let Airflow look after it no longer."""
+        self._patch(f"/dags/watch_{self._job}", {"is_paused": True})
+
+    def run(self, case: Interference) -> Outcome | None:
+        """Begin a cutover, interfere with it, wait until everything is at rest; None if it was too fast."""
+        frozen = self._begin(case)
+        if frozen is None:
+            return None
+        self._interfere(frozen)
+        _within(STATED_S, f"all is at rest: {case}", self._rests)
+        rest_s, free_s = time.time() - frozen.since_s, self._freed_s(frozen.since_s)
+        self.scenario.wait_commits(1)
+        self._patch(f"/dags/{frozen.dag_id}", {"is_paused": False})
+        _within(STATED_S, f"the run has ended: {case}", lambda: self._is_over(frozen.dag_id, frozen.run_id))
+        _within(STATED_S, f"all is at rest after the run's end: {case}", self._rests)
         return Outcome(
-            case=case, frozen_in=frozen_in, free_s=free_s, rest_s=rest_s, runs_on=self._side(case.cutover)
+            case=case, frozen_in=frozen.phase, free_s=free_s, rest_s=rest_s, runs_on=self._side(case.cutover)
         )
 
     # --- the cutover --------------------------------------------------------------------------
 
-    def _dag(self, case: Interference) -> str:
+    def _begin(self, case: Interference) -> Frozen | None:
         timed = "_timed" if case.what == "let the run time out" else ""
-        return f"{'move' if case.cutover == 'migration' else 'upgrade'}{timed}"
+        dag_id = f"{case.cutover}{timed}_{self._job}"
+        self._api.wait_for_dag(dag_id)
+        known = {path.name for path in self._journals.glob("*")}
+        conf = {"script": self._other_script()} if case.cutover == "upgrade" else None
+        run_id = self._api.trigger(dag_id, conf)
+        while not self._is_over(dag_id, run_id):
+            for pid, phase in self._just_begun(case.phase, known):
+                return Frozen(
+                    case=case, dag_id=dag_id, run_id=run_id, pid=pid, phase=phase, since_s=time.time()
+                )
+        return None
 
-    def _other_script(self) -> str:
-        runs = self.scenario.running().run.claim.launch["spec"]["script"]
-        first, second = self.scenario.spec.script, str(SCRIPTS / "orders_job_v2.py")
-        self._before = str(runs)
-        return second if runs == first else first
+    def _is_over(self, dag_id: str, run_id: str) -> bool:
+        """Whether a run has ended, or was deleted; False while Airflow does not answer."""
+        try:
+            return self._api.run_state(dag_id, run_id) in FINISHED
+        except AirflowApiError as error:
+            return error.status == HTTPStatus.NOT_FOUND
+        except OSError:
+            return False
 
-    def _unsettled(self) -> list[Unsettled]:
-        return find_unsettled(self.scenario.board)
-
-    def _freeze(self, case: Interference, before: set[str]) -> tuple[int, str]:
-        """Stop the task's process once the journal names the phase; return it, and the phase it is in."""
-        begun_s = time.monotonic()
-        while time.monotonic() - begun_s < 3 * PATIENCE_S:
-            for path in self._journals.glob(f"*/[1-9]*-{case.phase}.json"):
-                work = self.scenario.board.work(path.parent.name)
-                ended = any(path.parent.glob("*-rollback.json")) or any(path.parent.glob("*-running.json"))
-                if path.parent.name in before or work is None or ended:
+    def _just_begun(self, phase: str, known: set[str]) -> Iterator[tuple[int, str]]:
+        """Yield the task's process, stopped, and its phase, once the journal names the wanted one."""
+        until_s = time.monotonic() + 2.0
+        while time.monotonic() < until_s:
+            for path in self._journals.glob(f"*/[1-9]*-{phase}.json"):
+                migration_id = path.parent.name
+                work = self.scenario.board.work(migration_id)
+                if migration_id in known or work is None:
                     continue
                 pid = int(work.value.holder.rpartition(" ")[2])
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGSTOP)
-                    (found,) = (one for one in self._unsettled() if one.migration_id == path.parent.name)
-                    return pid, found.phases[-1]
-            time.sleep(0.002)
-        raise TimeoutError(f"no {case.cutover} came to its phase {case.phase}")
+                for found in find_unsettled(self.scenario.board):
+                    if found.migration_id == migration_id:
+                        yield pid, found.phases[-1]
+                with suppress(ProcessLookupError):  # it has just ended
+                    os.kill(pid, signal.SIGCONT)
+                known.add(migration_id)
+            time.sleep(0.005)
+
+    def _other_script(self) -> str:
+        self._before = self._script()
+        first, second = self.scenario.spec.script, str(SCRIPTS / "orders_job_v2.py")
+        return second if self._before == first else first
 
     # --- what is done to it -------------------------------------------------------------------
 
-    def _interfere(self, case: Interference, dag_id: str, run_id: str, pid: int) -> None:
-        api, task = self.airflow.api, "migrate" if case.cutover == "migration" else "upgrade"
-        run, what = f"/dags/{dag_id}/dagRuns/{run_id}", case.what
-        if what in ("mark the run failed", "mark the run success"):
-            self._patch(run, {"state": what.rpartition(" ")[2]})
-        elif what in ("mark the task failed", "mark the task success"):
-            self._patch(f"{run}/taskInstances/{task}", {"new_state": what.rpartition(" ")[2]})
-        elif what == "clear the task":
-            api.clear(dag_id, run_id, [task])
-        elif what == "delete the run":
-            # Airflow deletes none that runs: so it is marked, its teardown task too.
-            for name in ("settle", task) if case.cutover == "migration" else (task,):
-                self._patch(f"{run}/taskInstances/{name}", {"new_state": "failed"})
-            self._kill(pid)
-            wait_until("the run has ended", lambda: api.run_state(dag_id, run_id) in FINISHED)
-            api.call("DELETE", run)
-        elif what == "pause the DAG, kill the task":
-            self._patch(f"/dags/{dag_id}", {"is_paused": True})
-            self._kill(pid)
-        elif what == "let the run time out":
-            wait_until("the run has timed out", lambda: api.run_state(dag_id, run_id) == "failed")
-            self._kill(pid)
-        elif what == "kill the worker":
-            self._kill(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-            self._kill(pid)
+    def _interfere(self, cut: Frozen) -> None:
+        if cut.case.what in OF_AIRFLOW:
+            self._break_airflow(cut)
+        elif "kill the" in cut.case.what:
+            self._kill(cut)
         else:
-            self._kill_part(what, pid)
+            self._change(cut)
+
+    def _change(self, cut: Frozen) -> None:
+        """Do what people do in Airflow."""
+        what = cut.case.what
+        if what in ("mark the run failed", "mark the run success"):
+            self._patch(cut.run, {"state": what.rpartition(" ")[2]})
+        elif what in ("mark the task failed", "mark the task success"):
+            self._patch(f"{cut.run}/taskInstances/{cut.task}", {"new_state": what.rpartition(" ")[2]})
+        elif what == "clear the task":
+            self._again(lambda: self._api.clear(cut.dag_id, cut.run_id, [cut.task]))
+        elif what == "delete the run":
+            # Airflow deletes none that runs: so its tasks are marked, the teardown task first.
+            for name in ("settle", cut.task) if cut.case.cutover == "migration" else (cut.task,):
+                self._patch(f"{cut.run}/taskInstances/{name}", {"new_state": "failed"})
+            _send(cut.pid, signal.SIGKILL)
+            wait_until("the run has ended", lambda: self._is_over(cut.dag_id, cut.run_id))
+            self._again(lambda: self._api.call("DELETE", cut.run))
+        else:
+            wait_until("the run has timed out", lambda: self._is_over(cut.dag_id, cut.run_id))
+            _send(cut.pid, signal.SIGKILL)
+
+    def _kill(self, cut: Frozen) -> None:
+        """End the task, the worker that runs it, or both."""
+        what = cut.case.what
+        if what.startswith("pause the DAG"):
+            self._patch(f"/dags/{cut.dag_id}", {"is_paused": True})
+        if "worker" in what:
+            worker = Path(f"/proc/{cut.pid}/stat").read_text().rpartition(")")[2].split()[1]
+            _send(int(worker), signal.SIGKILL)
+        _send(cut.pid, signal.SIGCONT if what.endswith("the task runs on") else signal.SIGKILL)
+
+    def _break_airflow(self, cut: Frozen) -> None:
+        """End a part of Airflow, which comes back by itself, or all of it."""
+        if cut.case.what == "kill all of Airflow":
+            _send(cut.pid, signal.SIGKILL)
+            self._airflow.kill()
+            self._airflow.start()
+        else:
+            self._airflow.kill_part(_PARTS[cut.case.what])
+            _send(cut.pid, signal.SIGCONT)
 
     def _patch(self, path: str, body: Mapping[str, Any]) -> None:
-        """Change something, again if SQLite was locked: two components of Airflow wrote at once."""
-        for tries_left in reversed(range(5)):
+        self._again(lambda: self._api.call("PATCH", path, body))
+
+    def _again(self, call: Callable[[], object]) -> None:
+        """Ask Airflow until it answers and its SQLite is not locked; what is gone need not be changed."""
+
+        def asked() -> bool:
             try:
-                self.airflow.api.call("PATCH", path, body)
+                call()
             except AirflowApiError as error:
-                if error.status != HTTPStatus.INTERNAL_SERVER_ERROR or not tries_left:
+                if error.status == HTTPStatus.NOT_FOUND:
+                    return True
+                if error.status < HTTPStatus.INTERNAL_SERVER_ERROR:
                     raise
-                time.sleep(1)
-            else:
-                return
+                return False
+            except OSError:
+                return False
+            return True
 
-    def _kill_part(self, what: str, pid: int) -> None:
-        """Kill a part of Airflow for good, or all of it, and start it again a while later."""
-        if what == "kill all of Airflow":
-            self._kill(pid)
-            self.airflow.kill()
-        else:
-            for part in self._processes(_PARTS[what]):
-                self._kill(part)
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
-            time.sleep(LEASE_S / 2)
-            self.airflow.stop()
-        self.airflow.start()
-
-    def _processes(self, part: str) -> list[int]:
-        """Return the processes of this Airflow whose command line names a part."""
-        home, found = f"AIRFLOW_HOME={self.airflow.folder}\0".encode(), []
-        for folder in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                mine = home in (folder / "environ").read_bytes() + b"\0"
-                if mine and part.encode() in (folder / "cmdline").read_bytes():
-                    found.append(int(folder.name))
-        return found
-
-    @staticmethod
-    def _kill(pid: int | str) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(int(pid), signal.SIGKILL)
+        wait_until("Airflow answers", asked)
 
     # --- what becomes of it -------------------------------------------------------------------
 
@@ -315,12 +364,43 @@ class InterferedAirflow:
         return min((at for at in freed if at > 0), default=None)
 
     def _rests(self) -> bool:
+        """Whether nothing is unsettled, producers write, and one driver of the job runs and reports."""
+        if self.scenario.switch.is_held() or self.scenario.producer_is_at() is None:
+            return False
+        if find_unsettled(self.scenario.board):
+            return False
         status = self.scenario.client.status()
-        runs = isinstance(status, Running) and bool(status.heartbeat.batches())
-        return runs and not self._unsettled() and not self.scenario.switch.is_held()
+        if not isinstance(status, Running) or not status.heartbeat.batches():
+            return False
+        others = set(self.scenario.board.generations()) - {status.run.generation}
+        state = self.scenario.client.deployment.state
+        return not any(
+            isinstance(state(driver), Alive) for other in others for driver in self.scenario.native_ids(other)
+        )
 
-    def _side(self, cutover: str) -> str:
+    def _side(self, cutover: Cutover) -> Literal["old", "new"]:
+        """Return the version or cluster on which the job runs; its producers must write to its cluster."""
+        spec = self.scenario.running().run.claim.launch["spec"]
+        reads = "new" if spec["overrides"] else "old"
+        if reads != (written := self.scenario.producer_is_at()):
+            raise AssertionError(f"the job reads the {reads} cluster, producers write to {written}")
         if cutover == "migration":
-            return "new" if self.scenario.switch.read() == "release_new" else "old"
-        runs = self.scenario.running().run.claim.launch["spec"]["script"]
-        return "old" if runs == self._before else "new"
+            return "old" if reads == "old" else "new"
+        return "old" if self._script() == self._before else "new"
+
+    def _script(self) -> str:
+        return str(self.scenario.running().run.claim.launch["spec"]["script"])
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _within(stated_s: float, what: str, met: Callable[[], bool]) -> None:
+    """Return once ``met``; the time is a promise, so that no load makes it longer."""
+    begun_s = time.monotonic()
+    while not met():
+        if time.monotonic() - begun_s > stated_s:
+            raise TimeoutError(f"Not within {stated_s:g} s: {what}")
+        time.sleep(0.5)
