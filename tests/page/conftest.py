@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 TOPIC = "orders"
 BUTTONS = (
     *("start_job", "take_savepoint", "upgrade_job", "roll_back", "migrate_kafka_cluster"),
-    *("verify_savepoint", "stop_job", "export_savepoint"),
+    *("verify_savepoint", "stop_job", "export_savepoint", "settle_job"),
 )
 """DAGs that the stories trigger; all others stay paused, such as one that would start dead drivers again."""
 

@@ -1,16 +1,20 @@
 """A person on call at the page, with a real job on real Kafka: each story begins where the one before ended.
 
 ``make test-page``. The job is started from the page, refused a migration, upgraded badly and well, brought
-back, killed, started again, and migrated; at the end every order is counted once.
+back, killed, started again, brought to rest after an upgrade that nobody finishes, and migrated; at the end every
+order is counted once.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_flinkstyle.jobs.unsettled import find_unsettled
 from testbed.waiting import PATIENCE_S, scaled, wait_until
 from tests.page_browser import (
     CHROMIUM,
@@ -37,6 +41,7 @@ pytestmark = [
 ]
 SCRIPTS = Path(__file__).parents[1] / "e2e" / "scripts"
 LONG_MS = PATIENCE_S * 1000
+SETTLE = "Finish or undo what nobody finishes"
 API = "/flinkstyle/api/roots/flinkstyle_default"
 
 
@@ -202,6 +207,41 @@ def test_dead_driver_is_noticed_and_started_again_from_the_page(shop: Shop):
     wait_for_state(page, "running")
     assert job(shop)["generation"] > generation
     shop.orders.wait_commits(1)
+
+
+def test_upgrade_whose_run_was_deleted_in_its_window_is_brought_to_rest_from_the_page(shop: Shop):
+    page = at_the_job(shop)
+    wait_for_state(page, "running")
+    assert page.locator(f"button:text-is('{SETTLE}')").count() == 0
+    trigger(page, "Upgrade", {"script": SCRIPTS / "orders_job_v2.py", "rehearse_batches": 0})
+    delete_run_in_window(shop)
+    page = at_the_job(shop)
+    trigger(page, SETTLE, {"now": "true"})
+    wait_for_end(page, "success")
+    wait_for_state(page, "running")
+    page.wait_for_selector(
+        "table:has(caption:text-is('The newest first')) tbody tr:first-child "
+        ":is(.badge:text-is('went back'), .badge:text-is('done'))"
+    )
+    page.wait_for_selector(f"button:text-is('{SETTLE}')", state="detached")
+    assert find_unsettled(shop.orders.board) == []
+    shop.orders.wait_commits(1)
+
+
+def delete_run_in_window(shop: Shop) -> None:
+    """Stop the task of the upgrade once it stops the old version, and delete its run."""
+    board = shop.orders.board
+    wait_until("the old version stops", lambda: any("stop" in one.phases for one in find_unsettled(board)))
+    (found,) = find_unsettled(board)
+    pid = int(found.work.holder.rpartition(" ")[2])
+    os.kill(pid, signal.SIGSTOP)
+    runs = "/api/v2/dags/upgrade_job/dagRuns"
+    (run_id,) = (run["dag_run_id"] for run in shop.admin.ask("GET", f"{runs}?state=running")[1]["dag_runs"])
+    task = f"{runs}/{run_id}/taskInstances/upgrade"
+    assert shop.admin.ask("PATCH", task, body={"new_state": "failed"})[0] == 200
+    os.kill(pid, signal.SIGKILL)
+    wait_until("the run has ended", lambda: shop.admin.ask("GET", f"{runs}/{run_id}")[1]["state"] == "failed")
+    assert shop.admin.ask("DELETE", f"{runs}/{run_id}")[0] == 204
 
 
 def test_whole_migration_is_clicked_through_and_every_order_counted_once(shop: Shop, reader: StateReader):
