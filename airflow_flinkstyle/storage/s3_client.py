@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
 _ENCRYPTIONS = ("AES256", "aws:kms", "aws:kms:dsse")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_MAKING = threading.Lock()
+"""A client is work for a processor: several made at once keep an API server's other threads from theirs."""
 
 
 def encryption_of(settings: S3Settings) -> dict[str, str]:
@@ -41,7 +45,6 @@ def encryption_of(settings: S3Settings) -> dict[str, str]:
 
 def make_client(settings: S3Settings, endpoint: str | None) -> Any:  # noqa: ANN401
     """Make a client that sends large payloads unsigned only where nobody can change them on the way."""
-    import boto3
     import botocore.session
     from botocore.config import Config
     from botocore.exceptions import ProfileNotFound
@@ -68,8 +71,9 @@ def make_client(settings: S3Settings, endpoint: str | None) -> Any:  # noqa: ANN
     core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=str)
     log_in(core, settings)
     try:
-        session = boto3.session.Session(botocore_session=core, region_name=region)
-        client = session.client("s3", endpoint_url=endpoint, config=config)
+        core.get_credentials()  # which may ask a service: nobody else waits for that
+        with _MAKING:
+            client = _made(core, region_name=region, endpoint_url=endpoint, config=config)
     except ProfileNotFound as error:
         raise BadInputError(
             f"A profile of AWS's shared files on this machine was expected, found none: {error}.",
@@ -79,6 +83,24 @@ def make_client(settings: S3Settings, endpoint: str | None) -> Any:  # noqa: ANN
         ) from error
     Renewal(client, settings)
     return client
+
+
+def _made(core: Any, *, region_name: str | None, **asked: Any) -> Any:  # noqa: ANN401
+    import boto3
+
+    models = _models(core.get_config_variable("data_path"))
+    core.register_component("data_loader", models)
+    client = boto3.session.Session(botocore_session=core, region_name=region_name).client("s3", **asked)
+    models.search_paths[:] = dict.fromkeys(models.search_paths)  # each session adds boto3's once more
+    return client
+
+
+@cache
+def _models(data_path: str | None) -> Any:  # noqa: ANN401
+    """Return what reads AWS's descriptions of its services, each once: they are megabytes of JSON."""
+    from botocore.loaders import create_loader
+
+    return create_loader(data_path)
 
 
 def fetch_config() -> Any:  # noqa: ANN401

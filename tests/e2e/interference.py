@@ -212,6 +212,7 @@ class InterferedJob:
         self.scenario.create_topic(deleted={0: 100, 1: 40, 2: 250})
         self.scenario.start_producer(rate_per_s=100)
         self.scenario.start()
+        self.scenario.new.wait_for_topic(self.scenario.topic)
         self._api.wait_for_dag(f"watch_{self._job}")
 
     def leave_alone(self) -> None:

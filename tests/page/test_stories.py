@@ -1,8 +1,8 @@
 """A person on call at the page, with a real job on real Kafka: each story begins where the one before ended.
 
 ``make test-page``. The job is started from the page, refused a migration, upgraded badly and well, brought
-back, killed, started again, brought to rest after an upgrade that nobody finishes, and migrated; at the end every
-order is counted once.
+back, killed, started again, brought to rest after an upgrade that nobody finishes, and migrated; at the end
+every order is counted once.
 """
 
 from __future__ import annotations

@@ -49,3 +49,13 @@ def test_region_that_a_driver_is_given_is_its_region_on_aws_too(monkeypatch: pyt
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
     client = make_client(S3Settings(access_key="a", secret_key="b"), None)  # noqa: S106
     assert client.meta.region_name == "eu-west-1"
+
+
+def test_clients_share_the_descriptions_of_s3_and_read_them_once(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    first, second = (
+        make_client(S3Settings(access_key=key, secret_key="b"), None)  # noqa: S106
+        for key in ("a", "c")
+    )
+    assert first.meta.service_model.metadata is second.meta.service_model.metadata
+    assert [one._request_signer._credentials.access_key for one in (first, second)] == ["a", "c"]
