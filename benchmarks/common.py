@@ -120,6 +120,8 @@ class Table:
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    detail: bool = False
+    """Only for the terminal and the JSON: the page leaves it out."""
 
     def as_markdown(self) -> str:
         """Render as GitHub draws it."""

@@ -135,6 +135,7 @@ def batches(rows: Sequence[tuple[str, str, Sequence[CutOver]]]) -> Table:
             )
             for size, how, of in rows
         ),
+        detail=True,
     )
 
 
@@ -146,6 +147,7 @@ def phases(rows: Sequence[tuple[str, str, Sequence[CutOver]]], shown: Sequence[s
             (size, how, *(Spread.of([one.phases_s.get(phase, 0.0) for one in of]).text() for phase in shown))
             for size, how, of in rows
         ),
+        detail=True,
     )
 
 

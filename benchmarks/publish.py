@@ -1,4 +1,7 @@
-"""Where a report goes: the terminal, ``benchmarks/results/NAME.json`` and its place in the docs."""
+"""Where a report goes: the terminal, ``benchmarks/results/NAME.json`` and its place in the docs.
+
+``python -m benchmarks.publish`` writes the page again from the results that are there.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,22 @@ import subprocess
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from benchmarks.common import Table
+from benchmarks.common import Spread, Table, Target
 from testbed import paths
 
 if TYPE_CHECKING:
-    from benchmarks.common import Report, Target
+    from collections.abc import Iterator, Mapping
+
+    from benchmarks.common import Report
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 DOCS = ROOT / "docs" / "benchmarks.md"
 DOWNTIME = ROOT / "docs" / "downtime.svg"
+PROMISES = "promises"
+"""The marker of the table with what every benchmark has promised."""
 GIB = 1 << 30
 
 
@@ -57,11 +64,26 @@ def as_markdown(report: Report, when: Occasion) -> str:
 
 
 def save(name: str, report: Report, when: Occasion) -> None:
-    """Write the JSON, then the tables between the markers of this benchmark in the docs."""
+    """Write the JSON, then what the page shows of all results."""
     RESULTS.mkdir(exist_ok=True)
     content = {"benchmark": name, **asdict(when), **asdict(report)}
     (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
-    DOCS.write_text(inserted(DOCS.read_text(), name, as_markdown(report, when)))
+    DOCS.write_text(page(DOCS.read_text()))
+
+
+def page(text: str) -> str:
+    """Return the page with each benchmark's tables, and all promises in its first one, from the results."""
+    results = {name: json.loads((RESULTS / f"{name}.json").read_text()) for name in _benchmarks(text)}
+    for name, result in results.items():
+        text = inserted(text, name, section(result))
+    return inserted(text, PROMISES, _shortly(results).as_markdown())
+
+
+def section(result: Mapping[str, Any]) -> str:
+    """Render what the page shows of one result: no details, and no promises, which are in its first table."""
+    tables = [_table(table).as_markdown() for table in result["tables"] if not table["detail"]]
+    when = Occasion(machine=result["machine"], date=result["date"], seconds=result["seconds"])
+    return "\n\n".join([result["about"], *tables, f"_{when}._"])
 
 
 def draw_downtime() -> None:
@@ -84,6 +106,33 @@ def inserted(page: str, name: str, text: str) -> str:
     return changed
 
 
+def _benchmarks(text: str) -> Iterator[str]:
+    return (name for name in re.findall(r"<!-- bench:(\w+) -->", text) if name != PROMISES)
+
+
+def _table(stored: Mapping[str, Any]) -> Table:
+    return Table(columns=tuple(stored["columns"]), rows=tuple(map(tuple, stored["rows"])))
+
+
+def _targets(result: Mapping[str, Any]) -> Iterator[Target]:
+    return (Target(**{**stored, "found": Spread(**stored["found"])}) for stored in result["targets"])
+
+
+def _shortly(results: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Return all promises with the median of what was found."""
+    rows = [
+        (
+            f"`{name}`",
+            target.what,
+            f"{target.limit:.3g}{target.unit}",
+            f"{target.found.median:.3g}{target.unit}{'' if target.met else ', **not kept**'}",
+        )
+        for name, result in results.items()
+        for target in _targets(result)
+    ]
+    return Table(columns=("benchmark", "promise", "at most", "found"), rows=tuple(rows))
+
+
 def _promises(targets: tuple[Target, ...]) -> Table:
     return Table(
         columns=("promise", "at most", "found", "kept"),
@@ -102,3 +151,7 @@ def _promises(targets: tuple[Target, ...]) -> Table:
 def _cpu_model() -> str:
     found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     return found[1] if found else platform.machine()
+
+
+if __name__ == "__main__":
+    DOCS.write_text(page(DOCS.read_text()))

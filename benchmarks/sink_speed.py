@@ -137,9 +137,8 @@ def phase_table(pairs: Sequence[tuple[Case, Mapping[str, Any]]]) -> Table:
                 for phase in PHASES
             ]
             rows.append((case.name, name, *(f"{milliseconds:.0f} ms" for milliseconds in spent)))
-    return Table(
-        columns=("batch", "shards", *(f"{phase}, slowest shard" for phase in PHASES)), rows=tuple(rows)
-    )
+    columns = ("batch", "shards", *(f"{phase}, slowest shard" for phase in PHASES))
+    return Table(columns=columns, rows=tuple(rows), detail=True)
 
 
 def targets(pairs: Sequence[tuple[Case, Mapping[str, Any]]]) -> list[Target]:

@@ -225,17 +225,13 @@ def about(records: int, positions: int) -> str:
     """Say what was measured."""
     partitions = sum(count for _, count, _ in KINDS.values())
     return (
-        f"{positions:,} random positions of consumer groups (a fifth at the log's end, two fifths within its "
-        f"last 500 offsets, two fifths anywhere) on {partitions} partitions of {records:,} records and more, "
-        "mirrored by two real MirrorMakers 4.3: one exactly once, which renames topics, and one with the "
-        "defaults, killed once. Each record carries its number of the producers' ledger in a header that the "
-        "proof is told to ignore, as if the mirror had added it; it is also told that only the mirror writes "
-        "to the target, but on the topics *own*. An answer is judged by the numbers that a read-committed "
-        "reader gets from it on. *Exact*: precisely the unread records, in order; on the compacted topics, "
-        "the newest of each key. Verdicts pass as `exact,bounded` lets them. MirrorMaker's checkpoints are "
-        "those it emitted itself for the groups; the interpolation had every offset sync, before compaction "
-        "removed any. What is not on the target at all counts as lost for whoever answers; no answer never "
-        "counts as right."
+        f"{positions:,} random positions of consumer groups on {partitions} partitions of {records:,} "
+        "records and more, mirrored by two real MirrorMakers 4.3: one exactly once, which renames topics, and "
+        "one with the defaults, killed once. Each record carries its number in the producers' ledger, in a "
+        "header that the proof ignores. An answer is judged by the numbers that a read-committed reader gets "
+        "from it on. *Exact*: precisely the unread records, in order; on compacted topics the newest of each "
+        "key. The proof allows `exact,bounded`. A record that is not on the target counts as lost for every "
+        "method; no answer never counts as right."
     )
 
 
@@ -298,7 +294,7 @@ def refusals(mine: Sequence[Answer]) -> Table:
         (kind, reason, str(count), str(sum(true for *what, true in found if what == [kind, reason])))
         for (kind, reason), count in Counter(what[:2] for what in found).items()
     ]
-    return Table(columns=("refused", "because", "positions", "true by the ledger"), rows=tuple(rows))
+    return Table(columns=("refused", "because", "positions", "true by the ledger"), rows=tuple(rows), detail=True)
 
 
 def listed(of_one: Sequence[Answer]) -> str:

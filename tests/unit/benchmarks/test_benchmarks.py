@@ -84,3 +84,9 @@ def test_a_report_names_its_machine_its_day_and_the_promises_it_breaks():
 def test_every_benchmark_can_run_and_has_its_place_in_the_docs(name: str):
     assert callable(importlib.import_module(f"benchmarks.{name}").run)
     assert publish.inserted(publish.DOCS.read_text(), name, "table")
+
+
+def test_page_is_what_the_results_say():
+    text = publish.DOCS.read_text()
+    assert publish.page(text) == text, "run: python -m benchmarks.publish"
+    assert text.index("<!-- bench:promises -->") < text.index("downtime.svg") < text.index("## ")
