@@ -19,14 +19,14 @@ from tools.common import LOGS, ROOT, VENV_AIRFLOW, VENV_SPARK, say
 from tools.jars import read_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 REPORTS = LOGS / "clusters"
 PAGE = ROOT / "docs" / "deployments.md"
 PLACES = {
     "detached": "worker's machine",
-    "standalone-client": "the same, executors on standalone",
-    "yarn-client": "the same, executors on YARN",
+    "standalone-client": "worker's machine, executors on standalone",
+    "yarn-client": "worker's machine, executors on YARN",
     "standalone": "standalone",
     "yarn": "YARN",
     "yarn-kerberos": "YARN with Kerberos",
@@ -41,7 +41,12 @@ _BUILT = ("yarn-kerberos", "kubernetes", "spark-application", "spark-application
 _WITHOUT_BUILDING = [place for place in PLACES if place not in _BUILT]
 _WITH_BARE_WORKERS = {"standalone", "spark-application"}
 BEGIN, END = "<!-- contract: written by its tests -->", "<!-- contract: end -->"
-_DAYS = "run on (UTC)"
+_DAYS = "run on"
+_OUTCOMES = ("failed", "passed")
+_EVERYWHERE = "each of them"
+_LAST = "A test is listed with its last result. Newest runs (UTC):"
+_DAY = re.compile(r" ([^;:]+?) \((\d{4}-\d\d-\d\d \d\d:\d\d)\)[;.]")
+_GROUP = re.compile(r"^- \*\*(failed|passed) on (.+?)\*\*: (.+)\.$", re.MULTILINE)
 _TEST = re.compile(r"^def test_(\w+)", re.MULTILINE)
 _CASE = re.compile(r"test_(\w+)\[([\w-]+)\]")
 
@@ -103,40 +108,45 @@ def section() -> str:
             if (found := _CASE.fullmatch(str(case.get("name")))) and found[2] in PLACES:
                 cells.setdefault(found[1].replace("_", " "), {})[found[2]] = _cell(case)
                 days[found[2]] = day
-    places = [place for place in PLACES if place in days]
     sources = (path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "clusters").glob("test_*.py"))
     known = {name.replace("_", " ") for text in sources for name in _TEST.findall(text)}
-    rows = [
-        ["", *(PLACES[place] for place in places)],
-        ["---"] * (len(places) + 1),
-        [_DAYS, *(days[place] for place in places)],
-        *([name, *(row.get(place, "") for place in places)] for name, row in cells.items() if name in known),
-    ]
-    head = (
-        f"{os.cpu_count()} cores, Spark {_spark()}, Hadoop {_hadoop()}. A cell is how long a test took, "
-        "with its waits for leases, the first of a file with the start of the cluster; an empty one does not "
-        "apply. The time above a column is that of its newest run; a test that did not run then has its last "
-        "result."
+    return rendered({name: row for name, row in cells.items() if name in known}, days)
+
+
+def rendered(cells: Mapping[str, Mapping[str, str]], days: Mapping[str, str]) -> str:
+    """Return which places were tried when, and the tests by the places where they passed or failed."""
+    tried = [f"{PLACES[place]} ({days[place]})" for place in PLACES if place in days]
+    groups: dict[str, list[str]] = {}
+    for name, row in cells.items():
+        for outcome in _OUTCOMES:
+            if places := [PLACES[place] for place in PLACES if row.get(place) == outcome]:
+                where = _EVERYWHERE if set(places) == {PLACES[place] for place in days} else "; ".join(places)
+                groups.setdefault(f"{outcome} on {where}", []).append(name)
+    return "\n".join(
+        [
+            f"{os.cpu_count()} cores, Spark {_spark()}, Hadoop {_hadoop()}. {_LAST} {'; '.join(tried)}.",
+            "",
+            *(f"- **{head}**: {'; '.join(names)}." for head, names in groups.items()),
+        ]
     )
-    return "\n".join([head, "", *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 def _written() -> dict[str, dict[str, str]]:
-    """Return the cells that the page has, by row and place: those of places that are not run now stay."""
+    """Return the outcomes that the page has, by test and place: those of places that are not run now stay."""
     section = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
-    lines = [line for line in section.splitlines() if line.startswith("| ") and not line.startswith("| ---")]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    places = {title: place for place, title in PLACES.items()}
-    columns = [places.get(head, "") for head in (rows[0][1:] if rows else ())]
-    return {
-        row[0]: {place: cell for place, cell in zip(columns, row[1:], strict=True) if place and cell}
-        for row in rows[1:]
-    }
+    titles = {title: place for place, title in PLACES.items()}
+    days = {titles[title]: day for title, day in _DAY.findall(section.partition(_LAST)[2]) if title in titles}
+    cells: dict[str, dict[str, str]] = {_DAYS: days}
+    for outcome, where, names in _GROUP.findall(section):
+        places = list(days) if where == _EVERYWHERE else [titles[title] for title in where.split("; ")]
+        for name in names.split("; "):
+            cells.setdefault(name, {}).update(dict.fromkeys(places, outcome))
+    return cells
 
 
 def _cell(case: ET.Element) -> str:
     bad = any(case.find(word) is not None for word in ("failure", "error", "skipped"))
-    return "**failed**" if bad else f"{float(case.get('time', 0)):.0f} s"
+    return "failed" if bad else "passed"
 
 
 def _spark() -> str:
