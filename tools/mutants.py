@@ -107,7 +107,7 @@ def main() -> int:
         problems += problems_of(mutants, given)
         document = with_row(document, row(module, mutants, given, _today(), _version()))
     if not asked.again:  # what was killed before may live with the tests as they are now
-        DOCUMENT.write_text(with_reasons(document, reasons))
+        DOCUMENT.write_text(document)
     say("\n".join([*problems, f"mutants: {len(problems)} problems"]))
     return 1 if problems else 0
 
@@ -290,25 +290,6 @@ def with_row(document: str, new: str) -> str:
     rows = {line.split("|")[1]: line for line in outcome.splitlines() if line.startswith("| `")}
     rows[new.split("|")[1]] = new
     return f"{before}{_BEGIN}\n{_HEAD}\n" + "\n".join(rows[name] for name in sorted(rows)) + "\n"
-
-
-def with_reasons(document: str, reasons: Sequence[Reason]) -> str:
-    """Return the document with the survivors behind its table."""
-    before, _, outcome = document.partition(_BEGIN)
-    table = [line for line in outcome.splitlines() if line.startswith("|") and "`" in line]
-    table = [line for line in table if line.startswith("| `") and "::" not in line]
-    return f"{before}{_BEGIN}\n{_HEAD}\n" + "\n".join(table) + "\n" + rendered(reasons)
-
-
-def rendered(reasons: Sequence[Reason]) -> str:
-    """Return the survivors with their reasons, by function."""
-    lines = ["", "## What survives, and why"]
-    for place in dict.fromkeys((one.module, one.function) for one in reasons):
-        lines += ["", f"### `{place[0]}::{place[1]}`"]
-        for one in reasons:
-            if (one.module, one.function) == place:
-                lines += ["", "```diff", one.change, "```", one.reason]
-    return "\n".join([*lines, ""])
 
 
 def _today() -> str:

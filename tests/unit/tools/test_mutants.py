@@ -22,9 +22,7 @@ from tools.mutants import (
     problems_of,
     read_list,
     read_mutants,
-    rendered,
     row,
-    with_reasons,
     with_row,
 )
 
@@ -131,19 +129,17 @@ def test_row_counts_what_has_to_be_found_and_replaces_the_one_before():
     document = with_row(
         with_row("# Title\n\n" + mutants._BEGIN + "\n", new.replace("abc", "old")), "| `a` | 1 |"
     )
-    document = with_row(with_reasons(document, [a_reason()]), new)
+    document = with_row(document, new)
     lines = document.splitlines()
     assert lines[0] == "# Title"
     assert [line for line in lines if line.startswith("| `")] == ["| `a` | 1 |", new]
 
 
-def test_document_holds_exactly_the_modules_and_the_reasons_of_the_list():
-    modules, reasons = read_list(mutants.LIST.read_text())
+def test_document_holds_exactly_the_modules_of_the_list():
+    modules, _ = read_list(mutants.LIST.read_text())
     document = mutants.DOCUMENT.read_text()
     rows = [line.split("`")[1] for line in document.splitlines() if line.startswith("| `")]
     assert rows == sorted(module.name for module in modules)
-    assert document.endswith(rendered(reasons))
-    assert with_reasons(document, reasons) == document
 
 
 def test_modules_and_their_tests_are_there_and_reasons_name_one_of_them():
