@@ -226,8 +226,8 @@ def about(records: int, positions: int) -> str:
     partitions = sum(count for _, count, _ in KINDS.values())
     return (
         f"{positions:,} random positions of consumer groups on {partitions} partitions of {records:,} "
-        "records and more, mirrored by two real MirrorMakers 4.3: one exactly once, which renames topics, and "
-        "one with the defaults, killed once. Each record carries its number in the producers' ledger, in a "
+        "records and more, mirrored by two real MirrorMakers 4.3: one exactly once, which renames topics, "
+        "and one with the defaults, killed once. Each record carries its number in the producers' ledger, in a "
         "header that the proof ignores. An answer is judged by the numbers that a read-committed reader gets "
         "from it on. *Exact*: precisely the unread records, in order; on compacted topics the newest of each "
         "key. The proof allows `exact,bounded`. A record that is not on the target counts as lost for every "
@@ -294,7 +294,9 @@ def refusals(mine: Sequence[Answer]) -> Table:
         (kind, reason, str(count), str(sum(true for *what, true in found if what == [kind, reason])))
         for (kind, reason), count in Counter(what[:2] for what in found).items()
     ]
-    return Table(columns=("refused", "because", "positions", "true by the ledger"), rows=tuple(rows), detail=True)
+    return Table(
+        columns=("refused", "because", "positions", "true by the ledger"), rows=tuple(rows), detail=True
+    )
 
 
 def listed(of_one: Sequence[Answer]) -> str:
