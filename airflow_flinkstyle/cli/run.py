@@ -19,7 +19,7 @@ from airflow_flinkstyle.jobs.errors import JobNotRunningError
 from airflow_flinkstyle.jobs.requests import digest_of
 from airflow_flinkstyle.jobs.running.client import JobClient, SavepointOnly
 from airflow_flinkstyle.jobs.running.home import moved_on
-from airflow_flinkstyle.jobs.running.recorded import recorded_launch
+from airflow_flinkstyle.jobs.running.last_run import recorded_launch
 from airflow_flinkstyle.jobs.running.start_plan import (
     Fresh,
     FromCheckpoint,

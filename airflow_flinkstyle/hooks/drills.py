@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.jobs.errors import JobNotRunningError
 from airflow_flinkstyle.jobs.running import drills
-from airflow_flinkstyle.jobs.running.recorded import recorded_launch
+from airflow_flinkstyle.jobs.running.last_run import recorded_launch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

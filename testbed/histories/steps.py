@@ -12,7 +12,7 @@ from airflow_flinkstyle.jobs.requests import PendingRequest, digest_of
 from airflow_flinkstyle.jobs.retention import dispose_of, prune_job
 from airflow_flinkstyle.jobs.running import start_choice
 from airflow_flinkstyle.jobs.running.client import SavepointOnly
-from airflow_flinkstyle.jobs.running.recorded import recorded_launch
+from airflow_flinkstyle.jobs.running.last_run import recorded_launch
 from airflow_flinkstyle.jobs.running.savepoints import begin_savepoint, finish_savepoint
 from airflow_flinkstyle.jobs.running.start_plan import Fresh, FromCheckpoint, FromSavepoint, LastState
 from airflow_flinkstyle.jobs.status import Starting

@@ -28,7 +28,7 @@ from airflow_flinkstyle.jobs.migration import fence_phase, window
 from airflow_flinkstyle.jobs.migration.approved import Approved
 from airflow_flinkstyle.jobs.migration.context import MigrationContext
 from airflow_flinkstyle.jobs.migration.report import CutoverReport, build_report
-from airflow_flinkstyle.jobs.running.recorded import recorded_launch
+from airflow_flinkstyle.jobs.running.last_run import recorded_launch
 from airflow_flinkstyle.jobs.status import Dead, Starting, describe_status
 from airflow_flinkstyle.storage.errors import StoreError
 

@@ -1,4 +1,4 @@
-"""What the last run of a job left: its last words, and the checkpoint that they must fit."""
+"""What the last run of a job left: how it was started, its last words, the checkpoint that they must fit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.checkpoint import metadata
 from airflow_flinkstyle.checkpoint.inventory import list_batches, read_inventory
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
-from airflow_flinkstyle.jobs.errors import CheckpointMismatchError
+from airflow_flinkstyle.jobs.errors import CheckpointMismatchError, JobNotRunningError
+from airflow_flinkstyle.jobs.found import require_known
 from airflow_flinkstyle.jobs.status import Closed
 from airflow_flinkstyle.protocol.places import place_id_of
 from airflow_flinkstyle.storage.keys import below, is_name
@@ -18,6 +19,8 @@ from airflow_flinkstyle.types import ids_differ
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from airflow_flinkstyle.jobs.running.client import JobClient
+    from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
     from airflow_flinkstyle.jobs.status import JobStatus, Run
     from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.query_records import QueryStatus
@@ -261,4 +264,30 @@ def _mismatch(checkpoint: ObjectStore, beat: QueryStatus | None, found: str) -> 
         f"{found}",
         state_after=_NOT_TAKEN,
         remedy="A local path means the driver's disk: call from the machine where the driver ran.",
+    )
+
+
+# How a job was started last, by its signed claims.
+
+
+def recorded_launch(client: JobClient) -> tuple[JobSpec, SubmitTarget]:
+    """Return how the current run was started; a caller's fence has no launch, the run before it has.
+
+    Raises:
+        JobNotRunningError: If the job has never run.
+        JobUnknownError: If nothing below the root has its name.
+        SignatureError: If no caller has signed that start.
+    """
+    current = client.board.current()
+    generation = current.value.generation if current else None
+    while generation is not None:
+        claim = client.run(generation).claim
+        if claim.launch:
+            return client.launch_of(generation)
+        generation = claim.follows
+    require_known(client.board.store, client.board.job)
+    raise JobNotRunningError(
+        f"Job {client.board.job} was expected to have run, found that no driver ever took it over.",
+        state_after="Nothing was changed.",
+        remedy="Start it first (StartStreamingJobOperator, flinkstyle job start).",
     )

@@ -26,7 +26,7 @@ from airflow_flinkstyle.jobs.errors import (
 )
 from airflow_flinkstyle.jobs.journal import CutoverJournal, is_last
 from airflow_flinkstyle.jobs.running.compat import require_fitting
-from airflow_flinkstyle.jobs.running.recorded import recorded_launch
+from airflow_flinkstyle.jobs.running.last_run import recorded_launch
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint, plan_savepoint, require_allowed
 from airflow_flinkstyle.jobs.spec import from_launch
 from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Starting

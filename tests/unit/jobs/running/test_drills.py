@@ -10,7 +10,7 @@ import pytest
 from airflow_flinkstyle.jobs.errors import DrillFailedError, DriverFailedError, StepTimeoutError
 from airflow_flinkstyle.jobs.retention import savepoints_in_use
 from airflow_flinkstyle.jobs.running.drills import begin_drill, finish_drill
-from airflow_flinkstyle.jobs.running.recorded import recorded_launch
+from airflow_flinkstyle.jobs.running.last_run import recorded_launch
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.savepoint.errors import SavepointMissingError
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository

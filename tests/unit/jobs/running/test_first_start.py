@@ -9,7 +9,7 @@ import pytest
 
 from airflow_flinkstyle.hooks.failures import in_a_block
 from airflow_flinkstyle.jobs.errors import BeginsAnewError
-from airflow_flinkstyle.jobs.running.recorded import recorded_launch
+from airflow_flinkstyle.jobs.running.last_run import recorded_launch
 from airflow_flinkstyle.jobs.spec import launch_of
 from airflow_flinkstyle.types import Generation
 
