@@ -79,8 +79,7 @@ class PlanOffsetRewriteOperator(StreamingJobOperator):
 
     def execute(self, context: Context) -> str:
         """Find every position, show the table, and return the plan."""
-        from airflow_flinkstyle.jobs.answers.mirror import proof_request
-        from airflow_flinkstyle.jobs.answers.strategies import savepoint_offsets, strategy_rules
+        from airflow_flinkstyle.jobs.answers.rules import proof_request, savepoint_offsets, strategy_rules
         from airflow_flinkstyle.rewrite import plan_json
         from airflow_flinkstyle.rewrite.errors import MovesRefusedError
         from airflow_flinkstyle.rewrite.route import ClusterPair
@@ -148,7 +147,7 @@ class RewriteSavepointOffsetsOperator(SavepointMaker):
 
     def execute(self, context: Context) -> str:
         """Check every precondition against the live cluster, write, and return the new id."""
-        from airflow_flinkstyle.jobs.answers.mirror import plan_of
+        from airflow_flinkstyle.jobs.answers.rules import plan_of
         from airflow_flinkstyle.kafka.cluster import describe
         from airflow_flinkstyle.kafka.policies import parse_policies
         from airflow_flinkstyle.rewrite.apply import apply_plan

@@ -42,7 +42,7 @@ class ChangeSourcesOperator(SavepointMaker):
 
     def execute(self, context: Context) -> str:
         """Find every position, show what it means, write, and return the new id."""
-        from airflow_flinkstyle.jobs.answers.sources import source_changes
+        from airflow_flinkstyle.jobs.answers.rules import source_changes
         from airflow_flinkstyle.rewrite.identity import change_sources, preview_changes
 
         with airflow_errors():

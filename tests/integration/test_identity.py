@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.answers.sources import source_changes
+from airflow_flinkstyle.jobs.answers.rules import source_changes
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.offsets import Offsets

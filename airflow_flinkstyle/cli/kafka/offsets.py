@@ -31,8 +31,7 @@ from airflow_flinkstyle.cli.kafka.options import (
 from airflow_flinkstyle.cli.options import AsJson, Job, Root, SavepointId
 from airflow_flinkstyle.cli.output import ExitCode, note, show, table
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.answers.mirror import proof_request
-from airflow_flinkstyle.jobs.answers.strategies import savepoint_offsets, strategy_rules
+from airflow_flinkstyle.jobs.answers.rules import proof_request, savepoint_offsets, strategy_rules
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.policies import parse_policies
 from airflow_flinkstyle.kafka.settings import Isolation

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.answers.mirror import mirror_settings
+from airflow_flinkstyle.jobs.answers.rules import mirror_settings
 from airflow_flinkstyle.jobs.errors import MirrorBehindError
 from airflow_flinkstyle.jobs.journal import CutoverJournal, read_phases
 from airflow_flinkstyle.jobs.migration import fence_phase

@@ -7,8 +7,14 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
-from airflow_flinkstyle.jobs.answers.mirror import NO_ALIAS, isolation_of, mirror_if_named, names_of
-from airflow_flinkstyle.jobs.answers.strategies import savepoint_offsets, strategy_rules
+from airflow_flinkstyle.jobs.answers.rules import (
+    NO_ALIAS,
+    isolation_of,
+    mirror_if_named,
+    names_of,
+    savepoint_offsets,
+    strategy_rules,
+)
 from airflow_flinkstyle.jobs.answers.values import is_true, seconds_or_none
 from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.jobs.errors import JobNotRunningError

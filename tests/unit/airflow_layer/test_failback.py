@@ -14,7 +14,7 @@ import pytest
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks import approval, migration
 from airflow_flinkstyle.hooks.job import StreamingJobHook
-from airflow_flinkstyle.jobs.answers.mirror import mirror_settings
+from airflow_flinkstyle.jobs.answers.rules import mirror_settings
 from airflow_flinkstyle.jobs.migration.approved import Approved
 from airflow_flinkstyle.jobs.migration.fail_back import (
     FailBack,

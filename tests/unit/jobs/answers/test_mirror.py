@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.answers.mirror import mirror_if_named, mirror_settings, proof_request
+from airflow_flinkstyle.jobs.answers.rules import mirror_if_named, mirror_settings, proof_request
 
 
 def test_empty_mirror_answers_take_the_defaults():

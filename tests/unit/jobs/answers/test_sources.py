@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.answers.sources import source_changes
+from airflow_flinkstyle.jobs.answers.rules import source_changes
 from airflow_flinkstyle.rewrite.source_changes import RemoveSource, ReorderSources
 from tests.unit.rewrite.golden_savepoint import Savepoint
 

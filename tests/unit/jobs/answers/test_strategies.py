@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.answers.strategies import strategy_rules
+from airflow_flinkstyle.jobs.answers.rules import strategy_rules
 from airflow_flinkstyle.kafka.start.kinds import AtOffsets, Latest
 from airflow_flinkstyle.offsets import Offsets
 
