@@ -112,7 +112,7 @@ class MovedJob(RunningJob):
 
     def upgrade(self, args: list[str], standby: Standby, rehearse: Rehearse | None) -> Upgrade:
         """Return an upgrade to the same script with other arguments."""
-        spec, target = self.client.launch_of(self.current())
+        spec, target = self.client.view.launch_of(self.current())
         return Upgrade(
             client=self.client,
             journal=self._journal(UPGRADE_PHASES),
@@ -129,7 +129,7 @@ class MovedJob(RunningJob):
             KafkaCluster(name=name, config={"bootstrap.servers": broker.bootstrap})
             for name, broker in zip(("old", "new"), self._brokers, strict=True)
         )
-        spec, target = self.client.launch_of(self.current())
+        spec, target = self.client.view.launch_of(self.current())
         options = {"kafka.bootstrap.servers": self._brokers[1].bootstrap}
         rule = KafkaOverride(role="source", servers=self._brokers[0].bootstrap, options=options)
         cutover = Cutover(

@@ -86,8 +86,8 @@ def measured(job_cores: set[int], standby_cores: set[int], *, rounds: int) -> di
             with _on(standby_cores):
                 generation = standby(job, hot)
             window = _window(notes, began_s, time.time())
-            job.client.dismiss(generation)
-            job.client.end_driver(generation)
+            job.client.drivers.dismiss(generation)
+            job.client.drivers.end_driver(generation)
             return window
 
         def alone() -> Window:
@@ -104,10 +104,12 @@ def standby(job: RunningJob, hot: str) -> Generation:
     current = job.board.current()
     if current is None:
         raise RuntimeError("the job has not started")
-    spec, target = job.client.launch_of(current.value.generation)
+    spec, target = job.client.view.launch_of(current.value.generation)
     rehearse = Rehearse(batches=3)
     key = f"standby-{time.monotonic_ns()}"
-    handle = job.client.standby(spec, target, claim_key=key, prepare_savepoint_id=hot, rehearse=rehearse)
+    handle = job.client.starts.standby(
+        spec, target, claim_key=key, prepare_savepoint_id=hot, rehearse=rehearse
+    )
     deadline_s = time.monotonic() + TIMEOUT_S
     while True:
         slot = job.board.heartbeat(handle.generation)

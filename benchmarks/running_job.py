@@ -14,6 +14,7 @@ from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.running.start_choice import history_of
 from airflow_flinkstyle.jobs.running.start_plan import Fresh
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
+from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.local import LocalStore
@@ -56,13 +57,15 @@ class RunningJob:
         store = LocalStore(self.root)
         self.board = JobBoard(store, "bench")
         self.client = JobClient(
-            board=self.board,
-            repository=SavepointRepository(store, "bench"),
-            deployment=DetachedDeployment(),
-            signer=SIGNER,
-            secret_env={},
-            base_env=spark_env(),
-            poll_s=0.05,
+            view=JobView(
+                board=self.board,
+                repository=SavepointRepository(store, "bench"),
+                deployment=DetachedDeployment(),
+                signer=SIGNER,
+                secret_env={},
+                base_env=spark_env(),
+                poll_s=0.05,
+            )
         )
         ours = {"spark.driver.memory": memory, "spark.driver.extraJavaOptions": _JVM}
         self.target = SubmitTarget(
@@ -80,7 +83,7 @@ class RunningJob:
     def __exit__(self, *_: object) -> None:
         """Kill the drivers."""
         for generation in self.board.generations():
-            self.client.end_driver(generation)
+            self.client.drivers.end_driver(generation)
 
     def start(self, args: Sequence[str]) -> None:
         """Start the next generation with an empty checkpoint, whatever ran before; returns once it runs."""
@@ -91,15 +94,15 @@ class RunningJob:
             args=tuple(args),
             checkpoint_root=str(self.folder / "checkpoints"),
         )
-        history = history_of(self.client)
+        history = history_of(self.client.view)
         origin = Fresh(discard_history=history.name if history else None)
-        handle = self.client.start(spec, self.target, claim_key=f"start-{self._asked}", origin=origin)
-        self.client.wait_running(handle.generation, timeout_s=START_TIMEOUT_S)
+        handle = self.client.starts.start(spec, self.target, claim_key=f"start-{self._asked}", origin=origin)
+        self.client.drivers.wait_running(handle.generation, timeout_s=START_TIMEOUT_S)
 
     def stop(self) -> None:
         """Stop without a savepoint."""
         self._asked += 1
-        self.client.stop(f"stop-{self._asked}", savepoint=False, timeout_s=START_TIMEOUT_S)
+        self.client.requests.stop(f"stop-{self._asked}", savepoint=False, timeout_s=START_TIMEOUT_S)
 
     def checkpoint(self, query: str) -> Path:
         """Return the checkpoint of a query of the current generation."""
@@ -117,20 +120,20 @@ class RunningJob:
     def savepoint(self) -> Taken:
         """Take a savepoint and wait for it."""
         self._asked += 1
-        pending = self.client.request_savepoint(f"savepoint-{self._asked}")
-        _, ended = self.client.wait(pending, timeout_s=SAVEPOINT_TIMEOUT_S)
+        pending = self.client.requests.request_savepoint(f"savepoint-{self._asked}")
+        _, ended = self.client.requests.wait(pending, timeout_s=SAVEPOINT_TIMEOUT_S)
         request = self.board.request(pending.generation)
         end = self.board.end(pending.generation, pending.request_id)
         if ended.savepoint_id is None or request is None or end is None:
             raise RuntimeError(f"The savepoint ended as {ended}")
         return Taken(
-            manifest=self.client.repository.read(ended.savepoint_id),
+            manifest=self.client.view.repository.read(ended.savepoint_id),
             reported_s=(end.ended_at_ms - request.value.sent_at_ms) / 1000,
         )
 
     def stored_bytes(self) -> int:
         """Return the size of all blobs."""
-        return sum(self.client.repository.blob_sizes().values())
+        return sum(self.client.view.repository.blob_sizes().values())
 
     def empty_repository(self) -> None:
         """Delete every savepoint, so that the next one uploads everything."""

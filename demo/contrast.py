@@ -25,9 +25,9 @@ class Contrast:
         self._orders = orders
         self._folder = orders.folder / "contrast"
         self._folder.mkdir()
-        manifest = orders.client.repository.read(savepoint_id)
+        manifest = orders.client.view.repository.read(savepoint_id)
         (query,) = manifest.queries
-        restore_query(manifest, query, orders.client.repository, LocalStore(self._folder / QUERY))
+        restore_query(manifest, query, orders.client.view.repository, LocalStore(self._folder / QUERY))
         self._process = self._resume()
 
     def _resume(self) -> subprocess.Popen[bytes]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.jobs.errors import RequestFailedError, RolledBackError
 from airflow_flinkstyle.jobs.migration.fail_back import mirror_begins
 from airflow_flinkstyle.jobs.migration.producers import SwappedSwitch
-from airflow_flinkstyle.jobs.running.client import Stopped
+from airflow_flinkstyle.jobs.running.asking import Stopped
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.kafka.mirror.lag import CaughtUp
@@ -116,7 +116,9 @@ class Moves:
     def start(self) -> None:
         """Start the job for the first time."""
         spec = self._spec(on_new=False)
-        handle = self._tries(lambda: self._orders.client.start(spec, self._orders.target, claim_key="start"))
+        handle = self._tries(
+            lambda: self._orders.client.starts.start(spec, self._orders.target, claim_key="start")
+        )
         self._wait_commits(handle.generation, dict.fromkeys(QUERIES, -1))
 
     def cycle(self, name: str, cycle: Cycle) -> float:
@@ -126,13 +128,13 @@ class Moves:
         outcome = self._stop(name)
         self._shards, saved = cycle.shards, FromSavepoint(savepoint_id=outcome.savepoint_id or "")
         handle = self._tries(
-            lambda: orders.client.start(
+            lambda: orders.client.starts.start(
                 self._spec(on_new=self._on_new), orders.target, claim_key=name, origin=saved
             )
         )
         if cycle.kill_after_s is not None:
             time.sleep(cycle.kill_after_s)
-            self._tries(lambda: orders.client.end_driver(handle.generation))
+            self._tries(lambda: orders.client.drivers.end_driver(handle.generation))
         self._wait_commits(handle.generation, outcome.batches)
         return self._tries(lambda: self._downtime_s(outcome.generation, handle.generation, outcome.batches))
 
@@ -143,7 +145,7 @@ class Moves:
         def stop() -> Stopped:
             nonlocal key
             try:
-                outcome = self._orders.client.stop(key, savepoint=True, timeout_s=_TIMEOUT_S)
+                outcome = self._orders.client.requests.stop(key, savepoint=True, timeout_s=_TIMEOUT_S)
             except RequestFailedError:  # what has ended is not asked again under its key
                 key = f"{name}/stop{next(refused)}"
                 raise
@@ -200,7 +202,7 @@ class Moves:
         The last fault may strike after the last step, so the driver is watched until everything is read.
         """
         return self._job.judge(
-            reader, self.reads, watch=lambda: self._tries(self._orders.client.ensure_running)
+            reader, self.reads, watch=lambda: self._tries(self._orders.client.drivers.ensure_running)
         )
 
     def _spec(self, *, on_new: bool) -> JobSpec:
@@ -225,7 +227,7 @@ class Moves:
         """Wait for each query's next batch; a driver that died without a word is started again."""
 
         def committed() -> bool:
-            runs = isinstance(self._orders.client.ensure_running(), Running)
+            runs = isinstance(self._orders.client.drivers.ensure_running(), Running)
             return runs and all(
                 self._commit(generation, query, after[query] + 1).exists() for query in QUERIES
             )

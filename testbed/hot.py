@@ -98,14 +98,14 @@ class HotJob:
         """Start the producer and the job; returns once every query has committed a batch."""
         self.orders.create_topic(deleted={0: 100, 1: 40})
         self.orders.start_producer(rate_per_s=rate_per_s)
-        handle = self.orders.client.start(self.orders.spec, self.orders.target, claim_key="start")
-        self.orders.client.wait_running(handle.generation, timeout_s=PATIENCE_S)
+        handle = self.orders.client.starts.start(self.orders.spec, self.orders.target, claim_key="start")
+        self.orders.client.drivers.wait_running(handle.generation, timeout_s=PATIENCE_S)
         wait_until("a batch of every query", lambda: min(self.committed().values()) >= 0)
 
     def end(self, starter: Answering) -> Judge:
         """Stop the job and the producer; returns who judges copies by every order that was sent."""
         starter.start()
-        self.orders.client.stop("stop", savepoint=False, timeout_s=PATIENCE_S)
+        self.orders.client.requests.stop("stop", savepoint=False, timeout_s=PATIENCE_S)
         self.orders.end_producer()
         ledger = list(read_ledger(self.orders.ledger))
         return Judge(starter, ledger, bootstrap=self.orders.old.bootstrap, topic=self.orders.topic)
@@ -124,7 +124,7 @@ class HotJob:
 
     def take(self, key: str) -> Manifest:
         """Take a savepoint while the job runs."""
-        return self.orders.client.repository.read(self.orders.hot_savepoint(key=key))
+        return self.orders.client.view.repository.read(self.orders.hot_savepoint(key=key))
 
     def take_at_random_moments(self, moments: random.Random, count: int) -> list[Manifest]:
         """Take savepoints, each at batches of its own."""
@@ -145,7 +145,7 @@ class HotJob:
 
     def restore(self, manifest: Manifest, target: Path) -> dict[str, Path]:
         """Restore every query below ``target`` and return where each is."""
-        repository = self.orders.client.repository
+        repository = self.orders.client.view.repository
         copies = {query.name: target / query.name for query in manifest.queries}
         for query in manifest.queries:
             restore_query(manifest, query, repository, LocalStore(copies[query.name]))

@@ -24,6 +24,7 @@ from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
 from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget, from_launch, submission_of
 from airflow_flinkstyle.jobs.status import Running
+from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.protocol.board import JobBoard
@@ -134,13 +135,15 @@ class OrdersScenario:
         self.board = JobBoard(store, job)
         self.switch = StoreProducerSwitch(store, self.switch_key)
         self.client = JobClient(
-            board=self.board,
-            repository=SavepointRepository(store, job),
-            deployment=DetachedDeployment(),
-            signer=SIGNER,
-            secret_env=self.secret_env,
-            base_env=spark_env(),
-            open_checkpoint=partial(open_store, s3=settings),
+            view=JobView(
+                board=self.board,
+                repository=SavepointRepository(store, job),
+                deployment=DetachedDeployment(),
+                signer=SIGNER,
+                secret_env=self.secret_env,
+                base_env=spark_env(),
+                open_checkpoint=partial(open_store, s3=settings),
+            )
         )
 
     def __enter__(self) -> Self:
@@ -294,8 +297,8 @@ class OrdersScenario:
         self, *, key: str = "start", spec: JobSpec | None = None, origin: Origin | None = None
     ) -> Generation:
         """Start the job and wait for its first commit."""
-        handle = self.client.start(spec or self.spec, self.target, claim_key=key, origin=origin)
-        self.client.wait_running(handle.generation, timeout_s=PATIENCE_S)
+        handle = self.client.starts.start(spec or self.spec, self.target, claim_key=key, origin=origin)
+        self.client.drivers.wait_running(handle.generation, timeout_s=PATIENCE_S)
         self.wait_commits(1)
         return handle.generation
 
@@ -327,7 +330,7 @@ class OrdersScenario:
 
     def running(self) -> Running:
         """Return the run that runs; anything else is an error."""
-        status = self.client.status()
+        status = self.client.view.status()
         if not isinstance(status, Running):
             raise RuntimeError(f"The job was expected to run, found {status}")  # noqa: TRY004
         return status
@@ -363,11 +366,11 @@ class OrdersScenario:
     def end_drivers(self) -> None:
         """Kill every driver that is still alive."""
         for generation in self.board.generations():
-            self.client.end_driver(generation)
+            self.client.drivers.end_driver(generation)
 
     def kill_driver(self) -> None:
         """``kill -9`` the driver that runs."""
-        ended = self.client.end_driver(self.running().run.generation)
+        ended = self.client.drivers.end_driver(self.running().run.generation)
         if not isinstance(ended, Gone):
             raise AssertionError(f"the driver was not killed: {ended}")  # noqa: TRY004 - a test bed that does not do what it says
 
@@ -376,7 +379,7 @@ class OrdersScenario:
         submit = self.board.submit(generation)
         numbers = self.board.incarnations(generation)
         records = [self.board.incarnation(generation, number) for number in numbers]
-        begun = [self.client.deployment.native_id(record) for record in records if record is not None]
+        begun = [self.client.view.deployment.native_id(record) for record in records if record is not None]
         return [*([submit.value.native_id] if submit and submit.value.native_id else []), *begun]
 
     # --- migration ----------------------------------------------------------------------------
@@ -406,8 +409,8 @@ class OrdersScenario:
 
     def hot_savepoint(self, *, key: str = "hot") -> str:
         """Take a savepoint while the job runs and return its id."""
-        pending = self.client.request_savepoint(key)
-        _, end = self.client.wait(pending, timeout_s=PATIENCE_S)
+        pending = self.client.requests.request_savepoint(key)
+        _, end = self.client.requests.wait(pending, timeout_s=PATIENCE_S)
         if end.outcome != "done" or end.savepoint_id is None:
             raise RuntimeError(f"the savepoint ended as {end}")
         return end.savepoint_id

@@ -161,7 +161,7 @@ def stop_and_move_under_faults(folder: Path, seed: int, *, minutes: float) -> bo
         server.create_bucket(BUCKET)
         orders.create_topic(deleted={0: 100, 1: 40})
         moves = cycles.Moves(ExactlyOnceJob(orders=orders), moving_sink=True, tries=tries)
-        tries.between = orders.client.ensure_running
+        tries.between = orders.client.drivers.ensure_running
         orders.start_producer(rate_per_s=CYCLES_RATE_PER_S)
         moves.start()
         done: Counter[str] = Counter()

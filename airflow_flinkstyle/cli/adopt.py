@@ -68,7 +68,7 @@ def adopt(
     client = client_of(root, job)
     with progress_bar(f"adopt {job}") as move:
         adoption = adopt_stopped(
-            client,
+            client.view,
             watched,
             key=key or f"cli:{uuid.uuid4()}",
             by=whoami(),
@@ -138,7 +138,11 @@ def adopt_running(
     adoption = RunningAdoption(
         client=client,
         journal=CutoverJournal(
-            client.board.store, job, f"adopt-{digest_of(key)}", ADOPTION_PHASES, signer=client.signer
+            client.view.board.store,
+            job,
+            f"adopt-{digest_of(key)}",
+            ADOPTION_PHASES,
+            signer=client.view.signer,
         ),
         spec=spec,
         target=target,

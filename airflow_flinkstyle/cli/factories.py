@@ -12,6 +12,7 @@ from airflow_flinkstyle.jobs.errors import JobUnknownError
 from airflow_flinkstyle.jobs.found import jobs_below
 from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.signing import Signer
+from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.keys import is_name
@@ -66,10 +67,12 @@ def client_of(root: str, job: str) -> JobClient:
     """Return a job's client; keys, and credentials of drivers it starts again, are this environment's."""
     store = open_store(root)
     return JobClient(
-        board=JobBoard(store, job),
-        repository=SavepointRepository(store, job),
-        deployment=DetachedDeployment(may_end_with_starter=_may_end_with_starter()),
-        signer=Signer.of_environment(os.environ),
+        view=JobView(
+            board=JobBoard(store, job),
+            repository=SavepointRepository(store, job),
+            deployment=DetachedDeployment(may_end_with_starter=_may_end_with_starter()),
+            signer=Signer.of_environment(os.environ),
+        )
     )
 
 

@@ -10,7 +10,7 @@ from airflow_flinkstyle.cli.factories import client_of, jobs_found, require_job,
 from airflow_flinkstyle.cli.options import Aligned, AsJson, Job, Key, Root, TimeoutS, Yes
 from airflow_flinkstyle.cli.output import ExitCode, batches, confirm, moment, note, show, table
 from airflow_flinkstyle.jobs.requests import CutMode
-from airflow_flinkstyle.jobs.running.client import SavepointOnly
+from airflow_flinkstyle.jobs.running.asking import SavepointOnly
 from airflow_flinkstyle.jobs.status import (
     Closed,
     Dead,
@@ -49,7 +49,7 @@ def list_jobs(root: Root, as_json: AsJson = False) -> None:
 
     A driver elsewhere that has died may still count as running; job status looks until it is certain.
     """
-    found = {job: client_of(root, job).status() for job in jobs_found(root)}
+    found = {job: client_of(root, job).view.status() for job in jobs_found(root)}
     document = {"jobs": [_document(job, status) for job, status in found.items()]}
     rows = [(job, describe_status(status)) for job, status in found.items()]
     show(document, table("job", "what it is doing", rows=rows), as_json=as_json)
@@ -62,9 +62,9 @@ def job_status(root: Root, job: Job, as_json: AsJson = False) -> None:
     """
     require_job(root, job)
     client = client_of(root, job)
-    status = client.settled_status(at_most_s=_CERTAIN_S)
+    status = client.view.settled_status(at_most_s=_CERTAIN_S)
     rows = [("job", job), ("status", describe_status(status))]
-    home = client.board.binding_home()
+    home = client.view.board.binding_home()
     if home is not None:
         where = ", ".join(f"{name} in {one.location}" for name, one in sorted(home.checkpoints.items()))
         rows.append((_HOMES[home.state], where))
@@ -189,7 +189,7 @@ def stop(
     mode = CutMode(
         alignment="aligned" if drain else alignment, drain=drain, on_failed_savepoint=on_failed_savepoint
     )
-    outcome = client_of(root, job).stop(key, savepoint=savepoint, timeout_s=timeout_s, mode=mode)
+    outcome = client_of(root, job).requests.stop(key, savepoint=savepoint, timeout_s=timeout_s, mode=mode)
     if isinstance(outcome, SavepointOnly):
         raise end_unstopped(outcome, as_json=as_json)
     document = {
@@ -232,6 +232,6 @@ def declare_dead(
     """
     confirm(f"Declare the driver of generation {generation} of job {job} dead?", yes=yes)
     client = client_of(root, job)
-    client.declare_dead(Generation(generation), reason=reason, by=whoami())
-    status = client.status()
+    client.drivers.declare_dead(Generation(generation), reason=reason, by=whoami())
+    status = client.view.status()
     show(_document(job, status), f"Job {job}: {describe_status(status)}", as_json=as_json)

@@ -32,7 +32,7 @@ MigrationId = Annotated[
 def list_unsettled(root: Root, job: Job, as_json: AsJson = False) -> None:
     """List the migrations and upgrades of a job that were begun and do not rest, and who works on them."""
     require_job(root, job)
-    found = find_unsettled(client_of(root, job).board)
+    found = find_unsettled(client_of(root, job).view.board)
     document = {"unsettled": [_document(one) for one in found]}
     rows = [
         (one.migration_id, one.work.cutover, one.phases[-1], moment(one.begun_at_ms), _worker(one))
@@ -131,12 +131,12 @@ def _worker(one: Unsettled) -> str:
 
 
 def _the_one(client: JobClient, migration_id: str | None, *, only: str | None = None) -> Unsettled:
-    found = [one for one in find_unsettled(client.board) if only in (None, one.work.cutover)]
+    found = [one for one in find_unsettled(client.view.board) if only in (None, one.work.cutover)]
     named = [one for one in found if migration_id in (None, one.migration_id)]
     if len(named) == 1:
         return named[0]
     raise BadInputError(
-        f"One {only or 'migration or upgrade'} of job {client.board.job} that does not rest was expected"
+        f"One {only or 'migration or upgrade'} of job {client.view.job} that does not rest was expected"
         f"{f' with the id {migration_id}' if migration_id else ''}, found "
         f"{', '.join(one.migration_id for one in found) or 'none'}.",
         state_after="Nothing was changed.",
@@ -148,7 +148,7 @@ def _migration(
     client: JobClient, migration_id: str, source: KafkaCluster | None, target: KafkaCluster | None
 ) -> Cutover:
     moving = approved_of(client, migration_id).migration
-    switch = simple_switch(moving.producer_switch, client.board.store, client.board.job)
+    switch = simple_switch(moving.producer_switch, client.view.board.store, client.view.job)
     if switch is None:
         raise BadInputError(
             f"A producer switch 'store' or 'manual' was expected, found {moving.producer_switch!r}, which is "

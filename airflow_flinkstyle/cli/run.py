@@ -17,7 +17,8 @@ from airflow_flinkstyle.jobs.answers.values import seconds_or_none
 from airflow_flinkstyle.jobs.definition import SparkStreamingJob, read_job
 from airflow_flinkstyle.jobs.errors import JobNotRunningError
 from airflow_flinkstyle.jobs.requests import digest_of
-from airflow_flinkstyle.jobs.running.client import JobClient, SavepointOnly
+from airflow_flinkstyle.jobs.running.asking import SavepointOnly
+from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.running.home import moved_on
 from airflow_flinkstyle.jobs.running.last_run import recorded_launch
 from airflow_flinkstyle.jobs.running.start_plan import (
@@ -150,8 +151,8 @@ def restart(
     spec = replace(spec, leave_checkpoints=tuple(leave_checkpoint or ()))
     confirm(f"Restart job {job}?", yes=yes)
     key = key or f"cli:{uuid.uuid4()}"
-    if isinstance(client.settled_status(at_most_s=_CERTAIN_S), (Running, Starting)):
-        outcome = client.stop(f"{key}/stop", savepoint=True, timeout_s=timeout_s)
+    if isinstance(client.view.settled_status(at_most_s=_CERTAIN_S), (Running, Starting)):
+        outcome = client.requests.stop(f"{key}/stop", savepoint=True, timeout_s=timeout_s)
         if isinstance(outcome, SavepointOnly):
             raise end_unstopped(outcome, as_json=as_json)
     _start(client, spec, target, LastState(), key, timeout_s, as_json=as_json)
@@ -166,14 +167,14 @@ def logs(
     """Show the end of the driver's log, if its file is on this machine."""
     require_job(root, job)
     client = client_of(root, job)
-    status = client.status()
+    status = client.view.status()
     if isinstance(status, NeverStarted):
         raise JobNotRunningError(
             f"Job {job} was expected to have a log, found that {describe_status(status)}.",
             state_after="Nothing was changed.",
             remedy="Start it first.",
         )
-    text = client.log_tail(status.run, lines=lines) or "(no log)"
+    text = client.view.log_tail(status.run, lines=lines) or "(no log)"
     show({"job": job, "generation": status.run.generation, "log": text.splitlines()}, text, as_json=as_json)
 
 
@@ -193,16 +194,16 @@ def health(
     batch_limit_s = seconds_or_none("--max-batch-age", max_batch_age)
     savepoint_limit_s = seconds_or_none("--max-savepoint-age", max_savepoint_age)
     client = client_of(root, job)
-    status = client.settled_status(at_most_s=_CERTAIN_S)
+    status = client.view.settled_status(at_most_s=_CERTAIN_S)
     findings = [] if isinstance(status, Running) else [f"it does not run: {describe_status(status)}"]
     ages = _batch_ages_s(status) if isinstance(status, Running) else {}
     for name, age_s in ages.items():
         if batch_limit_s is not None and (age_s is None or age_s > batch_limit_s):
             said = "no batch" if age_s is None else f"its last batch {_age(age_s)} ago"
             findings.append(f"query {name} has committed {said}")
-    home = client.board.home()
+    home = client.view.board.home()
     if home is not None and home.value.state == "adopted":
-        findings += [f"its old job runs too: {found}" for found in moved_on(client, home.value)]
+        findings += [f"its old job runs too: {found}" for found in moved_on(client.view, home.value)]
     if isinstance(status, Running):
         findings += [f"query {name} was {PAST_THE_AGENT}" for name in status.heartbeat.unregistered]
     newest, savepoint_age_s, savepoint, faults = _newest(repository_of(root, job), savepoint_limit_s)
@@ -257,13 +258,13 @@ def launch_by(client: JobClient, root: str, wanted: Wanted) -> tuple[JobSpec, Su
     """Return what to run and where: the last start's, with what was said instead."""
     said = wanted.definition
     try:
-        spec, target = recorded_launch(client)
+        spec, target = recorded_launch(client.view)
     except JobNotRunningError:
         missing = {"--file": said, "--master": wanted.master, "--python": wanted.python}
         if said is None or wanted.master is None or wanted.python is None:
             names = ", ".join(name for name, value in missing.items() if value is None)
             raise BadInputError(
-                f"The first start of job {client.board.job} needs {names}: no earlier one took over.",
+                f"The first start of job {client.view.job} needs {names}: no earlier one took over.",
                 state_after="Nothing was started.",
                 remedy="Give them; later starts need none of them.",
             ) from None
@@ -289,8 +290,8 @@ def _start(
     left = {"leave_checkpoints": spec.leave_checkpoints} if spec.leave_checkpoints else {}
     asked = {"spec": launch_of(spec, target)["spec"], "origin": origin, **left}
     claim_key = f"{key}/{digest_of(asked=asked)}" if key else f"cli:{uuid.uuid4()}"
-    handle = client.start(spec, target, claim_key=claim_key, origin=origin)
-    running = client.wait_running(handle.generation, timeout_s=timeout_s)
+    handle = client.starts.start(spec, target, claim_key=claim_key, origin=origin)
+    running = client.drivers.wait_running(handle.generation, timeout_s=timeout_s)
     notes = [f"{query}, {one}" for query, one in notes_of(running.heartbeat)]
     document = {
         "job": spec.name,

@@ -15,7 +15,6 @@ from airflow_flinkstyle.cli.progress import progress_bar
 from airflow_flinkstyle.jobs.adoption.taking import take_outside
 from airflow_flinkstyle.jobs.requests import PendingRequest, Withdrawn
 from airflow_flinkstyle.jobs.running.client import JobClient
-from airflow_flinkstyle.jobs.running.savepoints import begin_savepoint, finish_savepoint
 from airflow_flinkstyle.protocol.places import require_unmarked
 from airflow_flinkstyle.protocol.records import Progress
 from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
@@ -57,9 +56,11 @@ def take(
     with progress_bar("savepoint") as move:
         if checkpoints:
             watched = watched_checkpoint(checkpoints, kafka_configs, kafka_conn_ids, spark_version)
-            begun = take_outside(client, watched, key, by=whoami(), progress=move)
+            begun = take_outside(client.view, watched, key, by=whoami(), progress=move)
         else:
-            begun = begin_savepoint(client, key, timeout_s=timeout_s, alignment=alignment, progress=move)
+            begun = client.requests.begin_savepoint(
+                key, timeout_s=timeout_s, alignment=alignment, progress=move
+            )
     manifest = begun if isinstance(begun, Manifest) else _follow(client, begun, timeout_s, tell=not as_json)
     found = batches_of(manifest)
     document = {
@@ -88,9 +89,9 @@ def _follow(client: JobClient, pending: PendingRequest, timeout_s: float, *, tel
                 if progress is not None:
                     move(progress)
 
-            return finish_savepoint(client, pending, timeout_s=timeout_s, watch=watch)
+            return client.requests.finish_savepoint(pending, timeout_s=timeout_s, watch=watch)
     except KeyboardInterrupt:
-        withdrawn = isinstance(client.cancel(newest), Withdrawn)
+        withdrawn = isinstance(client.requests.cancel(newest), Withdrawn)
         said = "was cancelled" if withdrawn else "had ended before it could be cancelled"
         note(f"Savepoint {newest.savepoint_id} {said}; the job keeps running.")
         raise

@@ -132,9 +132,9 @@ def take_if_outside(
     from airflow_flinkstyle.jobs.adoption.taking import take_outside
 
     client = hook.client(job)
-    home = client.board.binding_home()
-    if (home is None and client.board.current() is not None) or (
+    home = client.view.board.binding_home()
+    if (home is None and client.view.board.current() is not None) or (
         home is not None and home.state == "adopted"
     ):
         return None
-    return take_outside(client, watched, key, by=by, progress=ProgressLog(hook.log.info).captured)
+    return take_outside(client.view, watched, key, by=by, progress=ProgressLog(hook.log.info).captured)

@@ -36,7 +36,7 @@ def begin_drill(
     """
     client = hook.client(job)
     try:
-        spec, target = recorded_launch(client)
+        spec, target = recorded_launch(client.view)
     except JobNotRunningError:
         if script is None:
             raise

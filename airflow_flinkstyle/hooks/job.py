@@ -189,15 +189,18 @@ class StreamingJobHook(BaseHook):
     def client(self, job: str) -> JobClient:
         """Return the job's client."""
         from airflow_flinkstyle.jobs.running.client import JobClient
+        from airflow_flinkstyle.jobs.view import JobView
         from airflow_flinkstyle.storage.open import open_as_hadoop
 
         return JobClient(
-            board=self.board(job),
-            repository=self.repository(job),
-            deployment=self.deployment,
-            signer=self.signer,
-            secret_env=self.secret_env,
-            open_checkpoint=partial(open_as_hadoop, s3=self.s3),
+            view=JobView(
+                board=self.board(job),
+                repository=self.repository(job),
+                deployment=self.deployment,
+                signer=self.signer,
+                secret_env=self.secret_env,
+                open_checkpoint=partial(open_as_hadoop, s3=self.s3),
+            ),
             kafka_logins=self.kafka_logins,
             asked_by=asked_by(),
         )
@@ -255,7 +258,7 @@ class StreamingJobHook(BaseHook):
         from airflow_flinkstyle.jobs.status import Running, Starting, describe_status
 
         client = self.client(job)
-        status = client.look_after()
+        status = client.starts.look_after()
         if isinstance(status, (Running, Starting)):
             return status
         raise JobNotRunningError(
@@ -273,11 +276,11 @@ class StreamingJobHook(BaseHook):
         """
         from airflow_flinkstyle.jobs.running.run_end import end_as_told, look_for_end
 
-        return end_as_told(look_for_end(self.client(job), generation))
+        return end_as_told(look_for_end(self.client(job).starts, generation))
 
     def ask_to_stop(self, job: str, request_key: str) -> None:
         """Ask for a stop at a batch boundary, also of a run that still starts, without waiting for it."""
-        self.client(job).ask_to_stop(request_key)
+        self.client(job).requests.ask_to_stop(request_key)
 
     # --- savepoints ---------------------------------------------------------------------------
 
@@ -286,10 +289,8 @@ class StreamingJobHook(BaseHook):
     ) -> PendingRequest | Manifest:
         """Ask the driver for a savepoint, or take one at once if the job has ended."""
         from airflow_flinkstyle.hooks.progress import ProgressLog
-        from airflow_flinkstyle.jobs.running.savepoints import begin_savepoint
 
-        return begin_savepoint(
-            self.client(job),
+        return self.client(job).requests.begin_savepoint(
             key,
             timeout_s=timeout_s,
             alignment=alignment,
@@ -299,11 +300,9 @@ class StreamingJobHook(BaseHook):
     def finish_savepoint(self, job: str, pending: PendingRequest, *, timeout_s: float) -> Manifest:
         """Wait for a savepoint asked for, and return it; one that died with its driver is asked for again."""
         from airflow_flinkstyle.hooks.progress import ProgressLog
-        from airflow_flinkstyle.jobs.running.savepoints import finish_savepoint
 
         shown = ProgressLog(self.log.info)
-        return finish_savepoint(
-            self.client(job),
+        return self.client(job).requests.finish_savepoint(
             pending,
             timeout_s=timeout_s,
             watch=lambda _, progress: shown.reported(progress),

@@ -133,8 +133,8 @@ def measure_job(hook: StreamingJobHook, job: str, stats: Stats, *, tagged: bool)
     from airflow_flinkstyle.jobs.running.last_run import failed_before
 
     client, newest = hook.client(job), hook.newest_savepoint(job)
-    status = client.status()
-    failed = failed_before(client, status) is not None
+    status = client.view.status()
+    failed = failed_before(client.view, status) is not None
     emit(measure(job, status, newest, now_ms=now_ms(), failed=failed), stats, tagged=tagged)
 
 

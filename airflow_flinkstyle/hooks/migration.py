@@ -95,7 +95,7 @@ def settle_abandoned(hook: StreamingJobHook, job: str, *, afresh: bool = False) 
         moving = approved_of(client, migration_id).migration
         return cutover(hook, moving, migration_id, starts_driver=False)
 
-    for one in find_unsettled(client.board):
+    for one in find_unsettled(client.view.board):
         if not afresh and not is_abandoned(client, one):
             hook.log.info("Somebody works on %s of job %s", one, job)
             continue
@@ -126,9 +126,9 @@ def verify_moved(moved: Cutover | None, migration_id: str, *, timeout_s: float) 
     client, kafka = moved.client, moved.kafka
     report = build_report(client, moved.journal)
     target_id = report.plan.target_cluster_id
-    wait = client.clock.wait(timeout_s, every_s=1.0)
+    wait = client.view.clock.wait(timeout_s, every_s=1.0)
     while True:
-        beat = client.wait_running(Generation(report.generation), timeout_s=timeout_s).heartbeat
+        beat = client.drivers.wait_running(Generation(report.generation), timeout_s=timeout_s).heartbeat
         for ref in report.plan.sources:
             found = beat.queries[ref.query].sources[ref.source].cluster_id
             if found != target_id:
@@ -137,7 +137,7 @@ def verify_moved(moved: Cutover | None, migration_id: str, *, timeout_s: float) 
                 )
         batches = beat.batches()
         behind = [name for name, batch in report.plan.batches.items() if batches.get(name, -1) <= batch]
-        if not behind or kafka.unread(client.repository.read(report.rewritten_id)) == 0:
+        if not behind or kafka.unread(client.view.repository.read(report.rewritten_id)) == 0:
             return {"cluster_id": target_id, "batches": batches, "generation": report.generation}
         if not wait.again():
             raise StepTimeoutError(

@@ -26,6 +26,15 @@ class JobRunningError(JobError):
 
     code = "JOB_RUNNING"
 
+    @classmethod
+    def of(cls, job: str, holder: str) -> Self:
+        """Say who has the job that was to be started."""
+        return cls(
+            f"Job {job} was expected not to run, found that {holder}.",
+            state_after="Nothing was started; that run continues.",
+            remedy="Stop it first (StopStreamingJobOperator, flinkstyle job stop), or use another job name.",
+        )
+
 
 class JobNotRunningError(JobError):
     """Something was asked of a job that no driver runs."""

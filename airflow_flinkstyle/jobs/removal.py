@@ -46,7 +46,7 @@ def remove_job(client: JobClient, *, savepoints: bool = False) -> Removed:
         RecordsNeededError: If the job has run here and was not left; if it has savepoints and ``savepoints``
             is false, or one of them is pinned.
     """
-    board, store = client.board, client.board.store
+    board, store = client.view.board, client.view.board.store
     if next(iter(store.list(f"{board.job}/")), None) is None:
         raise JobUnknownError.of(board.job, store.uri, known=list(jobs_below(store)))
     found = _require_over(client, savepoints=savepoints)
@@ -62,8 +62,8 @@ def remove_job(client: JobClient, *, savepoints: bool = False) -> Removed:
 
 def _require_over(client: JobClient, *, savepoints: bool) -> tuple[str, ...]:
     """Require that nothing needs the records, and return the savepoints that go with them."""
-    board = client.board
-    status = client.settled_status()
+    board = client.view.board
+    status = client.view.settled_status()
     if isinstance(status, (Running, Starting)):
         raise JobRunningError(
             f"Job {board.job} was expected not to run, found that {describe_status(status)}.",
@@ -80,8 +80,8 @@ def _require_over(client: JobClient, *, savepoints: bool) -> tuple[str, ...]:
             remedy="Its records say where it is to continue. If plain Spark is to go on with it, leave it "
             "first (flinkstyle job leave).",
         )
-    ids = client.repository.ids()
-    held = sorted(pins(client.repository))
+    ids = client.view.repository.ids()
+    held = sorted(pins(client.view.repository))
     if held or (ids and not savepoints):
         what = f"pinned: {', '.join(held)}" if held else ", ".join(ids[-3:])
         raise RecordsNeededError(

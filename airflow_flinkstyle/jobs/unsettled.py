@@ -69,9 +69,9 @@ def find_unsettled(board: JobBoard) -> list[Unsettled]:
 
 def is_abandoned(client: JobClient, found: Unsettled) -> bool:
     """Watch it for its lease; return whether nobody works on it. Takes that long, unless somebody does."""
-    wait = client.clock.wait(found.work.lease_s, every_s=min(_LOOK_S, found.work.lease_s / 10))
+    wait = client.view.clock.wait(found.work.lease_s, every_s=min(_LOOK_S, found.work.lease_s / 10))
     while wait.again():
-        work = client.board.work(found.migration_id)
+        work = client.view.board.work(found.migration_id)
         if work is None or work.version != found.version:
             return False
     return True
@@ -93,13 +93,13 @@ def settle(
     """
     if not afresh and not is_abandoned(client, found):
         raise MigrationBusyError(
-            f"Nobody was expected to work on {found} of job {client.board.job}, found that "
+            f"Nobody was expected to work on {found} of job {client.view.job}, found that "
             f"{found.work.holder} does.",
             state_after="Nothing was changed; the other one continues.",
             remedy="Wait until it has ended. If it hangs, end it (in Airflow: mark its task as failed), or "
             "settle this without waiting for that (flinkstyle migration settle --now).",
         )
-    log.warning("Settling %s of job %s", found, client.board.job)
+    log.warning("Settling %s of job %s", found, client.view.job)
     if found.work.cutover == "upgrade":
         return resumed_upgrade(client, found.migration_id).settle()
     return migration(found.migration_id).settle()
@@ -129,14 +129,14 @@ def release(moved: Cutover, to: Literal["old", "new"] | None = None) -> Released
 
 
 def _where_it_runs(moved: Cutover) -> Literal["old", "new"]:
-    current, new = moved.client.board.current(), moved.new
+    current, new = moved.client.view.board.current(), moved.new
     named = current.value.generation if current is not None else None
     if moved.journal.result("takeover") is not None or named == new is not None:
         return "new"
-    if new is None or moved.client.board.takeover_order(new) is None:
+    if new is None or moved.client.view.board.takeover_order(new) is None:
         return "old"
     raise BadInputError(
-        f"It was expected to be decided which driver of job {moved.client.board.job} runs, found that "
+        f"It was expected to be decided which driver of job {moved.client.view.job} runs, found that "
         f"generation {new} was told to take over and has not.",
         state_after="Producers are as they were.",
         remedy="Settle the migration, which decides it (flinkstyle migration settle); or say where producers "

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.clock import CLOCK, Clock, Wait, now_ms
 from airflow_flinkstyle.errors import SignatureError
-from airflow_flinkstyle.jobs.deployments.base import CLAIM, OF_ANOTHER, Alive, DriverState, Gone, Unknown
+from airflow_flinkstyle.jobs.deployments.base import (
+    CLAIM,
+    OF_ANOTHER,
+    Alive,
+    DriverPages,
+    DriverState,
+    Gone,
+    Unknown,
+)
 from airflow_flinkstyle.jobs.errors import JobError, JobNotRunningError
 from airflow_flinkstyle.jobs.signing import PROCESS_SIGNATURE, Signer
 from airflow_flinkstyle.jobs.spec import from_launch, submission_of
@@ -80,6 +88,11 @@ class JobView:
     sightings: Sightings = field(default_factory=lambda: OF_THIS_PROCESS, repr=False)
     """What this process has seen of the jobs' heartbeats."""
     base_env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), repr=False)
+
+    @property
+    def job(self) -> str:
+        """The job's name."""
+        return self.board.job
 
     def waiting(self, timeout_s: float) -> Wait:
         """Begin to wait for something of the job."""
@@ -170,6 +183,14 @@ class JobView:
         self.signer.require(data, self.board.claim_place(generation))
         return SignedClaim(claim=Claim.from_bytes(data), digest=hashlib.sha256(data).hexdigest())
 
+    def own_claim(self, claim_key: str) -> Generation | None:
+        """Return the newest generation that was claimed under this key, or None."""
+        for generation in reversed(self.board.generations()):
+            claim = self.board.claim(generation)
+            if claim is not None and claim.claim_key == claim_key:
+                return generation
+        return None
+
     def launch_of(self, generation: Generation) -> tuple[JobSpec, SubmitTarget]:
         """Return how a generation was started, to start it or what follows it; raises as ``signed_claim``."""
         return from_launch(self.signed_claim(generation).claim.launch, secret_env=self.secret_env)
@@ -190,7 +211,7 @@ class JobView:
 
     def _not_claimed(self, generation: Generation) -> JobNotRunningError:
         return JobNotRunningError(
-            f"Generation {generation} of job {self.board.job} was expected, found none of that number.",
+            f"Generation {generation} of job {self.job} was expected, found none of that number.",
             state_after="Nothing was changed.",
             remedy="List the job's runs; the savepoint root or the job name may be another one.",
         )
@@ -321,7 +342,7 @@ class JobView:
             state: DriverState = Unknown(f"it was started by deployment {submit.deployment}")
         elif submit.state == "submitted":
             state = deployment.state({**submit.native_id, CLAIM: run.claim.claim_id})
-        elif deployment.find(self._submission(run.generation, run.claim)) is not None:
+        elif deployment.find(self.submission(run.generation, run.claim)) is not None:
             state = Alive()
         else:
             state = Unknown("what came of its start was not recorded")
@@ -369,8 +390,16 @@ class JobView:
         claim = self.signed_claim(run.generation).claim
         bound = {CLAIM: claim.claim_id}
         if self.deployment_of(run.generation, run.claim) is self.deployment:
-            bound["log"] = self._submission(run.generation, claim).log_path
+            bound["log"] = self.submission(run.generation, claim).log_path
         return bound
+
+    def pages(self, run: Run) -> DriverPages:
+        """Return the pages about a run's newest driver."""
+        ask = getattr(self.deployment_of(run.generation, run.claim), "pages", None)
+        native_id = self.submitted_process(run)
+        found: DriverPages = ask(native_id) if ask is not None and native_id else DriverPages()
+        ui_url = (run.heartbeat.ui_url if run.heartbeat is not None else None) or ""
+        return found if found.spark_ui else replace(found, spark_ui=ui_url)
 
     def log_tail(self, run: Run, *, lines: int = 30) -> str:
         """Return the last lines of the driver's log, as far as it can be read from here; empty for none.
@@ -394,9 +423,10 @@ class JobView:
         tail = self.log_tail(run).strip()
         return f" End of its log:\n{tail}\n" if tail else ""
 
-    def _submission(
+    def submission(
         self, generation: Generation, claim: Claim, submit: int = 0, digest: str = ""
     ) -> Submission:
+        """Return what a deployment is told of a driver of the generation."""
         spec, target = from_launch(claim.launch, secret_env=self.secret_env)
         return submission_of(
             spec,

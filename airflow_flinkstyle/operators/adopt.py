@@ -56,7 +56,7 @@ class AdoptStreamingJobOperator(SavepointMaker):
         with airflow_errors():
             watched = watched_checkpoint(self.hook, self.checkpoints, self.kafka_conn_ids, self.spark_version)
             adoption = adopt_stopped(
-                self.hook.client(self.job),
+                self.hook.client(self.job).view,
                 watched,
                 key=request_key(context),
                 by=run_key(context),

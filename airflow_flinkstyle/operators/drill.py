@@ -137,4 +137,4 @@ class DrillRestoreOperator(StreamingJobOperator):
     def on_kill(self) -> None:
         """End the drill's driver; the job is not touched."""
         if self._generation is not None:
-            self.hook.client(self.job).dismiss(self._generation)
+            self.hook.client(self.job).drivers.dismiss(self._generation)

@@ -67,7 +67,7 @@ class TakeSavepointOperator(SavepointMaker):
         with airflow_errors():
             outside = self._from_outside(context)
             may_be_saved = self.unless_saved and outside is None
-            known = savepoint_at_rest(self.hook.client(self.job)) if may_be_saved else None
+            known = savepoint_at_rest(self.hook.client(self.job).view) if may_be_saved else None
             if known is not None:
                 self.show_savepoint(context, known.savepoint_id)
                 self.log.info("Job %s has stopped, and is saved in %s", self.job, known.savepoint_id)

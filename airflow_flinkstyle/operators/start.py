@@ -131,18 +131,18 @@ class StartStreamingJobOperator(StreamingJobOperator):
                 leave_checkpoints=self.leave_checkpoints,
             )
             client = hook.client(self.job)
-            handle = client.start(
+            handle = client.starts.start(
                 spec,
                 hook.target(self.spark_conn_id),
                 claim_key=key,
                 origin=origin,
                 again=was_cleared(context, retries=self.retries or 0),
             )
-            order = client.board.takeover_order(handle.generation)
+            order = client.view.board.takeover_order(handle.generation)
             self.show_savepoint(context, order.savepoint_id if order is not None else None)
-            wait = client.wait_begun if self.ends_by_itself else client.wait_running
+            wait = client.drivers.wait_begun if self.ends_by_itself else client.drivers.wait_running
             found = wait(handle.generation, timeout_s=self.running_timeout_s)
-            show_driver(context, client.pages(found.run))
+            show_driver(context, client.view.pages(found.run))
         self.log.info("Job %s: %s", self.job, describe_status(found))
         return {"generation": handle.generation, "checkpoint_location": handle.checkpoint_location}
 

@@ -61,7 +61,7 @@ class StopStreamingJobOperator(SavepointMaker):
     def execute(self, context: Context) -> dict[str, Any]:
         """Ask, wait, and tell a stopped job from a mere savepoint."""
         from airflow_flinkstyle.jobs.requests import CutMode
-        from airflow_flinkstyle.jobs.running.client import SavepointOnly
+        from airflow_flinkstyle.jobs.running.asking import SavepointOnly
 
         with airflow_errors():
             drain = is_true("drain", self.drain)
@@ -72,7 +72,7 @@ class StopStreamingJobOperator(SavepointMaker):
                     "on_failed_savepoint", self.on_failed_savepoint, get_args(OnFailedSavepoint)
                 ),
             )
-            outcome = self.hook.client(self.job).stop(
+            outcome = self.hook.client(self.job).requests.stop(
                 request_key(context),
                 savepoint=is_true("savepoint", self.savepoint),
                 mode=mode,

@@ -136,7 +136,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         with airflow_errors():
             hook = self.hook
             client = hook.client(self.job)
-            spec, target = recorded_launch(client)
+            spec, target = recorded_launch(client.view)
             report = Upgrade(
                 client=client,
                 journal=CutoverJournal(

@@ -46,14 +46,14 @@ class WatchStreamingJobOperator(StreamingJobOperator):
             max_age_s = seconds_or_none("fresh", self.fresh)
             client = self.hook.client(self.job)
             settle_abandoned(self.hook, self.job)
-            found = client.status()
-            if (failed := failed_before(client, found)) is not None:
-                raise client.driver_failed(failed)
+            found = client.view.status()
+            if (failed := failed_before(client.view, found)) is not None:
+                raise client.drivers.driver_failed(failed)
             if stays_down(found):
-                require_old_job_ended(client, f"This one does not run: {describe_status(found)}.")
+                require_old_job_ended(client.view, f"This one does not run: {describe_status(found)}.")
                 raise AirflowSkipException(f"Job {self.job} is not watched: {describe_status(found)}.")
             status = self.hook.look_after(self.job)
-            require_old_job_ended(client, f"This one runs too: {describe_status(status)}.")
+            require_old_job_ended(client.view, f"This one runs too: {describe_status(status)}.")
             newest = self.hook.newest_savepoint(self.job)
             if max_age_s is not None and self.hook.fresh_savepoint(self.job, max_age_s) is None:
                 raise SavepointStaleError.of(self.job, max_age_s, newest.savepoint_id if newest else None)

@@ -17,10 +17,10 @@ def driver_log(root: OpenRoot, job: str, generation: Generation, lines: int) -> 
     A file is read, and a cluster asked, only as a claim says that a caller has signed.
     """
     client = root.client(job)
-    run = client.run(generation)
-    text = client.log_tail(run, lines=lines) or "(no log)"
-    native_id = client.submitted_process(run)
-    pages = client.pages(run)
+    run = client.view.run(generation)
+    text = client.view.log_tail(run, lines=lines) or "(no log)"
+    native_id = client.view.submitted_process(run)
+    pages = client.view.pages(run)
     return {
         "generation": generation,
         "host": native_id.get("host"),

@@ -43,7 +43,10 @@ class OpenRoot:
         """Return a client of a job that verifies signatures; each object is read once, and counted."""
         store: Any = MemoStore(self.watch.store(self.watch.views))
         own = self.hook().client(job)
-        return replace(own, board=JobBoard(store, job), repository=SavepointRepository(store, job))
+        return replace(
+            own,
+            view=replace(own.view, board=JobBoard(store, job), repository=SavepointRepository(store, job)),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

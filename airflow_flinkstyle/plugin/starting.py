@@ -44,13 +44,13 @@ def dry_run(
         kafka_conn_ids: Connections whose clusters are asked for positions.
     """
     hook, runs = root.hook(), root.client(job)
-    manifest = runs.repository.read(savepoint_id)
+    manifest = runs.view.repository.read(savepoint_id)
     clusters = [_cluster(hook, conn_id) for conn_id in kafka_conn_ids]
     more = [
         StartCheck(about="the savepoint's files", verdict=_whole(listed)),
-        *check_positions(manifest, clusters, last_reads(runs)),
+        *check_positions(manifest, clusters, last_reads(runs.view)),
     ]
-    return dry_start_document(manifest, dry_start(runs, manifest), more, read_at_ms=now_ms())
+    return dry_start_document(manifest, dry_start(runs.view, manifest), more, read_at_ms=now_ms())
 
 
 def _cluster(hook: StreamingJobHook, conn_id: str) -> KafkaCluster:

@@ -34,4 +34,4 @@ class DrillTrigger(PollTrigger):
         await self.root.tell(self._end)
 
     def _end(self) -> None:
-        self.hook.client(self.job).dismiss(self.generation)
+        self.hook.client(self.job).drivers.dismiss(self.generation)

@@ -82,7 +82,7 @@ class ProgressTrigger(PollTrigger):
 
     def check(self) -> dict[str, Any] | None:
         """Return ``{"batches": ...}`` once reached, or ``{"look": ...}`` for a driver that does not run."""
-        status = self.hook.client(self.job).status()
+        status = self.hook.client(self.job).view.status()
         if not isinstance(status, (Running, Starting)):
             return self._look(describe_status(status))
         if (reached := self.watch.reached(status)) is not None:

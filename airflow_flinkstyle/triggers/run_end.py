@@ -34,7 +34,7 @@ class RunEndTrigger(PollTrigger):
         from airflow_flinkstyle.jobs.answers.values import number_or_none
         from airflow_flinkstyle.jobs.running.run_end import end_as_told, seen_of_end
 
-        status = seen_of_end(self.hook.client(self.job), number_or_none("generation", self.generation))
+        status = seen_of_end(self.hook.client(self.job).view, number_or_none("generation", self.generation))
         if isinstance(status, (Running, Starting)):
             return None
         end = end_as_told(status)

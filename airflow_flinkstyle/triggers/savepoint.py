@@ -33,7 +33,7 @@ class RequestTrigger(PollTrigger):
         from airflow_flinkstyle.hooks.progress import ProgressLog
         from airflow_flinkstyle.jobs.requests import InProgress, PendingRequest
 
-        state = self.hook.client(self.job).poll(PendingRequest(**self.request))
+        state = self.hook.client(self.job).requests.poll(PendingRequest(**self.request))
         if not isinstance(state, InProgress):
             return {"request": self.request}
         self._progress = self._progress or ProgressLog(self.log.info)

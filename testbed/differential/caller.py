@@ -17,6 +17,7 @@ from airflow_flinkstyle.jobs.running.start_plan import Fresh, FromCheckpoint, Fr
 from airflow_flinkstyle.jobs.running.stopped import take_stopped
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
 from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, NeverStarted, Running
+from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
@@ -112,12 +113,14 @@ class Caller:
         self._root = stage.folder / "root"
         store = open_store(str(self._root))
         self.client = JobClient(
-            board=JobBoard(store, "job"),
-            repository=SavepointRepository(store, "job"),
-            deployment=deployment,
-            signer=SIGNER,
-            poll_s=_LOOK_S,
-            base_env=driver_env(stage.folder),
+            view=JobView(
+                board=JobBoard(store, "job"),
+                repository=SavepointRepository(store, "job"),
+                deployment=deployment,
+                signer=SIGNER,
+                poll_s=_LOOK_S,
+                base_env=driver_env(stage.folder),
+            )
         )
         self.job = JobSpec(
             name="job",
@@ -173,7 +176,7 @@ class Caller:
 
     def _be_running(self) -> None:
         """Start the job if it does not run: a person who runs a bounded script does it once more."""
-        status = self.client.status()
+        status = self.client.view.status()
         if isinstance(status, NeverStarted):
             self._start(Fresh())
         elif isinstance(status, Closed):
@@ -182,12 +185,12 @@ class Caller:
 
     def _start(self, origin: Origin) -> None:
         self.stage.hold()
-        handle = self.client.start(self.job, self.target, claim_key=self._key("start"), origin=origin)
+        handle = self.client.starts.start(self.job, self.target, claim_key=self._key("start"), origin=origin)
         self._await_up(handle.generation)
 
     def _await_up(self, generation: Generation) -> None:
         def up() -> bool:
-            status = self.client.status()
+            status = self.client.view.status()
             own = not isinstance(status, NeverStarted) and status.run.generation == generation
             return own and isinstance(status, (Running, Closed, Failed, Dead))
 
@@ -201,7 +204,7 @@ class Caller:
     def _await_commits(self, count: int) -> bool:
         """Wait for so many commits, or until none comes any more; returns whether the script still runs."""
         seen, until_s = -1, 0.0
-        while isinstance(self.client.status(), Running):
+        while isinstance(self.client.view.status(), Running):
             if (found := self._commits()) != seen:
                 seen, until_s = found, time.monotonic() + _MOMENT_S
             if found >= count or time.monotonic() > until_s:
@@ -219,7 +222,7 @@ class Caller:
         self._require_well()
         if action == "none":
             return
-        running = isinstance(self.client.status(), Running)
+        running = isinstance(self.client.view.status(), Running)
         needs_driver = action in ("kill-relaunch", "kill-from-checkpoint", "from-checkpoint")
         if (needs_driver and not running) or (action in BACK and self._taken is None):
             self.history.missed.append(action)
@@ -256,13 +259,13 @@ class Caller:
         for tries_left in reversed(range(_TAKES)):
             count = self._commits()
             try:
-                pending = self.client.request_savepoint(self._key("take"))
-                pending, end = self.client.wait(pending, timeout_s=STUCK_S, relaunch=False)
+                pending = self.client.requests.request_savepoint(self._key("take"))
+                pending, end = self.client.requests.wait(pending, timeout_s=STUCK_S, relaunch=False)
             except JobNotRunningError:  # the script was faster
                 self._taken = self._take_of_ended()
                 return
             if end.outcome == "done":
-                self._taken = self.client.published(pending)
+                self._taken = self.client.requests.published(pending)
                 return
             self._await_commits(count + 1)
             if not tries_left:
@@ -271,7 +274,7 @@ class Caller:
     def _take_of_ended(self) -> Manifest:
         """Take a savepoint of a script that has ended; the status tells no longer that it failed."""
         self._require_well()
-        return take_stopped(self.client, self._key("take"))
+        return take_stopped(self.client.view, self._key("take"))
 
     def _go_on_from_savepoint(self) -> None:
         """Stop with a savepoint and start from it; a script that has ended, once there is more to read."""
@@ -283,14 +286,14 @@ class Caller:
 
     def _stop(self, *, savepoint: bool) -> str | None:
         """Stop the job if it runs; returns the savepoint."""
-        if not isinstance(self.client.status(), Running):
+        if not isinstance(self.client.view.status(), Running):
             return None
-        stopped = self.client.stop(self._key("stop"), savepoint=savepoint, timeout_s=STUCK_S)
+        stopped = self.client.requests.stop(self._key("stop"), savepoint=savepoint, timeout_s=STUCK_S)
         self._await_gone()
         return stopped.savepoint_id
 
     def _kill(self) -> None:
-        self.client.end_driver(self._generation())
+        self.client.drivers.end_driver(self._generation())
         self.history.killed = True
 
     def _start_from_what_it_left(self) -> None:
@@ -303,7 +306,7 @@ class Caller:
 
     def _relaunch(self) -> None:
         self.stage.hold()
-        self.client.ensure_running()
+        self.client.drivers.ensure_running()
         self._await_up(self._generation())
 
     def _go_back(self, action: str) -> None:
@@ -330,24 +333,26 @@ class Caller:
     # --- waiting --------------------------------------------------------------------------------
 
     def _generation(self) -> Generation:
-        status = self.client.status()
+        status = self.client.view.status()
         assert not isinstance(status, NeverStarted)  # noqa: S101  # it was started
         return status.run.generation
 
     def _await_end(self) -> None:
         """Wait for a bounded script's end, with nobody's help."""
-        self._until(lambda: not isinstance(self.client.status(), Running), "the script ends")
+        self._until(lambda: not isinstance(self.client.view.status(), Running), "the script ends")
         self._require_well()
         self._await_gone()
 
     def _await_gone(self) -> None:
-        run = self.client.run(self._generation())
+        run = self.client.view.run(self._generation())
         native_id = run.submit.native_id or None if run.submit else None
         incarnation = run.incarnation
-        if incarnation is not None and (record := self.client.board.incarnation(run.generation, incarnation)):
-            native_id = self.client.deployment.native_id(record)
+        if incarnation is not None and (
+            record := self.client.view.board.incarnation(run.generation, incarnation)
+        ):
+            native_id = self.client.view.deployment.native_id(record)
         if native_id is not None:  # else it is a caller's, which has no driver
-            deployment = self.client.deployment
+            deployment = self.client.view.deployment
             self._until(lambda: isinstance(deployment.state(native_id), Gone), "the driver ends")
 
     def _await_right(self) -> None:
@@ -368,11 +373,11 @@ class Caller:
             time.sleep(0.1)
 
     def _require_well(self) -> None:
-        status = self.client.status()
+        status = self.client.view.status()
         if isinstance(status, Failed):
             raise ScriptFailed(status.code, status.text)
         if isinstance(status, Dead):
-            raise Stuck(f"The driver died: {self.client.log_tail(status.run)[-2000:]}")
+            raise Stuck(f"The driver died: {self.client.view.log_tail(status.run)[-2000:]}")
 
     def _until(self, check: Callable[[], bool], what: str) -> None:
         until_s = time.monotonic() + STUCK_S
@@ -385,7 +390,7 @@ class Caller:
 
     def checkpoints(self) -> Mapping[str, Path]:
         """Return where the checkpoints of the last run stand, by the names of its queries."""
-        folder = Path(self.client.run(self._generation()).claim.checkpoint_location)
+        folder = Path(self.client.view.run(self._generation()).claim.checkpoint_location)
         return {path.parent.name: path.parent for path in folder.glob("*/metadata")}
 
 

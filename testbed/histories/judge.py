@@ -37,7 +37,7 @@ class Judge:
         step, world = task.step, self._world
         if any(one.alive and not one.done for one in world.tasks):
             return
-        board = world.client(step.root, step.host).board
+        board = world.client(step.root, step.host).view.board
         current = board.current()
         claim = board.claim(current.value.generation) if current is not None else None
         beat = board.current_heartbeat()

@@ -11,9 +11,8 @@ from airflow_flinkstyle.jobs.migration.cutover import PHASES, Cutover
 from airflow_flinkstyle.jobs.requests import PendingRequest, digest_of
 from airflow_flinkstyle.jobs.retention import dispose_of, prune_job
 from airflow_flinkstyle.jobs.running import start_choice
-from airflow_flinkstyle.jobs.running.client import SavepointOnly
+from airflow_flinkstyle.jobs.running.asking import SavepointOnly
 from airflow_flinkstyle.jobs.running.last_run import recorded_launch
-from airflow_flinkstyle.jobs.running.savepoints import begin_savepoint, finish_savepoint
 from airflow_flinkstyle.jobs.running.start_plan import Fresh, FromCheckpoint, FromSavepoint, LastState
 from airflow_flinkstyle.jobs.status import Starting
 from airflow_flinkstyle.jobs.upgrade.on_demand import roll_back_to
@@ -117,21 +116,21 @@ class Asker:
         """Start the job, and wait until it runs."""
         origin = self._origin(client)
         spec = self.world.spec(self.step.script, new=self._is_on_new(client, origin))
-        handle = client.start(spec, self.world.target(), claim_key=self.step.key, origin=origin)
+        handle = client.starts.start(spec, self.world.target(), claim_key=self.step.key, origin=origin)
         if self.off_line is not None:
             self.world.oracle.say(
                 "abandoned", f"'latest' was {self.off_line}, which is on no line of the job"
             )
-        client.wait_running(handle.generation, timeout_s=200)
+        client.drivers.wait_running(handle.generation, timeout_s=200)
         return int(handle.generation)
 
     def _is_on_new(self, client: JobClient, origin: Origin) -> bool:
         """Return whether people start the job on the new cluster: it ran there, or was saved there."""
-        current = client.board.current()
+        current = client.view.board.current()
         if current is not None:
-            return bool(client.claim(current.value.generation).overrides)
+            return bool(client.view.claim(current.value.generation).overrides)
         savepoint_id = origin.savepoint_id if isinstance(origin, FromSavepoint) else self._latest(client)
-        found = client.repository.find(savepoint_id)
+        found = client.view.repository.find(savepoint_id)
         return found is not None and any(
             at.cluster_id == "new" for query in found.queries for at in query.kafka.values()
         )
@@ -144,7 +143,7 @@ class Asker:
             case "checkpoint":
                 return FromCheckpoint()
             case "fresh":
-                history = start_choice.history_of(client)
+                history = start_choice.history_of(client.view)
                 none: dict[str, Any] = dict.fromkeys(self.world.queries)
                 self._choose(Choice(batches=none, what="fresh", new_sink=True))
                 return Fresh(discard_history=history.name if history else None)
@@ -180,7 +179,7 @@ class Asker:
             self.life.choices[key or self.step.key] = choice
 
     def _latest(self, client: JobClient) -> str:
-        newest = newest_summary(client.repository)
+        newest = newest_summary(client.view.repository)
         return newest.savepoint_id if newest is not None else "sp-none"
 
     def _savepoint(self) -> str:
@@ -189,30 +188,30 @@ class Asker:
 
     def stop(self, client: JobClient) -> Any:  # noqa: ANN401
         """Stop the job."""
-        done = client.stop(self.step.key, savepoint=self.step.how != "plain", timeout_s=200)
+        done = client.requests.stop(self.step.key, savepoint=self.step.how != "plain", timeout_s=200)
         if isinstance(done, SavepointOnly):
             raise FlinkstyleError(done.reason, "Nothing.", "Again.")
         return done
 
     def take(self, client: JobClient) -> str:
         """Take a savepoint."""
-        begun = begin_savepoint(client, self.step.key, timeout_s=200)
+        begun = client.requests.begin_savepoint(self.step.key, timeout_s=200)
         if isinstance(begun, PendingRequest):
-            begun = finish_savepoint(client, begun, timeout_s=200)
+            begun = client.requests.finish_savepoint(begun, timeout_s=200)
         return begun.savepoint_id
 
     def watch(self, client: JobClient) -> str:
         """Look after the job, and wait for a driver that is started again."""
-        status = client.look_after()
+        status = client.starts.look_after()
         if isinstance(status, Starting):
-            client.wait_running(status.run.generation, timeout_s=60)
+            client.drivers.wait_running(status.run.generation, timeout_s=60)
         return type(status).__name__
 
     # --- cutovers -----------------------------------------------------------------------------------
 
     def upgrade(self, client: JobClient) -> int:
         """Upgrade."""
-        spec, target = recorded_launch(client)
+        spec, target = recorded_launch(client.view)
         return int(
             Upgrade(
                 client=client,
@@ -246,7 +245,7 @@ class Asker:
         )
 
     def _cutover(self, client: JobClient) -> Cutover:
-        spec, target = recorded_launch(client)
+        spec, target = recorded_launch(client.view)
         return Cutover(
             client=client,
             journal=self.world.journal(self.step.root, self.step.key, PHASES),
@@ -272,19 +271,19 @@ class Asker:
         """Prune by limits."""
         policy = RetentionPolicy(max_count=self.step.many or None, max_age_s=self.step.seconds or None)
         return prune_job(
-            client.board,
-            client.repository,
+            client.view.board,
+            client.view.repository,
             policy,
             holder=self.step.key,
             wait_s=100,
-            signer=client.signer,
+            signer=client.view.signer,
             open_checkpoint=self.world.open_shared,
         )
 
     def pin(self, client: JobClient) -> str:
         """Pin one."""
         savepoint_id = self._savepoint()
-        pin(client.repository, savepoint_id, reason="keep", by=self.step.key, at_ms=1)
+        pin(client.view.repository, savepoint_id, reason="keep", by=self.step.key, at_ms=1)
         self.life.pinned.add(savepoint_id)
         return savepoint_id
 
@@ -292,19 +291,19 @@ class Asker:
         """Unpin one."""
         savepoint_id = self._savepoint()
         self.life.pinned.discard(savepoint_id)
-        unpin(client.repository, savepoint_id)
+        unpin(client.view.repository, savepoint_id)
         return savepoint_id
 
     def verify(self, client: JobClient) -> str:
         """Check one."""
         savepoint_id = self._savepoint()
-        check_savepoint(client.repository, savepoint_id, level="quick", by=self.step.key)
+        check_savepoint(client.view.repository, savepoint_id, level="quick", by=self.step.key)
         return savepoint_id
 
     def dispose(self, client: JobClient) -> str:
         """Dispose of one by name, if nothing protects it."""
         savepoint_id = self._savepoint()
-        dispose_of(client.board, client.repository, savepoint_id, holder=self.step.key, wait_s=100)
+        dispose_of(client.view.board, client.view.repository, savepoint_id, holder=self.step.key, wait_s=100)
         self.life.disposed.add(savepoint_id)
         return savepoint_id
 
@@ -316,9 +315,9 @@ class Asker:
             return "none"
         savepoint_id = theirs[self.step.which % len(theirs)]
         folder = Place(RootStore("export", self.world.machine), "export")
-        source = self.world.client(other, self.step.host).repository
+        source = self.world.client(other, self.step.host).view.repository
         export_savepoint(source, savepoint_id, folder)
-        import_savepoint(folder, client.repository)
+        import_savepoint(folder, client.view.repository)
         return savepoint_id
 
 

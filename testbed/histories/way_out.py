@@ -117,7 +117,7 @@ class WayOut:
 
         def look() -> str:
             client = self._world.client(root, task.host)
-            return type(client.settled_status(at_most_s=400)).__name__
+            return type(client.view.settled_status(at_most_s=400)).__name__
 
         self._world.machine.spawn(task, lambda: task.run(look))
         self._world.machine.run(lambda: task.is_over, LONG_S)
@@ -164,7 +164,7 @@ class WayOut:
     def _require_no_more(self, root: str, newest: str, told: str) -> None:
         world, life, there = self._world, self._world.lives[root], self._judge.there(root)
         repository = SavepointRepository(world.roots[root], world.job)
-        in_use = savepoints_in_use(world.client(root, "a").board, repository)
+        in_use = savepoints_in_use(world.client(root, "a").view.board, repository)
         as_new = {one for one in there if life.savepoints[one] == life.savepoints[newest]}
         if left := there - {*as_new, *references(repository), *in_use}:
             self._oracle.say("storage", f"{sorted(left)} of {root}: {told}")

@@ -12,6 +12,7 @@ from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
 from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
 from airflow_flinkstyle.jobs.status import Sightings
+from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.fence.fences import FenceRecord
 from airflow_flinkstyle.kafka.verdict import Exact
@@ -112,14 +113,16 @@ class World:
         """Make what a task on a host uses: it has seen nothing so far."""
         store = self.roots[root]
         return JobClient(
-            board=JobBoard(store, self.job),
-            repository=SavepointRepository(store, self.job),
-            deployment=Deployment(self, root, host),
-            signer=SIGNER,
-            open_checkpoint=lambda location: self.open(host, location),
-            poll_s=self.beat_s,
-            base_env={},
-            sightings=Sightings(),
+            view=JobView(
+                board=JobBoard(store, self.job),
+                repository=SavepointRepository(store, self.job),
+                deployment=Deployment(self, root, host),
+                signer=SIGNER,
+                open_checkpoint=lambda location: self.open(host, location),
+                poll_s=self.beat_s,
+                base_env={},
+                sightings=Sightings(),
+            )
         )
 
     def spec(self, script: str, *, new: bool = False) -> JobSpec:

@@ -21,10 +21,11 @@ from airflow_flinkstyle.jobs.migration.cutover import PHASES as WINDOW
 from airflow_flinkstyle.jobs.migration.cutover import Cutover
 from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
 from airflow_flinkstyle.jobs.running import runs
-from airflow_flinkstyle.jobs.running.client import JobClient, Stopped
-from airflow_flinkstyle.jobs.running.savepoints import begin_savepoint, finish_savepoint
+from airflow_flinkstyle.jobs.running.asking import Stopped
+from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
 from airflow_flinkstyle.jobs.status import Closed, Running, Sightings
+from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import KafkaOverride
 from airflow_flinkstyle.savepoint.manifest import Manifest
@@ -215,13 +216,15 @@ class Lab:
         if self._store is None:  # a client of it is dear
             self._store = open_store(self.root, self.settings(self.ways["callers"].endpoint))
         return JobClient(
-            signer=SIGNER,
-            board=JobBoard(self._store, JOB),
-            repository=SavepointRepository(self._store, JOB),
-            deployment=where,
-            poll_s=0.25,
-            base_env={},
-            sightings=where.sightings,
+            view=JobView(
+                signer=SIGNER,
+                board=JobBoard(self._store, JOB),
+                repository=SavepointRepository(self._store, JOB),
+                deployment=where,
+                poll_s=0.25,
+                base_env={},
+                sightings=where.sightings,
+            )
         )
 
     def direct(self) -> tuple[JobBoard, SavepointRepository]:
@@ -334,7 +337,7 @@ class Lab:
     def _watch(self, client: JobClient, ended: threading.Event) -> None:
         while not ended.wait(0.5):
             try:
-                client.ensure_running()
+                client.drivers.ensure_running()
             except FlinkstyleError as error:
                 log.info("The watcher: %s: %s", error.code, error)
             except Exception as error:
@@ -348,22 +351,24 @@ class Lab:
         """Start the job where it was."""
         if attempt == 0:
             self.starts += 1
-        handle = client.start(self.spec(), self.target(), claim_key=f"start-{self.starts}")
-        client.wait_running(handle.generation, timeout_s=12)
+        handle = client.starts.start(self.spec(), self.target(), claim_key=f"start-{self.starts}")
+        client.drivers.wait_running(handle.generation, timeout_s=12)
         self.await_batch(client)
 
     def take(self, client: JobClient, attempt: int) -> None:
         """Take a savepoint; a request that failed is asked anew by its key and another name."""
-        found = begin_savepoint(client, f"take-{attempt}", timeout_s=12)
-        taken = found if isinstance(found, Manifest) else finish_savepoint(client, found, timeout_s=12)
+        found = client.requests.begin_savepoint(f"take-{attempt}", timeout_s=12)
+        taken = (
+            found if isinstance(found, Manifest) else client.requests.finish_savepoint(found, timeout_s=12)
+        )
         self.savepoints.append(taken.savepoint_id)
 
     def stop(self, client: JobClient, attempt: int) -> None:
         """Stop the job with a savepoint."""
-        status = client.settled_status()
+        status = client.view.settled_status()
         if isinstance(status, Closed):
             return  # an earlier try of this stop, whose answer was lost
-        stopped = client.stop(f"stop-{len(self.phases)}-{attempt}", savepoint=True, timeout_s=12)
+        stopped = client.requests.stop(f"stop-{len(self.phases)}-{attempt}", savepoint=True, timeout_s=12)
         if isinstance(stopped, Stopped) and stopped.savepoint_id is not None:
             self.savepoints.append(stopped.savepoint_id)
         if not isinstance(stopped, Stopped):
@@ -378,9 +383,9 @@ class Lab:
 
     def relaunch(self, client: JobClient, attempt: int) -> None:
         """Have the job run again, from some host."""
-        status = client.ensure_running(client.settled_status(), relaunch_failed=attempt > 5)
+        status = client.drivers.ensure_running(client.view.settled_status(), relaunch_failed=attempt > 5)
         if not isinstance(status, Running):
-            client.wait_running(status.run.generation, timeout_s=12)  # type: ignore[union-attr]
+            client.drivers.wait_running(status.run.generation, timeout_s=12)  # type: ignore[union-attr]
         self.await_batch(client)
 
     def migrate(self, client: JobClient, attempt: int) -> None:
@@ -392,9 +397,9 @@ class Lab:
         cutover = Cutover(
             client=client,
             journal=CutoverJournal(
-                client.board.store, JOB, f"m{self.starts}-{self._went_back()}", WINDOW, signer=SIGNER
+                client.view.board.store, JOB, f"m{self.starts}-{self._went_back()}", WINDOW, signer=SIGNER
             ),
-            switch=StoreProducerSwitch(client.board.store, f"{JOB}/switch.json"),
+            switch=StoreProducerSwitch(client.view.board.store, f"{JOB}/switch.json"),
             kafka=PretendedKafka(),
             spec=self.spec(new=True),
             target=self.target(),
@@ -419,9 +424,9 @@ class Lab:
 
     def await_batch(self, client: JobClient) -> None:
         """Wait until the run that may run has told of a batch."""
-        wait = client.waiting(12)
+        wait = client.view.waiting(12)
         while True:
-            status = client.ensure_running()
+            status = client.drivers.ensure_running()
             if isinstance(status, Running) and status.heartbeat.batches():
                 return
             if not wait.again():

@@ -61,7 +61,7 @@ def run(env: dict[str, str], *command: str) -> str:
 def flinkstyle(lab: ClusterLab) -> str:
     spec = lab.spec()
     extra = {
-        "savepoint_root": lab.client.board.store.uri,
+        "savepoint_root": lab.client.view.board.store.uri,
         "checkpoint_root": spec.checkpoint_root,
         "lease_s": spec.lease_s,
     }
@@ -79,6 +79,6 @@ def test_job_is_started_saved_and_stopped_by_operators_without_java_and_pyspark(
     run(env, "airflow", "db", "migrate")
     form = {"job": spec.name, "script": spec.script, "args": list(spec.args)}
     said = run(env, "airflow", "dags", "test", "life_of_a_job", "--conf", json.dumps(form))
-    assert isinstance(lab.client.settled_status(), Closed), said
-    assert len(lab.client.repository.ids()) == 2, said
+    assert isinstance(lab.client.view.settled_status(), Closed), said
+    assert len(lab.client.view.repository.ids()) == 2, said
     lab.judge()

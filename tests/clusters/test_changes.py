@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 from airflow_flinkstyle.jobs.journal import CutoverJournal
-from airflow_flinkstyle.jobs.running.client import Stopped
+from airflow_flinkstyle.jobs.running.asking import Stopped
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from testbed import paths
 from testbed.drivers import s3_env
@@ -59,8 +59,8 @@ _EXECUTORS = (
 
 @everywhere
 def test_upgrade_with_a_standby_continues_where_the_old_version_stopped(cluster: Cluster, lab: ClusterLab):
-    handle = lab.client.start(lab.spec(), lab.target(), claim_key="start")
-    lab.client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+    handle = lab.client.starts.start(lab.spec(), lab.target(), claim_key="start")
+    lab.client.drivers.wait_running(handle.generation, timeout_s=TIMEOUT_S)
     lab.until_committed_beyond(1)
     report = _upgrade(lab, "v2", "warm")
     assert report.generation == handle.generation + 1
@@ -89,14 +89,16 @@ def test_executor_that_was_killed_is_replaced_while_the_driver_runs_on(cluster: 
 
 @on_clusters
 def test_script_is_fetched_from_its_address(cluster: Cluster, lab: ClusterLab):
-    assert isinstance(lab.client.stop("before-address", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
+    assert isinstance(
+        lab.client.requests.stop("before-address", savepoint=True, timeout_s=TIMEOUT_S), Stopped
+    )
     spec = lab.spec(COUNTS, "by_address.py")
     with _served(lab.folder, LOOPBACK if cluster.kubernetes is None else HOST) as address:
         spec = replace(spec, script=f"{address}/by_address.py")
-        handle = lab.client.start(spec, lab.target(), claim_key="address")
-        lab.client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+        handle = lab.client.starts.start(spec, lab.target(), claim_key="address")
+        lab.client.drivers.wait_running(handle.generation, timeout_s=TIMEOUT_S)
         lab.until_committed_beyond(lab.until_committed_beyond(0) + 1)
-    assert isinstance(lab.client.stop("after-address", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
+    assert isinstance(lab.client.requests.stop("after-address", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
     lab.judge()
 
 
@@ -108,10 +110,12 @@ def test_script_on_s3_is_fetched_as_the_drivers_environment_says(
         server.create_bucket("jobs")
         server.client().put_object(Bucket="jobs", Key="counts.py", Body=COUNTS.encode())
         keys, own = s3_env(server), lab.client
-        secrets = {**own.secret_env, **keys}
+        secrets = {**own.view.secret_env, **keys}
         # The worker's own spark-submit looks at it; on YARN it fetches it too, as nodes know no S3.
         worker = {} if cluster.operator else {**keys, "SPARK_DIST_CLASSPATH": paths.class_path("s3a")}
-        lab.client = replace(own, base_env={**own.base_env, **worker}, secret_env=secrets)
+        lab.client = replace(
+            own, view=replace(own.view, base_env={**own.view.base_env, **worker}, secret_env=secrets)
+        )
         conf = {
             "spark.hadoop.fs.s3a.endpoint": server.endpoint,
             "spark.hadoop.fs.s3a.endpoint.region": server.region,
@@ -120,17 +124,17 @@ def test_script_on_s3_is_fetched_as_the_drivers_environment_says(
         }
         target = replace(lab.target(conf=conf), secret_env=secrets)
         spec = replace(lab.spec(), script="s3a://jobs/counts.py")
-        handle = lab.client.start(spec, target, claim_key="s3a")
-        lab.client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+        handle = lab.client.starts.start(spec, target, claim_key="s3a")
+        lab.client.drivers.wait_running(handle.generation, timeout_s=TIMEOUT_S)
         lab.until_committed_beyond(lab.until_committed_beyond(0) + 1)
-        assert isinstance(lab.client.stop("after-s3a", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
+        assert isinstance(lab.client.requests.stop("after-s3a", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
     lab.client = own
     lab.judge()
 
 
 def _upgrade(lab: ClusterLab, version: str, standby: Literal["warm", "none"]) -> UpgradeReport:
     """Upgrade to the same script under another name."""
-    store, job = lab.client.board.store, lab.client.board.job
+    store, job = lab.client.view.board.store, lab.client.view.job
     return Upgrade(
         client=lab.client,
         journal=CutoverJournal(store, job, version, UPGRADE_PHASES, signer=SIGNER),
@@ -142,7 +146,7 @@ def _upgrade(lab: ClusterLab, version: str, standby: Literal["warm", "none"]) ->
 
 def _runs_as(lab: ClusterLab, script: str) -> None:
     lab.until_committed_beyond(lab.until_committed_beyond(0) + 1)
-    claim = lab.client.board.claim(lab.newest_generation())
+    claim = lab.client.view.board.claim(lab.newest_generation())
     assert claim is not None
     assert claim.launch["spec"]["script"].endswith(f"/{script}")
     lab.judge()
@@ -150,7 +154,7 @@ def _runs_as(lab: ClusterLab, script: str) -> None:
 
 def _executors(lab: ClusterLab) -> list[int]:
     """Return this machine's process ids of the executors of the newest driver."""
-    beat = lab.client.run(lab.newest_generation()).heartbeat
+    beat = lab.client.view.run(lab.newest_generation()).heartbeat
     assert beat is not None
     application, found = beat.application_id.encode(), []
     for command in Path("/proc").glob("[0-9]*/cmdline"):

@@ -19,7 +19,7 @@ import pytest
 from airflow_flinkstyle.jobs.deployments.base import Gone
 from airflow_flinkstyle.jobs.errors import DriverFailedError, JobRunningError
 from airflow_flinkstyle.jobs.packing import pack_agent
-from airflow_flinkstyle.jobs.running.client import Stopped
+from airflow_flinkstyle.jobs.running.asking import Stopped
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
 from airflow_flinkstyle.jobs.status import Dead, Failed, Running
 from airflow_flinkstyle.protocol.process import process_started
@@ -71,20 +71,20 @@ HOLDERS = {
 @everywhere
 def test_driver_is_started_and_reports(cluster: Cluster, lab: ClusterLab):
     client = lab.client
-    handle = client.start(lab.spec(), lab.target(), claim_key="start")
-    client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+    handle = client.starts.start(lab.spec(), lab.target(), claim_key="start")
+    client.drivers.wait_running(handle.generation, timeout_s=TIMEOUT_S)
     lab.until_committed_beyond(1)
     assert handle.deployment == cluster.deployment
-    assert client.status().heartbeat.state == "running"
+    assert client.view.status().heartbeat.state == "running"
 
 
 @everywhere
 def test_second_start_is_refused_and_a_repeated_one_finds_the_first(cluster: Cluster, lab: ClusterLab):
     client = lab.client
     with pytest.raises(JobRunningError, match="start"):
-        client.start(lab.spec(), lab.target(), claim_key="another")
-    again = client.start(lab.spec(), lab.target(), claim_key="start")
-    assert (again.generation, client.board.newest_submit(again.generation)) == (1, 1)
+        client.starts.start(lab.spec(), lab.target(), claim_key="another")
+    again = client.starts.start(lab.spec(), lab.target(), claim_key="start")
+    assert (again.generation, client.view.board.newest_submit(again.generation)) == (1, 1)
 
 
 @everywhere
@@ -92,29 +92,29 @@ def test_driver_whose_handle_was_lost_with_its_caller_is_found_and_not_started_a
     cluster: Cluster, lab: ClusterLab
 ):
     client = lab.client
-    slot = client.board.submit(1)
+    slot = client.view.board.submit(1)
     assert slot is not None
     lost = replace(slot.value, state="asked", native_id={})
-    client.board.put_submit(1, lost, seen=slot.version)
-    other = replace(client, clusters=type(client.clusters)())
-    assert isinstance(other.settled_status(), Running)
-    other.ensure_running()
-    assert client.board.newest_submit(1) == 1
-    assert client.native_ids(client.run(1)), "nobody could find the driver any more"
-    found = client.board.submit(1)
+    client.view.board.put_submit(1, lost, seen=slot.version)
+    other = replace(client, view=replace(client.view, clusters=type(client.view.clusters)()))
+    assert isinstance(other.view.settled_status(), Running)
+    other.drivers.ensure_running()
+    assert client.view.board.newest_submit(1) == 1
+    assert client.view.native_ids(client.view.run(1)), "nobody could find the driver any more"
+    found = client.view.board.submit(1)
     assert found is not None
-    client.board.put_submit(1, slot.value, seen=found.version)
+    client.view.board.put_submit(1, slot.value, seen=found.version)
 
 
 @everywhere
 def test_savepoint_is_taken_while_the_job_runs(cluster: Cluster, lab: ClusterLab):
-    _, hot = lab.client.wait(lab.client.request_savepoint("hot"), timeout_s=TIMEOUT_S)
+    _, hot = lab.client.requests.wait(lab.client.requests.request_savepoint("hot"), timeout_s=TIMEOUT_S)
     assert hot.outcome == "done", hot.detail
 
 
 @everywhere
 def test_end_of_the_log_is_shown(cluster: Cluster, lab: ClusterLab):
-    tail = lab.client.log_tail(lab.client.run(1), lines=6)
+    tail = lab.client.view.log_tail(lab.client.view.run(1), lines=6)
     if cluster.kdc:  # a node with Kerberos reads files by Hadoop's native library, which the tests have not
         assert re.search(r"not readable from here: .+ 500 .+; its page: \S+/node/containerlogs/", tail), tail
         return
@@ -146,7 +146,7 @@ def test_driver_that_was_killed_is_found_dead_and_started_again_once(cluster: Cl
     batch = lab.until_committed_beyond(0)
     lab.kill_9()
     _relaunch(lab, batch)
-    assert lab.client.board.newest_submit(1) == 2
+    assert lab.client.view.board.newest_submit(1) == 2
 
 
 @everywhere
@@ -166,22 +166,22 @@ def test_driver_that_is_frozen_is_replaced_by_one_and_does_nothing_when_it_wakes
     wait_until(
         "the one that was frozen ends", lambda: not any(map(process_started, frozen)), timeout_s=TIMEOUT_S
     )
-    assert isinstance(lab.client.status(), Running)
+    assert isinstance(lab.client.view.status(), Running)
 
 
 @with_a_manager
 def test_restart_of_the_cluster_manager_ends_no_driver_and_starts_none(cluster: Cluster, lab: ClusterLab):
-    before = lab.jvm(), lab.client.board.newest_submit(1)
+    before = lab.jvm(), lab.client.view.board.newest_submit(1)
     cluster.restart_manager()
-    lab.client.ensure_running()
+    lab.client.drivers.ensure_running()
     lab.until_committed_beyond(lab.until_committed_beyond(0) + 1)
-    assert (lab.jvm(), lab.client.board.newest_submit(1)) == before
+    assert (lab.jvm(), lab.client.view.board.newest_submit(1)) == before
 
 
 @everywhere
 def test_stop_takes_a_savepoint_and_leaves_no_process(cluster: Cluster, lab: ClusterLab):
     driver = lab.jvm()
-    stopped = lab.client.stop("stop", savepoint=True, timeout_s=TIMEOUT_S)
+    stopped = lab.client.requests.stop("stop", savepoint=True, timeout_s=TIMEOUT_S)
     assert isinstance(stopped, Stopped)
     wait_until("the driver has ended", lambda: process_started(driver) is None, timeout_s=TIMEOUT_S)
     lab.judge()
@@ -190,23 +190,23 @@ def test_stop_takes_a_savepoint_and_leaves_no_process(cluster: Cluster, lab: Clu
 @everywhere
 def test_job_is_resumed_from_its_savepoint_and_counts_each_row_once(cluster: Cluster, lab: ClusterLab):
     client = lab.client
-    [stopped] = [id_ for id_ in client.repository.ids() if id_ == client.repository.ids()[-1]]
+    [stopped] = [id_ for id_ in client.view.repository.ids() if id_ == client.view.repository.ids()[-1]]
     origin = FromSavepoint(savepoint_id=stopped)
-    handle = client.start(lab.spec(), lab.target(), claim_key="resume", origin=origin)
-    client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+    handle = client.starts.start(lab.spec(), lab.target(), claim_key="resume", origin=origin)
+    client.drivers.wait_running(handle.generation, timeout_s=TIMEOUT_S)
     lab.until_committed_beyond(lab.until_committed_beyond(0) + 1)
-    assert isinstance(client.stop("stop-2", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
+    assert isinstance(client.requests.stop("stop-2", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
     lab.judge()
 
 
 @everywhere
 def test_driver_that_is_told_to_end_commits_its_batch_and_is_started_again(cluster: Cluster, lab: ClusterLab):
-    handle = lab.client.start(lab.spec(), lab.target(), claim_key="told")
-    lab.client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+    handle = lab.client.starts.start(lab.spec(), lab.target(), claim_key="told")
+    lab.client.drivers.wait_running(handle.generation, timeout_s=TIMEOUT_S)
     lab.until_committed_beyond(lab.until_committed_beyond(0) + 1)
     os.kill(lab.jvm(), signal.SIGTERM)
     lab.until_told_to_end_and_again()
-    assert isinstance(lab.client.stop("stop-told", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
+    assert isinstance(lab.client.requests.stop("stop-told", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
     lab.judge()
 
 
@@ -215,26 +215,26 @@ def test_agent_comes_with_the_driver_where_it_is_not_installed(cluster: Cluster,
     client, packed = lab.client, pack_agent(cluster.folder / "agent")
     place = None if cluster.yarn else str(packed.archive)
     target = changed(lab.target(), agent="py-files", agent_path=place)
-    handle = client.start(lab.spec(SHOWS_AGENT, "shows_agent.py"), target, claim_key="packed")
-    client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+    handle = client.starts.start(lab.spec(SHOWS_AGENT, "shows_agent.py"), target, claim_key="packed")
+    client.drivers.wait_running(handle.generation, timeout_s=TIMEOUT_S)
     lab.until_committed_beyond(lab.until_committed_beyond(0) + 1)
     assert (
         f"{packed.archive.name}/airflow_flinkstyle" in lab.out.with_name(f"{lab.out.name}.agent").read_text()
     )
-    assert isinstance(client.stop("stop-3", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
+    assert isinstance(client.requests.stop("stop-3", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
     lab.judge()
 
 
 @everywhere
 def test_script_that_fails_as_it_begins_is_told_with_its_error_and_log(cluster: Cluster, lab: ClusterLab):
     client = lab.client
-    handle = client.start(lab.spec(FAILS, "fails.py"), lab.target(), claim_key="fails")
+    handle = client.starts.start(lab.spec(FAILS, "fails.py"), lab.target(), claim_key="fails")
     with pytest.raises(DriverFailedError, match="no_such_module_of_anyone") as error:
-        client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+        client.drivers.wait_running(handle.generation, timeout_s=TIMEOUT_S)
     assert cluster.kdc or "before it fails" in str(error.value), "its log, but where that is not readable"
-    assert isinstance(client.status(), Failed)
-    native_ids = client.native_ids(client.run(handle.generation))
-    deployment = client.deployment_of(handle.generation, client.run(handle.generation).claim)
+    assert isinstance(client.view.status(), Failed)
+    native_ids = client.view.native_ids(client.view.run(handle.generation))
+    deployment = client.view.deployment_of(handle.generation, client.view.run(handle.generation).claim)
     wait_until(
         "the cluster knows that it has ended",
         lambda: all(isinstance(deployment.state(native_id), Gone) for native_id in native_ids),
@@ -244,8 +244,8 @@ def test_script_that_fails_as_it_begins_is_told_with_its_error_and_log(cluster: 
 
 @on_clusters
 def test_record_of_a_driver_names_the_clusters_id_and_the_agents_version(cluster: Cluster, lab: ClusterLab):
-    record = lab.client.board.incarnation(1, 1)
-    submit = lab.client.board.submit(1)
+    record = lab.client.view.board.incarnation(1, 1)
+    submit = lab.client.view.board.submit(1)
     assert record is not None
     assert submit is not None
     assert record.agent_version
@@ -256,7 +256,9 @@ def test_record_of_a_driver_names_the_clusters_id_and_the_agents_version(cluster
 def _relaunch(lab: ClusterLab, batch: int) -> None:
     """Wait until the driver counts as dead, and start the next one."""
     client = lab.client
-    wait_until("the driver counts as dead", lambda: isinstance(client.status(), Dead), timeout_s=TIMEOUT_S)
-    client.ensure_running()
-    client.wait_running(1, timeout_s=TIMEOUT_S)
+    wait_until(
+        "the driver counts as dead", lambda: isinstance(client.view.status(), Dead), timeout_s=TIMEOUT_S
+    )
+    client.drivers.ensure_running()
+    client.drivers.wait_running(1, timeout_s=TIMEOUT_S)
     lab.until_committed_beyond(batch + 1)

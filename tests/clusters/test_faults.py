@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from airflow_flinkstyle.jobs.deployments.rest import read
-from airflow_flinkstyle.jobs.running.client import Stopped
+from airflow_flinkstyle.jobs.running.asking import Stopped
 from airflow_flinkstyle.jobs.status import Dead, Running
 from airflow_flinkstyle.protocol.process import process_started
 from testbed.waiting import wait_until
@@ -56,15 +56,15 @@ _LIMIT_S = 600
 
 @on_clusters
 def test_pages_about_a_driver_open(cluster: Cluster, lab: ClusterLab):
-    handle = lab.client.start(lab.spec(), _with_ui(lab), claim_key="pages")
-    lab.client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+    handle = lab.client.starts.start(lab.spec(), _with_ui(lab), claim_key="pages")
+    lab.client.drivers.wait_running(handle.generation, timeout_s=TIMEOUT_S)
     lab.until_committed_beyond(1)
-    pages = lab.client.pages(lab.client.run(handle.generation))
+    pages = lab.client.view.pages(lab.client.view.run(handle.generation))
     told = {"cluster": pages.cluster, "log": pages.log, "spark_ui": pages.spark_ui}
     there = {"spark_ui"} if cluster.kubernetes is not None else {"cluster", "log", "spark_ui"}
     assert {name for name, url in told.items() if url} == there, told
     if cluster.kubernetes is not None:  # the pod's name means something inside the cluster only
-        pod = lab.client.native_ids(lab.client.run(handle.generation))[0]["pod"]
+        pod = lab.client.view.native_ids(lab.client.view.run(handle.generation))[0]["pod"]
         port = urlsplit(told["spark_ui"]).port
         path = f"/api/v1/namespaces/default/pods/{pod}:{port}/proxy/jobs/"
         assert "Spark" in cluster.kubernetes.kubectl("get", "--raw", path)
@@ -98,17 +98,17 @@ def test_daemon_of_the_node_that_dies_leaves_one_driver_which_loses_nothing(
 
 @on_kubernetes
 def test_driver_that_needs_more_memory_than_its_limit_is_told_so(cluster: Cluster, lab: ClusterLab):
-    assert isinstance(lab.client.stop("before-memory", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
-    handle = lab.client.start(lab.spec(EATS, "eats.py"), lab.target(), claim_key="eats")
-    lab.client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+    assert isinstance(lab.client.requests.stop("before-memory", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
+    handle = lab.client.starts.start(lab.spec(EATS, "eats.py"), lab.target(), claim_key="eats")
+    lab.client.drivers.wait_running(handle.generation, timeout_s=TIMEOUT_S)
     lab.until_committed_beyond(lab.until_committed_beyond(0) + 1)
     Path(f"{lab.out}.eat").touch()
-    wait_until("it is dead", lambda: isinstance(lab.client.status(), Dead), timeout_s=_LIMIT_S)
-    tail = lab.client.log_tail(lab.client.run(handle.generation))
+    wait_until("it is dead", lambda: isinstance(lab.client.view.status(), Dead), timeout_s=_LIMIT_S)
+    tail = lab.client.view.log_tail(lab.client.view.run(handle.generation))
     assert "used more memory than its limit (OOMKilled" in tail, tail
     Path(f"{lab.out}.eat").unlink()
-    lab.client.ensure_running()
-    lab.client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+    lab.client.drivers.ensure_running()
+    lab.client.drivers.wait_running(handle.generation, timeout_s=TIMEOUT_S)
     lab.until_committed_beyond(lab.until_committed_beyond(0) + 1)
     lab.judge()
 
@@ -126,17 +126,17 @@ def test_driver_that_is_evicted_ends_its_batch_and_is_started_again(cluster: Clu
 
 @on_kubernetes
 def test_driver_that_the_node_evicts_for_the_disk_it_uses_is_told_so(cluster: Cluster, lab: ClusterLab):
-    assert isinstance(lab.client.stop("before-disk", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
+    assert isinstance(lab.client.requests.stop("before-disk", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
     volume = "spark.kubernetes.driver.volumes.emptyDir.scratch"
     limited = {f"{volume}.mount.path": _SCRATCH, f"{volume}.options.sizeLimit": "16Mi"}
-    handle = lab.client.start(lab.spec(FILLS, "fills.py"), lab.target(conf=limited), claim_key="fills")
-    lab.client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+    handle = lab.client.starts.start(lab.spec(FILLS, "fills.py"), lab.target(conf=limited), claim_key="fills")
+    lab.client.drivers.wait_running(handle.generation, timeout_s=TIMEOUT_S)
     batch = lab.until_committed_beyond(lab.until_committed_beyond(0) + 1)
-    run, driver = lab.client.run(handle.generation), lab.jvm()
+    run, driver = lab.client.view.run(handle.generation), lab.jvm()
     Path(f"{lab.out}.fill").touch()
     wait_until("it is evicted", lambda: process_started(driver) is None, timeout_s=_LIMIT_S)
     words = r"the node evicted it \(Usage of EmptyDir volume .+ exceeds the limit"
-    wait_until("that is told", lambda: re.search(words, lab.client.log_tail(run)), timeout_s=_LIMIT_S)
+    wait_until("that is told", lambda: re.search(words, lab.client.view.log_tail(run)), timeout_s=_LIMIT_S)
     Path(f"{lab.out}.fill").unlink()
     lab.until_looked_after_beyond(batch + 2, timeout_s=_LIMIT_S)
     lab.judge()
@@ -151,6 +151,6 @@ def _ends_or_runs_on(lab: ClusterLab, batch: int) -> None:
     """Wait for what the cluster makes of a driver of a lost node."""
     wait_until(
         "the driver has ended, or runs on",
-        lambda: not isinstance(status := lab.client.status(), Running) or committed(status) > batch + 20,
+        lambda: not isinstance(status := lab.client.view.status(), Running) or committed(status) > batch + 20,
         timeout_s=_LIMIT_S,
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.jobs.retention import prune_job
-from airflow_flinkstyle.jobs.running.client import Stopped
+from airflow_flinkstyle.jobs.running.asking import Stopped
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
 from airflow_flinkstyle.jobs.status import Dead
 from airflow_flinkstyle.savepoint.files.verified import check_savepoint
@@ -38,23 +38,23 @@ def test_job_whose_script_and_checkpoint_are_on_hdfs_is_killed_saved_and_resumed
         address = hdfs.put(lab.folder / "counts.py", "/counts.py")
         spec = replace(spec, script=address, checkpoint_root=f"{hdfs.uri}/checkpoints")
         target = lab.target(conf=CLIENT_CONF)
-        handle = client.start(spec, target, claim_key="hdfs")
-        client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+        handle = client.starts.start(spec, target, claim_key="hdfs")
+        client.drivers.wait_running(handle.generation, timeout_s=TIMEOUT_S)
         assert handle.checkpoint_location.startswith(hdfs.uri)
         lab.until_committed_beyond(1)
 
         lab.kill_9()
-        wait_until("it is dead", lambda: isinstance(client.status(), Dead), timeout_s=TIMEOUT_S)
-        client.ensure_running()
-        client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+        wait_until("it is dead", lambda: isinstance(client.view.status(), Dead), timeout_s=TIMEOUT_S)
+        client.drivers.ensure_running()
+        client.drivers.wait_running(handle.generation, timeout_s=TIMEOUT_S)
         lab.until_committed_beyond(lab.until_committed_beyond(0) + 1)
-        assert isinstance(client.stop("stop", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
+        assert isinstance(client.requests.stop("stop", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
 
-        origin = FromSavepoint(savepoint_id=client.repository.ids()[-1])
-        resumed = client.start(spec, target, claim_key="resume", origin=origin)
-        client.wait_running(resumed.generation, timeout_s=TIMEOUT_S)
+        origin = FromSavepoint(savepoint_id=client.view.repository.ids()[-1])
+        resumed = client.starts.start(spec, target, claim_key="resume", origin=origin)
+        client.drivers.wait_running(resumed.generation, timeout_s=TIMEOUT_S)
         lab.until_committed_beyond(lab.until_committed_beyond(0) + 1)
-        assert isinstance(client.stop("stop-2", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
+        assert isinstance(client.requests.stop("stop-2", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
         lab.judge()
         if place == "standalone":
             _frees_the_checkpoint_before(lab, hdfs, spec, target)
@@ -62,20 +62,25 @@ def test_job_whose_script_and_checkpoint_are_on_hdfs_is_killed_saved_and_resumed
 
 def _frees_the_checkpoint_before(lab: ClusterLab, hdfs: Hdfs, spec: JobSpec, target: SubmitTarget) -> None:
     """No caller reads HDFS: the next driver frees what a prune has to leave there."""
-    client, folder = lab.client, f"/checkpoints/{lab.client.board.job}"
-    saved = client.repository.ids()[-1]
-    check_savepoint(client.repository, saved, level="quick", by="t")
+    client, folder = lab.client, f"/checkpoints/{lab.client.view.job}"
+    saved = client.view.repository.ids()[-1]
+    check_savepoint(client.view.repository, saved, level="quick", by="t")
     report = prune_job(
-        client.board, client.repository, RetentionPolicy(), holder="t", wait_s=60, signer=client.signer
+        client.view.board,
+        client.view.repository,
+        RetentionPolicy(),
+        holder="t",
+        wait_s=60,
+        signer=client.view.signer,
     )
     assert {one.reason for one in report.checkpoints if one.generations == (1,)} == {
         "only Spark's own client reaches it: the next driver frees it"
     }
     first, second = hdfs.folders(folder)
-    last = client.start(spec, target, claim_key="frees", origin=FromSavepoint(savepoint_id=saved))
-    client.wait_running(last.generation, timeout_s=TIMEOUT_S)
+    last = client.starts.start(spec, target, claim_key="frees", origin=FromSavepoint(savepoint_id=saved))
+    client.drivers.wait_running(last.generation, timeout_s=TIMEOUT_S)
     wait_until("it is freed", lambda: first not in hdfs.folders(folder), timeout_s=TIMEOUT_S)
     assert second in hdfs.folders(folder)
-    assert isinstance(client.stop("stop-3", savepoint=False, timeout_s=TIMEOUT_S), Stopped)
-    left = plan_checkpoints(client.board, client.repository)
+    assert isinstance(client.requests.stop("stop-3", savepoint=False, timeout_s=TIMEOUT_S), Stopped)
+    left = plan_checkpoints(client.view.board, client.view.repository)
     assert (1,) not in [one.generations for one in left]

@@ -41,16 +41,16 @@ def test_driver_of_another_user_is_started_seen_and_killed_by_the_workers_ticket
     monkeypatch.setenv("KRB5CCNAME", str(cluster.kdc.ticket(GATEWAY)))
     lab = ClusterLab(cluster.folder / "proxy", cluster)
     target = by_ticket(changed(lab.target(), proxy_user=USER))
-    handle = lab.client.start(lab.spec(), target, claim_key="proxy")
-    lab.client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+    handle = lab.client.starts.start(lab.spec(), target, claim_key="proxy")
+    lab.client.drivers.wait_running(handle.generation, timeout_s=TIMEOUT_S)
     lab.until_committed_beyond(1)
     assert cluster.yarn
     apps = cluster.yarn.leader.ask("apps?states=RUNNING")["apps"]["app"]
     assert [app["user"] for app in apps] == [USER]
     driver = lab.jvm()
-    lab.client.end_driver(handle.generation)
+    lab.client.drivers.end_driver(handle.generation)
     wait_until("YARN has ended it", lambda: process_started(driver) is None)
-    wait_until("it does not run", lambda: not isinstance(lab.client.settled_status(), Running))
+    wait_until("it does not run", lambda: not isinstance(lab.client.view.settled_status(), Running))
     lab.judge()
 
 
@@ -64,5 +64,5 @@ def test_worker_without_a_ticket_is_refused_before_anything_is_claimed(
     if ticket != "none":
         target = replace(target, conf=lab.target(conf={PRINCIPAL: "nobody@TEST"}).conf)
     with pytest.raises(ClusterLoginError, match=r"no ticket for it could be got: .*airflow kerberos"):
-        lab.client.start(lab.spec(), target, claim_key="without")
-    assert lab.client.board.generations() == []
+        lab.client.starts.start(lab.spec(), target, claim_key="without")
+    assert lab.client.view.board.generations() == []

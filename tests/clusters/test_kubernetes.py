@@ -47,24 +47,24 @@ def test_pod_that_a_full_quota_refuses_is_an_error_and_leaves_no_secret_without_
 
 def test_account_without_rights_is_refused_before_anything_is_claimed(cluster: Cluster, lab: ClusterLab):
     assert cluster.kubernetes is not None
-    before = lab.client.board.generations()
+    before = lab.client.view.board.generations()
     target = changed(lab.target(), kube_config=str(cluster.kubernetes.kubeconfig("nobody")))
     with pytest.raises(BadInputError, match='cannot list resource "pods"'):
-        lab.client.start(lab.spec(), target, claim_key="nobody")
-    assert lab.client.board.generations() == before
+        lab.client.starts.start(lab.spec(), target, claim_key="nobody")
+    assert lab.client.view.board.generations() == before
 
 
 def test_cluster_without_the_operators_resources_is_refused_before_anything_is_claimed(
     cluster: Cluster, lab: ClusterLab
 ):
     assert cluster.kubernetes is not None
-    before = lab.client.board.generations()
+    before = lab.client.view.board.generations()
     login = str(cluster.kubernetes.kubeconfig("airflow-without-java"))
     absent = "kubeflow" if cluster.operator == "apache" else "apache"
     target = changed(lab.target(), spark_operator=absent, kube_config=login)
     with pytest.raises(BadInputError, match=r"sparkapplications\.spark\S+ of version v1\S* .*none"):
-        lab.client.start(lab.spec(), target, claim_key="no-operator")
-    assert lab.client.board.generations() == before
+        lab.client.starts.start(lab.spec(), target, claim_key="no-operator")
+    assert lab.client.view.board.generations() == before
 
 
 def test_pod_whose_image_is_not_there_is_told_so_and_then_ended(cluster: Cluster, lab: ClusterLab):
@@ -80,30 +80,32 @@ def _never_runs(cluster: Cluster, lab: ClusterLab, conf: dict[str, str], words: 
     """Start a driver that cannot begin, and let the time pass that it is waited for."""
     client, kubernetes = lab.client, cluster.kubernetes
     assert kubernetes is not None
-    handle = client.start(lab.spec(), lab.target(conf=conf), claim_key=f"never-{words[:5]}")
-    run = client.run(handle.generation)
-    wait_until("the cluster says why", lambda: re.search(words, client.log_tail(run)), timeout_s=TIMEOUT_S)
+    handle = client.starts.start(lab.spec(), lab.target(conf=conf), claim_key=f"never-{words[:5]}")
+    run = client.view.run(handle.generation)
+    wait_until(
+        "the cluster says why", lambda: re.search(words, client.view.log_tail(run)), timeout_s=TIMEOUT_S
+    )
     with pytest.raises(StepTimeoutError, match=words):
-        client.wait_running(handle.generation, timeout_s=1)
+        client.drivers.wait_running(handle.generation, timeout_s=1)
     _asked_earlier(lab, handle.generation, STUCK_S)
     with pytest.raises(DriverFailedError, match=rf"could not be started: .*{words}"):
-        client.wait_running(handle.generation, timeout_s=3 * STUCK_LOOK_S)
-    assert isinstance(client.status(), Dead)
+        client.drivers.wait_running(handle.generation, timeout_s=3 * STUCK_LOOK_S)
+    assert isinstance(client.view.status(), Dead)
     wait_until("nothing of it is left", lambda: not _living_pods(kubernetes), timeout_s=60)
 
 
 def _start(lab: ClusterLab) -> None:
     """Start the job, and wait: an operator tries first, and says why not afterwards."""
-    handle = lab.client.start(lab.spec(), lab.target(), claim_key="quota")
-    lab.client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+    handle = lab.client.starts.start(lab.spec(), lab.target(), claim_key="quota")
+    lab.client.drivers.wait_running(handle.generation, timeout_s=TIMEOUT_S)
 
 
 def _asked_earlier(lab: ClusterLab, generation: Generation, seconds: float) -> None:
     """Let a driver have been asked for so much earlier."""
-    slot = lab.client.board.submit(generation)
+    slot = lab.client.view.board.submit(generation)
     assert slot is not None
     earlier = replace(slot.value, asked_at_ms=slot.value.asked_at_ms - int(seconds * 1000))
-    lab.client.board.put_submit(generation, earlier, seen=slot.version)
+    lab.client.view.board.put_submit(generation, earlier, seen=slot.version)
 
 
 def _living_pods(kubernetes: Kubernetes) -> list[str]:
@@ -114,8 +116,8 @@ def _living_pods(kubernetes: Kubernetes) -> list[str]:
 def test_pod_that_is_deleted_ends_its_batch_and_the_job_is_started_again(cluster: Cluster, lab: ClusterLab):
     assert cluster.kubernetes is not None
     client = lab.client
-    handle = client.start(lab.spec(), lab.target(), claim_key="deleted")
-    client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+    handle = client.starts.start(lab.spec(), lab.target(), claim_key="deleted")
+    client.drivers.wait_running(handle.generation, timeout_s=TIMEOUT_S)
     lab.until_committed_beyond(1)
     cluster.kubernetes.kubectl("delete", "pod", lab.pod())  # with its grace period
     lab.until_told_to_end_and_again()

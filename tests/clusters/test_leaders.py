@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.running.client import Stopped
+from airflow_flinkstyle.jobs.running.asking import Stopped
 from airflow_flinkstyle.jobs.status import Dead, Running
 from testbed.waiting import wait_until
 from tests.integration.cluster_lab import Cluster, ClusterLab, Place
@@ -44,21 +44,21 @@ def test_leader_of_the_cluster_that_dies_is_followed_by_another_and_the_job_runs
     with Cluster(place, tmp_path, leaders=2) as cluster:
         lab = ClusterLab(tmp_path / "job", cluster)
         client = lab.client
-        handle = client.start(lab.spec(), lab.target(), claim_key="start")
-        client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+        handle = client.starts.start(lab.spec(), lab.target(), claim_key="start")
+        client.drivers.wait_running(handle.generation, timeout_s=TIMEOUT_S)
         batch, driver = lab.until_committed_beyond(1), lab.jvm()
 
         let_the_other_lead(cluster)
-        assert isinstance(client.settled_status(), Running), "the driver needs no leader"
-        client.ensure_running()
+        assert isinstance(client.view.settled_status(), Running), "the driver needs no leader"
+        client.drivers.ensure_running()
         lab.until_committed_beyond(batch + 1)
         assert lab.jvm() == driver
-        assert client.board.newest_submit(1) == 1
+        assert client.view.board.newest_submit(1) == 1
 
         lab.kill_9()  # what is asked of the cluster now is asked of the other one
-        wait_until("it is dead", lambda: isinstance(client.status(), Dead), timeout_s=TIMEOUT_S)
-        client.ensure_running()
-        client.wait_running(1, timeout_s=TIMEOUT_S)
+        wait_until("it is dead", lambda: isinstance(client.view.status(), Dead), timeout_s=TIMEOUT_S)
+        client.drivers.ensure_running()
+        client.drivers.wait_running(1, timeout_s=TIMEOUT_S)
         lab.until_committed_beyond(lab.until_committed_beyond(0) + 1)
-        assert isinstance(client.stop("stop", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
+        assert isinstance(client.requests.stop("stop", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
         lab.judge()

@@ -28,12 +28,12 @@ def test_log_that_was_aggregated_is_shown_where_the_node_says_it_is(place: Place
         assert cluster.yarn is not None
         with history.of(cluster.yarn):
             lab = ClusterLab(tmp_path / "job", cluster)
-            handle = lab.client.start(lab.spec(FAILS, "fails.py"), lab.target(), claim_key="fails")
+            handle = lab.client.starts.start(lab.spec(FAILS, "fails.py"), lab.target(), claim_key="fails")
             with pytest.raises(DriverFailedError, match="no_such_module_of_anyone"):
-                lab.client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+                lab.client.drivers.wait_running(handle.generation, timeout_s=TIMEOUT_S)
             own = cluster.yarn.folder / "containers"
             wait_until(
                 "its node has no log of it", lambda: not list(own.glob("*/*/stdout")), timeout_s=TIMEOUT_S
             )
-            run = lab.client.run(handle.generation)
-            assert "ModuleNotFoundError: No module named 'no_such_module" in lab.client.log_tail(run)
+            run = lab.client.view.run(handle.generation)
+            assert "ModuleNotFoundError: No module named 'no_such_module" in lab.client.view.log_tail(run)

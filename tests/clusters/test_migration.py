@@ -37,15 +37,17 @@ class OnCluster(OrdersScenario):
     def hold_drivers_on(self, cluster: Cluster) -> None:
         """Let a cluster run all drivers from now on."""
         self.target = cluster.target(self.target)
-        self.client = replace(self.client, base_env={**self.client.base_env, **cluster.env})
+        self.client = replace(
+            self.client, view=replace(self.client.view, base_env={**self.client.view.base_env, **cluster.env})
+        )
 
     def connections(self) -> dict[str, str]:
         return {**super().connections(), **connections_of(self.target)}
 
     def end_drivers(self) -> None:
         for generation in self.board.generations():
-            if self.client.run(generation).submit is not None:
-                self.client.end_driver(generation)
+            if self.client.view.run(generation).submit is not None:
+                self.client.drivers.end_driver(generation)
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,9 @@ class OnCluster(Plain):
     def __init__(self, cluster: Cluster, broker: Broker) -> None:
         super().__init__(cluster.folder / "plain", broker, f"plain-on-{cluster.place}")
         self.cluster, self.own = cluster, self.folder / "ck"
-        self.client = replace(self.client, base_env={**os.environ, **cluster.env})
+        self.client = replace(
+            self.client, view=replace(self.client.view, base_env={**os.environ, **cluster.env})
+        )
 
     def target(self) -> SubmitTarget:
         return self.cluster.target(super().target())
@@ -141,7 +143,7 @@ def test_job_of_plain_spark_that_runs_on_the_cluster_is_adopted_and_each_row_cou
             print("down for", done.down_s, "s;", done.ended, "; stood", done.stood_s)  # noqa: T201  (a figure)
             plain.produce(200)
             plain.judge()
-            assert isinstance(plain.client.status(), Running)
+            assert isinstance(plain.client.view.status(), Running)
             assert done.down_s is not None
         except BaseException:
             print(plain.logs(), cluster.told())  # noqa: T201

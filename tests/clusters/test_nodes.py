@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.running.client import Stopped
+from airflow_flinkstyle.jobs.running.asking import Stopped
 from tests.integration.cluster_lab import Cluster, ClusterLab, Place
 from tests.integration.detached_lab import TIMEOUT_S
 
@@ -23,8 +23,8 @@ def test_node_that_is_lost_with_its_driver_leaves_the_job_to_another_which_loses
 ):
     with Cluster(place, tmp_path, nodes=2) as cluster:
         lab = ClusterLab(tmp_path / "job", cluster)
-        handle = lab.client.start(lab.spec(), lab.target(), claim_key="node")
-        lab.client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+        handle = lab.client.starts.start(lab.spec(), lab.target(), claim_key="node")
+        lab.client.drivers.wait_running(handle.generation, timeout_s=TIMEOUT_S)
         batch, driver = lab.until_committed_beyond(1), lab.jvm()
         [lost] = [node for node in cluster.nodes if node.holds(driver)]
 
@@ -32,6 +32,6 @@ def test_node_that_is_lost_with_its_driver_leaves_the_job_to_another_which_loses
         lab.until_looked_after_beyond(batch + 2, timeout_s=_GIVEN_UP_S)
         [other] = [node for node in cluster.nodes if node.holds(lab.jvm())]
         assert other.folder != lost.folder
-        assert lab.client.board.newest_submit(handle.generation) == 2
-        assert isinstance(lab.client.stop("stop", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
+        assert lab.client.view.board.newest_submit(handle.generation) == 2
+        assert isinstance(lab.client.requests.stop("stop", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
         lab.judge()

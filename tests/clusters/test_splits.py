@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.running.client import Stopped
+from airflow_flinkstyle.jobs.running.asking import Stopped
 from airflow_flinkstyle.jobs.status import Dead, Running
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.process import process_started
@@ -51,12 +51,17 @@ class SplitLab(ClusterLab):
         self._server = server
         store = open_store(f"s3://{BUCKET}", s3_settings(server))
         self.client = replace(
-            self.client, board=JobBoard(store, "counts"), repository=SavepointRepository(store, "counts")
+            self.client,
+            view=replace(
+                self.client.view,
+                board=JobBoard(store, "counts"),
+                repository=SavepointRepository(store, "counts"),
+            ),
         )
 
     def let_drivers_start_elsewhere(self) -> None:
         """From now on drivers start where the network is whole."""
-        self.client = replace(self.client, secret_env=s3_env(self._server))
+        self.client = replace(self.client, view=replace(self.client.view, secret_env=s3_env(self._server)))
 
 
 @pytest.fixture
@@ -74,21 +79,21 @@ def test_driver_that_is_split_from_its_store_ends_and_another_one_loses_nothing(
     lab = SplitLab(cluster.folder / "split", cluster, server, way.endpoint)
     try:
         client = lab.client
-        handle = client.start(lab.spec(), lab.target(), claim_key="split")
-        client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+        handle = client.starts.start(lab.spec(), lab.target(), claim_key="split")
+        client.drivers.wait_running(handle.generation, timeout_s=TIMEOUT_S)
         lab.until_committed_beyond(1)
         split = lab.jvm()
         way.break_at(Break(fault="stall", direction="sent", after_bytes=0))
         wait_until("the driver has ended, which nobody asked it to", lambda: process_started(split) is None)
         written = lab.out.read_text()
-        wait_until("it counts as dead", lambda: isinstance(client.status(), Dead), timeout_s=TIMEOUT_S)
+        wait_until("it counts as dead", lambda: isinstance(client.view.status(), Dead), timeout_s=TIMEOUT_S)
         lab.let_drivers_start_elsewhere()
-        lab.client.ensure_running()
-        lab.client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+        lab.client.drivers.ensure_running()
+        lab.client.drivers.wait_running(handle.generation, timeout_s=TIMEOUT_S)
         way.mend()
         lab.until_committed_beyond(lab.until_committed_beyond(0) + 2)
         assert lab.out.read_text().startswith(written)
-        assert lab.client.board.newest_submit(handle.generation) == 2
+        assert lab.client.view.board.newest_submit(handle.generation) == 2
         lab.judge()
     finally:
         way.mend()
@@ -100,8 +105,8 @@ def test_manager_that_answers_nobody_for_a_while_leaves_one_driver_which_loses_n
     cluster: Cluster, lab: ClusterLab
 ):
     client = lab.client
-    handle = client.start(lab.spec(), lab.target(), claim_key="manager")
-    client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+    handle = client.starts.start(lab.spec(), lab.target(), claim_key="manager")
+    client.drivers.wait_running(handle.generation, timeout_s=TIMEOUT_S)
     beyond = lab.until_committed_beyond(1) + BATCHES_BESIDE
     cluster.freeze_manager()
     try:
@@ -109,7 +114,7 @@ def test_manager_that_answers_nobody_for_a_while_leaves_one_driver_which_loses_n
     finally:
         cluster.thaw_manager()
     lab.until_looked_after_beyond(beyond, timeout_s=2 * TIMEOUT_S)
-    assert isinstance(client.stop("stop-manager", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
+    assert isinstance(client.requests.stop("stop-manager", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
     lab.judge()
 
 
@@ -122,8 +127,8 @@ def test_pod_that_is_split_from_its_store_ends_and_another_one_loses_nothing(
         server.create_bucket(BUCKET)
         lab = SplitLab(cluster.folder / "split", cluster, server, server.endpoint)
         client = lab.client
-        handle = client.start(lab.spec(), lab.target(), claim_key="split")
-        client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+        handle = client.starts.start(lab.spec(), lab.target(), claim_key="split")
+        client.drivers.wait_running(handle.generation, timeout_s=TIMEOUT_S)
         lab.until_committed_beyond(1)
         split = lab.jvm()
         with cluster.kubernetes.without_way(lab.pod(), server.port):
@@ -131,13 +136,15 @@ def test_pod_that_is_split_from_its_store_ends_and_another_one_loses_nothing(
                 "the driver has ended, which nobody asked it to", lambda: process_started(split) is None
             )
             written = lab.out.read_text()
-            wait_until("it counts as dead", lambda: isinstance(client.status(), Dead), timeout_s=TIMEOUT_S)
-            client.ensure_running()  # its pod has another address
-            client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+            wait_until(
+                "it counts as dead", lambda: isinstance(client.view.status(), Dead), timeout_s=TIMEOUT_S
+            )
+            client.drivers.ensure_running()  # its pod has another address
+            client.drivers.wait_running(handle.generation, timeout_s=TIMEOUT_S)
         lab.until_committed_beyond(lab.until_committed_beyond(0) + 2)
         assert lab.out.read_text().startswith(written)
-        assert client.board.newest_submit(handle.generation) == 2
-        assert isinstance(client.stop("stop-split", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
+        assert client.view.board.newest_submit(handle.generation) == 2
+        assert isinstance(client.requests.stop("stop-split", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
         lab.judge()
 
 
@@ -147,13 +154,15 @@ def test_pod_that_is_split_from_the_api_server_alone_runs_on_and_stops_when_aske
 ):
     assert cluster.kubernetes is not None
     lab = ClusterLab(cluster.folder / "split-from-api", cluster)
-    lab.client.start(lab.spec(), lab.target(), claim_key="split-from-api")
-    lab.client.wait_running(lab.newest_generation(), timeout_s=TIMEOUT_S)
+    lab.client.starts.start(lab.spec(), lab.target(), claim_key="split-from-api")
+    lab.client.drivers.wait_running(lab.newest_generation(), timeout_s=TIMEOUT_S)
     driver, batch = lab.jvm(), lab.until_committed_beyond(1)
     with cluster.kubernetes.without_way(lab.pod(), API_PORT):
         lab.until_committed_beyond(batch + BATCHES_BESIDE)
         assert lab.jvm() == driver
-        assert isinstance(lab.client.stop("stop-split", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
+        assert isinstance(
+            lab.client.requests.stop("stop-split", savepoint=True, timeout_s=TIMEOUT_S), Stopped
+        )
         wait_until("its process has ended", lambda: process_started(driver) is None, timeout_s=TIMEOUT_S)
     lab.judge()
 
@@ -166,18 +175,22 @@ def test_driver_that_is_split_from_its_cluster_alone_is_followed_by_one_that_los
     with Cluster(place, tmp_path, yarn=given_up) as cluster, FaultyLink(_drivers_port(cluster)) as link:
         lab = ClusterLab(tmp_path / "job", cluster)
         target = lab.target(conf={"spark.flinkstyle.executorTimeout": "20s"})
-        handle = lab.client.start(lab.spec(), _by_way_of(link, cluster, target), claim_key="split")
-        lab.client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+        handle = lab.client.starts.start(lab.spec(), _by_way_of(link, cluster, target), claim_key="split")
+        lab.client.drivers.wait_running(handle.generation, timeout_s=TIMEOUT_S)
         beyond = lab.until_committed_beyond(1) + BATCHES_BESIDE
         link.break_at(Break(fault="stall", direction="sent", after_bytes=0))
         wait_until(
             "the driver has run on without its cluster, or was ended by it",
-            lambda: lab.has_committed_beyond(beyond) or not isinstance(lab.client.settled_status(), Running),
+            lambda: (
+                lab.has_committed_beyond(beyond) or not isinstance(lab.client.view.settled_status(), Running)
+            ),
             timeout_s=TIMEOUT_S,
         )
         link.mend()  # a standalone master now takes the executors away for good
         lab.until_looked_after_beyond(beyond + BATCHES_AFTER, timeout_s=2 * TIMEOUT_S)
-        assert isinstance(lab.client.stop("stop-split", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
+        assert isinstance(
+            lab.client.requests.stop("stop-split", savepoint=True, timeout_s=TIMEOUT_S), Stopped
+        )
         lab.judge()
 
 

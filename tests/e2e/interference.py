@@ -370,11 +370,11 @@ class InterferedJob:
             return False
         if find_unsettled(self.scenario.board):
             return False
-        status = self.scenario.client.status()
+        status = self.scenario.client.view.status()
         if not isinstance(status, Running) or not status.heartbeat.batches():
             return False
         others = set(self.scenario.board.generations()) - {status.run.generation}
-        state = self.scenario.client.deployment.state
+        state = self.scenario.client.view.deployment.state
         return not any(
             isinstance(state(driver), Alive) for other in others for driver in self.scenario.native_ids(other)
         )

@@ -84,7 +84,7 @@ def test_running_job_is_adopted_with_seconds_of_downtime(plain: Plain, by: str):
     plain.produce(500)
     process = plain.submit(own, "on")
     wait_until("it commits", lambda: plain.has_committed(own))
-    saved = take_outside(plain.client, plain.watched(own), "before", by="test")
+    saved = take_outside(plain.client.view, plain.watched(own), "before", by="test")
     drilled = begin_drill(
         plain.client, plain.spec(), plain.target(), key="drill",
         savepoint_id=saved.savepoint_id, rehearse=Rehearse(batches=1),
@@ -98,7 +98,7 @@ def test_running_job_is_adopted_with_seconds_of_downtime(plain: Plain, by: str):
     process.wait(20)
     plain.produce(200)
     plain.judge()
-    assert isinstance(plain.client.status(), Running)
+    assert isinstance(plain.client.view.status(), Running)
 
 
 @pytest.mark.nightly
@@ -113,11 +113,11 @@ def test_savepoints_from_outside_of_a_running_job_are_restored_by_plain_spark_an
     taken = []
     with plain.fed():
         for number in range(savepoints):
-            taken.append(take_outside(plain.client, plain.watched(own), f"take-{number}", by="test"))
+            taken.append(take_outside(plain.client.view, plain.watched(own), f"take-{number}", by="test"))
             assert process.poll() is None, plain.logs()
     assert len({manifest.savepoint_id for manifest in taken}) == savepoints
     for manifest in taken:
-        verify_savepoint(manifest, plain.client.repository, level="full")
+        verify_savepoint(manifest, plain.client.view.repository, level="full")
     os.killpg(process.pid, signal.SIGKILL)
     process.wait(20)
     copies = [plain.copied(manifest) for manifest in taken]

@@ -78,7 +78,7 @@ class Killer:
         if generation is None or self.killed:
             return
         self.killed.append(generation)
-        self.scenario.client.end_driver(generation)
+        self.scenario.client.drivers.end_driver(generation)
 
     def _kill_in_rehearsal(self) -> None:
         def copied() -> bool:
@@ -119,7 +119,7 @@ def test_an_upgrade_goes_through_or_back_whichever_driver_is_killed(
         cutover.journal = cutover.journal.part(f"kill-{number}")
         cutover.spec = replace(cutover.spec, script=str(script))
         done = run(Killer(scenario, cutover, victim, point, before.generation))
-        scenario.client.wait_running(current(scenario), timeout_s=PATIENCE_S)
+        scenario.client.drivers.wait_running(current(scenario), timeout_s=PATIENCE_S)
         runs = scenario.running().run.claim.launch["spec"]["script"]
         assert runs == (str(script) if done else before.claim.launch["spec"]["script"]), (victim, point)
         scenario.wait_commits(2)
@@ -147,7 +147,7 @@ def test_a_migration_goes_through_or_back_whichever_driver_is_killed(
     done = run(Killer(scenario, cutover, victim, point, old))
     assert done == (point != IN_REHEARSAL)
     if not done:
-        scenario.client.wait_running(current(scenario), timeout_s=PATIENCE_S)
+        scenario.client.drivers.wait_running(current(scenario), timeout_s=PATIENCE_S)
         assert scenario.cutover(migration_id="m2", hot=scenario.hot_savepoint(key="again")).run()
     wait_until("orders go to new", lambda: scenario.producer_is_at() == "new")
     scenario.wait_commits(2)

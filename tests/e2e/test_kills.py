@@ -34,12 +34,12 @@ def test_kill_9_of_the_driver_during_a_savepoint_leaves_none_and_the_job_resumes
     scenario.start()
     scenario.wait_commits(5)
     pending = kill_during_savepoint(scenario)
-    assert scenario.client.repository.find(pending.savepoint_id) is None
+    assert scenario.client.view.repository.find(pending.savepoint_id) is None
     assert scenario.board.end(pending.generation, pending.request_id) is None
 
     savepoint_id = scenario.hot_savepoint(key=pending.request_key)  # asks the dead driver's successor anew
     assert savepoint_id != pending.savepoint_id
-    assert scenario.client.repository.find(pending.savepoint_id) is None
+    assert scenario.client.view.repository.find(pending.savepoint_id) is None
     assert scenario.running().heartbeat.incarnation == 2
     scenario.wait_commits(2)
     judgement = scenario.judge(reader, scenario.old)
@@ -53,11 +53,11 @@ def kill_during_savepoint(scenario: OrdersScenario) -> PendingRequest:
     }
     for attempt in range(20):
         files = blobs(scenario)
-        pending = scenario.client.request_savepoint(f"killed-{attempt}")
+        pending = scenario.client.requests.request_savepoint(f"killed-{attempt}")
         while True:
             os.killpg(driver, signal.SIGSTOP)
             time.sleep(0.02)
-            if scenario.client.repository.find(pending.savepoint_id) is not None:
+            if scenario.client.view.repository.find(pending.savepoint_id) is not None:
                 break  # it was too fast for us
             if blobs(scenario) > files:
                 os.killpg(driver, signal.SIGKILL)
@@ -65,7 +65,7 @@ def kill_during_savepoint(scenario: OrdersScenario) -> PendingRequest:
             os.killpg(driver, signal.SIGCONT)
             time.sleep(0.005)
         os.killpg(driver, signal.SIGCONT)
-        scenario.client.wait(pending, timeout_s=PATIENCE_S)
+        scenario.client.requests.wait(pending, timeout_s=PATIENCE_S)
     raise AssertionError("every savepoint was complete before the driver could be killed")
 
 

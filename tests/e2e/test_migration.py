@@ -129,7 +129,7 @@ def test_another_cluster_without_a_rewrite_is_refused(scenario: OrdersScenario, 
     with BootstrapName(scenario.old) as name:
         spec = replace(scenario.spec, args=("--bootstrap", name.address, *scenario.spec.args[2:]))
         scenario.start(spec=spec)
-        scenario.client.stop("stop", savepoint=False, timeout_s=PATIENCE_S)
+        scenario.client.requests.stop("stop", savepoint=False, timeout_s=PATIENCE_S)
         stopped_at = scenario.last_batch()
         scenario.new.wait_for_topic(scenario.topic)
         name.leads_to(scenario.new)

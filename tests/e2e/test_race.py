@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.running.client import Stopped
+from airflow_flinkstyle.jobs.running.asking import Stopped
 from airflow_flinkstyle.jobs.running.start_plan import order_to_restore
 from testbed.scenario import QUERY, committed_offsets
 from testbed.waiting import PATIENCE_S, wait_until
@@ -24,29 +24,31 @@ def test_only_one_of_new_driver_and_way_back_runs_a_batch(scenario: OrdersScenar
     scenario.start_producer()
     old = scenario.start()
     client, kafka = scenario.client, scenario.kafka_side()
-    new = client.standby(
+    new = client.starts.standby(
         replace(scenario.spec, overrides=scenario.on_new),
         scenario.target,
         claim_key="next",
         prepare_savepoint_id=scenario.hot_savepoint(),
     ).generation
-    wait_until("the new driver waits", lambda: client.run(new).heartbeat is not None)
+    wait_until("the new driver waits", lambda: client.view.run(new).heartbeat is not None)
     scenario.switch.apply("hold", 1)
     wait_until("producers are held", lambda: scenario.producer_is_at() is None)
     kafka.await_mirrored({f"{QUERY}/0": [scenario.topic]}, 60)
-    stopped = client.stop("stop", savepoint=True, timeout_s=PATIENCE_S)
+    stopped = client.requests.stop("stop", savepoint=True, timeout_s=PATIENCE_S)
     assert isinstance(stopped, Stopped)
-    manifest = client.repository.read(stopped.savepoint_id)
-    rewritten = kafka.apply(kafka.plan(manifest), manifest, client.repository)
+    manifest = client.view.repository.read(stopped.savepoint_id)
+    rewritten = kafka.apply(kafka.plan(manifest), manifest, client.view.repository)
 
     with ThreadPoolExecutor(2) as both:
-        back = both.submit(client.follow, old, claim_key="back")
-        both.submit(client.order_takeover, new, order_to_restore(rewritten, closed_at=dict(stopped.batches)))
+        back = both.submit(client.starts.follow, old, claim_key="back")
+        both.submit(
+            client.starts.order_takeover, new, order_to_restore(rewritten, closed_at=dict(stopped.batches))
+        )
     generations = {new, back.result().generation}
     wait_until("one has taken over", lambda: scenario.board.current().value.generation != old)
     winner = scenario.board.current().value.generation
     (loser,) = generations - {winner}
-    wait_until("the other has ended", lambda: not client.run(loser).holds_the_job)
+    wait_until("the other has ended", lambda: not client.view.run(loser).holds_the_job)
 
     broker = scenario.new if winner == new else scenario.old
     scenario.switch.apply("release_new" if winner == new else "release_old", 2)

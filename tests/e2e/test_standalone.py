@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.running.client import Stopped
+from airflow_flinkstyle.jobs.running.asking import Stopped
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
 from testbed.spark import SparkCluster
 from testbed.waiting import PATIENCE_S
@@ -31,11 +31,11 @@ def test_a_job_on_a_standalone_cluster_survives_kill_9_and_resumes_from_its_save
         scenario.hot_savepoint()
 
         scenario.kill_driver()
-        scenario.client.ensure_running()
-        assert scenario.client.wait_running(first, timeout_s=PATIENCE_S).heartbeat.incarnation == 2
+        scenario.client.drivers.ensure_running()
+        assert scenario.client.drivers.wait_running(first, timeout_s=PATIENCE_S).heartbeat.incarnation == 2
         scenario.wait_commits(2)
 
-        stopped = scenario.client.stop("stop", savepoint=True, timeout_s=PATIENCE_S)
+        stopped = scenario.client.requests.stop("stop", savepoint=True, timeout_s=PATIENCE_S)
         assert isinstance(stopped, Stopped)
         second = scenario.start(key="again", origin=FromSavepoint(savepoint_id=stopped.savepoint_id))
         assert second > first

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.jobs.requests import DRAINED
-from airflow_flinkstyle.jobs.running.client import Stopped
+from airflow_flinkstyle.jobs.running.asking import Stopped
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
 from airflow_flinkstyle.kafka.mirror.lag import CaughtUp, wait_caught_up
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
@@ -108,10 +108,10 @@ class Stop:
         scenario = self.scenario
         scenario.start()
         scenario.wait_all_read(scenario.old)
-        stopped = scenario.client.stop("stop", savepoint=True, timeout_s=PATIENCE_S)
+        stopped = scenario.client.requests.stop("stop", savepoint=True, timeout_s=PATIENCE_S)
         assert isinstance(stopped, Stopped)
         assert stopped.savepoint_id is not None
-        self.manifest = scenario.client.repository.read(stopped.savepoint_id)
+        self.manifest = scenario.client.view.repository.read(stopped.savepoint_id)
         time.sleep(0.01)
         self.unread_since_ms = int(time.time() * 1000)
         self.unread = self.write(UNREAD)
@@ -129,12 +129,12 @@ class Stop:
         return plan
 
     def moved(self, side: LiveKafka) -> Manifest:
-        return side.apply(self.plan(side), self.manifest, self.scenario.client.repository)
+        return side.apply(self.plan(side), self.manifest, self.scenario.client.view.repository)
 
     def counted(self, moved: Manifest, **options: str) -> dict[str, Total]:
         """Restore the savepoint, let Spark go on from it to the end, and return the job's state."""
         folder = self.scenario.folder / "onward" / moved.savepoint_id
-        restore_savepoint(moved, self.scenario.client.repository, lambda name: LocalStore(folder / name))
+        restore_savepoint(moved, self.scenario.client.view.repository, lambda name: LocalStore(folder / name))
         servers = {"kafka.bootstrap.servers": self.scenario.new.bootstrap}
         return self.reader.go_on(folder / QUERY, {**servers, **options})
 
@@ -286,7 +286,7 @@ def test_group_offsets_that_mirrormaker_translated_are_labelled_and_counted_from
     plan = stop.plan(side)
     assert "unproved" in plan.as_markdown()
     offsets = synced(new)
-    moved = side.apply(plan, stop.manifest, stop.scenario.client.repository)
+    moved = side.apply(plan, stop.manifest, stop.scenario.client.view.repository)
     expected = stop.expected(read_copies(new, RENAMED), offsets)
     assert stop.counted(moved, subscribe=RENAMED) == expected
 
@@ -309,7 +309,7 @@ def test_topic_that_mirrormaker_renamed_goes_on_exactly_for_a_pattern_too(stop: 
     side = stop.side(OTHER_NAME)
     plan = stop.plan(side)
     assert all(isinstance(move.after, Exact) for move in plan.moves), plan.as_markdown()
-    moved = side.apply(plan, stop.manifest, stop.scenario.client.repository)
+    moved = side.apply(plan, stop.manifest, stop.scenario.client.view.repository)
     everything = totals(map(as_tuple, [*stop.read, *stop.unread]))
     assert stop.counted(moved, subscribePattern=rf".*\.{TOPIC}") == everything
 
@@ -322,7 +322,7 @@ def test_unmodified_script_reads_the_renamed_topic_from_the_moved_savepoint(stop
     scenario.start(key="renamed", spec=spec, origin=FromSavepoint(savepoint_id=moved.savepoint_id))
     everything = totals(map(as_tuple, [*stop.read, *stop.unread]))
     wait_until("everything is counted", lambda: stop.reader.read(scenario.checkpoint()) == everything)
-    scenario.client.stop("renamed/stop", savepoint=False, timeout_s=PATIENCE_S)
+    scenario.client.requests.stop("renamed/stop", savepoint=False, timeout_s=PATIENCE_S)
     assert stop.reader.read(scenario.checkpoint()) == everything
 
 

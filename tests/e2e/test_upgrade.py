@@ -46,7 +46,7 @@ def goes_back_from_where_it_is(scenario: OrdersScenario) -> None:
     observe = again._observe
 
     def killed() -> Mapping[str, Any]:
-        scenario.client.end_driver(scenario.running().run.generation)
+        scenario.client.drivers.end_driver(scenario.running().run.generation)
         return observe()
 
     again._observe = killed  # type: ignore[method-assign]

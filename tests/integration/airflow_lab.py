@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.running.client import JobClient
+from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
@@ -63,15 +64,17 @@ class Lab:
 
     def end_drivers(self) -> None:
         """End every driver of the job."""
-        for generation in self.client.board.generations():
-            self.client.end_driver(generation)
+        for generation in self.client.view.board.generations():
+            self.client.drivers.end_driver(generation)
 
     @property
     def client(self) -> JobClient:
         store = open_store(str(self.root))
         return JobClient(
-            board=JobBoard(store, "counts"),
-            repository=SavepointRepository(store, "counts"),
-            deployment=DetachedDeployment(),
-            signer=SIGNER,
+            view=JobView(
+                board=JobBoard(store, "counts"),
+                repository=SavepointRepository(store, "counts"),
+                deployment=DetachedDeployment(),
+                signer=SIGNER,
+            )
         )

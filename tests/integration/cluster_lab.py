@@ -294,7 +294,10 @@ class ClusterLab(Lab):
         super().__init__(folder)
         self.cluster, self._secret_env = cluster, secret_env or {}
         self.client = replace(
-            self.client, base_env={**os.environ, **cluster.env}, secret_env=self._secret_env
+            self.client,
+            view=replace(
+                self.client.view, base_env={**os.environ, **cluster.env}, secret_env=self._secret_env
+            ),
         )
 
     def target(self, *, conf: Mapping[str, str] | None = None) -> SubmitTarget:
@@ -304,9 +307,9 @@ class ClusterLab(Lab):
 
     def end(self) -> None:
         """Kill whatever of the job still runs."""
-        for generation in self.client.board.generations():
-            if self.client.run(generation).submit is not None:
-                self.client.end_driver(generation)
+        for generation in self.client.view.board.generations():
+            if self.client.view.run(generation).submit is not None:
+                self.client.drivers.end_driver(generation)
 
     def kill_9(self) -> None:
         """Kill the driver's JVM, as the kernel would."""
@@ -332,23 +335,23 @@ class ClusterLab(Lab):
 
     def pod(self) -> str:
         """Return the name of the newest driver's pod, as its caller knows it."""
-        slot = self.client.board.submit(self.newest_generation())
+        slot = self.client.view.board.submit(self.newest_generation())
         assert slot is not None
         return slot.value.native_id["pod"]
 
     def newest_generation(self) -> Generation:
         """Return the generation that was claimed last."""
-        return self.client.board.generations()[-1]
+        return self.client.view.board.generations()[-1]
 
     def newest_claim(self) -> str:
         """Return the claim of the newest generation."""
-        claim = self.client.board.claim(self.newest_generation())
+        claim = self.client.view.board.claim(self.newest_generation())
         assert claim is not None
         return claim.claim_id
 
     def newest(self) -> IncarnationRecord:
         """Return what the newest driver said of itself."""
-        board, generation = self.client.board, self.newest_generation()
+        board, generation = self.client.view.board, self.newest_generation()
         record = board.incarnation(generation, board.incarnations(generation)[-1])
         assert record is not None
         return record

@@ -10,6 +10,7 @@ from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
 from airflow_flinkstyle.jobs.status import Closed, Running, Starting
+from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
@@ -67,10 +68,12 @@ class Lab:
         self.folder, self.out, self._warm = folder, folder / "out.jsonl", warm
         store = open_store(str(folder / "root"))
         self.client = JobClient(
-            board=JobBoard(store, "counts"),
-            repository=SavepointRepository(store, "counts"),
-            deployment=WarmDeployment(jvms=warm) if warm is not None else DetachedDeployment(),
-            signer=SIGNER,
+            view=JobView(
+                board=JobBoard(store, "counts"),
+                repository=SavepointRepository(store, "counts"),
+                deployment=WarmDeployment(jvms=warm) if warm is not None else DetachedDeployment(),
+                signer=SIGNER,
+            )
         )
 
     def close(self) -> None:
@@ -78,9 +81,9 @@ class Lab:
         if self._warm is not None:
             self._warm.end_drivers()
             return
-        for generation in self.client.board.generations():
-            if self.client.run(generation).submit is not None:
-                self.client.end_driver(generation)
+        for generation in self.client.view.board.generations():
+            if self.client.view.run(generation).submit is not None:
+                self.client.drivers.end_driver(generation)
 
     def spec(self, text: str = COUNTS, name: str = "counts.py") -> JobSpec:
         (self.folder / name).write_text(text)
@@ -108,33 +111,33 @@ class Lab:
     def until_committed_beyond(self, batch: int) -> int:
         deadline = time.monotonic() + TIMEOUT_S
         while True:
-            found = committed(self.client.status())
+            found = committed(self.client.view.status())
             if found > batch:
                 return found
             assert time.monotonic() < deadline, self.logs()
             time.sleep(0.2)
 
     def has_committed_beyond(self, batch: int) -> bool:
-        return committed(self.client.status()) > batch
+        return committed(self.client.view.status()) > batch
 
     def until_looked_after_beyond(self, batch: int, *, timeout_s: float = TIMEOUT_S) -> None:
         """Look after the job, as a sensor does, until it has committed more than a batch."""
 
         wait_until(
             "the job commits batches again",
-            lambda: committed(self.client.look_after()) > batch,
+            lambda: committed(self.client.starts.look_after()) > batch,
             timeout_s=timeout_s,
         )
 
     def until_told_to_end_and_again(self) -> None:
         """Wait until the driver has drained, as SIGTERM makes it; start it again, as a sensor does."""
-        wait_until("it does not run", lambda: not isinstance(self.client.settled_status(), Running))
-        told = self.client.status()
+        wait_until("it does not run", lambda: not isinstance(self.client.view.settled_status(), Running))
+        told = self.client.view.status()
         assert isinstance(told, Closed), told
         assert told.run.was_told_to_end, told
-        again = self.client.look_after(told)
+        again = self.client.starts.look_after(told)
         assert isinstance(again, Starting), again
-        self.client.wait_running(again.run.generation, timeout_s=TIMEOUT_S)
+        self.client.drivers.wait_running(again.run.generation, timeout_s=TIMEOUT_S)
         self.until_committed_beyond(told.heartbeat.batches()["counts"] + 1)
 
     def logs(self) -> str:

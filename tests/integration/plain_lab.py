@@ -22,6 +22,7 @@ from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
+from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
@@ -82,12 +83,14 @@ class Plain:
         self.root = f"s3://{self.bucket}/root" if self.bucket else str(folder / "root")
         store = open_store(self.root, settings)
         self.client = JobClient(
-            board=JobBoard(store, JOB),
-            repository=SavepointRepository(store, JOB),
-            deployment=DetachedDeployment(),
-            signer=SIGNER,
-            secret_env=self.s3_env,
-            open_checkpoint=partial(open_as_hadoop, s3=settings),
+            view=JobView(
+                board=JobBoard(store, JOB),
+                repository=SavepointRepository(store, JOB),
+                deployment=DetachedDeployment(),
+                signer=SIGNER,
+                secret_env=self.s3_env,
+                open_checkpoint=partial(open_as_hadoop, s3=settings),
+            )
         )
         self.processes: list[subprocess.Popen[bytes]] = []
         self.config = folder / "kafka.properties"
@@ -99,7 +102,7 @@ class Plain:
 
     def delete(self, place: str) -> None:
         """Delete what is in a folder, as a person would once nothing needs it."""
-        store = self.client.open_checkpoint(place)
+        store = self.client.view.open_checkpoint(place)
         for info in list(store.list()):
             store.delete(info.key)
 
@@ -207,8 +210,8 @@ class Plain:
         )
 
     def start(self, key: str) -> int:
-        handle = self.client.start(self.spec(), self.target(), claim_key=key)
-        self.client.wait_running(handle.generation, timeout_s=PATIENCE_S)
+        handle = self.client.starts.start(self.spec(), self.target(), claim_key=key)
+        self.client.drivers.wait_running(handle.generation, timeout_s=PATIENCE_S)
         return handle.generation
 
     def watched(self, checkpoints: Path) -> WatchedCheckpoint:
@@ -221,7 +224,9 @@ class Plain:
         """Return the adoption of the job while it runs."""
         return RunningAdoption(
             client=self.client,
-            journal=CutoverJournal(self.client.board.store, JOB, "adopt", ADOPTION_PHASES, signer=SIGNER),
+            journal=CutoverJournal(
+                self.client.view.board.store, JOB, "adopt", ADOPTION_PHASES, signer=SIGNER
+            ),
             spec=self.spec(),
             target=self.target(),
             rehearse=Rehearse(batches=1),
@@ -237,7 +242,7 @@ class Plain:
         copy.out.mkdir(parents=True)
         restore_savepoint(
             manifest,
-            self.client.repository,
+            self.client.view.repository,
             lambda name: open_store(str(copy.own / name)),
             progress=lambda _: None,
         )
@@ -279,6 +284,6 @@ class Plain:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait(20)
-        for generation in self.client.board.generations():
-            if self.client.run(generation).submit is not None:
-                self.client.end_driver(generation)
+        for generation in self.client.view.board.generations():
+            if self.client.view.run(generation).submit is not None:
+                self.client.drivers.end_driver(generation)

@@ -164,18 +164,18 @@ def test_dag_that_cannot_be_imported_is_named(live: Airflow):
 def test_started_job_outlives_its_task_and_a_dag_takes_its_savepoint(
     lab: Lab, live: Airflow, started: None, taken: tuple[str, str]
 ):
-    status = lab.client.status()
+    status = lab.client.view.status()
     assert isinstance(status, Running), "the driver lives on in a process of its own"
 
     again = ended(live, "start_job", {"job": "counts", "script": str(lab.script)})
     assert again.state == "failed"
     assert re.search(r"JOB_RUNNING.*generation 1", again.logs), again.logs
 
-    (savepoint,) = manifests_of(lab.client.repository)
+    (savepoint,) = manifests_of(lab.client.view.repository)
     assert savepoint.savepoint_id == taken[1]
     logs = live.api.logs("take_savepoint", taken[0], "take_savepoint")
     assert f"Savepoint {savepoint.savepoint_id} holds batch" in logs
-    assert isinstance(lab.client.status(), Running)
+    assert isinstance(lab.client.view.status(), Running)
 
 
 @pytest.mark.nightly
@@ -187,7 +187,9 @@ def test_dag_scheduled_on_the_asset_of_a_job_runs_on_each_new_savepoint(
     assert api.wait_for_run("on_savepoint", found) == "success"
     assert api.xcom("on_savepoint", found, "seen") == [{"job": "counts", "savepoint_id": taken[1]}]
     before = runs_of(live, "on_any_savepoint")
-    pending, _ = lab.client.wait(lab.client.request_savepoint("by hand"), timeout_s=60)  # outside of Airflow
+    pending, _ = lab.client.requests.wait(
+        lab.client.requests.request_savepoint("by hand"), timeout_s=60
+    )  # outside of Airflow
     newest = runs_of(live, "on_any_savepoint", more_than=len(before))[-1]
     assert api.wait_for_run("on_any_savepoint", newest) == "success"
     assert pending.savepoint_id in api.xcom("on_any_savepoint", newest, "seen")
@@ -203,7 +205,7 @@ def test_lineage_names_the_savepoint_that_a_task_took(lab: Lab, live: Airflow, t
         time.sleep(0.3)
     facet = complete[0]["run"]["facets"]["flinkstyle"]
     assert (facet["job"], facet["generation"], facet["savepointId"]) == ("counts", 1, taken[1])
-    now = lab.client.status()
+    now = lab.client.view.status()
     assert isinstance(now, Running)
     assert facet["batches"].keys() == {"counts"}
     assert 0 <= facet["batches"]["counts"] <= now.heartbeat.batches()["counts"], (
@@ -223,17 +225,19 @@ def test_person_chooses_among_the_savepoints_that_there_are_when_the_dag_runs(
 ):
     api, dag_id = live.api, "dispose_savepoints"
     api.wait_for_dag(dag_id)
-    lab.client.wait(lab.client.request_savepoint("a newer one"), timeout_s=60)  # the last good one is kept
+    lab.client.requests.wait(
+        lab.client.requests.request_savepoint("a newer one"), timeout_s=60
+    )  # the last good one is kept
     run_id = api.trigger(dag_id, {"job": "counts"})
     api.wait_for_task(dag_id, run_id, "choose_savepoints", ("awaiting_input", "deferred"))
     asked = api.approval(dag_id, run_id, "choose_savepoints")
-    ids = {manifest.savepoint_id for manifest in manifests_of(lab.client.repository)}
+    ids = {manifest.savepoint_id for manifest in manifests_of(lab.client.view.repository)}
     assert {option.split(" ")[0] for option in asked["options"]} == ids
     assert taken[1] in asked["body"]
     (option,) = (option for option in asked["options"] if option.startswith(taken[1]))
     api.respond(dag_id, run_id, "choose_savepoints", [option])
     assert api.wait_for_run(dag_id, run_id) == "success"
-    left = {manifest.savepoint_id for manifest in manifests_of(lab.client.repository)}
+    left = {manifest.savepoint_id for manifest in manifests_of(lab.client.view.repository)}
     assert ids - left == {taken[1]}
 
 
@@ -241,16 +245,16 @@ def test_person_chooses_among_the_savepoints_that_there_are_when_the_dag_runs(
 def test_rotation_takes_verifies_and_prunes_every_job_whatever_becomes_of_the_others(
     lab: Lab, live: Airflow, taken: tuple[str, str]
 ):
-    older = manifests_of(lab.client.repository)
+    older = manifests_of(lab.client.view.repository)
     rotated = ended(live, "rotate_when_asked", {}).logs
     assert "JOB_UNKNOWN: Expected a job nobody in" in rotated, rotated
-    (newer,) = manifests_of(lab.client.repository)
+    (newer,) = manifests_of(lab.client.view.repository)
     assert f"| {newer.savepoint_id} | keep | the newest complete and verified (quick) one |" in rotated
     assert older
     for one in older:
         assert f"| {one.savepoint_id} | dispose | 1 newer complete ones are kept" in rotated
-    verify_savepoint(newer, lab.client.repository, level="full")
-    assert lab.client.repository.blob_sizes().keys() == newer.blobs.keys()
+    verify_savepoint(newer, lab.client.view.repository, level="full")
+    assert lab.client.view.repository.blob_sizes().keys() == newer.blobs.keys()
 
 
 def test_job_nobody_started_is_named_in_the_error(live: Airflow):

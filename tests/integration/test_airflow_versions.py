@@ -97,8 +97,8 @@ def test_job_is_started_saved_from_the_triggerer_approved_and_stopped(lab: Lab, 
         api.respond("life", run, "approve", ["Approve"])
         assert api.wait_for_run("life", run) == "success", api.logs("life", run, "stop")
         last = api.xcom("life", run, "stop")["savepoint_id"]
-        assert isinstance(lab.client.status(), Closed)
+        assert isinstance(lab.client.view.status(), Closed)
         api.clear("life", run, ["start"])  # which starts the job again: a retry would not
         wait_until("a second try", lambda: api.task_states("life", run)["start"] == ("success", 2))
-        assert lab.client.status().run.generation == 2
-    assert {manifest.savepoint_id for manifest in manifests_of(lab.client.repository)} == {taken, last}
+        assert lab.client.view.status().run.generation == 2
+    assert {manifest.savepoint_id for manifest in manifests_of(lab.client.view.repository)} == {taken, last}

@@ -17,6 +17,7 @@ from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.errors import CutFailedError
 from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.running.together import cut_together, find_cut
+from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.protocol.cuts import CutBoard, Positions
 from airflow_flinkstyle.types import Generation, NextOffset
 from testbed.waiting import PATIENCE_S
@@ -353,7 +354,8 @@ def test_two_jobs_are_cut_together_or_both_go_on(topic: Topic, tmp_path: Path, w
         for job in ("first-job", "second-job")
     ]
     clients = [
-        JobClient(board=lab.board, repository=lab.repository, deployment=DetachedDeployment()) for lab in labs
+        JobClient(view=JobView(board=lab.board, repository=lab.repository, deployment=DetachedDeployment()))
+        for lab in labs
     ]
 
     def members(cut: JobsCut) -> list[Manifest]:

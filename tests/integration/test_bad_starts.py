@@ -11,6 +11,7 @@ import pytest
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
+from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
@@ -39,7 +40,7 @@ def lab(tmp_path: Path, warm_jvms: WarmJvms | None) -> Iterator[Lab]:
 
 def damage(lab: Lab, savepoint_id: str) -> Mapping[Path, bytes]:
     """Remove one blob and alter another; returns what they held."""
-    snapshot = lab.client.repository.read(savepoint_id).queries[0]
+    snapshot = lab.client.view.repository.read(savepoint_id).queries[0]
     commit, metadata = (snapshot.file(path) for path in (f"commits/{snapshot.batch_id}", "metadata"))
     assert commit is not None
     assert metadata is not None
@@ -55,10 +56,10 @@ def damage(lab: Lab, savepoint_id: str) -> Mapping[Path, bytes]:
 def refused(lab: Lab, generation: Generation) -> None:
     """Wait until the generation's driver has refused to start, and read what it says."""
     deadline = time.monotonic() + TIMEOUT_S
-    while not (run := lab.client.run(generation)).is_over:
+    while not (run := lab.client.view.run(generation)).is_over:
         assert time.monotonic() < deadline, lab.logs()
         time.sleep(0.2)
-    text = str(lab.client.driver_failed(run))
+    text = str(lab.client.drivers.driver_failed(run))
     assert "SAVEPOINT_DAMAGED" in text
     assert "is missing" in text
     assert "metadata was altered" in text
@@ -67,39 +68,39 @@ def refused(lab: Lab, generation: Generation) -> None:
 
 
 def current_generation(lab: Lab) -> Generation:
-    current = lab.client.board.current()
+    current = lab.client.view.board.current()
     assert current is not None
     return current.value.generation
 
 
 def test_damaged_savepoint_is_refused_beside_a_running_job_and_before_a_stopped_ones_first_batch(lab: Lab):
     client = lab.client
-    client.start(lab.spec(), lab.target(), claim_key="first")
+    client.starts.start(lab.spec(), lab.target(), claim_key="first")
     lab.until_committed_beyond(1)
-    _, taken = client.wait(client.request_savepoint("hot"), timeout_s=TIMEOUT_S)
+    _, taken = client.requests.wait(client.requests.request_savepoint("hot"), timeout_s=TIMEOUT_S)
     hot = taken.savepoint_id
     assert hot is not None
     held = damage(lab, hot)
-    waiting = client.standby(lab.spec(), lab.target(), claim_key="standby", prepare_savepoint_id=hot)
+    waiting = client.starts.standby(lab.spec(), lab.target(), claim_key="standby", prepare_savepoint_id=hot)
     refused(lab, waiting.generation)
     assert current_generation(lab) == 1
     lab.until_committed_beyond(lab.until_committed_beyond(0))
 
     put_back(held)
-    savepoint_id = client.stop("stop", savepoint=True, timeout_s=TIMEOUT_S).savepoint_id
+    savepoint_id = client.requests.stop("stop", savepoint=True, timeout_s=TIMEOUT_S).savepoint_id
     assert savepoint_id is not None
     written = lab.out.read_bytes()
     held = damage(lab, savepoint_id)
     origin = FromSavepoint(savepoint_id=savepoint_id)
-    damaged = client.start(lab.spec(), lab.target(), claim_key="damaged", origin=origin)
+    damaged = client.starts.start(lab.spec(), lab.target(), claim_key="damaged", origin=origin)
     refused(lab, damaged.generation)
     assert current_generation(lab) == 1
     assert lab.out.read_bytes() == written
 
     put_back(held)
-    whole = client.start(lab.spec(), lab.target(), claim_key="whole", origin=origin)
-    client.wait_running(whole.generation, timeout_s=TIMEOUT_S)
-    lab.until_committed_beyond(client.repository.read(savepoint_id).queries[0].batch_id)
+    whole = client.starts.start(lab.spec(), lab.target(), claim_key="whole", origin=origin)
+    client.drivers.wait_running(whole.generation, timeout_s=TIMEOUT_S)
+    lab.until_committed_beyond(client.view.repository.read(savepoint_id).queries[0].batch_id)
     lab.judge()
 
 
@@ -113,20 +114,22 @@ def test_driver_with_wrong_s3_keys_runs_nothing_and_its_log_says_why(lab: Lab, s
     store = open_store("s3://wrong-keys-of-a-driver/root", s3_settings(s3_server))
     wrong = {**s3_env(s3_server), "AWS_SECRET_ACCESS_KEY": "not-the-secret"}
     client = JobClient(
-        board=JobBoard(store, "counts"),
-        repository=SavepointRepository(store, "counts"),
-        deployment=lab.client.deployment,
-        signer=SIGNER,
-        secret_env=wrong,
+        view=JobView(
+            board=JobBoard(store, "counts"),
+            repository=SavepointRepository(store, "counts"),
+            deployment=lab.client.view.deployment,
+            signer=SIGNER,
+            secret_env=wrong,
+        )
     )
     target = replace(lab.target(), secret_env=wrong)
-    handle = client.start(lab.spec(), target, claim_key="first")
+    handle = client.starts.start(lab.spec(), target, claim_key="first")
     with pytest.raises(DriverFailedError) as failed:
-        client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+        client.drivers.wait_running(handle.generation, timeout_s=TIMEOUT_S)
     text = str(failed.value)
     assert "STORE_DENIED: The store s3://wrong-keys-of-a-driver/root" in text
     assert "Nothing was changed. Correct the access key and secret key" in text
     assert "not-the-secret" not in text
-    assert client.board.current() is None
+    assert client.view.board.current() is None
     assert not (lab.folder / "checkpoints").exists()
     assert not lab.out.exists()

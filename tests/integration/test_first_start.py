@@ -123,8 +123,8 @@ def test_first_start_of_a_job_that_ran_in_plain_spark_is_refused_until_its_check
     before = moving.files()
 
     def started(spec: JobSpec, key: str) -> int:
-        handle = client.start(spec, moving.lab.target(), claim_key=key, origin=Fresh())
-        client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+        handle = client.starts.start(spec, moving.lab.target(), claim_key=key, origin=Fresh())
+        client.drivers.wait_running(handle.generation, timeout_s=TIMEOUT_S)
         return handle.generation
 
     with pytest.raises(DriverFailedError) as refused:
@@ -140,13 +140,13 @@ def test_first_start_of_a_job_that_ran_in_plain_spark_is_refused_until_its_check
     assert f"--leave-checkpoint '{location}'" in refused.value.remedy
     assert moving.read() == []
     assert moving.files() == before
-    assert client.board.current() is None
+    assert client.view.board.current() is None
 
-    status = client.status()
+    status = client.view.status()
     assert isinstance(status, Failed)
     assert status.code == "CHECKPOINT_FOUND"
     with pytest.raises(DriverFailedError, match="which its script names"):  # nobody starts it again
-        client.ensure_running(status)
+        client.drivers.ensure_running(status)
     with pytest.raises(DriverFailedError, match="which its script names"):  # another one is no blanket yes
         started(moving.spec(begin, leave_checkpoints=("/another",)), "first")
 
@@ -157,26 +157,26 @@ def test_first_start_of_a_job_that_ran_in_plain_spark_is_refused_until_its_check
     assert moving.read()[:-1] == ([] if begin == "latest" else list(range(newest)))
     assert moving.files() == before
 
-    client.stop("stop", savepoint=True, timeout_s=TIMEOUT_S)
-    again = client.start(moving.spec(begin), moving.lab.target(), claim_key="again")
-    client.wait_running(again.generation, timeout_s=TIMEOUT_S)  # it has a history of its own now
+    client.requests.stop("stop", savepoint=True, timeout_s=TIMEOUT_S)
+    again = client.starts.start(moving.spec(begin), moving.lab.target(), claim_key="again")
+    client.drivers.wait_running(again.generation, timeout_s=TIMEOUT_S)  # it has a history of its own now
     newest = moving.produce(1)
     moving.until("it reads on", lambda: newest in moving.read())
 
 
 def test_job_that_was_refused_is_adopted_and_continues_at_its_batch(moving: Moving):
     client = moving.lab.client
-    first = client.start(moving.spec("latest"), moving.lab.target(), claim_key="first")
+    first = client.starts.start(moving.spec("latest"), moving.lab.target(), claim_key="first")
     with pytest.raises(DriverFailedError, match="which its script names"):
-        client.wait_running(first.generation, timeout_s=TIMEOUT_S)
+        client.drivers.wait_running(first.generation, timeout_s=TIMEOUT_S)
 
     cluster = KafkaCluster(name="kafka", config={"bootstrap.servers": moving.broker.bootstrap})
     watched = WatchedCheckpoint(
         checkpoints={"orders": str(moving.checkpoint)}, clusters=LiveClusters([cluster])
     )
-    adopt_stopped(client, watched, key="adopt", by="test", still_s=0.1, mark=False)
-    again = client.start(moving.spec("latest"), moving.lab.target(), claim_key="first")
-    client.wait_running(again.generation, timeout_s=TIMEOUT_S)
+    adopt_stopped(client.view, watched, key="adopt", by="test", still_s=0.1, mark=False)
+    again = client.starts.start(moving.spec("latest"), moving.lab.target(), claim_key="first")
+    client.drivers.wait_running(again.generation, timeout_s=TIMEOUT_S)
     newest = moving.produce(1)
     moving.until("it reads on", lambda: newest in moving.read())
     assert moving.read() == list(range(100, newest + 1))

@@ -17,7 +17,7 @@ from airflow_flinkstyle.jobs.deployments.base import Gone
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.errors import DriverFailedError, JobNotRunningError, JobRunningError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
-from airflow_flinkstyle.jobs.running.client import Stopped
+from airflow_flinkstyle.jobs.running.asking import Stopped
 from airflow_flinkstyle.jobs.running.start_plan import FromCheckpoint, FromSavepoint
 from airflow_flinkstyle.jobs.status import Dead, Running, Sightings
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
@@ -53,78 +53,83 @@ def detached(tmp_path: Path) -> Iterator[Lab]:
 
 def test_job_is_started_saved_stopped_resumed_and_relaunched_after_kill_9_and_sigterm(detached: Lab):
     client = detached.client
-    handle = client.start(detached.spec(), detached.target(), claim_key="run-1/start")
-    client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+    handle = client.starts.start(detached.spec(), detached.target(), claim_key="run-1/start")
+    client.drivers.wait_running(handle.generation, timeout_s=TIMEOUT_S)
     (log,) = (detached.folder / "logs").glob("counts-*-000001-*.log")
     with log.open("ab") as written:
         written.truncate(MOST_BYTES + 1)
     with pytest.raises(JobRunningError, match="run-1/start"):
-        client.start(detached.spec(), detached.target(), claim_key="run-2/start")
+        client.starts.start(detached.spec(), detached.target(), claim_key="run-2/start")
     batch = detached.until_committed_beyond(1)
 
-    _, hot = client.wait(client.request_savepoint("run-1/hot"), timeout_s=TIMEOUT_S)
+    _, hot = client.requests.wait(client.requests.request_savepoint("run-1/hot"), timeout_s=TIMEOUT_S)
     assert hot.outcome == "done", hot.detail
     wait_until("the log is rotated", lambda: "Rotated this log" in log.read_text())
     assert log.with_name(f"{log.name}.1").stat().st_size > MOST_BYTES
 
     os.kill(int(handle.native_id["pid"]), signal.SIGKILL)
-    while not isinstance(client.deployment.state(handle.native_id), Gone):
+    while not isinstance(client.view.deployment.state(handle.native_id), Gone):
         time.sleep(0.05)
-    client.ensure_running()
-    client.wait_running(1, timeout_s=TIMEOUT_S)
+    client.drivers.ensure_running()
+    client.drivers.wait_running(1, timeout_s=TIMEOUT_S)
     batch = detached.until_committed_beyond(batch + 1)
-    assert client.status().heartbeat.incarnation == 2
+    assert client.view.status().heartbeat.incarnation == 2
 
-    stopped = client.stop("run-1/stop", savepoint=True, timeout_s=TIMEOUT_S)
+    stopped = client.requests.stop("run-1/stop", savepoint=True, timeout_s=TIMEOUT_S)
     assert isinstance(stopped, Stopped)
     assert stopped.batches["counts"] >= batch
     with pytest.raises(JobNotRunningError):
-        client.request_savepoint("run-1/too-late")
+        client.requests.request_savepoint("run-1/too-late")
 
     origin = FromSavepoint(savepoint_id=stopped.savepoint_id or "")
-    second = client.start(detached.spec(), detached.target(), claim_key="run-3/start", origin=origin)
-    client.wait_running(second.generation, timeout_s=TIMEOUT_S)
+    second = client.starts.start(detached.spec(), detached.target(), claim_key="run-3/start", origin=origin)
+    client.drivers.wait_running(second.generation, timeout_s=TIMEOUT_S)
     detached.until_committed_beyond(stopped.batches["counts"])
     os.kill(int(second.native_id["pid"]), signal.SIGTERM)
     detached.until_told_to_end_and_again()
-    client.stop("run-3/stop", savepoint=False, timeout_s=TIMEOUT_S)
+    client.requests.stop("run-3/stop", savepoint=False, timeout_s=TIMEOUT_S)
     detached.judge()
 
 
 @pytest.mark.nightly
 def test_job_of_a_lost_host_is_started_again_once_though_two_others_try(detached: Lab):
     client = detached.client
-    handle = client.start(detached.spec(), detached.target(), claim_key="start")
-    client.wait_running(1, timeout_s=TIMEOUT_S)
+    handle = client.starts.start(detached.spec(), detached.target(), claim_key="start")
+    client.drivers.wait_running(1, timeout_s=TIMEOUT_S)
     batch = detached.until_committed_beyond(0)
     others = [
-        replace(client, deployment=DetachedDeployment(namespace=f"elsewhere {n}"), sightings=Sightings())
+        replace(
+            client,
+            view=replace(
+                client.view, deployment=DetachedDeployment(namespace=f"elsewhere {n}"), sightings=Sightings()
+            ),
+        )
         for n in range(2)
     ]
-    assert [type(other.settled_status()) for other in others] == [Running, Running]
-    client.end_driver(handle.generation)  # as with its host: the others see no process
-    found = [other.settled_status() for other in others]
+    assert [type(other.view.settled_status()) for other in others] == [Running, Running]
+    client.drivers.end_driver(handle.generation)  # as with its host: the others see no process
+    found = [other.view.settled_status() for other in others]
     while not all(isinstance(status, Dead) for status in found):
-        found = [other.status() for other in others]
+        found = [other.view.status() for other in others]
         time.sleep(0.2)
     for other, status in zip(others, found, strict=True):
-        other.ensure_running(status)
-    assert client.board.newest_submit(1) == 2
+        other.drivers.ensure_running(status)
+    assert client.view.board.newest_submit(1) == 2
 
-    client.wait_running(1, timeout_s=TIMEOUT_S)
-    run = client.run(1)
-    surplus = detached.client.deployment.submit(client._submission(1, run.claim, 2))
-    while client.board.incarnations(1)[-1] < 3:
-        assert isinstance(client.status(), Running)
+    client.drivers.wait_running(1, timeout_s=TIMEOUT_S)
+    run = client.view.run(1)
+    surplus = detached.client.view.deployment.submit(client.view.submission(1, run.claim, 2))
+    while client.view.board.incarnations(1)[-1] < 3:
+        assert isinstance(client.view.status(), Running)
         time.sleep(0.2)
-    _, hot = client.wait(client.request_savepoint("hot"), timeout_s=TIMEOUT_S)
+    _, hot = client.requests.wait(client.requests.request_savepoint("hot"), timeout_s=TIMEOUT_S)
     assert hot.outcome == "done", hot.detail
-    while not isinstance(client.deployment.state(surplus), Gone):
-        assert isinstance(client.status(), Running)
+    while not isinstance(client.view.deployment.state(surplus), Gone):
+        assert isinstance(client.view.status(), Running)
         time.sleep(0.2)
     detached.until_committed_beyond(batch + 1)
-    assert client.status().heartbeat.incarnation == 2
-    client.stop("stop", savepoint=False, timeout_s=TIMEOUT_S)
+    assert client.view.status().heartbeat.incarnation == 2
+    client.requests.stop("stop", savepoint=False, timeout_s=TIMEOUT_S)
     detached.judge()
 
 
@@ -136,13 +141,13 @@ def test_upgrade_to_a_script_that_fails_in_its_first_batch_goes_back_by_itself(l
 
 def fail_in_first_batch(lab: Lab) -> None:
     client = lab.client
-    handle = client.start(lab.spec(FROM_FILES), lab.target(), claim_key="start")
-    client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+    handle = client.starts.start(lab.spec(FROM_FILES), lab.target(), claim_key="start")
+    client.drivers.wait_running(handle.generation, timeout_s=TIMEOUT_S)
     lab.until_committed_beyond(1)
     broken = FROM_FILES.replace("    total =", "    raise ValueError('broken on purpose')\n    total =")
     upgrade = Upgrade(
         client=client,
-        journal=CutoverJournal(client.board.store, "counts", "up-1", UPGRADE_PHASES, signer=SIGNER),
+        journal=CutoverJournal(client.view.board.store, "counts", "up-1", UPGRADE_PHASES, signer=SIGNER),
         spec=lab.spec(broken, "broken.py"),
         target=lab.target(),
         settings=CutoverSettings(first_commit_timeout_s=TIMEOUT_S),
@@ -150,36 +155,36 @@ def fail_in_first_batch(lab: Lab) -> None:
     with pytest.raises(Exception, match="broken on purpose") as error:
         upgrade.run()
     assert "The old version runs again" in str(error.value)
-    stop_batch = client.board.heartbeat(handle.generation).value.batches()["counts"]
+    stop_batch = client.view.board.heartbeat(handle.generation).value.batches()["counts"]
     lab.until_committed_beyond(stop_batch)
-    client.stop("stop", savepoint=False, timeout_s=TIMEOUT_S)
+    client.requests.stop("stop", savepoint=False, timeout_s=TIMEOUT_S)
     lab.judge()
 
 
 def test_job_that_is_stopped_and_started_again_alike_goes_on_with_its_batches_and_state(lab: Lab):
     client = lab.client
-    first = client.start(lab.spec(), lab.target(), claim_key="run-1/start")
-    client.wait_running(first.generation, timeout_s=TIMEOUT_S)
+    first = client.starts.start(lab.spec(), lab.target(), claim_key="run-1/start")
+    client.drivers.wait_running(first.generation, timeout_s=TIMEOUT_S)
     lab.until_committed_beyond(2)
-    stopped = client.stop("run-1/stop", savepoint=True, timeout_s=TIMEOUT_S)
+    stopped = client.requests.stop("run-1/stop", savepoint=True, timeout_s=TIMEOUT_S)
     assert isinstance(stopped, Stopped)
     at = stopped.batches["counts"]
 
-    second = client.start(lab.spec(), lab.target(), claim_key="run-2/start")
+    second = client.starts.start(lab.spec(), lab.target(), claim_key="run-2/start")
     assert second.checkpoint_location == first.checkpoint_location
-    client.wait_running(second.generation, timeout_s=TIMEOUT_S)
+    client.drivers.wait_running(second.generation, timeout_s=TIMEOUT_S)
     reached = lab.until_committed_beyond(at + 1)
-    client.stop("run-2/stop", savepoint=True, timeout_s=TIMEOUT_S)
+    client.requests.stop("run-2/stop", savepoint=True, timeout_s=TIMEOUT_S)
 
     shutil.rmtree(second.checkpoint_location)  # the disk is gone, the savepoint of the stop is the same state
-    third = client.start(lab.spec(), lab.target(), claim_key="run-3/start")
-    client.wait_running(third.generation, timeout_s=TIMEOUT_S)
+    third = client.starts.start(lab.spec(), lab.target(), claim_key="run-3/start")
+    client.drivers.wait_running(third.generation, timeout_s=TIMEOUT_S)
     lab.until_committed_beyond(reached + 1)
-    client.end_driver(third.generation)
+    client.drivers.end_driver(third.generation)
     shutil.move(third.checkpoint_location, lab.folder / "aside")
-    client.ensure_running()
+    client.drivers.ensure_running()
     with pytest.raises(DriverFailedError, match="CHECKPOINT_LOST"):
-        client.wait_running(third.generation, timeout_s=TIMEOUT_S)
+        client.drivers.wait_running(third.generation, timeout_s=TIMEOUT_S)
     numbers = [json.loads(line)["batch"] for line in lab.out.read_text().splitlines()]
     assert numbers == list(range(len(numbers))), "no batch number twice, none left out"
     lab.judge()
@@ -187,21 +192,21 @@ def test_job_that_is_stopped_and_started_again_alike_goes_on_with_its_batches_an
 
 def test_script_that_raises_at_import_is_reported_with_its_traceback(lab: Lab):
     client = lab.client
-    handle = client.start(lab.spec("import nonsense_module\n"), lab.target(), claim_key="start")
+    handle = client.starts.start(lab.spec("import nonsense_module\n"), lab.target(), claim_key="start")
     with pytest.raises(DriverFailedError, match="nonsense_module"):
-        client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
-    assert client.board.current() is None
+        client.drivers.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+    assert client.view.board.current() is None
 
 
 @pytest.mark.nightly
 def test_killed_job_is_upgraded_from_its_checkpoint_behind_a_fence(lab: Lab):
     client = lab.client
-    handle = client.start(lab.spec(), lab.target(), claim_key="start")
-    client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+    handle = client.starts.start(lab.spec(), lab.target(), claim_key="start")
+    client.drivers.wait_running(handle.generation, timeout_s=TIMEOUT_S)
     batch = lab.until_committed_beyond(1)
-    client.end_driver(handle.generation)
-    second = client.start(lab.spec(), lab.target(), claim_key="second", origin=FromCheckpoint())
-    client.wait_running(second.generation, timeout_s=TIMEOUT_S)
+    client.drivers.end_driver(handle.generation)
+    second = client.starts.start(lab.spec(), lab.target(), claim_key="second", origin=FromCheckpoint())
+    client.drivers.wait_running(second.generation, timeout_s=TIMEOUT_S)
     lab.until_committed_beyond(batch)
-    client.stop("stop", savepoint=False, timeout_s=TIMEOUT_S)
+    client.requests.stop("stop", savepoint=False, timeout_s=TIMEOUT_S)
     lab.judge()

@@ -15,6 +15,7 @@ from airflow_flinkstyle.jobs.migration.preflight import Preflight, run_preflight
 from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
 from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget, launch_of
+from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.settings import KafkaCluster
@@ -51,10 +52,12 @@ class Bench:
         self.store, self.folder = MemoryStore(), folder
         self.switch = StoreProducerSwitch(self.store, "job/switch.json")
         self.client = JobClient(
-            board=JobBoard(self.store, "job"),
-            repository=SavepointRepository(self.store, "job"),
-            deployment=DetachedDeployment(),
-            signer=SIGNER,
+            view=JobView(
+                board=JobBoard(self.store, "job"),
+                repository=SavepointRepository(self.store, "job"),
+                deployment=DetachedDeployment(),
+                signer=SIGNER,
+            )
         )
 
     def job_reads(
@@ -63,7 +66,7 @@ class Bench:
         view, now_ms = describe(self.old, [self.topic]), time.time_ns() // 1_000_000
         spec = JobSpec(name="job", script="x.py", checkpoint_root=str(self.folder))
         target = SubmitTarget(master="local[1]", python="/usr/bin/python3", log_dir=str(self.folder))
-        board = self.client.board
+        board = self.client.view.board
         claim = Claim(
             claim_key="k", follows=None, checkpoint_location="x", prepare_savepoint_id=None, overrides=(),
             lease_s=30, launch=launch_of(spec, target), claimed_at_ms=now_ms,

@@ -63,15 +63,15 @@ def test_driver_that_still_starts_closes_without_a_batch_and_a_clear_starts_the_
 
     task = threading.Thread(target=execute, daemon=True)
     task.start()
-    wait_until("the driver was submitted", lambda: lab.client.board.submit(1) is not None)
-    assert isinstance(lab.client.status(), Starting)
+    wait_until("the driver was submitted", lambda: lab.client.view.board.submit(1) is not None)
+    assert isinstance(lab.client.view.status(), Starting)
     operator.on_kill()
-    wait_until("the job has closed", lambda: isinstance(lab.client.status(), Closed))
+    wait_until("the job has closed", lambda: isinstance(lab.client.view.status(), Closed))
     task.join(PATIENCE_S)
     assert not task.is_alive()
-    assert lab.client.status().heartbeat.batches() == {}
+    assert lab.client.view.status().heartbeat.batches() == {}
     assert not lab.out.exists()
 
     assert operator.execute(a_context("start"))["generation"] == 2
-    assert isinstance(lab.client.status(), Running)
-    lab.client.stop("stop", savepoint=False, timeout_s=PATIENCE_S)
+    assert isinstance(lab.client.view.status(), Running)
+    lab.client.requests.stop("stop", savepoint=False, timeout_s=PATIENCE_S)

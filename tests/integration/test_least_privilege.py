@@ -13,7 +13,7 @@ from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.jobs.errors import DriverFailedError, UpgradeRolledBackError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.retention import prune_job
-from airflow_flinkstyle.jobs.running.client import Stopped
+from airflow_flinkstyle.jobs.running.asking import Stopped
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
@@ -117,11 +117,11 @@ def world(tmp_path: Path, roles: Roles) -> Iterator[TwoKeys]:
 
 def test_job_lives_under_the_policies_of_the_page(world: TwoKeys, roles: Roles):
     client = world.start()
-    _, taken = client.wait(client.request_savepoint("hot"), timeout_s=60)
+    _, taken = client.requests.wait(client.requests.request_savepoint("hot"), timeout_s=60)
     world.logs.produce(5)
     world.kill(1)
-    client.ensure_running(client.settled_status())
-    client.wait_running(1, timeout_s=60)
+    client.drivers.ensure_running(client.view.settled_status())
+    client.drivers.wait_running(1, timeout_s=60)
     upgrade = Upgrade(
         client=client,
         journal=CutoverJournal(world.store, JOB, "u1", UPGRADE_PHASES, signer=SIGNER),
@@ -133,21 +133,21 @@ def test_job_lives_under_the_policies_of_the_page(world: TwoKeys, roles: Roles):
     with pytest.raises(UpgradeRolledBackError):
         upgrade.run()
     assert a_cutover(world).run().plan.moves[0].shift == -100
-    stopped = client.stop("end", savepoint=True, timeout_s=60)
+    stopped = client.requests.stop("end", savepoint=True, timeout_s=60)
     assert isinstance(stopped, Stopped)
-    again = client.start(
+    again = client.starts.start(
         world.spec(new=True),
         world.target(),
         claim_key="again",
         origin=FromSavepoint(savepoint_id=str(stopped.savepoint_id)),
     )
-    client.wait_running(again.generation, timeout_s=60)
+    client.drivers.wait_running(again.generation, timeout_s=60)
     world.judge()
 
     seen = world.client()
-    seen.board, seen.repository = JobBoard(roles.store("viewer"), JOB), roles.repository("viewer")
-    assert isinstance(seen.settled_status(), Running)
-    assert taken.savepoint_id in seen.repository.ids()
+    seen.view.board, seen.view.repository = JobBoard(roles.store("viewer"), JOB), roles.repository("viewer")
+    assert isinstance(seen.view.settled_status(), Running)
+    assert taken.savepoint_id in seen.view.repository.ids()
 
     pruner = roles.repository("prune")
     policy = RetentionPolicy(max_count=1)
@@ -155,7 +155,7 @@ def test_job_lives_under_the_policies_of_the_page(world: TwoKeys, roles: Roles):
     assert taken.savepoint_id in report.plan.disposed
     kept = pruner.read(pruner.ids()[-1])
     assert verify_savepoint(kept, pruner, level="full").files
-    client.stop("over", savepoint=False, timeout_s=60)
+    client.requests.stop("over", savepoint=False, timeout_s=60)
 
 
 def label(savepoint_id: str) -> SavepointLabel:
@@ -232,12 +232,12 @@ def test_order_that_is_forged_with_the_workers_right_to_write_is_refused_by_name
     world: TwoKeys, roles: Roles
 ):
     client = world.client()
-    waiting = client.standby(world.spec(), world.target(), claim_key="next", prepare_savepoint_id=None)
+    waiting = client.starts.standby(world.spec(), world.target(), claim_key="next", prepare_savepoint_id=None)
     board = JobBoard(roles.store("worker"), JOB)
     before = board.current()
     hostile.forge_order(board, waiting.generation)
     with pytest.raises(DriverFailedError, match=r"SIGNATURE: .*takeover-order\.json was expected"):
-        client.wait_running(waiting.generation, timeout_s=60)
+        client.drivers.wait_running(waiting.generation, timeout_s=60)
     assert board.current() == before
 
 

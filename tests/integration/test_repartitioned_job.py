@@ -14,7 +14,7 @@ from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.cli.app import app
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
-from airflow_flinkstyle.jobs.running.client import Stopped
+from airflow_flinkstyle.jobs.running.asking import Stopped
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
 from airflow_flinkstyle.jobs.upgrade.repartition import with_partitions, with_provider
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
@@ -59,19 +59,21 @@ def repartitioned(lab: Lab, savepoint_id: str, partitions: int) -> str:
 
 def test_stopped_job_goes_on_in_another_number_of_partitions_and_counts_each_row_once(lab: Lab):
     client = lab.client
-    client.start(on_rocksdb(lab.spec(), 2), lab.target(), claim_key="run-1/start")
+    client.starts.start(on_rocksdb(lab.spec(), 2), lab.target(), claim_key="run-1/start")
     lab.until_committed_beyond(2)
-    stopped = client.stop("run-1/stop", savepoint=True, timeout_s=TIMEOUT_S)
+    stopped = client.requests.stop("run-1/stop", savepoint=True, timeout_s=TIMEOUT_S)
     assert isinstance(stopped, Stopped)
     made = repartitioned(lab, str(stopped.savepoint_id), 5)
 
     origin = FromSavepoint(savepoint_id=made)
-    old = client.start(on_rocksdb(lab.spec(), 2), lab.target(), claim_key="run-2/start", origin=origin)
+    old = client.starts.start(on_rocksdb(lab.spec(), 2), lab.target(), claim_key="run-2/start", origin=origin)
     with pytest.raises(DriverFailedError, match=r"(?s)is 5 there and 2 here.*savepoint repartition"):
-        client.wait_running(old.generation, timeout_s=TIMEOUT_S)
-    second = client.start(on_rocksdb(lab.spec(), 5), lab.target(), claim_key="run-3/start", origin=origin)
+        client.drivers.wait_running(old.generation, timeout_s=TIMEOUT_S)
+    second = client.starts.start(
+        on_rocksdb(lab.spec(), 5), lab.target(), claim_key="run-3/start", origin=origin
+    )
     at = lab.until_committed_beyond(stopped.batches["counts"] + 1)
-    client.stop("run-3/stop", savepoint=False, timeout_s=TIMEOUT_S)
+    client.requests.stop("run-3/stop", savepoint=False, timeout_s=TIMEOUT_S)
     log = offset_log.parse((lab.folder / second.checkpoint_location / f"counts/offsets/{at}").read_text())
     assert log.confs["spark.sql.shuffle.partitions"] == "5"
     numbers = [json.loads(line)["batch"] for line in lab.out.read_text().splitlines()]
@@ -84,7 +86,7 @@ def upgraded(lab: Lab, partitions: int) -> int:
     client, key = lab.client, f"to-{partitions}"
     report = Upgrade(
         client=client,
-        journal=CutoverJournal(client.board.store, "counts", key, UPGRADE_PHASES, signer=SIGNER),
+        journal=CutoverJournal(client.view.board.store, "counts", key, UPGRADE_PHASES, signer=SIGNER),
         spec=with_partitions(on_rocksdb(lab.spec(), partitions), partitions),
         target=lab.target(),
         rehearse=Rehearse(batches=1),
@@ -94,8 +96,8 @@ def upgraded(lab: Lab, partitions: int) -> int:
         f"| spark.sql.shuffle.partitions | {partitions} | {partitions} | compatible |"
         in (report.rehearsal["table"])
     )
-    at = lab.until_committed_beyond(client.repository.read(report.savepoint_id).queries[0].batch_id + 1)
-    place = client.claim(client.board.current().value.generation).checkpoint_location
+    at = lab.until_committed_beyond(client.view.repository.read(report.savepoint_id).queries[0].batch_id + 1)
+    place = client.view.claim(client.view.board.current().value.generation).checkpoint_location
     log = offset_log.parse((lab.folder / place / f"counts/offsets/{at}").read_text())
     assert log.confs["spark.sql.shuffle.partitions"] == str(partitions)
     return at
@@ -103,12 +105,12 @@ def upgraded(lab: Lab, partitions: int) -> int:
 
 def test_upgrade_spreads_the_state_over_more_partitions_and_back_while_rows_come(lab: Lab):
     client = lab.client
-    client.start(on_rocksdb(lab.spec(), 8), lab.target(), claim_key="run-1/start")
+    client.starts.start(on_rocksdb(lab.spec(), 8), lab.target(), claim_key="run-1/start")
     lab.until_committed_beyond(2)
     upgraded(lab, 16)
     upgraded(lab, 8)
-    client.stop("end", savepoint=True, timeout_s=TIMEOUT_S)
-    ids = client.repository.ids()
+    client.requests.stop("end", savepoint=True, timeout_s=TIMEOUT_S)
+    ids = client.view.repository.ids()
     compared = [one for one in ids if one.startswith("sp-repartition-")]
     assert len(compared) == 4, "of each hot savepoint, and of each stop's, every key was compared"
     numbers = [json.loads(line)["batch"] for line in lab.out.read_text().splitlines()]
@@ -118,22 +120,24 @@ def test_upgrade_spreads_the_state_over_more_partitions_and_back_while_rows_come
 
 def test_upgrade_moves_the_state_to_rocksdb_while_rows_come(lab: Lab):
     client = lab.client
-    client.start(lab.spec(), lab.target(), claim_key="run-1/start")
+    client.starts.start(lab.spec(), lab.target(), claim_key="run-1/start")
     lab.until_committed_beyond(2)
     report = Upgrade(
         client=client,
-        journal=CutoverJournal(client.board.store, "counts", "to-rocksdb", UPGRADE_PHASES, signer=SIGNER),
+        journal=CutoverJournal(
+            client.view.board.store, "counts", "to-rocksdb", UPGRADE_PHASES, signer=SIGNER
+        ),
         spec=with_provider(lab.spec(), "rocksdb"),
         target=lab.target(),
         rehearse=Rehearse(batches=1),
     ).run()
     assert report.rehearsal is not None
-    at = lab.until_committed_beyond(client.repository.read(report.savepoint_id).queries[0].batch_id + 1)
-    place = client.claim(client.board.current().value.generation).checkpoint_location
+    at = lab.until_committed_beyond(client.view.repository.read(report.savepoint_id).queries[0].batch_id + 1)
+    place = client.view.claim(client.view.board.current().value.generation).checkpoint_location
     log = offset_log.parse((lab.folder / place / f"counts/offsets/{at}").read_text())
     assert log.confs[PROVIDER] == ROCKSDB_CLASS
-    client.stop("end", savepoint=True, timeout_s=TIMEOUT_S)
-    moved = [one for one in client.repository.ids() if one.startswith("sp-rocksdb-")]
+    client.requests.stop("end", savepoint=True, timeout_s=TIMEOUT_S)
+    moved = [one for one in client.view.repository.ids() if one.startswith("sp-rocksdb-")]
     assert len(moved) == 2, "of the hot savepoint, and of the stop's, every key was compared"
     numbers = [json.loads(line)["batch"] for line in lab.out.read_text().splitlines()]
     assert numbers == list(range(len(numbers)))

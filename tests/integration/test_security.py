@@ -198,8 +198,8 @@ def test_driver_reads_with_each_login_and_shows_it_to_nobody(
             lab.start("again", start_from="savepoint", savepoint_id="latest")
     finally:
         client = StreamingJobHook().client("orders")
-        for generation in client.board.generations():
-            client.end_driver(generation)
+        for generation in client.view.board.generations():
+            client.drivers.end_driver(generation)
     assert lab.records() == 3 * RECORDS
     assert "job.py" in processes
     key = secured.logins["mtls"]["ssl.key.pem"].splitlines()[2]

@@ -10,6 +10,7 @@ import pytest
 
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.running.client import JobClient
+from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
@@ -43,10 +44,12 @@ def job_of(tmp_path: Path) -> Iterator[Callable[[Environment, Path], Job]]:
     yield make
     store = open_store(str(tmp_path / "savepoints"))
     client = JobClient(
-        board=JobBoard(store, "ticks"),
-        repository=SavepointRepository(store, "ticks"),
-        deployment=DetachedDeployment(),
-        signer=SIGNER,
+        view=JobView(
+            board=JobBoard(store, "ticks"),
+            repository=SavepointRepository(store, "ticks"),
+            deployment=DetachedDeployment(),
+            signer=SIGNER,
+        )
     )
-    for generation in client.board.generations():
-        client.end_driver(generation)
+    for generation in client.view.board.generations():
+        client.drivers.end_driver(generation)

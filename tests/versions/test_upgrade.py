@@ -91,16 +91,16 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     lab = Lab(tmp_path)
     with feeding(tmp_path / "in"):
         yield lab
-    for generation in lab.client.board.generations():
-        if lab.client.run(generation).submit is not None:
-            lab.client.end_driver(generation)
+    for generation in lab.client.view.board.generations():
+        if lab.client.view.run(generation).submit is not None:
+            lab.client.drivers.end_driver(generation)
 
 
 def upgrade(lab: Lab, name: str, minor: str, conf: dict[str, str]) -> UpgradeReport:
     spec = lab.spec(PAIRS)
     return Upgrade(
         client=lab.client,
-        journal=CutoverJournal(lab.client.board.store, "counts", name, UPGRADE_PHASES, signer=SIGNER),
+        journal=CutoverJournal(lab.client.view.board.store, "counts", name, UPGRADE_PHASES, signer=SIGNER),
         spec=replace(spec, conf={**spec.conf, **conf}),
         target=lab.target(minor),
         settings=CutoverSettings(first_commit_timeout_s=TIMEOUT_S),
@@ -108,7 +108,7 @@ def upgrade(lab: Lab, name: str, minor: str, conf: dict[str, str]) -> UpgradeRep
 
 
 def running_spark(lab: Lab) -> str:
-    status = lab.client.status()
+    status = lab.client.view.status()
     assert isinstance(status, Running), status
     return status.heartbeat.spark_version.rpartition(".")[0]
 
@@ -123,8 +123,8 @@ def seen(lab: Lab) -> Seen:
 
 def start(lab: Lab) -> int:
     """Start the job on the old Spark; return a batch that it has committed."""
-    first = lab.client.start(lab.spec(PAIRS), lab.target(OLD), claim_key="start")
-    lab.client.wait_running(first.generation, timeout_s=TIMEOUT_S)
+    first = lab.client.starts.start(lab.spec(PAIRS), lab.target(OLD), claim_key="start")
+    lab.client.drivers.wait_running(first.generation, timeout_s=TIMEOUT_S)
     return lab.until_committed_beyond(1)
 
 
@@ -138,7 +138,7 @@ def test_job_on_an_old_spark_goes_to_a_new_one_and_not_back(lab: Lab):
     with pytest.raises(SparkIncompatibleError, match=rf"Run the job on Spark {NEW} or newer"):
         upgrade(lab, "way-back", OLD, UNCHECKED)
     lab.until_committed_beyond(batch)
-    lab.client.stop("stop", savepoint=False, timeout_s=TIMEOUT_S)
+    lab.client.requests.stop("stop", savepoint=False, timeout_s=TIMEOUT_S)
     pairs, sparks = seen(lab)
     assert sparks == [OLD, NEW]
     assert pairs == list(range(len(pairs))), "each pair once, none left out"
@@ -151,7 +151,7 @@ def test_job_on_files_that_a_new_spark_refuses_goes_back_and_finds_each_pair(lab
         upgrade(lab, "refused-by-spark", NEW, {})
     assert running_spark(lab) == OLD
     lab.until_committed_beyond(batch + 3)
-    lab.client.stop("stop", savepoint=False, timeout_s=TIMEOUT_S)
+    lab.client.requests.stop("stop", savepoint=False, timeout_s=TIMEOUT_S)
     pairs, sparks = seen(lab)
     assert sparks == [OLD]
     assert pairs == list(range(len(pairs))), "each pair once, none left out"

@@ -17,9 +17,9 @@ from airflow_flinkstyle.jobs.migration import window
 from airflow_flinkstyle.jobs.migration.cutover import PHASES, Cutover
 from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
 from airflow_flinkstyle.jobs.running.client import JobClient
-from airflow_flinkstyle.jobs.running.savepoints import begin_savepoint, finish_savepoint
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
 from airflow_flinkstyle.jobs.status import Running, describe_status
+from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import KafkaOverride
 from airflow_flinkstyle.savepoint.manifest import Manifest
@@ -44,11 +44,13 @@ class Worker:
     def __init__(self, folder: Path) -> None:
         self.folder, store = folder, open_store(str(folder / "root"))
         self.client = JobClient(
-            signer=SIGNER,
-            board=JobBoard(store, JOB),
-            repository=SavepointRepository(store, JOB),
-            deployment=DetachedDeployment(),
-            poll_s=0.1,
+            view=JobView(
+                signer=SIGNER,
+                board=JobBoard(store, JOB),
+                repository=SavepointRepository(store, JOB),
+                deployment=DetachedDeployment(),
+                poll_s=0.1,
+            )
         )
 
     def spec(self, *, new: bool) -> JobSpec:
@@ -70,38 +72,38 @@ class Worker:
         )
 
     def start(self, key: str) -> Any:
-        handle = self.client.start(self.spec(new=False), self.target(), claim_key=key)
-        self.client.wait_running(handle.generation, timeout_s=PATIENCE_S)
+        handle = self.client.starts.start(self.spec(new=False), self.target(), claim_key=key)
+        self.client.drivers.wait_running(handle.generation, timeout_s=PATIENCE_S)
         return self.running()
 
     def running(self) -> Any:
         """Have the job run, wherever, and wait until it has told of a batch."""
-        wait = self.client.waiting(PATIENCE_S)
+        wait = self.client.view.waiting(PATIENCE_S)
         while wait.again():
-            status = self.client.ensure_running(self.client.settled_status(afresh=True))
+            status = self.client.drivers.ensure_running(self.client.view.settled_status(afresh=True))
             if isinstance(status, Running) and status.heartbeat.batches():
                 return {"generation": status.run.generation, "incarnation": status.heartbeat.incarnation}
-        raise AssertionError(describe_status(self.client.status()))
+        raise AssertionError(describe_status(self.client.view.status()))
 
     def take(self, key: str) -> Any:
-        found = begin_savepoint(self.client, key, timeout_s=PATIENCE_S)
+        found = self.client.requests.begin_savepoint(key, timeout_s=PATIENCE_S)
         if not isinstance(found, Manifest):
-            found = finish_savepoint(self.client, found, timeout_s=PATIENCE_S)
+            found = self.client.requests.finish_savepoint(found, timeout_s=PATIENCE_S)
         return {"savepoint_id": found.savepoint_id, "taken_at_ms": found.taken_at_ms}
 
     def newest(self) -> Any:
-        found = newest_summary(self.client.repository)
+        found = newest_summary(self.client.view.repository)
         return found.savepoint_id if found is not None else None
 
     def stop(self, key: str) -> Any:
-        stopped: Any = self.client.stop(key, savepoint=True, timeout_s=PATIENCE_S)
+        stopped: Any = self.client.requests.stop(key, savepoint=True, timeout_s=PATIENCE_S)
         return {"savepoint_id": stopped.savepoint_id, "batches": dict(stopped.batches)}
 
     def migrate(self, *, dies: bool) -> Any:
         """Move the job; a worker may die once the new driver waits and producers are held."""
         if dies:
             window.caught_up = lambda _context: os._exit(137)
-        store = self.client.board.store
+        store = self.client.view.board.store
         cutover = Cutover(
             client=self.client,
             journal=CutoverJournal(store, JOB, "move", PHASES, signer=SIGNER),

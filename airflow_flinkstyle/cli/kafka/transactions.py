@@ -117,7 +117,7 @@ def _owners(root: str) -> dict[str, dict[str, JobStatus]]:
     """Return by lineage which jobs last wrote under it, and what each is doing."""
     owners: dict[str, dict[str, JobStatus]] = {}
     for job in jobs_of(root):
-        status = client_of(root, job).settled_status()
+        status = client_of(root, job).view.settled_status()
         heartbeat = None if isinstance(status, NeverStarted) else status.run.heartbeat
         for query in heartbeat.queries.values() if heartbeat else ():
             told = query.sinks.lineages if query.sinks else ()

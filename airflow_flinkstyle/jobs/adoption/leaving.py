@@ -20,7 +20,7 @@ from airflow_flinkstyle.jobs.errors import (
     NotAdoptedError,
     RequestFailedError,
 )
-from airflow_flinkstyle.jobs.running.client import SavepointOnly
+from airflow_flinkstyle.jobs.running.asking import SavepointOnly
 from airflow_flinkstyle.jobs.running.home import require_still
 from airflow_flinkstyle.jobs.running.last_run import last_words
 from airflow_flinkstyle.jobs.running.stopped import savepoint_at_rest, take_stopped
@@ -115,7 +115,7 @@ def leave(
         FlinkstyleError: Whatever ``restore_savepoint`` raises: the job is stopped then, and the locations
             hold nothing that Spark would start from.
     """
-    since = see(client)
+    since = see(client.view)
     before = since.slot.value if since.slot is not None and since.slot.value.binds(since.head) else None
     to = destinations(client, to)
     if before is not None and before.state == "left":
@@ -126,15 +126,17 @@ def leave(
         _require_empty(client, to)
         manifest = _stopped(client, before, key, timeout_s)
         _require_queries(manifest, to)
-        since = _say(client, "leaving", manifest, to, by, OutsideLife(slot=since.slot, head=head_of(client)))
+        since = _say(
+            client, "leaving", manifest, to, by, OutsideLife(slot=since.slot, head=head_of(client.view))
+        )
     else:
-        manifest = client.repository.read(begun.savepoint_id or "")
+        manifest = client.view.repository.read(begun.savepoint_id or "")
     _write(client, manifest, to, progress, complete=False)
     _require_not_started(client, since)
     left = _say(client, "left", manifest, to, by, since)
     _require_not_started(client, left)
     _write(client, manifest, to, progress, precopied=manifest)
-    log.info("Job %s is left to plain Spark, with savepoint %s", client.board.job, manifest.savepoint_id)
+    log.info("Job %s is left to plain Spark, with savepoint %s", client.view.job, manifest.savepoint_id)
     return _report(client, _home(left), manifest)
 
 
@@ -145,12 +147,12 @@ def destinations(client: JobClient, to: Mapping[str, str]) -> dict[str, str]:
     driver told of its script, or the location from which the job was adopted. A query of which nothing is
     known is not among them.
     """
-    slot = client.board.home()
+    slot = client.view.board.home()
     home = slot.value if slot is not None else None
     outside = {name: one.location for name, one in home.checkpoints.items()} if home is not None else {}
-    if home is not None and home.binds(head_of(client)) and home.state != "watched":
+    if home is not None and home.binds(head_of(client.view)) and home.state != "watched":
         return {**outside, **to}  # what ran here before says nothing of it
-    _, words = last_words(client)
+    _, words = last_words(client.view)
     beats = words.queries.items() if words is not None else ()
     known = {name: beat.own_location or outside.get(name) for name, beat in beats if beat.query_id}
     return {**{name: location for name, location in known.items() if location is not None}, **to}
@@ -168,8 +170,8 @@ def _write(
     """Write the checkpoints; all but what lets Spark start from them, if they are not to be complete."""
     restore_savepoint(
         manifest,
-        client.repository,
-        lambda name: client.open_checkpoint(to[name]),
+        client.view.repository,
+        lambda name: client.view.open_checkpoint(to[name]),
         complete=complete,
         precopied=precopied,
         progress=progress,
@@ -178,11 +180,11 @@ def _write(
 
 def _require_not_started(client: JobClient, since: OutsideLife) -> None:
     """Require that nobody started the job here meanwhile; raises ``JobRunningError``."""
-    status = client.status()
-    if head_of(client) == since.head and not isinstance(status, (Running, Starting)):
+    status = client.view.status()
+    if head_of(client.view) == since.head and not isinstance(status, (Running, Starting)):
         return
     raise JobRunningError(
-        f"Job {client.board.job} was expected to stay stopped while it was left, found that it was started "
+        f"Job {client.view.job} was expected to stay stopped while it was left, found that it was started "
         f"here: {describe_status(status)}.",
         state_after="It runs here, and was not left; Spark cannot start from what was written.",
         remedy="Delete what was written to the locations, or name others, and leave it again.",
@@ -191,40 +193,44 @@ def _require_not_started(client: JobClient, since: OutsideLife) -> None:
 
 def _stopped(client: JobClient, before: Home | None, key: str, timeout_s: float) -> Manifest:
     """Return the savepoint of the stopped job; one that runs is stopped with it."""
-    status = client.settled_status()
+    status = client.view.settled_status()
     if (
         before is not None and before.state == "adopted" and not isinstance(status, (Running, Starting))
     ):  # its state is the adoption's, whatever ran here before
-        require_still(client, before, state_after="Nothing was stopped or written.")
-        return client.repository.read(before.savepoint_id or "")
+        require_still(client.view, before, state_after="Nothing was stopped or written.")
+        return client.view.repository.read(before.savepoint_id or "")
     if isinstance(status, NeverStarted):
         raise JobNotRunningError(
-            f"Job {client.board.job} was expected to have run here, found that {describe_status(status)}.",
+            f"Job {client.view.job} was expected to have run here, found that {describe_status(status)}.",
             state_after="Nothing was stopped or written.",
             remedy="Plain Spark has it, if anyone does; nothing is to be given back.",
         )
     if isinstance(status, (Running, Starting)):
-        outcome = client.stop(key, savepoint=True, timeout_s=timeout_s)
+        outcome = client.requests.stop(key, savepoint=True, timeout_s=timeout_s)
         if isinstance(outcome, SavepointOnly) or outcome.savepoint_id is None:
             found = outcome.reason if isinstance(outcome, SavepointOnly) else "it closed without one"
             raise RequestFailedError(
-                f"Job {client.board.job} was expected to stop with a savepoint, found: {found}",
+                f"Job {client.view.job} was expected to stop with a savepoint, found: {found}",
                 state_after="Nothing was written to the locations; the job was not left.",
                 remedy="Try again.",
             )
-        return client.repository.read(outcome.savepoint_id)
-    at_rest = savepoint_at_rest(client)
-    return client.repository.read(at_rest.savepoint_id) if at_rest is not None else take_stopped(client, key)
+        return client.view.repository.read(outcome.savepoint_id)
+    at_rest = savepoint_at_rest(client.view)
+    return (
+        client.view.repository.read(at_rest.savepoint_id)
+        if at_rest is not None
+        else take_stopped(client.view, key)
+    )
 
 
 def _require_named(client: JobClient, to: Mapping[str, str]) -> None:
     """Require a location of its own for each query that the job has, before it is stopped."""
-    _, words = last_words(client)
+    _, words = last_words(client.view)
     known = [name for name, beat in words.queries.items() if beat.query_id] if words is not None else []
     missing = sorted(set(known) - set(to))
     if missing or not to:
         raise BadInputError(
-            f"Expected the location of each query of job {client.board.job}, found none of "
+            f"Expected the location of each query of job {client.view.job}, found none of "
             f"{', '.join(missing) or 'any'}, and none that its script has told.",
             state_after="Nothing was stopped or written.",
             remedy="Name for each query the checkpointLocation that its script names (--to QUERY=LOCATION).",
@@ -239,7 +245,7 @@ def _require_named(client: JobClient, to: Mapping[str, str]) -> None:
                 remedy=f"Name another place (--to {name}=FOLDER), then copy what is written there (hadoop fs "
                 f"-put FOLDER {shlex.quote(location)}) before the script is started.",
             )
-        other = places.setdefault(client.open_checkpoint(location).uri.rstrip("/"), name)
+        other = places.setdefault(client.view.open_checkpoint(location).uri.rstrip("/"), name)
         if other != name:
             raise BadInputError(
                 f"Expected a location of its own for each query, found that {other} and {name} have one: "
@@ -263,7 +269,7 @@ def _require_queries(manifest: Manifest, to: Mapping[str, str]) -> None:
 
 def _require_empty(client: JobClient, to: Mapping[str, str]) -> None:
     for name, location in sorted(to.items()):
-        first = next(iter(client.open_checkpoint(location).list()), None)
+        first = next(iter(client.view.open_checkpoint(location).list()), None)
         if first is None:
             continue
         what = _held(client, location, first.key)
@@ -279,7 +285,7 @@ def _held(client: JobClient, location: str, first: str) -> str:
     """Say what a location holds, of which ``first`` is the first key."""
     if first == MARK_KEY:
         return "the checkpoint of a job of this package"
-    found = client.open_checkpoint(location).get(ADOPTED_KEY)
+    found = client.view.open_checkpoint(location).get(ADOPTED_KEY)
     if found is not None:
         with contextlib.suppress(FlinkstyleError):
             mark = AdoptedMark.from_bytes(found.data)
@@ -314,17 +320,17 @@ def _say(
         at_ms=now_ms(),
     )
     try:
-        client.board.put_home(home, seen=since.slot)
+        client.view.board.put_home(home, seen=since.slot)
     except (ObjectChangedError, ObjectExistsError) as error:
-        found = client.board.home()
+        found = client.view.board.home()
         if found is None or replace(found.value, at_ms=0) != replace(home, at_ms=0):
             raise AdoptedBeforeError(
-                f"Job {client.board.job} was expected to be left alone, found that another caller leaves or "
+                f"Job {client.view.job} was expected to be left alone, found that another caller leaves or "
                 "adopts it at this moment.",
                 state_after="The job is stopped, and not left.",
                 remedy="Look at what that caller did, then leave it again.",
             ) from error
-    return OutsideLife(slot=client.board.home(), head=since.head)
+    return OutsideLife(slot=client.view.board.home(), head=since.head)
 
 
 def _home(seen: OutsideLife) -> Home:
@@ -340,14 +346,14 @@ def _left_before(
     was = {name: one.location for name, one in home.checkpoints.items()}
     if was != dict(to):
         raise NotAdoptedError(
-            f"Job {client.board.job} was expected to be run from here, found that it was left before, to "
+            f"Job {client.view.job} was expected to be run from here, found that it was left before, to "
             f"{', '.join(f'{name}={location}' for name, location in sorted(was.items()))}.",
             state_after="Nothing was changed.",
             remedy="Plain Spark has it: copy its checkpoint yourself while it is stopped; or adopt it, and "
             "leave it again.",
         )
-    manifest = client.repository.read(home.savepoint_id or "")
-    unfinished = [one for one in manifest.queries if is_unfinished(client.open_checkpoint(to[one.name]))]
+    manifest = client.view.repository.read(home.savepoint_id or "")
+    unfinished = [one for one in manifest.queries if is_unfinished(client.view.open_checkpoint(to[one.name]))]
     if unfinished:  # others may run by now
         _write(client, replace(manifest, queries=tuple(unfinished)), to, progress)
     return _report(client, home, manifest)
@@ -359,21 +365,21 @@ def _report(client: JobClient, home: Home, manifest: Manifest) -> Left:
     cluster = " --kafka-conn-id CONN" if any(query.kafka for query in manifest.queries) else ""
     back = "".join(f" --checkpoint {shlex.quote(f'{name}={one.location}')}" for name, one in named)
     return Left(
-        job=client.board.job,
+        job=client.view.job,
         savepoint_id=manifest.savepoint_id,
         checkpoints=home.checkpoints,
         spark_submit=_command(*launch) if launch is not None else None,
-        way_back=f"flinkstyle job adopt --job {client.board.job}{back}{cluster}",
+        way_back=f"flinkstyle job adopt --job {client.view.job}{back}{cluster}",
         notes=tuple(_notes(client, home, launch)),
     )
 
 
 def _launch(client: JobClient) -> tuple[JobSpec, SubmitTarget] | None:
     """Return how the job ran last; not verified, because nothing is started by it."""
-    current = client.board.current()
+    current = client.view.board.current()
     generation = current.value.head if current is not None else None
     while generation is not None:
-        claim = client.board.claim(generation)
+        claim = client.view.board.claim(generation)
         if claim is None:
             return None
         if claim.launch:
@@ -421,7 +427,7 @@ def _notes(client: JobClient, home: Home, launch: tuple[JobSpec, SubmitTarget] |
     planned = [name for name, one in home.checkpoints.items() if one.planned]
     if planned:
         notes.append(f"A batch of {', '.join(sorted(planned))} is planned: Spark runs it first, as it was.")
-    held = sorted(pins(client.repository))
+    held = sorted(pins(client.view.repository))
     notes.append(
         "What stays here: the savepoints"
         + (f", of which {', '.join(held)} are pinned" if held else "")

@@ -154,14 +154,14 @@ class RunningAdoption(CutoverContext):
             return self._report()
         ended = self.phase("end", self._to_end(), self._end)
         manifest = self.phase("adopt", {}, self._adopt)
-        saved = self.client.repository.read(manifest["savepoint_id"])
+        saved = self.client.view.repository.read(manifest["savepoint_id"])
         self.phase("takeover-order", {"savepoint_id": saved.savepoint_id}, lambda: self._let_take_over(saved))
         self.phase("takeover", {}, self._await_takeover)
         before = {query.name: int(query.batch_id) for query in saved.queries}
         verified = self.phase("verify", {}, partial(self._verify, before))
         if verified["failure"] is not None:
             raise DriverFailedError(
-                f"Job {self.client.board.job} was expected to commit a batch after it was adopted, found: "
+                f"Job {self.client.view.job} was expected to commit a batch after it was adopted, found: "
                 f"{verified['failure']}",
                 state_after=f"The old driver has ended ({ended['known']}), and the job is this package's.",
                 remedy="Correct what the error names and start the job again: it continues at that batch. "
@@ -176,9 +176,9 @@ class RunningAdoption(CutoverContext):
             RolledBackError: If the next driver was told to take over: then the job is adopted.
         """
         new = self.new
-        if new is not None and self.client.board.takeover_order(new) is not None:
+        if new is not None and self.client.view.board.takeover_order(new) is not None:
             raise RolledBackError(
-                f"The adoption of job {self.client.board.job} was expected not to have come to the takeover, "
+                f"The adoption of job {self.client.view.job} was expected not to have come to the takeover, "
                 f"found that generation {new} was told to take over.",
                 state_after="The job is adopted.",
                 remedy="Give it back with flinkstyle job leave.",
@@ -187,14 +187,14 @@ class RunningAdoption(CutoverContext):
 
     def _dismiss(self, new: Generation | None) -> Mapping[str, Any]:
         if new is not None:
-            self.client.dismiss(new)
+            self.client.drivers.dismiss(new)
         return {"generation": new}
 
     def _given_up(self, why: str) -> RolledBackError:
         touched = self.journal.read("end") is not None
         left = "The old driver was told to end; start it as before" if touched else "The old job runs on"
         return RolledBackError(
-            f"Job {self.client.board.job} was expected to be adopted while it runs, found: {why}",
+            f"Job {self.client.view.job} was expected to be adopted while it runs, found: {why}",
             state_after=f"{left}; its checkpoint is as it left it.",
             remedy="Correct the cause, then adopt it anew (with another key, by another run of the DAG).",
         )
@@ -206,10 +206,10 @@ class RunningAdoption(CutoverContext):
         if self.journal.read("end") is not None:
             return
         if self.journal.read("savepoint") is None:
-            require_outside(self.client, {"watched", "left"}, self.watched.checkpoints)
-            queries = look_at_all(self.watched.checkpoints, self.client.open_checkpoint)
-            require_of_nobody_else(self.client, queries)
-            self.client.deployment_for(self.target).require_able()
+            require_outside(self.client.view, {"watched", "left"}, self.watched.checkpoints)
+            queries = look_at_all(self.watched.checkpoints, self.client.view.open_checkpoint)
+            require_of_nobody_else(self.client.view, queries)
+            self.client.view.deployment_for(self.target).require_able()
             require_room(self.client, self.spec, self.target)
             self.ending.prepare()
         saved = self.phase("savepoint", {}, lambda: self._save("savepoint"))
@@ -219,12 +219,12 @@ class RunningAdoption(CutoverContext):
 
     def _save(self, name: str) -> Mapping[str, Any]:
         key = f"{self.journal.migration_id}/{name}"
-        return {"savepoint_id": take_outside(self.client, self.watched, key, by=self.by).savepoint_id}
+        return {"savepoint_id": take_outside(self.client.view, self.watched, key, by=self.by).savepoint_id}
 
     def _stand_by(self) -> Mapping[str, Any]:
         timeout_s = self.settings.standby_timeout_s
         timeout_s += self.rehearse.timeout_s if self.rehearse is not None else 0
-        handle = self.client.standby(
+        handle = self.client.starts.standby(
             self.spec,
             self.target,
             claim_key=self.next_key,
@@ -241,7 +241,7 @@ class RunningAdoption(CutoverContext):
 
     def _precopy(self) -> Mapping[str, Any]:
         new, saved = self.generation("new"), self._save(steps.PRECOPY)
-        self.client.board.write_precopy(new, saved["savepoint_id"])
+        self.client.view.board.write_precopy(new, saved["savepoint_id"])
 
         def has_copied(beat: Heartbeat) -> bool:
             return bool(beat.precopied == saved["savepoint_id"])
@@ -262,11 +262,11 @@ class RunningAdoption(CutoverContext):
 
     def _adopt(self) -> Mapping[str, Any]:
         """Capture what the old driver left, once its checkpoint stands still."""
-        since = see(self.client)
+        since = see(self.client.view)
         queries, still_s = self._await_still()
         self.journal.check()
         manifest = finish(
-            self.client,
+            self.client.view,
             queries,
             key=self.journal.migration_id,
             by=self.by,
@@ -279,13 +279,13 @@ class RunningAdoption(CutoverContext):
 
     def _await_still(self) -> tuple[Sequence[Outside], float]:
         """Wait until nothing is written any more: a cluster takes its time to end a driver."""
-        wait = self.client.waiting(self.settings.stop_timeout_s)
+        wait = self.client.view.waiting(self.settings.stop_timeout_s)
         while True:
-            seen = look_at_all(self.watched.checkpoints, self.client.open_checkpoint)
+            seen = look_at_all(self.watched.checkpoints, self.client.view.open_checkpoint)
             still_s = _MOMENT_S if self.ending.proves_itself else still_for(seen)
             still_s = still_s if self.still_s is None else self.still_s
             try:
-                open_checkpoint, clock = self.client.open_checkpoint, self.client.clock
+                open_checkpoint, clock = self.client.view.open_checkpoint, self.client.view.clock
                 return await_still(seen, open_checkpoint, still_s=still_s, clock=clock), still_s
             except CheckpointWrittenError:
                 if not wait.again():
@@ -296,18 +296,20 @@ class RunningAdoption(CutoverContext):
     def _let_take_over(self, manifest: Manifest) -> Mapping[str, Any]:
         self.journal.check()
         new, origin = self.generation("new"), FromSavepoint(savepoint_id=manifest.savepoint_id)
-        if self.client.board.takeover_order(new) is None:
-            self.client.order_takeover(new, plan_savepoint(self.client, origin, self.next_key).order)
+        if self.client.view.board.takeover_order(new) is None:
+            self.client.starts.order_takeover(
+                new, plan_savepoint(self.client.view, origin, self.next_key).order
+            )
         return {"generation": new}
 
     def _await_takeover(self) -> Mapping[str, Any]:
         client, new = self.in_window().client, self.generation("new")
-        wait = client.waiting(self.settings.takeover_timeout_s)
+        wait = client.view.waiting(self.settings.takeover_timeout_s)
         while True:
-            current = client.board.current()
+            current = client.view.board.current()
             if current is not None and current.value.generation >= new:
                 return {"generation": current.value.generation}
-            client.ensure_running()
+            client.drivers.ensure_running()
             if not wait.again():
                 raise late("The new driver", "take over", self.settings.takeover_timeout_s)
             self.journal.check()
@@ -318,11 +320,11 @@ class RunningAdoption(CutoverContext):
     def _report(self) -> AdoptedRunning:
         adopted, end = self.journal.result("adopt") or {}, self.journal.read("end")
         verified = self.journal.result("verify") or {}
-        saved = self.client.repository.read(adopted["savepoint_id"])
+        saved = self.client.view.repository.read(adopted["savepoint_id"])
         first_ms = verified.get("first_commit_at_ms")
         told_ms = end.intent.get("said_at_ms", end.intent_at_ms) if end is not None else None
         return AdoptedRunning(
-            job=self.client.board.job,
+            job=self.client.view.job,
             savepoint_id=saved.savepoint_id,
             generation=int((self.journal.result("takeover") or {})["generation"]),
             batches={query.name: int(query.batch_id) for query in saved.queries},

@@ -102,7 +102,7 @@ class CutoverContext:
     def at_work(self) -> Work:
         """Return what shows, around the work of an attempt that has begun, that it works."""
         self.work = Work(
-            self.client.board,
+            self.client.view.board,
             self.journal,
             cutover=self.CUTOVER,
             lease_s=self.settings.hold_lease_s,
@@ -143,7 +143,10 @@ class CutoverContext:
     def in_window(self) -> Self:
         """Return the same with a client that looks often, for as long as the job is down."""
         client = self.client
-        return replace(self, client=replace(client, poll_s=min(client.poll_s, _WINDOW_POLL_S)))
+        return replace(
+            self,
+            client=replace(client, view=replace(client.view, poll_s=min(client.view.poll_s, _WINDOW_POLL_S))),
+        )
 
     def generation(self, which: str) -> Generation:
         """Return generation ``old`` or ``new`` as the journal has it."""
@@ -155,10 +158,10 @@ class CutoverContext:
         record = self.journal.read("standby")
         if record is not None:
             return Generation(int(record.intent["old"]))
-        status = self.client.ensure_running()
+        status = self.client.drivers.ensure_running()
         if not isinstance(status, Running):
             raise JobNotRunningError(
-                f"Job {self.client.board.job} was expected to run, found that {describe_status(status)}.",
+                f"Job {self.client.view.job} was expected to run, found that {describe_status(status)}.",
                 state_after="Nothing was changed.",
                 remedy="Start it as it ran before, then try again.",
             )
@@ -170,10 +173,10 @@ class CutoverContext:
         Raises:
             JobNotRunningError: If somebody has started another one since: its script may read otherwise.
         """
-        old, current = self.old(), self.client.board.current()
+        old, current = self.old(), self.client.view.board.current()
         if current is not None and current.value.head != old:
             raise JobNotRunningError(
-                f"Generation {old} of job {self.client.board.job} was expected to run, found that generation "
+                f"Generation {old} of job {self.client.view.job} was expected to run, found that generation "
                 f"{current.value.head} was started since.",
                 state_after="That one has the job; nothing was held or stopped.",
                 remedy="Trigger this again as a new run.",
@@ -182,7 +185,7 @@ class CutoverContext:
     @property
     def new(self) -> Generation | None:
         """The next generation, if it was ever claimed."""
-        return self.client.own_claim(self.next_key)
+        return self.client.view.own_claim(self.next_key)
 
     @property
     def next_key(self) -> str:

@@ -23,7 +23,7 @@ def winner(context: CutoverContext) -> tuple[Generation, Generation | None]:
     Returns:
         Who runs, and the new generation if it was ever claimed.
     """
-    client, new, current = context.client, context.new, context.client.board.current()
+    client, new, current = context.client, context.new, context.client.view.board.current()
     if current is not None and current.value.generation == new:
         return current.value.generation, new
     # Not always the one that the journal names: somebody may have started the job between two attempts.
@@ -31,39 +31,39 @@ def winner(context: CutoverContext) -> tuple[Generation, Generation | None]:
     if old_has_closed(context, old):
         return _race(context, old, new), new
     if new is not None:
-        client.dismiss(new)
-    client.ensure_running(relaunch_failed=True)
+        client.drivers.dismiss(new)
+    client.drivers.ensure_running(relaunch_failed=True)
     return old, new
 
 
 def old_has_closed(context: CutoverContext, old: Generation) -> bool:
     """Take the stop request back; if it was accepted before, wait for how it ends."""
     client = context.client
-    wait = client.waiting(context.settings.stop_timeout_s)
+    wait = client.view.waiting(context.settings.stop_timeout_s)
     relaunch_failed = True
     while True:
-        slot = client.board.heartbeat(old)
+        slot = client.view.board.heartbeat(old)
         if slot is None:
             return False
         if slot.value.state == "closed":
             return True
         pending = newest_attempt(
-            client.board,
+            client.view.board,
             context.stop_key,
             "stop_with_savepoint",
             old,
             slot.value.incarnation,
             context.stop_mode,
         )
-        if not isinstance(client.cancel(pending), TooLate):
-            again = client.board.heartbeat(old)  # it may have closed by itself meanwhile
+        if not isinstance(client.requests.cancel(pending), TooLate):
+            again = client.view.board.heartbeat(old)  # it may have closed by itself meanwhile
             return again is not None and again.value.state == "closed"
-        state = client.poll(pending)
+        state = client.requests.poll(pending)
         if isinstance(state, Ended) and state.outcome in ("done", "refused", "cancelled"):
             return state.outcome == "done"
         if isinstance(state, Ended) and slot.value.state == "running":
             return False  # the stop failed, and the queries have resumed
-        status = client.ensure_running(relaunch_failed=relaunch_failed)
+        status = client.drivers.ensure_running(relaunch_failed=relaunch_failed)
         relaunch_failed = not isinstance(status, Starting) and relaunch_failed
         if not wait.again():
             raise StepTimeoutError(
@@ -77,22 +77,22 @@ def old_has_closed(context: CutoverContext, old: Generation) -> bool:
 def _race(context: CutoverContext, old: Generation, new: Generation | None) -> Generation:
     """Start the rollback, and wait for the driver that takes over."""
     client, key = context.client, f"{context.journal.migration_id}/rollback"
-    if new is not None and client.board.takeover_order(new) is None:
-        client.dismiss(new)
-    back = client.follow(old, claim_key=key).generation
-    client.ensure_running(relaunch_failed=True)
-    wait = client.waiting(context.settings.takeover_timeout_s)
+    if new is not None and client.view.board.takeover_order(new) is None:
+        client.drivers.dismiss(new)
+    back = client.starts.follow(old, claim_key=key).generation
+    client.drivers.ensure_running(relaunch_failed=True)
+    wait = client.view.waiting(context.settings.takeover_timeout_s)
     while True:
-        current = client.board.current()
+        current = client.view.board.current()
         if current is not None and current.value.generation != old:
             return current.value.generation
-        client.ensure_running()
+        client.drivers.ensure_running()
         if not wait.again():
             raise StepTimeoutError(
                 f"The rollback (generation {back}) was expected to take over within "
                 f"{context.settings.takeover_timeout_s:g} s.",
                 state_after="The job is stopped; producers that were held still are."
-                + client.log_end(client.run(back)),
+                + client.view.log_end(client.view.run(back)),
                 remedy="Clear this task: it continues the rollback.",
             )
         context.journal.check()

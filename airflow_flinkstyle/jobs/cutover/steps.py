@@ -18,9 +18,7 @@ from airflow_flinkstyle.jobs.errors import (
 from airflow_flinkstyle.jobs.journal import read_unrested
 from airflow_flinkstyle.jobs.placement import beyond, footprint, lack
 from airflow_flinkstyle.jobs.requests import PendingRequest
-from airflow_flinkstyle.jobs.running.client import SavepointOnly
-from airflow_flinkstyle.jobs.running.savepoints import begin_savepoint, finish_savepoint
-from airflow_flinkstyle.jobs.running.stuck import end_stuck
+from airflow_flinkstyle.jobs.running.asking import SavepointOnly
 from airflow_flinkstyle.jobs.status import Failed, NeverStarted, Running, describe_status, stays_down
 
 if TYPE_CHECKING:
@@ -44,11 +42,11 @@ def refuse_another(context: CutoverContext, old: Generation) -> None:
     Raises:
         MigrationBusyError: Naming it.
     """
-    board, client = context.client.board, context.client
+    board, client = context.client.view.board, context.client
     journals = read_unrested(board.store, board.job)
     for migration_id in journals.keys() - {context.journal.migration_id, context.part_of}:
         begun = {record.phase: record for record in journals[migration_id]}
-        made = {client.own_claim(f"{migration_id}/{which}") for which in _CLAIMED}
+        made = {client.view.own_claim(f"{migration_id}/{which}") for which in _CLAIMED}
         if old in made | {begun["standby"].intent.get("old")}:
             raise MigrationBusyError(
                 f"Generation {old} of job {board.job} was expected to be in no migration, found "
@@ -77,12 +75,12 @@ def require_still(context: CutoverContext, what: str, is_so: Callable[[Run], boo
         DoneBeforeError: If it is not, naming what runs now.
     """
     client, done = context.client, (context.journal.result("takeover") or {}).get("generation")
-    status = client.settled_status()
+    status = client.view.settled_status()
     runs = not isinstance(status, (NeverStarted, Failed)) and not stays_down(status)
     if not isinstance(status, NeverStarted) and runs and (status.run.generation == done or is_so(status.run)):
         return
     raise DoneBeforeError(
-        f"Job {client.board.job} was expected to {what}, as {context.journal.migration_id} has left it in "
+        f"Job {client.view.job} was expected to {what}, as {context.journal.migration_id} has left it in "
         f"generation {done}, found that {describe_status(status)}.",
         state_after="Nothing was changed: it was done before, and more has happened since.",
         remedy="Trigger a new run of the DAG if it is to be done once more.",
@@ -110,7 +108,7 @@ def require_room(client: JobClient, spec: JobSpec, target: SubmitTarget) -> tupl
             remedy="Raise standby-cores or standby-memory in the connection's extra, give the job less "
             "(spark.executor.instances), or upgrade with standby='none'.",
         )
-    ask = getattr(client.deployment_for(target), "room", None)
+    ask = getattr(client.view.deployment_for(target), "room", None)
     room = ask() if ask is not None else None
     if room is not None and (short := lack(needed.least, room.limit)) is not None:
         raise NoRoomError(
@@ -146,14 +144,14 @@ def start_standby(context: CutoverContext) -> Mapping[str, Any]:
         context.require_same_run()
         require_room(client, context.spec, context.target)
     timeout_s = context.settings.standby_timeout_s + (rehearse.timeout_s if rehearse is not None else 0)
-    handle = client.standby(
+    handle = client.starts.standby(
         context.spec,
         context.target,
         claim_key=context.next_key,
         prepare_savepoint_id=context.hot_savepoint_id,
         rehearse=rehearse,
     )
-    client.ask_to_attend(context.old(), timeout_s + context.settings.stop_timeout_s)
+    client.requests.ask_to_attend(context.old(), timeout_s + context.settings.stop_timeout_s)
 
     def has_come_up(beat: Heartbeat) -> bool:
         return beat.state == "standby" and bool(beat.application_id)  # its script has come up
@@ -178,13 +176,13 @@ def await_word(
     check: Callable[[], None] = lambda: None,
 ) -> None:
     """Wait until a driver that waits says something in its heartbeat; raise if it ends, or is late."""
-    wait = client.waiting(timeout_s)
+    wait = client.view.waiting(timeout_s)
     while True:
-        run = client.run(generation)
+        run = client.view.run(generation)
         if run.heartbeat is not None and has_said(run.heartbeat):
             return
         if run.is_over or not run.holds_the_job:
-            raise client.driver_failed(end_stuck(client, run))
+            raise client.drivers.driver_failed(client.drivers.end_stuck(run))
         if not wait.again():
             raise late("The next driver", what, timeout_s, found=run.successor)
         check()
@@ -192,7 +190,7 @@ def await_word(
 
 def told_of_rehearsal(client: JobClient, generation: Generation) -> Mapping[str, str] | None:
     """Return what came of a rehearsal, as a line and as a table; None if nothing was said."""
-    rehearsal = client.board.rehearsal(generation)
+    rehearsal = client.view.board.rehearsal(generation)
     if rehearsal is None:
         return None
     log.info("Generation %d: %s", generation, rehearsal.as_markdown())
@@ -200,7 +198,7 @@ def told_of_rehearsal(client: JobClient, generation: Generation) -> Mapping[str,
 
 
 def _require_tested(client: JobClient, generation: Generation) -> None:
-    rehearsal = client.board.rehearsal(generation)
+    rehearsal = client.view.board.rehearsal(generation)
     if rehearsal is not None and rehearsal.not_tested:
         raise NotTestedError.of(rehearsal.savepoint_id, rehearsal.not_tested)
 
@@ -208,9 +206,9 @@ def _require_tested(client: JobClient, generation: Generation) -> None:
 def save(context: CutoverContext, name: str) -> Mapping[str, Any]:
     """Take a hot savepoint, so that little is left to copy in the window."""
     key, timeout_s = f"{context.journal.migration_id}/{name}", context.settings.stop_timeout_s
-    begun = begin_savepoint(context.client, key, timeout_s=timeout_s)
+    begun = context.client.requests.begin_savepoint(key, timeout_s=timeout_s)
     if isinstance(begun, PendingRequest):
-        begun = finish_savepoint(context.client, begun, timeout_s=timeout_s)
+        begun = context.client.requests.finish_savepoint(begun, timeout_s=timeout_s)
     return {"savepoint_id": begun.savepoint_id}
 
 
@@ -221,24 +219,24 @@ def precopy(context: CutoverContext) -> Mapping[str, Any]:
     window and not in it.
     """
     client, new = context.client, context.new
-    waits = new is not None and client.claim(new).prepare_savepoint_id is not None
-    if new is None or not waits or not isinstance(client.settled_status(), Running):
+    waits = new is not None and client.view.claim(new).prepare_savepoint_id is not None
+    if new is None or not waits or not isinstance(client.view.settled_status(), Running):
         return {"savepoint_id": None}
     saved = save(context, PRECOPY)
-    client.board.write_precopy(new, saved["savepoint_id"])
+    client.view.board.write_precopy(new, saved["savepoint_id"])
 
     def has_copied(beat: Heartbeat) -> bool:
         return bool(beat.precopied == saved["savepoint_id"])
 
     timeout_s = context.settings.standby_timeout_s
     await_word(client, new, has_copied, "copy a savepoint", timeout_s, context.journal.check)
-    client.ask_to_attend(context.old(), context.settings.stop_timeout_s)
+    client.requests.ask_to_attend(context.old(), context.settings.stop_timeout_s)
     return saved
 
 
 def stop(context: CutoverContext) -> Mapping[str, Any]:
     """Stop the job with a savepoint; read to the end of its inputs if the stop's mode says so."""
-    outcome = context.client.stop(
+    outcome = context.client.requests.stop(
         context.stop_key,
         savepoint=True,
         timeout_s=context.settings.stop_timeout_s,
@@ -248,7 +246,7 @@ def stop(context: CutoverContext) -> Mapping[str, Any]:
     if isinstance(outcome, SavepointOnly) or outcome.savepoint_id is None:
         found = outcome.reason if isinstance(outcome, SavepointOnly) else "it closed by itself"
         raise RequestFailedError(
-            f"Job {context.client.board.job} was expected to stop with a savepoint, found: {found}",
+            f"Job {context.client.view.job} was expected to stop with a savepoint, found: {found}",
             state_after="The savepoint, if there is one, is kept.",
             remedy="Try again.",
         )
@@ -262,9 +260,9 @@ def stop(context: CutoverContext) -> Mapping[str, Any]:
 def takeover(context: CutoverContext) -> Mapping[str, Any]:
     """Wait until ``current.json`` names the new driver; start it again if it dies without a word."""
     client, old, new = context.client, context.old(), context.new
-    wait = client.waiting(context.settings.takeover_timeout_s)
+    wait = client.view.waiting(context.settings.takeover_timeout_s)
     while True:
-        current = client.board.current()
+        current = client.view.board.current()
         named = current.value.generation if current else None
         if named is not None and named == new:
             return {"generation": named}
@@ -274,7 +272,7 @@ def takeover(context: CutoverContext) -> Mapping[str, Any]:
                 state_after="The job runs there.",
                 remedy="Look at the newest try of the task.",
             )
-        client.ensure_running()
+        client.drivers.ensure_running()
         context.show_work()
         if not wait.again():
             raise late("The new driver", "take over", context.settings.takeover_timeout_s)

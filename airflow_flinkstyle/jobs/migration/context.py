@@ -120,7 +120,7 @@ class MigrationContext(CutoverContext):
 
     def begin(self) -> None:
         """Take charge; every older attempt finds its token replaced."""
-        tokens = TokenCounter(self.client.board.store, self.client.board.job)
+        tokens = TokenCounter(self.client.view.board.store, self.client.view.job)
         attempt = self.journal.begin(tokens.next)
         self.held = ProducerHold(self.switch, token=attempt.token, lease_s=self.settings.hold_lease_s)
         log.info("Attempt %d of migration %s", attempt.attempt, self.journal.migration_id)
@@ -156,7 +156,7 @@ class MigrationContext(CutoverContext):
 
 def sources_read(context: MigrationContext, old: Generation) -> dict[str, list[str]]:
     """Return ``query/source`` -> topics on the old cluster; a driver that starts again tells few, or none."""
-    slot, old_id = context.client.board.heartbeat(old), context.kafka.old_cluster_id
+    slot, old_id = context.client.view.board.heartbeat(old), context.kafka.old_cluster_id
     return {
         f"{query}/{name}": sorted(source.topic_ids)
         for query, beat in (slot.value.queries if slot else {}).items()

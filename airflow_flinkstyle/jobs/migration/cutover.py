@@ -102,7 +102,7 @@ class Cutover(MigrationContext):
 
     def _has_taken_over(self) -> bool:
         """Return whether the new driver has the job, as the journal or ``current.json`` says."""
-        current = self.client.board.current()
+        current = self.client.view.board.current()
         named = current is not None and current.value.generation == self.new
         return named or self.journal.result("takeover") is not None
 
@@ -134,12 +134,12 @@ class Cutover(MigrationContext):
         elif not self._has_taken_over():
             window.hold_again(self)
         stopped = self.phase("stop", {}, lambda: steps.stop(self.in_window()))
-        manifest = self.client.repository.read(stopped["savepoint_id"])
+        manifest = self.client.view.repository.read(stopped["savepoint_id"])
         planned = self.phase(
             "translate", {"savepoint_id": manifest.savepoint_id}, lambda: window.translate(self, manifest)
         )
         written = self.phase("rewrite", {}, lambda: window.rewrite(self, planned, manifest))
-        rewritten = self.client.repository.read(written["savepoint_id"])
+        rewritten = self.client.view.repository.read(written["savepoint_id"])
         self.phase(
             "takeover-order", written, lambda: window.order_takeover(self, rewritten, stopped["batches"])
         )
@@ -215,10 +215,10 @@ def _first_commit(context: MigrationContext, rewritten: Manifest) -> Mapping[str
     client, new = context.client, context.generation("new")
     before = {query.name: query.batch_id for query in rewritten.queries}
     timeout_s = context.settings.first_commit_timeout_s
-    wait = client.waiting(timeout_s)
+    wait = client.view.waiting(timeout_s)
     while True:
-        status = client.ensure_running()
-        slot = client.board.heartbeat(new)
+        status = client.drivers.ensure_running()
+        slot = client.view.board.heartbeat(new)
         commits = [
             beat.batch_committed_at_ms
             for name, beat in (slot.value.queries if slot else {}).items()
@@ -240,7 +240,7 @@ def _first_commit(context: MigrationContext, rewritten: Manifest) -> Mapping[str
                 state_after="The job has moved: it runs on the new cluster and producers write there.",
                 remedy="Look at the driver's log; correct it there (UpgradeStreamingJobOperator).",
             )
-        client.clock.sleep(client.poll_s)  # it is being started again
+        client.view.clock.sleep(client.view.poll_s)  # it is being started again
 
 
 # The rollback to where the job ran before the window, and the last task of a migration.
@@ -282,7 +282,7 @@ def settle(context: MigrationContext) -> Settled:
 
 def _settle(context: MigrationContext) -> Settled:
     journal, client = context.journal, context.client
-    named, new = _named(context), client.own_claim(f"{journal.migration_id}/next")
+    named, new = _named(context), client.view.own_claim(f"{journal.migration_id}/next")
     if journal.read("rollback") is None and (
         named == new is not None or journal.result("takeover") is not None
     ):
@@ -301,10 +301,12 @@ def _settle(context: MigrationContext) -> Settled:
 def job_after(context: MigrationContext) -> str:
     """Start the job again if its driver died, and say what it does once that was seen; for messages."""
     client, timeout_s = context.client, context.settings.takeover_timeout_s
-    wait = client.waiting(timeout_s)
+    wait = client.view.waiting(timeout_s)
     while True:
         try:
-            status = client.ensure_running(client.settled_status(at_most_s=timeout_s, afresh=True))
+            status = client.drivers.ensure_running(
+                client.view.settled_status(at_most_s=timeout_s, afresh=True)
+            )
         except FlinkstyleError as error:
             return f"It does not run: {error.problem}"
         if not isinstance(status, Starting) or not wait.again():
@@ -312,7 +314,7 @@ def job_after(context: MigrationContext) -> str:
 
 
 def _named(context: MigrationContext) -> Generation | None:
-    current = context.client.board.current()
+    current = context.client.view.board.current()
     return current.value.generation if current else None
 
 
@@ -345,8 +347,8 @@ def approved_of(client: JobClient, migration_id: str) -> Approved:
         BadInputError: If nothing was stored: a program moves the job by itself, without the operators.
         SignatureError: If no caller with the key has stored it.
     """
-    job = client.board.job
-    journal = CutoverJournal(client.board.store, job, migration_id, PHASES, signer=client.signer)
+    job = client.view.job
+    journal = CutoverJournal(client.view.board.store, job, migration_id, PHASES, signer=client.view.signer)
     fields = journal.approved()
     if fields is None:
         raise BadInputError(
@@ -370,8 +372,10 @@ def resumed(
         kafka: Both clusters.
         switch: As this migration calls its positions.
     """
-    journal = CutoverJournal(client.board.store, client.board.job, migration_id, PHASES, signer=client.signer)
-    spec, target = recorded_launch(client)
+    journal = CutoverJournal(
+        client.view.board.store, client.view.job, migration_id, PHASES, signer=client.view.signer
+    )
+    spec, target = recorded_launch(client.view)
     return Cutover(
         client=client,
         journal=journal,

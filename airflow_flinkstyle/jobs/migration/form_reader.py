@@ -127,7 +127,7 @@ def fill_in(form: MigrationForm, client: JobClient, look_ups: LookUps) -> Migrat
 
 
 def _sources(client: JobClient) -> Iterator[JobSource]:
-    last = client.board.current_heartbeat()
+    last = client.view.board.current_heartbeat()
     if last is None:
         return
     rules = _rules(client)
@@ -149,7 +149,7 @@ def _sources(client: JobClient) -> Iterator[JobSource]:
 def _rules(client: JobClient) -> tuple[KafkaOverride, ...]:
     """Return what the start set over the script's own options of sources."""
     try:
-        spec, _ = recorded_launch(client)
+        spec, _ = recorded_launch(client.view)
     except JobNotRunningError:
         return ()
     return tuple(rule for rule in spec.overrides if rule.role == "source")

@@ -19,7 +19,7 @@ _SERVERS = "kafka.bootstrap.servers"
 
 def renamed_topics(client: JobClient, kafka: LiveKafka) -> dict[str, str]:
     """Return topic -> topic on the target for all the current run reads on the old cluster; {} if equal."""
-    last = client.board.current_heartbeat()
+    last = client.view.board.current_heartbeat()
     old_id = kafka.old_cluster_id
     topics = {
         topic

@@ -145,41 +145,41 @@ def run_preflight(
 
 
 def _job(client: JobClient) -> list[PreflightFinding]:
-    status = client.settled_status()
+    status = client.view.settled_status()
     level: Level = "ok" if isinstance(status, Running) else "refusal"
     return [
         PreflightFinding(
-            check="job", level=level, detail=f"Job {client.board.job}: {describe_status(status)}."
+            check="job", level=level, detail=f"Job {client.view.job}: {describe_status(status)}."
         )
     ]
 
 
 def spark_finding(client: JobClient, target: SubmitTarget | None) -> PreflightFinding:
     """Compare what the running version was given with what the next one will be."""
-    status = client.status()
+    status = client.view.status()
     findings: tuple[compat.Incompatibility, ...] = ()
     if target is not None and isinstance(status, Running) and status.run.claim.launch:
         spec, _ = from_launch(status.run.claim.launch, secret_env={})
-        findings = spark_findings(client, spec, target)
+        findings = spark_findings(client.view, spec, target)
     detail = " ".join(map(str, findings)) or "The next driver's Spark can resume from the checkpoint."
     return PreflightFinding(check="spark", level="refusal" if findings else "ok", detail=detail)
 
 
 def _standby(client: JobClient, target: SubmitTarget | None) -> PreflightFinding:
     """Say what the next driver takes beside the one that runs."""
-    status = client.settled_status(at_most_s=0)
+    status = client.view.settled_status(at_most_s=0)
     if isinstance(status, NeverStarted):
         return PreflightFinding(
             check="standby", level="warning", detail="The job never ran: nothing tells its size."
         )
-    spec, at = client.launch_of(status.run.generation)
+    spec, at = client.view.launch_of(status.run.generation)
     told, is_free = require_room(client, spec, target or at)
     return PreflightFinding(check="standby", level="ok" if is_free else "warning", detail=told)
 
 
 def _sources(client: JobClient) -> Sources | None:
     """Return the Kafka sources of the running job; None if it does not run."""
-    status = client.status()
+    status = client.view.status()
     if not isinstance(status, Running):
         return None
     return {
@@ -294,7 +294,7 @@ def _fence(kafka: LiveKafka, sources: Sources) -> PreflightFinding:
 
 
 def _control_topics(client: JobClient, kafka: LiveKafka) -> PreflightFinding:
-    status = client.status()
+    status = client.view.status()
     beats = status.heartbeat.queries.values() if isinstance(status, Running) else ()
     sinks = [one for beat in beats if beat.sinks for one in beat.sinks.lineages]
     found = mirrored(kafka.new, kafka.mirror, sinks) if kafka.mirror and sinks else []

@@ -92,15 +92,15 @@ def build_report(client: JobClient, journal: CutoverJournal) -> CutoverReport:
     rewritten_id = _result(journal, "rewrite")["savepoint_id"]
     hold, release = journal.read("hold"), journal.read("release")
     held_ms = release.result_at_ms - hold.intent_at_ms if hold and release and release.result_at_ms else 0
-    slot, running = client.board.heartbeat(standby["old"]), _result(journal, "running")
-    old, new = slot.value if slot else None, client.run(standby["new"]).heartbeat
+    slot, running = client.view.board.heartbeat(standby["old"]), _result(journal, "running")
+    old, new = slot.value if slot else None, client.view.run(standby["new"]).heartbeat
     return CutoverReport(
         migration_id=journal.migration_id,
-        job=client.board.job,
+        job=client.view.job,
         generation=standby["new"],
         savepoint_id=stop["savepoint_id"],
         rewritten_id=rewritten_id,
-        savepoint_bytes=client.repository.read(stop["savepoint_id"]).total_bytes,
+        savepoint_bytes=client.view.repository.read(stop["savepoint_id"]).total_bytes,
         phases_s=journal.seconds(),
         held_s=held_ms / 1000,
         downtime=of_cutover(journal, old, new, began="hold", seen=running),

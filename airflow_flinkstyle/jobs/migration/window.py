@@ -57,7 +57,7 @@ def hold_again(context: MigrationContext) -> None:
 
 
 def _await_quiet(context: MigrationContext, topics: Collection[str]) -> None:
-    wait = context.client.clock.wait(context.settings.hold_timeout_s, every_s=0)  # a look takes its time
+    wait = context.client.view.clock.wait(context.settings.hold_timeout_s, every_s=0)  # a look takes its time
     while True:
         writes = context.kafka.who_writes(topics, context.settings.steady_window_s)
         if writes is None:
@@ -110,7 +110,7 @@ def _require_whole_output(context: MigrationContext, manifest: Manifest) -> None
 
     A stop that comes before the script has started a query finds its planned batch as a dead driver left it.
     """
-    if _sink_rules(context.client.claim(context.generation("old"))) == _sink_rules(context.spec):
+    if _sink_rules(context.client.view.claim(context.generation("old"))) == _sink_rules(context.spec):
         return
     for query in manifest.queries:
         if (
@@ -134,7 +134,7 @@ def _sink_rules(runs: Claim | JobSpec) -> list[KafkaOverride]:
 def rewrite(context: MigrationContext, planned: Mapping[str, Any], manifest: Manifest) -> Mapping[str, Any]:
     """Write the savepoint with positions on the new cluster."""
     plan = plan_json.from_json(planned["plan"])
-    return {"savepoint_id": context.kafka.apply(plan, manifest, context.client.repository).savepoint_id}
+    return {"savepoint_id": context.kafka.apply(plan, manifest, context.client.view.repository).savepoint_id}
 
 
 def order_takeover(
@@ -145,6 +145,6 @@ def order_takeover(
     context.hold.require()
     order = order_to_restore(rewritten, closed_at=dict(batches))
     order = replace(order, while_held=context.journal.migration_id)
-    context.client.order_takeover(context.generation("new"), order)
+    context.client.starts.order_takeover(context.generation("new"), order)
     context.let_take_over()
     return {}

@@ -90,8 +90,8 @@ def begin_drill(
         SavepointMissingError: If there is no such savepoint.
         DiesWithStarterError: If the driver would end with the task or the worker that starts it.
     """
-    client.repository.read(savepoint_id)
-    handle = client.standby(
+    client.view.repository.read(savepoint_id)
+    handle = client.starts.standby(
         spec,
         target,
         claim_key=_claim_key(client, key),
@@ -104,9 +104,9 @@ def begin_drill(
 
 def is_drilled(client: JobClient, generation: Generation) -> bool:
     """Return whether a drill has come to its end, whichever: it said so, or its driver is gone."""
-    if client.board.rehearsal(generation) is not None:
+    if client.view.board.rehearsal(generation) is not None:
         return True
-    run = client.run(generation)
+    run = client.view.run(generation)
     return run.is_over or not run.holds_the_job
 
 
@@ -118,12 +118,12 @@ def finish_drill(client: JobClient, generation: Generation, *, timeout_s: float)
         StepTimeoutError: If that took too long.
         DriverFailedError: If the driver did not come up, or ended without a word.
     """
-    wait = client.waiting(timeout_s)
+    wait = client.view.waiting(timeout_s)
     try:
         while not is_drilled(client, generation):
             if not wait.again():
                 raise StepTimeoutError(
-                    f"The drill of job {client.board.job} (generation {generation}) was expected to end "
+                    f"The drill of job {client.view.job} (generation {generation}) was expected to end "
                     f"within {timeout_s:g} s.",
                     state_after="Its driver was told to end; the job was not touched.",
                     remedy="Look at its log; drill with fewer records, or give it more time.",
@@ -131,25 +131,25 @@ def finish_drill(client: JobClient, generation: Generation, *, timeout_s: float)
         return _outcome(client, generation)
     finally:
         with suppress(FlinkstyleError):  # it ends by itself
-            client.dismiss(generation)
+            client.drivers.dismiss(generation)
 
 
 def _outcome(client: JobClient, generation: Generation) -> Drill:
-    rehearsal = client.board.rehearsal(generation)
+    rehearsal = client.view.board.rehearsal(generation)
     if rehearsal is None:
-        raise client.driver_failed(client.run(generation))
+        raise client.drivers.driver_failed(client.view.run(generation))
     if rehearsal.failure is not None:
         code, text = rehearsal.failure
         raise DrillFailedError(
-            f"Savepoint {rehearsal.savepoint_id} of job {client.board.job} was expected to be restored "
+            f"Savepoint {rehearsal.savepoint_id} of job {client.view.job} was expected to be restored "
             f"and to run, found {code}: {text}",
             state_after="The job was not touched, and the copy is gone.",
             remedy="Do not rely on this savepoint: take another one and drill that. "
             "If it fails too, correct what the error names.",
         )
-    manifest = client.repository.find(rehearsal.savepoint_id)
+    manifest = client.view.repository.find(rehearsal.savepoint_id)
     return Drill(
-        job=client.board.job,
+        job=client.view.job,
         savepoint_id=rehearsal.savepoint_id,
         generation=generation,
         size_bytes=manifest.total_bytes if manifest is not None else 0,
@@ -161,7 +161,7 @@ def _claim_key(client: JobClient, key: str) -> str:
     """Return the key of the caller's drill that has not ended."""
     for attempt in itertools.count(1):
         claim_key = f"{key}/drill-{attempt}"
-        own = client.own_claim(claim_key)
+        own = client.view.own_claim(claim_key)
         if own is None or not is_drilled(client, own):
             return claim_key
     raise AssertionError("count ended")

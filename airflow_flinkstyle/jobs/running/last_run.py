@@ -19,7 +19,6 @@ from airflow_flinkstyle.types import ids_differ
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from airflow_flinkstyle.jobs.running.client import JobClient
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
     from airflow_flinkstyle.jobs.status import JobStatus, Run
     from airflow_flinkstyle.jobs.view import JobView
@@ -270,7 +269,7 @@ def _mismatch(checkpoint: ObjectStore, beat: QueryStatus | None, found: str) -> 
 # How a job was started last, by its signed claims.
 
 
-def recorded_launch(client: JobClient) -> tuple[JobSpec, SubmitTarget]:
+def recorded_launch(runs: JobView) -> tuple[JobSpec, SubmitTarget]:
     """Return how the current run was started; a caller's fence has no launch, the run before it has.
 
     Raises:
@@ -278,16 +277,16 @@ def recorded_launch(client: JobClient) -> tuple[JobSpec, SubmitTarget]:
         JobUnknownError: If nothing below the root has its name.
         SignatureError: If no caller has signed that start.
     """
-    current = client.board.current()
+    current = runs.board.current()
     generation = current.value.generation if current else None
     while generation is not None:
-        claim = client.run(generation).claim
+        claim = runs.run(generation).claim
         if claim.launch:
-            return client.launch_of(generation)
+            return runs.launch_of(generation)
         generation = claim.follows
-    require_known(client.board.store, client.board.job)
+    require_known(runs.board.store, runs.job)
     raise JobNotRunningError(
-        f"Job {client.board.job} was expected to have run, found that no driver ever took it over.",
+        f"Job {runs.job} was expected to have run, found that no driver ever took it over.",
         state_after="Nothing was changed.",
         remedy="Start it first (StartStreamingJobOperator, flinkstyle job start).",
     )

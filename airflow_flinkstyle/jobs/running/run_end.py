@@ -8,11 +8,12 @@ from airflow_flinkstyle.jobs.errors import JobNotRunningError
 from airflow_flinkstyle.jobs.status import Closed, NeverStarted, Running, Starting, describe_status
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.jobs.running.runs import JobRuns
+    from airflow_flinkstyle.jobs.running.starts import JobStarts
     from airflow_flinkstyle.jobs.status import JobStatus
+    from airflow_flinkstyle.jobs.view import JobView
 
 
-def seen_of_end(runs: JobRuns, generation: int | None) -> JobStatus:
+def seen_of_end(runs: JobView, generation: int | None) -> JobStatus:
     """Return what a run, or the one that continues it, is doing; ``Closed`` once its script has ended.
 
     Starts and ends nothing. A caller that saves the job since has generations too: those are passed over.
@@ -42,20 +43,20 @@ def seen_of_end(runs: JobRuns, generation: int | None) -> JobStatus:
     return status
 
 
-def look_for_end(runs: JobRuns, generation: int | None) -> Closed | Running | Starting:
+def look_for_end(starts: JobStarts, generation: int | None) -> Closed | Running | Starting:
     """Look as ``seen_of_end`` does, and start a driver again that died or was told to end.
 
     Raises:
         DriverFailedError: If it said why it failed.
         JobNotRunningError: As ``seen_of_end``.
     """
-    status = seen_of_end(runs, generation)
+    status = seen_of_end(starts.view, generation)
     if isinstance(status, (Running, Starting)) or (isinstance(status, Closed) and status.run.has_run_through):
         return status
-    now = runs.look_after(runs.settled_status())
+    now = starts.look_after(starts.view.settled_status())
     if isinstance(now, (Running, Starting)):
         return now
-    return look_for_end(runs, generation)  # it has ended meanwhile
+    return look_for_end(starts, generation)  # it has ended meanwhile
 
 
 def end_as_told(status: JobStatus) -> dict[str, Any] | None:

@@ -1,42 +1,49 @@
-"""``JobStarts``: claim a generation of a job, and submit its driver, once however often it is asked for."""
+"""Claim a generation of a job, and submit its driver, once however often it is asked for."""
 
 from __future__ import annotations
 
 import logging
 import uuid
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_flinkstyle.clock import now_ms
-from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPending
 from airflow_flinkstyle.jobs.errors import JobRunningError, LastStateError
 from airflow_flinkstyle.jobs.found import queries_elsewhere
 from airflow_flinkstyle.jobs.requests import key_of_kill, request_for
 from airflow_flinkstyle.jobs.running import offline_lock, same_driver, start_choice, start_plan
 from airflow_flinkstyle.jobs.running.last_run import driver_of
-from airflow_flinkstyle.jobs.running.stuck import end_stuck
 from airflow_flinkstyle.jobs.spec import from_launch, launch_of, require_recordable
-from airflow_flinkstyle.jobs.status import Dead, Failed, NeverStarted, Running, Starting, describe_status
-from airflow_flinkstyle.jobs.view import JobView
-from airflow_flinkstyle.kafka.login.driver import named_connections, require_logins
+from airflow_flinkstyle.jobs.status import (
+    Closed,
+    Dead,
+    Failed,
+    NeverStarted,
+    Running,
+    Starting,
+    describe_status,
+    stays_down,
+)
 from airflow_flinkstyle.protocol.errors import CheckpointFoundError, PredecessorError
 from airflow_flinkstyle.protocol.head import placed
-from airflow_flinkstyle.protocol.records import Claim, Submit
+from airflow_flinkstyle.protocol.records import Claim
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
 from airflow_flinkstyle.savepoint.blobs.references import Reference, of_claim, of_generation, write_reference
 from airflow_flinkstyle.savepoint.repository.summary import list_savepoints
-from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
+from airflow_flinkstyle.storage.errors import ObjectExistsError
 from airflow_flinkstyle.types import Generation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Mapping
 
+    from airflow_flinkstyle.jobs.running.relaunch import JobDrivers
     from airflow_flinkstyle.jobs.running.start_plan import Origin, StartPlan
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
-    from airflow_flinkstyle.jobs.status import Run
+    from airflow_flinkstyle.jobs.status import JobStatus, Run
+    from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.board import Slot
-    from airflow_flinkstyle.protocol.records import Current, KafkaOverride, TakeoverOrder
+    from airflow_flinkstyle.protocol.records import Current, TakeoverOrder
     from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
     from airflow_flinkstyle.savepoint.blobs.intents import Held
 
@@ -55,12 +62,11 @@ class RunHandle:
 
 
 @dataclass(kw_only=True)
-class JobStarts(JobView):
-    """The job's runs, and how one more begins."""
+class JobStarts:
+    """How one more run of a job begins; holds no state that a retry would miss."""
 
-    kafka_logins: Callable[[Collection[str]], Mapping[str, str]] | None = None
-    """From the connections that overrides name to the environment that brings their logins; None: they
-    must stand in this process's own environment."""
+    view: JobView
+    drivers: JobDrivers
     asked_by: Mapping[str, str] = field(default_factory=dict)
     """Written into each claim that this caller makes, so that people find the task that asked."""
 
@@ -95,26 +101,26 @@ class JobStarts(JobView):
             DriverFailedError: If the driver process could not be started.
             SigningKeyError: If there is no key to sign the start with.
         """
-        self.signer.require_keys()
+        self.view.signer.require_keys()
         require_recordable(spec, target)
-        self.deployment_for(target).require_able()
+        self.view.deployment_for(target).require_able()
         generation = self._own_start(claim_key, spec, target, again=again)
         if generation is not None:
             self._require_newest(generation, claim_key)
-        if generation is None or self.board.takeover_order(generation) is None:
+        if generation is None or self.view.board.takeover_order(generation) is None:
             before = self._last_number()  # whoever claims the next from now on makes the plan out of date
             ended = self._require_stopped(claim_key)
             # Outside the intent: it may take or derive a savepoint, under an intent of its own, and a prune
             # that waited for the first one would keep the second one waiting.
             plan = self._plan(origin or start_plan.LastState(), claim_key).behind(ended)
             # From here to the reference of the generation, only this keeps a prune off the savepoint.
-            with hold_intent(self.repository, "restore", holder=f"the start {claim_key}") as held:
+            with hold_intent(self.view.repository, "restore", holder=f"the start {claim_key}") as held:
                 if plan.order.savepoint_id is not None:
-                    self.repository.read(plan.order.savepoint_id)  # it may have gone meanwhile
+                    self.view.repository.read(plan.order.savepoint_id)  # it may have gone meanwhile
                 if generation is not None and not self._has_place_of(generation, spec, plan):
                     generation = None
                 if generation is None:
-                    lock = self.own_claim(offline_lock.lock_key(start_plan.copy_key(claim_key)))
+                    lock = self.view.own_claim(offline_lock.lock_key(start_plan.copy_key(claim_key)))
                     last = max(before, lock or before)
                     generation = self._claim(
                         spec,
@@ -137,14 +143,14 @@ class JobStarts(JobView):
             LastStateError: If that driver cannot continue from it either.
         """
         try:
-            return start_choice.plan_start(self, origin, claim_key)
+            return start_choice.plan_start(self.view, origin, claim_key)
         except LastStateError as error:
             why_not = same_driver.close_in_place(
-                self, lambda run: self._submit(run, f"relaunch:{claim_key}"), claim_key
+                self.view, lambda run: self.drivers.submit(run, f"relaunch:{claim_key}"), claim_key
             )
             if why_not is not None:
                 raise error.after_trying(why_not) from error
-        return start_choice.plan_start(self, origin, claim_key)
+        return start_choice.plan_start(self.view, origin, claim_key)
 
     def standby(
         self,
@@ -156,15 +162,15 @@ class JobStarts(JobView):
         rehearse: Rehearse | None = None,
     ) -> RunHandle:
         """Start a driver that comes up, restores a hot savepoint, rehearses, and waits for ``order``."""
-        self.signer.require_keys()
+        self.view.signer.require_keys()
         require_recordable(spec, target)
-        self.deployment_for(target).require_able()
+        self.view.deployment_for(target).require_able()
         generation = self._own_start(claim_key, spec, target)
         if generation is None:
             self._require_no_waiting_run(claim_key)
-            with hold_intent(self.repository, "restore", holder=f"the standby {claim_key}") as held:
+            with hold_intent(self.view.repository, "restore", holder=f"the standby {claim_key}") as held:
                 if prepare_savepoint_id is not None:
-                    self.repository.read(prepare_savepoint_id)
+                    self.view.repository.read(prepare_savepoint_id)
                 generation = self._claim(
                     spec, target, claim_key, None, prepare_savepoint_id, rehearse=rehearse, held=held
                 )
@@ -172,20 +178,39 @@ class JobStarts(JobView):
 
     def follow(self, generation: Generation, *, claim_key: str) -> RunHandle:
         """Start a rollback: what a closed generation ran, in its own checkpoint, following it."""
-        run = self.run(generation)
-        self.deployment_of(generation, run.claim).require_able()
+        run = self.view.run(generation)
+        self.view.deployment_of(generation, run.claim).require_able()
         if run.heartbeat is None or run.heartbeat.state != "closed":
             raise JobRunningError(
-                f"Generation {generation} of job {self.board.job} was expected to have closed.",
+                f"Generation {generation} of job {self.view.job} was expected to have closed.",
                 state_after="Nothing was started.",
                 remedy="Stop it first.",
             )
-        own = self.own_claim(claim_key)
+        own = self.view.own_claim(claim_key)
         if own is None:
-            spec, target = self.launch_of(generation)
+            spec, target = self.view.launch_of(generation)
             own = self._claim(spec, target, claim_key, run.claim.checkpoint_location, None, generation)
-        self.order_takeover(own, start_plan.order_to_continue(run.heartbeat, driver_of(self, run)))
+        self.order_takeover(own, start_plan.order_to_continue(run.heartbeat, driver_of(self.view, run)))
         return self._submit_once(own, claim_key)
+
+    def look_after(self, status: JobStatus | None = None) -> JobStatus:
+        """Keep the job up: ``ensure_running``, and let another generation follow a run that was told to end.
+
+        Of several callers at once one starts it.
+
+        Raises:
+            DriverFailedError, SignatureError, DiesWithStarterError: As ``ensure_running``.
+        """
+        status = status or self.view.settled_status()
+        if not isinstance(status, Closed) or stays_down(status):
+            return self.drivers.ensure_running(status)
+        told = status.run.generation
+        log.warning("Generation %d was told to end, starting the job again", told)
+        try:
+            follower = self.follow(told, claim_key=f"look-after/{told}").generation
+        except JobRunningError:  # another caller does
+            return self.view.status()
+        return Starting(self.view.run(follower))
 
     def order_takeover(self, generation: Generation, order: TakeoverOrder) -> None:
         """Let a waiting driver take over: sign and give the order, if none was given before.
@@ -204,42 +229,34 @@ class JobStarts(JobView):
         An earlier try on another machine may have seen another state: in a new place, an order to continue
         would find nothing, and the driver would begin anew.
         """
-        claim = self.claim(generation)
+        claim = self.view.claim(generation)
         own = spec.checkpoint_location(generation, claim.claim_id)
         return claim.checkpoint_location == (plan.checkpoint_location or own)
 
     def _hold(self, generation: Generation, savepoint_id: str | None, *, claims: bool = False) -> None:
         """Refer to a savepoint until the generation has ended, or has another one behind it."""
         if savepoint_id is not None:
-            needed = _reference(generation, self.claim(generation), need="start", claims=claims)
-            write_reference(self.repository, savepoint_id, of_generation(generation), needed)
+            needed = _reference(generation, self.view.claim(generation), need="start", claims=claims)
+            write_reference(self.view.repository, savepoint_id, of_generation(generation), needed)
 
     def _order(self, generation: Generation, order: TakeoverOrder) -> None:
-        board, order = self.board, placed(self.board, generation, order)
-        claimed = (board.claim_place(generation), self.claim(generation))
+        board, order = self.view.board, placed(self.view.board, generation, order)
+        claimed = (board.claim_place(generation), self.view.claim(generation))
         place = board.takeover_order_place(generation)
         try:
-            board.create_takeover_order(generation, self.signer.sign_order(order, place, *claimed))
+            board.create_takeover_order(generation, self.view.signer.sign_order(order, place, *claimed))
         except ObjectExistsError:
-            self.signer.require_order(board.takeover_order_data(generation) or b"", place, *claimed)
+            self.view.signer.require_order(board.takeover_order_data(generation) or b"", place, *claimed)
             log.info("Generation %d was told to go before", generation)
-
-    def own_claim(self, claim_key: str) -> Generation | None:
-        """Return the newest generation that was claimed under this key, or None."""
-        for generation in reversed(self.board.generations()):
-            claim = self.board.claim(generation)
-            if claim is not None and claim.claim_key == claim_key:
-                return generation
-        return None
 
     def _own_start(
         self, claim_key: str, spec: JobSpec, target: SubmitTarget, *, again: bool = False
     ) -> Generation | None:
         """Return the generation that an earlier try claimed, unless the caller corrected what never ran."""
-        own = self.own_claim(claim_key)
+        own = self.view.own_claim(claim_key)
         if own is None:
             return None
-        run = self.run(own)
+        run = self.view.run(own)
         never_ran = run.incarnation is None and (run.submit is None or not run.submit.native_id)
         if never_ran and not _is_seen(run) and _as_recorded(run.claim.launch) != launch_of(spec, target):
             log.warning("Generation %d was never started; the job's start was changed since", own)
@@ -283,12 +300,14 @@ class JobStarts(JobView):
         ``begins``: it restores no savepoint, so if nobody has held the job, its queries begin anew. ``held``
         keeps a prune off ``prepare_savepoint_id`` until the claim's own reference does.
         """
-        self._login_env(spec.overrides)  # what it refuses is refused before anything is claimed
-        self.board.root.require_at(self.board.store.uri)
+        self.drivers.login_env(spec.overrides)  # what it refuses is refused before anything is claimed
+        self.view.board.root.require_at(self.view.board.store.uri)
         claim_id = uuid.uuid4().hex
-        current = self.board.current()
+        current = self.view.board.current()
         generation = Generation((self._last_number() if last is None else last) + 1)
-        while last is not None and (found := self.board.claim(generation)) is not None and found.is_drill:
+        while (
+            last is not None and (found := self.view.board.claim(generation)) is not None and found.is_drill
+        ):
             generation = Generation(generation + 1)  # a drill takes nothing over: the plan holds
         if rehearse is None or not rehearse.only:
             self._require_no_lock(current)
@@ -304,21 +323,25 @@ class JobStarts(JobView):
             launch=launch_of(spec, target),
             claimed_at_ms=now_ms(),
             leave_checkpoints=spec.leave_checkpoints,
-            elsewhere=queries_elsewhere(self.board) if begins and current is None else {},
+            elsewhere=queries_elsewhere(self.view.board) if begins and current is None else {},
             asked_by=self.asked_by,
         )
         if prepare_savepoint_id is not None and held is not None:
             # Before the claim: who finds that submits its driver, also if this caller has died since.
             needed = _reference(generation, claim, need="prepare")
             write_reference(
-                self.repository, prepare_savepoint_id, of_claim(generation, claim.claim_id), needed
+                self.view.repository, prepare_savepoint_id, of_claim(generation, claim.claim_id), needed
             )
             held.require_alive()
         try:
-            self.board.create_claim(generation, self.signer.sign(claim, self.board.claim_place(generation)))
+            self.view.board.create_claim(
+                generation, self.view.signer.sign(claim, self.view.board.claim_place(generation))
+            )
         except ObjectExistsError as error:
-            raise self._running(f"another caller has just claimed generation {generation}") from error
-        log.info("Claimed generation %d of job %s for %s", generation, self.board.job, claim_key)
+            raise JobRunningError.of(
+                self.view.job, f"another caller has just claimed generation {generation}"
+            ) from error
+        log.info("Claimed generation %d of job %s for %s", generation, self.view.job, claim_key)
         return generation
 
     def _last_number(self) -> Generation:
@@ -327,36 +350,38 @@ class JobStarts(JobView):
         Where the records of all generations are gone, it is the newest that a savepoint is of: no other may
         go by its number.
         """
-        generations = self.board.generations()
+        generations = self.view.board.generations()
         if generations:
             return generations[-1]
-        found = list_savepoints(self.repository)
+        found = list_savepoints(self.view.repository)
         return Generation(max((one.taken_from_generation or 0 for one in found), default=0))
 
     def _require_no_lock(self, current: Slot[Current] | None) -> None:
         """Require that no caller holds the job: a driver that followed its generation would wait for ever."""
         if current is not None and current.value.incarnation == offline_lock.CALLER:
-            run = self.run(current.value.generation)
+            run = self.view.run(current.value.generation)
             if offline_lock.is_open_lock(run):
-                raise self._running(f"{run.claim.claim_key} holds it as generation {run.generation}")
+                raise JobRunningError.of(
+                    self.view.job, f"{run.claim.claim_key} holds it as generation {run.generation}"
+                )
 
     def _submit_once(self, generation: Generation, claim_key: str) -> RunHandle:
         """Submit the driver unless one runs, comes up or has had its last word."""
-        run = self.run(generation)
+        run = self.view.run(generation)
         mine = run.submit is not None and (run.submit.state, run.submit.key) == ("asked", claim_key)
         is_over = run.is_over and not run.may_be_retried
         if not is_over and not run.speaks and (not run.comes_up or self._is_left(run, mine=mine)):
-            self._submit(run, claim_key)  # asked for: retries are counted anew
-            run = self.run(generation)
+            self.drivers.submit(run, claim_key)  # asked for: retries are counted anew
+            run = self.view.run(generation)
         submit = run.submit
         return RunHandle(
-            job=self.board.job,
+            job=self.view.job,
             generation=generation,
             checkpoint_location=run.claim.checkpoint_location,
             deployment=submit.deployment
             if submit is not None
-            else self.deployment_of(generation, run.claim).name,
-            native_id=next(iter(self.native_ids(run)), {}),
+            else self.view.deployment_of(generation, run.claim).name,
+            native_id=next(iter(self.view.native_ids(run)), {}),
         )
 
     def _is_left(self, run: Run, *, mine: bool) -> bool:
@@ -366,77 +391,17 @@ class JobStarts(JobView):
         """
         return not _is_seen(run) and run.incarnation is None and (run.submit is None or mine)
 
-    def _submit(self, run: Run, key: str, *, retry: int = 0) -> None:
-        """Start one more driver of a generation, unless another caller has begun to since ``run`` was read.
-
-        Raises:
-            DriverFailedError: If no process could be started; that is recorded, so that nobody waits for it.
-                ``NotTakenError`` if it may be a while later.
-            SignatureError: If its claim is not signed by a caller.
-        """
-        generation, number = run.generation, run.submit_number + 1
-        signed = self.signed_claim(generation)  # run.claim is as the store has it, or current.json repeats it
-        claim = signed.claim
-        submission = self._submission(generation, claim, number, signed.digest)
-        env = {
-            **submission.env,
-            **self._login_env(claim.overrides),
-            **self.signer.order_environment(self.board.claim_place(generation), claim),
-        }
-        submission = replace(submission, env=env)
-        deployment = self.deployment_for(from_launch(claim.launch, secret_env={})[1])
-        asked = Submit(
-            key=key,
-            deployment=deployment.name,
-            state="asked",
-            asked_at_ms=now_ms(),
-            retry=retry,
-            retried_at=run.heartbeat.batches() if retry and run.heartbeat is not None else {},
-            failing_since_ms=(run.failing_since_ms or self.clock.now_ms()) if retry else None,
-        )
-        try:
-            version = self.board.create_submit(generation, number, asked)
-        except (ObjectExistsError, ObjectChangedError):
-            log.info("Another caller starts the driver of generation %d", generation)
-            return
-        try:
-            native_id = deployment.submit(submission)
-        except FlinkstyleError as error:
-            said, passes = str(error.problem), error.retryable
-            failed = replace(asked, number=number, state="failed", detail=said, transient=passes)
-            self._note(generation, failed, version)
-            raise
-        started = replace(asked, number=number, state="submitted")
-        named = self.signer.sign_process(native_id, self.board.submit_place(generation), started)
-        self._note(generation, replace(started, native_id=named), version)
-
-    def _note(self, generation: Generation, submit: Submit, seen: str) -> None:
-        """Record what came of a submit, unless another caller took this one for dead meanwhile."""
-        try:
-            self.board.put_submit(generation, submit, seen=seen)
-        except ObjectChangedError:
-            log.warning(
-                "Submit %d of generation %d has a later one: its driver leaves", submit.number, generation
-            )
-
-    def _login_env(self, overrides: tuple[KafkaOverride, ...]) -> Mapping[str, str]:
-        """Read the logins anew for each driver: passwords change while a job runs."""
-        names = named_connections(rule.options for rule in overrides)
-        if names and self.kafka_logins is not None:
-            return self.kafka_logins(names)
-        return require_logins(names, self.base_env)
-
     def _require_newest(self, generation: Generation, claim_key: str) -> None:
         """Refuse to go on with a start when another was told to go since: two would wait for each other."""
-        status = self.status()
+        status = self.view.status()
         if not isinstance(status, NeverStarted) and offline_lock.is_open_lock(status.run):
-            status = self.settled_status()  # a caller that was killed has followed nobody
+            status = self.view.settled_status()  # a caller that was killed has followed nobody
             if isinstance(status, (Dead, Failed)):
                 self._give_back_or_end(status.run, claim_key)
-                status = self.status()
+                status = self.view.status()
         if not isinstance(status, NeverStarted) and status.run.generation > generation:
             raise JobRunningError(
-                f"Generation {generation} of job {self.board.job}, which this start has begun, was expected "
+                f"Generation {generation} of job {self.view.job}, which this start has begun, was expected "
                 f"to be its newest, found that {describe_status(status)}.",
                 state_after="Nothing was started.",
                 remedy="If the job is to be started once more, trigger a new run of the DAG.",
@@ -445,10 +410,12 @@ class JobStarts(JobView):
     def _require_stopped(self, claim_key: str) -> Current | None:
         """Require that no other run has the job or comes up; returns the driver that has ended."""
         while True:
-            seen = self.board.current()  # before the look: who continues the job since then has changed it
-            status = self.settled_status(unless=lambda run: _is_own(run, claim_key))
+            seen = (
+                self.view.board.current()
+            )  # before the look: who continues the job since then has changed it
+            status = self.view.settled_status(unless=lambda run: _is_own(run, claim_key))
             if isinstance(status, (Starting, Running)) and not _is_own(status.run, claim_key):
-                raise self._running(describe_status(status))
+                raise JobRunningError.of(self.view.job, describe_status(status))
             if isinstance(status, (Dead, Failed)) and self._give_back_or_end(status.run, claim_key):
                 continue  # the run that it was taken from has not been looked at
             self._require_no_waiting_run(claim_key)
@@ -457,31 +424,26 @@ class JobStarts(JobView):
     def _give_back_or_end(self, run: Run, claim_key: str) -> bool:
         """Return whether the job was given back from a caller that had ended."""
         if not offline_lock.is_open_lock(run):
-            end_stuck(self, run)
+            self.drivers.end_stuck(run)
             return False
         if not run.is_over and _is_own(run, claim_key):
             return False
-        offline_lock.give_back_abandoned(self, run)  # over: killed between its last word and giving back
+        offline_lock.give_back_abandoned(self.view, run)  # over: killed between its last word and giving back
         return True
 
     def _require_no_waiting_run(self, claim_key: str) -> None:
-        current = self.board.current()
-        for generation in reversed(self.board.generations()):
+        current = self.view.board.current()
+        for generation in reversed(self.view.board.generations()):
             if current is not None and generation <= current.value.generation:
                 return
-            if self.claim(generation).is_drill or _is_own(self.run(generation), claim_key):
+            if self.view.claim(generation).is_drill or _is_own(self.view.run(generation), claim_key):
                 continue
-            run = self.settled_run(generation)
-            end_stuck(self, run)
+            run = self.view.settled_run(generation)
+            self.drivers.end_stuck(run)
             if run.holds_the_job:
-                raise self._running(f"generation {generation} is waiting or starting ({run.claim.claim_key})")
-
-    def _running(self, holder: str) -> JobRunningError:
-        return JobRunningError(
-            f"Job {self.board.job} was expected not to run, found that {holder}.",
-            state_after="Nothing was started; that run continues.",
-            remedy="Stop it first (StopStreamingJobOperator, flinkstyle job stop), or use another job name.",
-        )
+                raise JobRunningError.of(
+                    self.view.job, f"generation {generation} is waiting or starting ({run.claim.claim_key})"
+                )
 
 
 def _reference(

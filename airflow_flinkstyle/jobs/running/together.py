@@ -64,9 +64,9 @@ def cut_together(
         JobError: If a job does not run or is busy; all continue uncut.
     """
     _require_one_root(clients)
-    cuts = CutBoard(clients[0].board.store)
+    cuts = CutBoard(clients[0].view.board.store)
     cut_id = _cut_id(cuts, key)
-    wait = clients[0].waiting(timeout_s)
+    wait = clients[0].view.waiting(timeout_s)
     cut = cuts.decision(cut_id)
     if cut is None:
         mode = CutMode(alignment="aligned", cut_id=cut_id, hold_s=hold_s, timeout_s=timeout_s)
@@ -83,7 +83,10 @@ def find_cut(store: ObjectStore, cut_id: str) -> Cut | None:
 
 
 def _require_one_root(clients: Sequence[JobClient]) -> None:
-    jobs, roots = [client.board.job for client in clients], {client.board.store.uri for client in clients}
+    jobs, roots = (
+        [client.view.job for client in clients],
+        {client.view.board.store.uri for client in clients},
+    )
     if not jobs or len(set(jobs)) != len(jobs) or len(roots) != 1:
         raise BadInputError(
             f"Jobs under one savepoint root, each once, were expected, found {jobs} under {sorted(roots)}.",
@@ -125,12 +128,12 @@ class _Attempt:
     def _cut(self, key: str, mode: CutMode, *, stop: bool) -> Cut:
         command: Asked = "stop_with_savepoint" if stop else "savepoint"
         for client in self._clients:
-            self._asked.append((client, client.request(f"{key}/{self._cut_id}", command, mode=mode)))
-        held = self._await(lambda client, _: self._cuts.held(self._cut_id, client.board.job), "is held")
+            self._asked.append((client, client.requests.request(f"{key}/{self._cut_id}", command, mode=mode)))
+        held = self._await(lambda client, _: self._cuts.held(self._cut_id, client.view.job), "is held")
         with contextlib.suppress(ObjectExistsError):  # an earlier attempt has told them
             barrier = furthest(positions.places() for positions in held)
             self._cuts.create_barrier(self._cut_id, Positions.of(barrier))
-        saved = self._await(lambda client, pending: client.published(pending), "has its savepoint")
+        saved = self._await(lambda client, pending: client.requests.published(pending), "has its savepoint")
         return self._cuts.decide(
             Cut(
                 cut_id=self._cut_id,
@@ -152,16 +155,16 @@ class _Attempt:
                     self._require_in_progress(client, pending)
             if not self._wait.again():
                 missing = [
-                    c.board.job for value, (c, _) in zip(found, self._asked, strict=True) if value is None
+                    c.view.job for value, (c, _) in zip(found, self._asked, strict=True) if value is None
                 ]
                 raise self._failed(f"time was up before {', '.join(missing)} {what}")
 
     def _require_in_progress(self, client: JobClient, pending: PendingRequest) -> None:
-        match client.poll(pending):
+        match client.requests.poll(pending):
             case Lost(reason):
-                raise self._failed(f"job {client.board.job}: {reason}")
+                raise self._failed(f"job {client.view.job}: {reason}")
             case Ended(outcome=outcome, detail=detail) if outcome != "done":
-                raise self._failed(f"job {client.board.job}: {outcome}: {detail}")
+                raise self._failed(f"job {client.view.job}: {outcome}: {detail}")
 
     def _abandon(self, reason: str) -> Cut | None:
         cut = Cut(cut_id=self._cut_id, verdict="abandoned", members={}, reason=reason, decided_at_ms=now_ms())
@@ -173,11 +176,11 @@ class _Attempt:
         if decided.verdict == "abandoned":
             for client, pending in self._asked:
                 with contextlib.suppress(FlinkstyleError):  # it learns from the decision
-                    client.cancel(pending)
+                    client.requests.cancel(pending)
         return decided
 
     def _failed(self, reason: str) -> CutFailedError:
-        jobs = ", ".join(client.board.job for client in self._clients)
+        jobs = ", ".join(client.view.job for client in self._clients)
         return CutFailedError(
             f"The jobs {jobs} were expected to be cut together as {self._cut_id}, found that {reason}",
             state_after="All jobs resume uncut; savepoints taken for this cut are ordinary ones.",
@@ -190,13 +193,13 @@ def _await_closed(clients: Sequence[JobClient], cut: Cut, wait: Wait) -> dict[st
     left: dict[str, str] = {}
     for client in clients:
         while True:
-            status = client.status()
+            status = client.view.status()
             ended = (
-                isinstance(status, Closed) and status.heartbeat.savepoint_id == cut.members[client.board.job]
+                isinstance(status, Closed) and status.heartbeat.savepoint_id == cut.members[client.view.job]
             )
             if ended:
                 break
             if not isinstance(status, Running) or not wait.again():
-                left[client.board.job] = describe_status(status)
+                left[client.view.job] = describe_status(status)
                 break
     return left

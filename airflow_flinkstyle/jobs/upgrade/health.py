@@ -166,18 +166,18 @@ def await_first(context: CutoverContext, new: Generation, before: Mapping[str, i
         what that batch consisted of, as far as Spark has told.
     """
     client, timeout_s = context.client, context.settings.first_commit_timeout_s
-    wait = client.waiting(timeout_s)
+    wait = client.view.waiting(timeout_s)
     while True:
         try:
-            status = client.status()
+            status = client.view.status()
             if isinstance(status, Failed) and status.run.next_retry > _MOST_RETRIES:
-                raise client.driver_failed(status.run)
-            status = client.ensure_running(status)
+                raise client.drivers.driver_failed(status.run)
+            status = client.drivers.ensure_running(status)
         except DriverFailedError as error:
             status, failure = None, str(error)
         else:
             failure = f"it committed none within {timeout_s:g} s."
-        run = client.run(new)
+        run = client.view.run(new)
         beats = run.heartbeat.queries if run.heartbeat else {}
         batches = run.heartbeat.batches() if run.heartbeat else {}
         behind = [name for name, batch in batches.items() if batch > before.get(name, -1)]
@@ -204,9 +204,9 @@ def _failed(failure: str) -> Mapping[str, Any]:
 
 def _has_planned(context: CutoverContext, new: Generation, before: Mapping[str, int]) -> bool:
     """Return whether any query found something to read: Spark plans no batch without data."""
-    run = context.client.run(new)
+    run = context.client.view.run(new)
     for name in run.heartbeat.queries if run.heartbeat else ():
-        planned = list_batches(last_run.read_checkpoint(context.client, run, name), "offsets")
+        planned = list_batches(last_run.read_checkpoint(context.client.view, run, name), "offsets")
         if max(planned, default=-1) > before.get(name, -1):
             return True
     return False
@@ -244,16 +244,16 @@ def summary(found: Mapping[str, Any]) -> str:
 
 def observe(context: CutoverContext, new: Generation, bounds: Bounds) -> Health:
     """Watch a version for a while; returns early with what makes it unhealthy for certain."""
-    client, clock = context.client, context.client.clock
-    begun_s, first, now = clock.now_s, client.run(new).heartbeat, client.run(new).heartbeat
-    wait, rates = client.waiting(bounds.observe_s), Rates(first.written_at_ms if first else 0)
+    client, clock = context.client, context.client.view.clock
+    begun_s, first, now = clock.now_s, client.view.run(new).heartbeat, client.view.run(new).heartbeat
+    wait, rates = client.view.waiting(bounds.observe_s), Rates(first.written_at_ms if first else 0)
     over, ended = False, ""
     while first is not None and not over:
         try:
-            client.ensure_running()
+            client.drivers.ensure_running()
         except DriverFailedError as error:
             ended = f"Its driver has ended: {error.problem}"
-        run = client.run(new)
+        run = client.view.run(new)
         now = run.heartbeat or first
         rates.add(now)
         if not ended and run.is_over:
@@ -289,7 +289,7 @@ def _judged(
     bounds: Bounds,
 ) -> tuple[list[str], list[str]]:
     """Return what a whole observation shows, and what it cannot show."""
-    board, (first, now) = context.client.board, seen
+    board, (first, now) = context.client.view.board, seen
     old, history = board.heartbeat(context.old()), board.history()
     before = rate_before(old.value, history.value if history else None) if old else None
     stalled, unseen = _stalled(context, new, first)
@@ -318,11 +318,11 @@ def _stalled(context: CutoverContext, new: Generation, first: Heartbeat) -> tupl
 
     A query without records plans no batch, and is well.
     """
-    run, stalled, unseen = context.client.run(new), [], []
+    run, stalled, unseen = context.client.view.run(new), [], []
     for name in sorted(run.heartbeat.queries if run.heartbeat else ()):
         before = first.batches().get(name, -1)
         try:
-            done, planned = last_run.newest_batches(context.client, run, name)
+            done, planned = last_run.newest_batches(context.client.view, run, name)
         except FlinkstyleError as error:
             unseen.append(f"Whether query {name} has a batch under way: {error.problem}")
             continue

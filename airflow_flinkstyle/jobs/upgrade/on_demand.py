@@ -87,7 +87,7 @@ def previous(client: JobClient) -> GenerationVersion:
         if now is not None and _told(version) != _told(now):
             return version
     raise JobNotRunningError(
-        f"Job {client.board.job} was expected to have run another version before, found none.",
+        f"Job {client.view.job} was expected to have run another version before, found none.",
         state_after="Nothing was stopped.",
         remedy="Name a savepoint to go back to, or upgrade to the version that is to run.",
     )
@@ -100,22 +100,22 @@ def require_savepoint(client: JobClient, savepoint_id: str) -> Generation:
         BadInputError: If no run of this job took it; or if it is of another cluster than the job reads now,
             to which no producer may write any more.
     """
-    manifest = client.repository.read(savepoint_id)
+    manifest = client.view.repository.read(savepoint_id)
     taken_from = manifest.taken_from_generation
-    if taken_from is None or client.board.claim(Generation(taken_from)) is None:
+    if taken_from is None or client.view.board.claim(Generation(taken_from)) is None:
         raise BadInputError(
-            f"Savepoint {savepoint_id} was expected to be of a run of job {client.board.job}, found none.",
+            f"Savepoint {savepoint_id} was expected to be of a run of job {client.view.job}, found none.",
             state_after="Nothing was stopped.",
             remedy="Start the job from it with StartStreamingJobOperator, which names the script.",
         )
-    last = client.board.current_heartbeat()
+    last = client.view.board.current_heartbeat()
     now = last.queries.values() if last is not None else ()
     reads = {id_words(source.cluster_id) for beat in now for source in beat.sources.values()}
     read = {id_words(position.cluster_id) for query in manifest.queries for position in query.kafka.values()}
     if reads and not read <= reads:
         raise BadInputError(
             f"Savepoint {savepoint_id} was expected to be of Kafka cluster {', '.join(sorted(reads))}, which "
-            f"job {client.board.job} reads now, found {', '.join(sorted(read - reads))}: it is from before a "
+            f"job {client.view.job} reads now, found {', '.join(sorted(read - reads))}: it is from before a "
             "migration.",
             state_after="Nothing was stopped.",
             remedy="Fail back first (DAG fail_back), which takes the producers along; or name a savepoint "
@@ -127,7 +127,7 @@ def require_savepoint(client: JobClient, savepoint_id: str) -> Generation:
 def rollback_targets(client: JobClient) -> list[RollbackTarget]:
     """Return where the job can be brought back to, the nearest first."""
     found = {version.generation: version for version in _versions(client)}
-    last = client.board.current_heartbeat()
+    last = client.view.board.current_heartbeat()
     now = last.batches() if last is not None else {}
     targets = []
     with suppress(JobNotRunningError):  # it has run one version only
@@ -135,9 +135,9 @@ def rollback_targets(client: JobClient) -> list[RollbackTarget]:
         targets.append(
             RollbackTarget(version=before, savepoint_id=None, taken_at_ms=None, batches={}, behind={})
         )
-    listed = list_savepoints(client.repository)[:_MOST]
+    listed = list_savepoints(client.view.repository)[:_MOST]
     earliest = min((one.taken_from_generation or 0 for one in listed), default=0)
-    line = read_line(client.board, back_to=earliest)
+    line = read_line(client.view.board, back_to=earliest)
     for one in listed:
         taken_from = one.taken_from_generation
         version = found.get(Generation(taken_from)) if taken_from is not None else None
@@ -164,16 +164,16 @@ def as_markdown(targets: Sequence[RollbackTarget]) -> str:
 
 def _versions(client: JobClient) -> Iterator[GenerationVersion]:
     """Yield what ran, from the job's head backwards along its line."""
-    current = client.board.current()
+    current = client.view.board.current()
     generation = current.value.head if current else None
     while generation is not None:
-        claim = client.board.claim(generation)
+        claim = client.view.board.claim(generation)
         if claim is None:
             return
         if claim.launch:
             spec, _ = from_launch(claim.launch, secret_env={})
             yield GenerationVersion(generation=generation, script=spec.script, args=spec.args, conf=spec.conf)
-        order = client.board.takeover_order(generation)
+        order = client.view.board.takeover_order(generation)
         generation = order.parent.generation if order is not None else None
 
 
@@ -217,7 +217,7 @@ def roll_back_to(
         )
     noted = journal.approve({"generation": _whose(client, savepoint_id)}) if not journal.approved() else {}
     chosen = Generation((journal.approved() or noted)["generation"])  # a retry finds another version running
-    spec, target = client.launch_of(chosen)
+    spec, target = client.view.launch_of(chosen)
     back_to = None
     if savepoint_id is not None:
         back_to = FromSavepoint(

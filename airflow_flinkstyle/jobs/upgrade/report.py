@@ -52,9 +52,9 @@ def build_report(context: CutoverContext) -> UpgradeReport:
     journal, client = context.journal, context.client
     stop, taken = journal.result("stop") or {}, journal.result("takeover") or {}
     verified, observed = journal.result("verify") or {}, journal.result("observe")
-    old, new = client.board.heartbeat(context.old()), client.run(taken["generation"]).heartbeat
+    old, new = client.view.board.heartbeat(context.old()), client.view.run(taken["generation"]).heartbeat
     return UpgradeReport(
-        job=client.board.job,
+        job=client.view.job,
         generation=taken["generation"],
         savepoint_id=stop["savepoint_id"],
         first_batch=verified["batches"],

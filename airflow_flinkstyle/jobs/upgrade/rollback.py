@@ -78,7 +78,7 @@ def look_at(client: JobClient, lock: OfflineLock) -> FailedVersion:
     """Read the logs of the driver that the lock represents."""
     committed, planned, checkpoints = {}, {}, {}
     for name in lock.last_words.queries:
-        checkpoint = last_run.read_checkpoint(client, lock.last, name)
+        checkpoint = last_run.read_checkpoint(client.view, lock.last, name)
         done, logged = list_batches(checkpoint, "commits"), list_batches(checkpoint, "offsets")
         newest, last = max(done, default=-1), max(logged, default=-1)
         if done:
@@ -123,7 +123,7 @@ def carry_planned(manifest: Manifest, failed: FailedVersion, client: JobClient) 
         offsets = _as_saved(planned[query.name][1], query)
         return replace(query, planned_offsets=offsets, sinks=told, files=files)
 
-    return publish_derived(manifest, client.repository, f"sp-carry-{digest}", carry)
+    return publish_derived(manifest, client.view.repository, f"sp-carry-{digest}", carry)
 
 
 def _as_saved(planned: str, query: QuerySnapshot) -> str:
@@ -138,7 +138,7 @@ def source_logs(query: QuerySnapshot, checkpoint: ObjectStore, client: JobClient
     """Store what sources have logged since the savepoint: offsets of files are numbers of such entries."""
     logged = [info.key for info in checkpoint.list("sources/") if _SOURCE_LOG.fullmatch(info.key)]
     return [
-        changed_file(client.repository, key, checkpoint.read(key))
+        changed_file(client.view.repository, key, checkpoint.read(key))
         for key in sorted(logged)
         if query.file(key) is None
     ]
@@ -152,7 +152,7 @@ def require_possible(client: JobClient, if_committed: Rewind, *, skip_known: boo
     """
     if if_committed != "re-emit" or skip_known:
         return
-    last = client.board.current_heartbeat()
+    last = client.view.board.current_heartbeat()
     told = last.queries if last is not None else {}
     found = [name for name, beat in sorted(told.items()) if may_skip(beat.sink, beat.sinks)]
     if found:
@@ -173,15 +173,15 @@ def another(upgrade: UpgradeContext) -> Mapping[str, Any] | None:
         ``generation`` that has the job, ``how``, and ``another``.
     """
     client, own = upgrade.client, f"{upgrade.journal.migration_id}/"
-    current = client.board.current()
+    current = client.view.board.current()
     if current is None or current.value.generation == upgrade.old():
         return None
     generation = current.value.generation
-    key = client.claim(generation).claim_key
+    key = client.view.claim(generation).claim_key
     if key.startswith((own, offline_lock.lock_key(own))):
         return None
-    if upgrade.new is not None and client.board.takeover_order(upgrade.new) is None:
-        client.dismiss(upgrade.new)
+    if upgrade.new is not None and client.view.board.takeover_order(upgrade.new) is None:
+        client.drivers.dismiss(upgrade.new)
     return {"generation": generation, "how": f"started by {key}", "another": True}
 
 
@@ -191,12 +191,12 @@ def committed_after_all(upgrade: UpgradeContext) -> Mapping[str, Any] | None:
     Returns:
         ``generation`` that runs, ``how``, and ``stays``; None if the old version is to run again.
     """
-    stop, status = upgrade.journal.result("stop"), upgrade.client.status()
+    stop, status = upgrade.journal.result("stop"), upgrade.client.view.status()
     if stop is None or upgrade.back_to is not None or upgrade.if_committed != "continue":
         return None
     if not isinstance(status, Running) or status.run.generation != upgrade.new:
         return None
-    repository, committed = upgrade.client.repository, status.heartbeat.batches()
+    repository, committed = upgrade.client.view.repository, status.heartbeat.batches()
     began = begun_at(stop["batches"], upgrade.spec, stop["savepoint_id"], repository)
     if not any(batch > began.get(name, -1) for name, batch in committed.items()):
         return None
@@ -211,36 +211,38 @@ def roll_back(upgrade: UpgradeContext) -> Mapping[str, Any]:
     """
     client, old, new = upgrade.client, upgrade.old(), upgrade.new
     for key in (f"{upgrade.journal.migration_id}/{which}" for which in ("return", "rollback")):
-        if _may_run(client, client.own_claim(key)):  # an earlier attempt came this far
-            spec, target = client.launch_of(old)
-            return _running(upgrade, client.start(spec, target, claim_key=key), "by an earlier attempt")
-    told = new is not None and client.board.takeover_order(new) is not None
-    ended = new is None or (told and isinstance(client.end_driver(new), Gone))
-    current = client.board.current()
+        if _may_run(client, client.view.own_claim(key)):  # an earlier attempt came this far
+            spec, target = client.view.launch_of(old)
+            return _running(
+                upgrade, client.starts.start(spec, target, claim_key=key), "by an earlier attempt"
+            )
+    told = new is not None and client.view.board.takeover_order(new) is not None
+    ended = new is None or (told and isinstance(client.drivers.end_driver(new), Gone))
+    current = client.view.board.current()
     if current is not None and current.value.generation == old:
         winner, new = race.winner(upgrade)
         if winner == old:
-            client.wait_running(old, timeout_s=upgrade.settings.takeover_timeout_s)
+            client.drivers.wait_running(old, timeout_s=upgrade.settings.takeover_timeout_s)
             return {"generation": old, "how": "it was never stopped", "untouched": True}
         if winner != new:
-            client.wait_running(winner, timeout_s=upgrade.settings.takeover_timeout_s)
+            client.drivers.wait_running(winner, timeout_s=upgrade.settings.takeover_timeout_s)
             return {"generation": winner, "how": "in its own checkpoint: the new version never took over"}
         # It was faster: one that somebody has started again since the one above was killed.
-        ended = isinstance(client.end_driver(winner), Gone)
+        ended = isinstance(client.drivers.end_driver(winner), Gone)
     handle, how = _from_new(upgrade, driver_has_ended=ended)
     return _running(upgrade, handle, how)
 
 
 def _may_run(client: JobClient, own: Generation | None) -> bool:
     """Return whether a generation was told to run, and neither the new version nor a lock was faster."""
-    if own is None or client.board.takeover_order(own) is None:
+    if own is None or client.view.board.takeover_order(own) is None:
         return False
-    current = client.board.current()
-    return current is None or current.value.generation in (own, client.claim(own).follows)
+    current = client.view.board.current()
+    return current is None or current.value.generation in (own, client.view.claim(own).follows)
 
 
 def _running(upgrade: UpgradeContext, handle: RunHandle, how: str) -> Mapping[str, Any]:
-    upgrade.client.wait_running(handle.generation, timeout_s=upgrade.settings.takeover_timeout_s)
+    upgrade.client.drivers.wait_running(handle.generation, timeout_s=upgrade.settings.takeover_timeout_s)
     return {"generation": handle.generation, "how": how}
 
 
@@ -248,12 +250,14 @@ def _from_new(upgrade: UpgradeContext, *, driver_has_ended: bool) -> tuple[RunHa
     """Go back from a version that had taken the job over: its logs decide."""
     client, stop = upgrade.client, upgrade.journal.result("stop") or {}
     key = f"{upgrade.journal.migration_id}/rollback"
-    manifest = client.repository.read(stop["savepoint_id"])
+    manifest = client.view.repository.read(stop["savepoint_id"])
     saved = {query.name: int(query.batch_id) for query in manifest.queries}
-    with offline_lock.hold_offline(client, key, driver_has_ended=driver_has_ended, needed=set(saved)) as lock:
+    with offline_lock.hold_offline(
+        client.view, key, driver_has_ended=driver_has_ended, needed=set(saved)
+    ) as lock:
         failed = look_at(client, lock)
         lock.close(failed.committed, ids={}, under_way=failed.planned.keys())
-    began = begun_at(saved, upgrade.spec, manifest.savepoint_id, client.repository)
+    began = begun_at(saved, upgrade.spec, manifest.savepoint_id, client.view.repository)
     why_not = failed.why_no_rollback(manifest, began)
     if upgrade.back_to is not None:  # its batches are not those behind the stop's savepoint
         why_not = f"it had begun from savepoint {upgrade.back_to.savepoint_id}"
@@ -280,7 +284,7 @@ def _from_new(upgrade: UpgradeContext, *, driver_has_ended: bool) -> tuple[RunHa
             skip_known_batches=upgrade.skip_known_batches,
         )
         how = f"from {manifest.savepoint_id} ({upgrade.if_committed}), although {why_not}"
-    spec, target = client.launch_of(upgrade.old())
+    spec, target = client.view.launch_of(upgrade.old())
     # Not under the key of a rollback that the new version has outrun: that one follows the old generation.
     again = f"{upgrade.journal.migration_id}/return"
-    return client.start(spec, target, claim_key=again, origin=origin), how
+    return client.starts.start(spec, target, claim_key=again, origin=origin), how

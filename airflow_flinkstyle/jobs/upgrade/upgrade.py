@@ -116,7 +116,7 @@ class Upgrade(UpgradeContext):
             if self._has_begun() and self._has_taken_over() and self.journal.read("rollback") is None:
                 failure = self.phase("verify", {}, self._verify)["failure"]
                 if failure is None:
-                    current = self.client.board.current()
+                    current = self.client.view.board.current()
                     generation = current.value.generation if current is not None else None
                     return Settled(where="new", generation=generation, detail="The new version runs.")
             else:
@@ -128,7 +128,7 @@ class Upgrade(UpgradeContext):
         return Settled(where=where, generation=back["generation"], detail=str(back["how"]))
 
     def _has_taken_over(self) -> bool:
-        current = self.client.board.current()
+        current = self.client.view.board.current()
         named = current is not None and current.value.generation == self.new
         return named or self.journal.result("takeover") is not None
 
@@ -156,7 +156,7 @@ class Upgrade(UpgradeContext):
         intent = {"failure": failure, **({"remedy": remedy} if remedy else {})}
         back = self.phase("rollback", intent, self._go_back)
         expected = "be healthy" if self.journal.read("observe") is not None else "commit a batch"
-        problem = f"The new version of job {self.client.board.job} was expected to {expected}: {failure}"
+        problem = f"The new version of job {self.client.view.job} was expected to {expected}: {failure}"
         if back.get("another"):
             return JobRunningError(
                 problem,
@@ -185,7 +185,7 @@ class Upgrade(UpgradeContext):
             return another
         if self.journal.result("observe") is None:
             return rollback.committed_after_all(self) or rollback.roll_back(self)
-        if not begun and isinstance(self.client.settled_status(), ended):
+        if not begun and isinstance(self.client.view.settled_status(), ended):
             return rollback.roll_back(self)
         return self._back_from_where_it_is()
 
@@ -194,7 +194,7 @@ class Upgrade(UpgradeContext):
 
         If it does not, what was chosen counts; where nothing was, the new version runs on.
         """
-        spec, target = self.client.launch_of(self.old())
+        spec, target = self.client.view.launch_of(self.old())
         spec = repartition.undone(spec, self.spec, self._saved())
         back = replace(
             self,
@@ -214,7 +214,7 @@ class Upgrade(UpgradeContext):
             raise
         except FlinkstyleError as error:
             log.warning("The old version cannot continue where the new one is: %s", error)
-            current = self.client.board.current()
+            current = self.client.view.board.current()
             runs = current.value.generation if current is not None else self.new
             if runs == self.new and self.if_committed != "continue":
                 return rollback.roll_back(self)
@@ -227,9 +227,9 @@ class Upgrade(UpgradeContext):
     def _require_possible(self) -> None:
         rollback.require_possible(self.client, self.if_committed, skip_known=self.skip_known_batches)
         if self.back_to is not None:
-            require_allowed(self.client, self.back_to)
-        require_fitting(self.client, self.spec, self.target)
-        self.client.deployment_for(self.target).require_able()
+            require_allowed(self.client.view, self.back_to)
+        require_fitting(self.client.view, self.spec, self.target)
+        self.client.view.deployment_for(self.target).require_able()
         if self.standby != "none":
             require_room(self.client, self.spec, self.target)
 
@@ -239,7 +239,7 @@ class Upgrade(UpgradeContext):
         if self.journal.result("stop") is None:
             self._prepare()
         stopped = self.phase("stop", {}, lambda: steps.stop(self.in_window()))
-        manifest = self.client.repository.read(stopped["savepoint_id"])
+        manifest = self.client.view.repository.read(stopped["savepoint_id"])
         self.phase(
             "takeover-order", {"savepoint_id": manifest.savepoint_id}, lambda: self._let_take_over(manifest)
         )
@@ -264,10 +264,10 @@ class Upgrade(UpgradeContext):
 
     def _require_up(self) -> None:
         """Have a driver that died started again first, so that it can save and stop."""
-        status = self.client.settled_status()
+        status = self.client.view.settled_status()
         if isinstance(status, (Dead, Starting)):
-            self.client.ensure_running(status)
-            self.client.wait_running(status.run.generation, timeout_s=self.settings.stop_timeout_s)
+            self.client.drivers.ensure_running(status)
+            self.client.drivers.wait_running(status.run.generation, timeout_s=self.settings.stop_timeout_s)
 
     def _stand_by(self, old: Generation) -> Mapping[str, Any]:
         return {"old": old, "new": None} if self.standby == "none" else steps.start_standby(self)
@@ -276,11 +276,13 @@ class Upgrade(UpgradeContext):
         """Tell the driver that waits; where none does, start one."""
         self.journal.check()
         origin, new = self.back_to or FromSavepoint(savepoint_id=manifest.savepoint_id), self.new
-        if new is None or self.client.claim(new).prepare_savepoint_id is None:
-            handle = self.client.start(self.spec, self.target, claim_key=self.next_key, origin=origin)
+        if new is None or self.client.view.claim(new).prepare_savepoint_id is None:
+            handle = self.client.starts.start(self.spec, self.target, claim_key=self.next_key, origin=origin)
             return {"generation": handle.generation}
-        if self.client.board.takeover_order(new) is None:  # else it was told, and may run already
-            self.client.order_takeover(new, plan_savepoint(self.client, origin, self.next_key).order)
+        if self.client.view.board.takeover_order(new) is None:  # else it was told, and may run already
+            self.client.starts.order_takeover(
+                new, plan_savepoint(self.client.view, origin, self.next_key).order
+            )
         return {"generation": new}
 
     def _verify(self) -> Mapping[str, Any]:
@@ -290,7 +292,7 @@ class Upgrade(UpgradeContext):
             before = self._restored(new)
         else:
             at = stopped["batches"], self.spec, stopped["savepoint_id"]
-            before = repartition.begun_at(*at, self.client.repository)
+            before = repartition.begun_at(*at, self.client.view.repository)
         found = health.await_first(self.in_window(), new, before)
         return {**found, "then": "observe"} if self.bounds.observe_s > 0 else found
 
@@ -300,13 +302,13 @@ class Upgrade(UpgradeContext):
         That is the savepoint's batch, or a number behind every other; its heartbeat says which. One that has
         committed before this first look at it is behind one of the two.
         """
-        order, beat = self.client.board.takeover_order(new), self.client.run(new).heartbeat
+        order, beat = self.client.view.board.takeover_order(new), self.client.view.run(new).heartbeat
         if order is None or order.savepoint_id is None or beat is None:
             return {}
         numbers = order.unused_from if order.rewind == "fork" else {}
         began = {
             one.name: {one.batch_id, numbers.get(one.name)}
-            for one in self.client.repository.read(order.savepoint_id).queries
+            for one in self.client.view.repository.read(order.savepoint_id).queries
         }
         return {
             name: batch - 1 if batch - 1 in began.get(name, ()) and batch not in began[name] else batch
@@ -319,7 +321,7 @@ class Upgrade(UpgradeContext):
         return health
 
     def _saved(self) -> Manifest:
-        return self.client.repository.read((self.journal.result("stop") or {})["savepoint_id"])
+        return self.client.view.repository.read((self.journal.result("stop") or {})["savepoint_id"])
 
     def _taken(self) -> Generation:
         taken = self.journal.result("takeover")
@@ -336,11 +338,15 @@ def resumed(client: JobClient, migration_id: str) -> Upgrade:
     observe it) is left to a person.
     """
     journal = CutoverJournal(
-        client.board.store, client.board.job, migration_id, UPGRADE_PHASES, signer=client.signer
+        client.view.board.store,
+        client.view.job,
+        migration_id,
+        UPGRADE_PHASES,
+        signer=client.view.signer,
     )
-    new = client.own_claim(f"{migration_id}/{Upgrade.NEXT}")
-    spec, target = client.launch_of(new) if new is not None else recorded_launch(client)
-    order = client.board.takeover_order(new) if new is not None else None
+    new = client.view.own_claim(f"{migration_id}/{Upgrade.NEXT}")
+    spec, target = client.view.launch_of(new) if new is not None else recorded_launch(client.view)
+    order = client.view.board.takeover_order(new) if new is not None else None
     stopped = (journal.result("stop") or {}).get("savepoint_id")
     elsewhere = order is not None and order.savepoint_id is not None and order.savepoint_id != stopped
     back_to = (

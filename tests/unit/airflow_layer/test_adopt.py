@@ -158,7 +158,7 @@ def test_running_job_is_adopted_once_a_person_says_that_the_old_driver_has_ended
     done = tasks.finish()
     assert done["batches"] == {QUERY: 4}
     assert done["ended"].startswith("ann, at ")
-    assert isinstance(world.client().status(), Running)
+    assert isinstance(world.client().view.status(), Running)
     assert tasks.finish() == done
     world.judge()
 

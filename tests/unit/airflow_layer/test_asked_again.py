@@ -84,7 +84,7 @@ def upgrade(world: World, script: str, **more: Any) -> UpgradeStreamingJobOperat
 
 
 def script_that_runs(world: World) -> str:
-    return str(world.client().status().run.claim.launch["spec"]["script"])
+    return str(world.client().view.status().run.claim.launch["spec"]["script"])
 
 
 def test_cleared_upgrade_to_another_version_runs_that_version(world: World):

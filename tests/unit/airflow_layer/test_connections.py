@@ -110,7 +110,7 @@ def test_drivers_get_the_keys_of_a_connection_of_their_own(connections: SimpleNa
     connections.set("flinkstyle_default", "flinkstyle", extra)
     hook = StreamingJobHook()
     assert (hook.s3 and hook.s3.access_key, hook.secret_env["AWS_ACCESS_KEY_ID"]) == ("worker", "driver")
-    assert hook.client("orders").secret_env == hook.target("spark_default").secret_env == hook.secret_env
+    assert hook.client("orders").view.secret_env == hook.target("spark_default").secret_env == hook.secret_env
     connections.set("flinkstyle_default", "flinkstyle", {**extra, "driver_aws_conn_id": ""})
     assert StreamingJobHook().secret_env["AWS_ACCESS_KEY_ID"] == "worker"
 

@@ -35,14 +35,14 @@ def test_cut_of_one_job_is_complete_and_an_event(world: World):
 def test_cut_stops_the_jobs_if_that_was_asked(world: World):
     client = world.start()
     CutJobsOperator(task_id="cut", jobs=[world.job], stop="True").execute(a_context("cut"))
-    assert isinstance(client.status(), Closed)
+    assert isinstance(client.view.status(), Closed)
 
 
 def test_cut_with_a_job_that_does_not_run_leaves_all_as_they_are(world: World):
     client = world.start()
     with pytest.raises(AirflowException, match=r"JOB_UNKNOWN.*found the jobs orders-job"):
         CutJobsOperator(task_id="cut", jobs=[world.job, "nobody"], timeout_s=5).execute(a_context("cut"))
-    assert client.status().run.heartbeat.state == "running"
+    assert client.view.status().run.heartbeat.state == "running"
 
 
 @pytest.mark.parametrize("jobs", ["a,a", []])

@@ -60,7 +60,7 @@ def test_every_number_of_a_job_is_measured(world: World, mood: type[Mood]):
     TakeSavepointOperator(task_id="take", job=world.job, deferrable=False).execute(a_context("take"))
     newest = newest_summary(world.repository)
     assert newest is not None
-    found = list(measure(world.job, client.status(), newest, now_ms=newest.taken_at_ms + 2_000))
+    found = list(measure(world.job, client.view.status(), newest, now_ms=newest.taken_at_ms + 2_000))
     assert {one.name for one in found} == {*dashboard.OF_A_JOB, *dashboard.OF_A_QUERY}
     told = {one.name: one.value for one in found}
     assert (told["up"], told["generation"], told["savepoint_age_s"]) == (1, 1, 2)
@@ -74,15 +74,15 @@ def test_job_that_does_not_run_is_down_and_what_nobody_knows_is_left_out(world: 
         Measured(name="stopped", value=1, job="none"),
     ]
     client = world.start()
-    client.stop("stop", savepoint=False, timeout_s=10)
-    told = {one.name: one.value for one in measure(world.job, client.status(), None, now_ms=1)}
+    client.requests.stop("stop", savepoint=False, timeout_s=10)
+    told = {one.name: one.value for one in measure(world.job, client.view.status(), None, now_ms=1)}
     assert (told["up"], told["stopped"]) == (0, 1)
     assert told["batch"] == 0
     assert "lag_records" not in told
 
 
 def told_of(world: World) -> dict[str, float]:
-    found = measure(world.job, world.client().status(), None, now_ms=now_ms())
+    found = measure(world.job, world.client().view.status(), None, now_ms=now_ms())
     return {one.name: one.value for one in found}
 
 
@@ -90,11 +90,11 @@ def test_job_that_failed_was_not_stopped_by_who_saved_it(world: World, mood: typ
     world.start()
     world.moods["v1.py"] = mood(fails_in_batch=True)
     world.kill(1)
-    world.client().ensure_running()
+    world.client().drivers.ensure_running()
     world.logs.produce(3)
-    world.until(lambda: isinstance(world.client().status(), Failed))
+    world.until(lambda: isinstance(world.client().view.status(), Failed))
     TakeSavepointOperator(task_id="take", job=world.job, deferrable=False).execute(a_context("take"))
-    assert isinstance(world.client().status(), Closed)
+    assert isinstance(world.client().view.status(), Closed)
     stats = Stats()
     metrics_of.measure_job(StreamingJobHook(), world.job, stats, tagged=True)
     assert (stats.found["flinkstyle.up", world.job], stats.found["flinkstyle.stopped", world.job]) == (0, 0)
@@ -116,7 +116,7 @@ def test_rate_of_a_query_without_a_new_batch_for_a_minute_is_none(
     client = world.start()
     told = told_of(world)
     assert (told["input_rows_per_s"], told["processed_rows_per_s"]) == rates
-    client.stop("stop", savepoint=False, timeout_s=10)
+    client.requests.stop("stop", savepoint=False, timeout_s=10)
     told = told_of(world)
     assert (told["input_rows_per_s"], told["processed_rows_per_s"], told["lag_records"]) == (0, 0, 12)
 

@@ -110,7 +110,7 @@ def test_start_returns_once_the_driver_runs_and_a_retry_finds_the_same_run(world
     context = a_context("start")
     started = start(world).execute(context)
     assert started["generation"] == 1
-    assert isinstance(world.client().status(), Running)
+    assert isinstance(world.client().view.status(), Running)
     assert start(world).execute(context) == started
     assert world.alive() == [1]
 
@@ -227,7 +227,7 @@ def test_stop_says_where_it_stopped_and_shows_its_savepoint(world: World):
     stopped = stop(world).execute(context)
     assert stopped["batches"] == {"orders": world.board.heartbeat(1).value.queries["orders"].batch_id}
     assert context["ti"].xcoms["savepoint_id"] == stopped["savepoint_id"]
-    assert isinstance(world.client().status(), Closed)
+    assert isinstance(world.client().view.status(), Closed)
     assert stop(world).execute(context) == stopped, "a retry finds its own stop"
 
 
@@ -260,7 +260,7 @@ def test_savepoint_without_a_stop_fails_the_task_and_hands_the_savepoint_on(worl
     world.start()
     world.deaf = True
     context = a_context("stop")
-    pending = world.client().request_stop(request_key(context), savepoint=True)
+    pending = world.client().requests.request_stop(request_key(context), savepoint=True)
     world.drivers[1].take(world.board.request(1).value)
     world.kill(1)
     with pytest.raises(AirflowFailException, match="did not stop") as caught:
@@ -308,8 +308,8 @@ def test_rotation_saves_a_job_that_has_stopped_once(world: World):
     client = world.start()
     running = rotate("1")
     world.logs.produce(3)
-    world.until(lambda: client.status().heartbeat.batches()["orders"] > 0)
-    client.stop("plain", savepoint=False, timeout_s=10)
+    world.until(lambda: client.view.status().heartbeat.batches()["orders"] > 0)
+    client.requests.stop("plain", savepoint=False, timeout_s=10)
     at_rest = rotate("2")
     assert at_rest != running, "it has committed more since"
     runs, events = len(world.board.generations()), a_context("take", run_id="3")
@@ -377,12 +377,12 @@ def test_killing_the_start_task_leaves_the_stream_alone_unless_asked(world: Worl
     operator.execute(a_context("start"))
     operator.on_kill()
     time.sleep(0.2)
-    assert isinstance(world.client().status(), Running)
+    assert isinstance(world.client().view.status(), Running)
 
     asked = start(world, stop_on_kill=True)
     asked.execute(a_context("start"))
     asked.on_kill()
-    world.until(lambda: isinstance(world.client().status(), Closed))
+    world.until(lambda: isinstance(world.client().view.status(), Closed))
 
 
 def test_killing_the_start_task_stops_a_job_that_still_starts(world: World, mood: type[Mood]):
@@ -396,9 +396,9 @@ def test_killing_the_start_task_stops_a_job_that_still_starts(world: World, mood
 
     threading.Thread(target=execute, daemon=True).start()
     world.until(lambda: world.drivers)
-    world.until(lambda: isinstance(world.client().status(), Starting))
+    world.until(lambda: isinstance(world.client().view.status(), Starting))
     operator.on_kill()
-    world.until(lambda: isinstance(world.client().status(), Closed))
+    world.until(lambda: isinstance(world.client().view.status(), Closed))
     assert killed.wait(PATIENCE_S)
 
 

@@ -67,7 +67,7 @@ def test_log_of_a_run_that_is_not_there_is_refused(world: World):
 
 def saved(world: World) -> str:
     client = world.start()
-    _, end = client.wait(client.request_savepoint("hot"), timeout_s=10)
+    _, end = client.requests.wait(client.requests.request_savepoint("hot"), timeout_s=10)
     assert end.savepoint_id is not None
     return str(end.savepoint_id)
 

@@ -46,8 +46,8 @@ def spark(connections: SimpleNamespace, tmp_path: Path) -> Iterator[dict[str, An
     )
     yield {"python": str(tmp_path / "bin" / "python"), "conf": {"spark.ui.enabled": "false"}}
     client = StreamingJobHook().client("orders")
-    for generation in client.board.generations():
-        submit = client.board.submit(generation)
+    for generation in client.view.board.generations():
+        submit = client.view.board.submit(generation)
         if submit is not None and submit.value.native_id:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(int(submit.value.native_id["pid"]), signal.SIGKILL)
@@ -114,7 +114,7 @@ def test_keys_of_the_store_and_of_the_workers_environment_reach_the_driver_and_s
     monkeypatch.setenv(KEY_VARIABLE, SIGNING_KEY)
     hook = StreamingJobHook()
     client = hook.client("orders")
-    handle = client.start(hook.spec("orders", "s.py"), hook.target("spark_default"), claim_key="start")
+    handle = client.starts.start(hook.spec("orders", "s.py"), hook.target("spark_default"), claim_key="start")
     places = everywhere(tmp_path, f"{handle!r} {caplog.text}")
     assert any("--claim" in text for place, text in places.items() if place.endswith("cmdline"))
     for secret in (SECRET, IN_ENVIRONMENT):

@@ -36,7 +36,7 @@ def end(world: World, **kwargs: object) -> StreamingJobEndSensor:
 
 
 def test_progress_is_a_batch_committed_after_the_sensor_began(world: World):
-    before = world.start().status().heartbeat.batches()
+    before = world.start().view.status().heartbeat.batches()
     sensor = progress(world)
     assert not sensor.poke(a_context()), "batches from before do not count"
     world.logs.produce(3)
@@ -61,20 +61,20 @@ def test_dead_driver_is_started_again_and_makes_progress(world: World):
 def test_driver_that_said_why_it_failed_fails_the_sensor_with_its_words(world: World, mood: type):
     world.moods["v1.py"] = mood(fails_at_import=True)
     client = world.client()
-    handle = client.start(world.spec(), world.target(), claim_key="start")
-    world.until(lambda: client.run(handle.generation).is_over)
+    handle = client.starts.start(world.spec(), world.target(), claim_key="start")
+    world.until(lambda: client.view.run(handle.generation).is_over)
     with pytest.raises(AirflowFailException, match="DRIVER_FAILED"):
         progress(world).execute(a_context())
 
 
 def test_stopped_job_fails_the_progress_sensor(world: World):
-    world.start().stop("stop", savepoint=False, timeout_s=10)
+    world.start().requests.stop("stop", savepoint=False, timeout_s=10)
     with pytest.raises(AirflowFailException, match="has closed"):
         progress(world).execute(a_context())
 
 
 def test_deferred_progress_keeps_its_baseline_and_its_deadline(world: World):
-    before = world.start().status().heartbeat.batches()
+    before = world.start().view.status().heartbeat.batches()
     sensor = progress(world, deferrable=True, timeout=60)
     with pytest.raises(TaskDeferred) as deferred:
         sensor.execute(a_context())
@@ -100,7 +100,7 @@ def test_task_woken_for_a_dead_driver_starts_it_again(world: World):
     event = {"look": "dead", "baseline": None, "deadline_s": time.time() + 60}
     with pytest.raises(TaskDeferred):
         progress(world, deferrable=True).execute_complete(a_context(), event)
-    world.until(lambda: isinstance(world.client().status(), Running))
+    world.until(lambda: isinstance(world.client().view.status(), Running))
     assert world.alive() == [1]
 
 
@@ -116,7 +116,7 @@ def test_reschedule_mode_is_refused(world: World):
 
 def test_fresh_savepoint_is_found_and_an_old_one_is_not(world: World):
     client = world.start()
-    pending, _ = client.wait(client.request_savepoint("key"), timeout_s=10)
+    pending, _ = client.requests.wait(client.requests.request_savepoint("key"), timeout_s=10)
     assert fresh(world, max_age_s=60).execute(a_context()) == pending.savepoint_id
     with pytest.raises(AirflowSensorTimeout):
         fresh(world, max_age_s=0, timeout=0.1).execute(a_context())
@@ -163,7 +163,7 @@ def test_savepoint_between_the_end_and_the_look_hides_no_end(world: World):
     world.logs.produce(3)
     start_hourly(world, "hour 1")
     world.until(lambda: not world.alive())
-    take_stopped(world.client(), "nightly")
+    take_stopped(world.client().view, "nightly")
     assert end(world, generation=1).execute(a_context())["generation"] == 1
 
 
@@ -175,8 +175,8 @@ def test_driver_that_died_or_was_told_to_end_is_started_again_until_its_script_e
     assert end(world, generation=1, timeout=20).execute(a_context())["generation"] == 1
     world.script_ends = False
     client = world.client()
-    handle = client.start(world.spec(), world.target(), claim_key="second")
-    client.wait_running(handle.generation, timeout_s=10)
+    handle = client.starts.start(world.spec(), world.target(), claim_key="second")
+    client.drivers.wait_running(handle.generation, timeout_s=10)
     world.tells_to_end = True
     world.until(lambda: not world.alive())
     world.tells_to_end, world.script_ends = False, True
@@ -186,10 +186,10 @@ def test_driver_that_died_or_was_told_to_end_is_started_again_until_its_script_e
 
 def test_job_that_was_stopped_before_its_end_fails_the_sensor(world: World):
     client = world.start()
-    client.stop("stop", savepoint=False, timeout_s=10)
+    client.requests.stop("stop", savepoint=False, timeout_s=10)
     with pytest.raises(AirflowFailException, match=r"JOB_NOT_RUNNING.*because it was stopped"):
         end(world, generation=1).execute(a_context())
-    client.start(world.spec(), world.target(), claim_key="second")
+    client.starts.start(world.spec(), world.target(), claim_key="second")
     world.script_ends = True
     found = end(world, generation=1, timeout=20).execute(a_context())
     assert found["generation"] == 2, "what has gone on from it counts"
@@ -199,7 +199,7 @@ def test_script_that_failed_fails_the_end_sensor_with_its_words(world: World, mo
     world.moods["v1.py"] = mood(fails_in_batch=True)
     world.logs.produce(1)
     client = world.client()
-    client.start(world.spec(), world.target(), claim_key="start")
+    client.starts.start(world.spec(), world.target(), claim_key="start")
     with pytest.raises(AirflowFailException, match="ZeroDivisionError"):
         end(world, timeout=20).execute(a_context())
 
@@ -218,6 +218,6 @@ def test_end_sensor_that_is_woken_looks_after_the_driver_and_waits_on(world: Wor
     with pytest.raises(TaskDeferred) as again:
         end(world, generation=1, deferrable=True).execute_complete(a_context(), event)
     assert again.value.trigger.deadline_s == deferred.value.trigger.deadline_s
-    world.until(lambda: isinstance(world.client().status(), Running))
+    world.until(lambda: isinstance(world.client().view.status(), Running))
     told = {"end": {"generation": 1, "batches": {}}}
     assert end(world, deferrable=True).execute_complete(a_context(), told) == told["end"]

@@ -25,7 +25,7 @@ def operator(world: World, savepoint_id: str, wishes: dict[str, Any], **kwargs: 
 def test_operator_writes_a_savepoint_and_a_retry_finds_it(world: World):
     world.start()
     world.logs.produce(5)
-    stopped = world.client().stop("stop", savepoint=True, timeout_s=10)
+    stopped = world.client().requests.stop("stop", savepoint=True, timeout_s=10)
     context = a_context("change")
     order = {"order": ["0"]}
     assert operator(world, stopped.savepoint_id, order, preview=True).execute(context) == stopped.savepoint_id

@@ -50,7 +50,7 @@ def fire(trigger: PollTrigger, timeout_s: float = 10.0) -> dict[str, Any]:
 
 
 def a_request(world: World) -> dict[str, Any]:
-    return asdict(world.client().request_savepoint("key"))
+    return asdict(world.client().requests.request_savepoint("key"))
 
 
 @pytest.mark.parametrize(
@@ -99,14 +99,14 @@ def test_freshness_trigger_names_the_fresh_savepoint(world: World):
 
 def test_freshness_trigger_waits_while_the_newest_is_too_old(world: World):
     client = world.start()
-    client.wait(client.request_savepoint("key"), timeout_s=10)
+    client.requests.wait(client.requests.request_savepoint("key"), timeout_s=10)
     with pytest.raises(TimeoutError):
         fire(FreshSavepointTrigger(max_age_s=0.0, **COMMON), timeout_s=0.3)
 
 
 def test_progress_trigger_fires_once_a_batch_was_committed(world: World):
     client = world.start()
-    before = client.status().heartbeat.batches()
+    before = client.view.status().heartbeat.batches()
     trigger = ProgressTrigger(batches=1, baseline={"generation": 1, "batches": before}, **COMMON)
     world.logs.produce(3)
     assert fire(trigger)["batches"]["orders"] > before["orders"]
@@ -126,7 +126,7 @@ def test_progress_trigger_wakes_the_task_for_a_dead_driver_and_starts_nothing(wo
 
 
 def test_restored_generation_is_watched_from_its_own_first_batch(world: World):
-    status = world.start().status()
+    status = world.start().view.status()
     watch = ProgressWatch(1)
     assert watch.reached(status) is None
     restored = replace(status, run=replace(status.run, generation=2))
@@ -191,9 +191,9 @@ def test_what_a_trigger_reads_in_a_thread_is_asked_for_on_the_triggerers_own_loo
 def test_killing_a_deferred_sensor_leaves_the_stream_alone_unless_asked(world: World):
     client = world.start()
     asyncio.run(ProgressTrigger(batches=1, request_key="k", **COMMON).on_kill())
-    assert isinstance(client.status(), Running)
+    assert isinstance(client.view.status(), Running)
     asyncio.run(ProgressTrigger(batches=1, stop_on_kill=True, request_key="k", **COMMON).on_kill())
-    world.until(lambda: isinstance(client.status(), Closed))
+    world.until(lambda: isinstance(client.view.status(), Closed))
 
 
 @pytest.fixture
@@ -207,7 +207,7 @@ def elsewhere(world: World, monkeypatch: pytest.MonkeyPatch) -> Host:
 
 def test_triggers_notice_the_silence_of_a_driver_on_a_host_that_is_lost(world: World, elsewhere: Host):
     world.deaf = True
-    request = asdict(elsewhere.client().request_savepoint("key"))
+    request = asdict(elsewhere.client().requests.request_savepoint("key"))
     with pytest.raises(TimeoutError):
         fire(ProgressTrigger(batches=1, **COMMON), timeout_s=LEASE_S / 2)
     world.kill(1)
@@ -240,6 +240,6 @@ def test_job_that_is_stopped_before_its_end_or_dies_wakes_the_task(world: World)
     world.kill(1)
     event = fire(RunEndTrigger(generation=1, deadline_s=7.0, **COMMON))
     assert (event["deadline_s"], "the driver of generation 1" in event["look"]) == (7.0, True)
-    client.ensure_running()
-    client.stop("stop", savepoint=False, timeout_s=10)
+    client.drivers.ensure_running()
+    client.requests.stop("stop", savepoint=False, timeout_s=10)
     assert "JOB_NOT_RUNNING" in fire(RunEndTrigger(generation=1, **COMMON))["failure"]["block"]

@@ -39,10 +39,10 @@ def test_driver_that_died_without_a_word_is_started_again(world: World):
 def test_job_whose_driver_was_told_to_end_is_started_again(world: World):
     client = world.start()
     world.tells_to_end = True
-    world.until(lambda: isinstance(client.status(), Closed))
+    world.until(lambda: isinstance(client.view.status(), Closed))
     world.tells_to_end = False
     assert watch(world)["generation"] == 2
-    world.until(lambda: isinstance(client.status(), Running))
+    world.until(lambda: isinstance(client.view.status(), Running))
     world.judge()
 
 
@@ -61,15 +61,15 @@ def test_job_that_failed_is_told_of_also_once_a_rotation_has_saved_it(world: Wor
     world.kill(1)
     watch(world)
     world.logs.produce(3)
-    world.until(lambda: isinstance(world.client().status(), Failed))
+    world.until(lambda: isinstance(world.client().view.status(), Failed))
     for key in ("take-1", "take-2"):  # each in the driver's place, which closes the run
         TakeSavepointOperator(task_id=key, job=world.job).execute(a_context(key))
-        assert isinstance(world.client().status(), Closed)
+        assert isinstance(world.client().view.status(), Closed)
         with pytest.raises(AirflowFailException, match=r"DRIVER_FAILED.*Generation 1 .*ZeroDivisionError"):
             watch(world)
     del world.moods["v1.py"]
-    world.client().start(world.spec(), world.target(), claim_key="again")
-    world.until(lambda: isinstance(world.client().status(), Running))
+    world.client().starts.start(world.spec(), world.target(), claim_key="again")
+    world.until(lambda: isinstance(world.client().view.status(), Running))
     assert watch(world)["generation"] > 1
 
 

@@ -172,10 +172,10 @@ def test_command_starts_drivers_that_may_end_with_it_only_where_a_person_accepts
 ):
     monkeypatch.setenv("AIRFLOW_IS_K8S_EXECUTOR_POD", "1")  # a pod that ends with its one task
     with pytest.raises(DiesWithStarterError) as refused:
-        client_of(root.uri, "orders").deployment.require_able()
+        client_of(root.uri, "orders").view.deployment.require_able()
     assert f"{MAY_END_VARIABLE}=true for a command" in refused.value.remedy
     monkeypatch.setenv(MAY_END_VARIABLE, "true")
-    client_of(root.uri, "orders").deployment.require_able()
+    client_of(root.uri, "orders").view.deployment.require_able()
     monkeypatch.setenv(MAY_END_VARIABLE, "perhaps")
     with pytest.raises(BadInputError, match=MAY_END_VARIABLE):
         client_of(root.uri, "orders")

@@ -30,6 +30,7 @@ from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPages, Gone, S
 from airflow_flinkstyle.jobs.errors import MirrorBehindError
 from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
+from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.errors import ClusterUnreachableError, GroupInUseError
 from airflow_flinkstyle.kafka.fence.fences import FenceRecord
@@ -629,13 +630,15 @@ class World:
 
     def client(self, clock: Clock = CLOCK) -> JobClient:
         return JobClient(
-            board=self.board,
-            repository=self.repository,
-            deployment=self,
-            signer=SIGNER,
-            poll_s=0.01,
-            clock=clock,
-            base_env={},
+            view=JobView(
+                board=self.board,
+                repository=self.repository,
+                deployment=self,
+                signer=SIGNER,
+                poll_s=0.01,
+                clock=clock,
+                base_env={},
+            )
         )
 
     def spec(self, script: str = "v1.py", *, new: bool = False) -> JobSpec:
@@ -715,10 +718,10 @@ class World:
         """Start the first version on the old cluster and wait until it has counted all records."""
         client = self.client()
         self.logs.produce(records)
-        handle = client.start(self.spec(), self.target(), claim_key="start")
-        client.wait_running(handle.generation, timeout_s=10)
+        handle = client.starts.start(self.spec(), self.target(), claim_key="start")
+        client.drivers.wait_running(handle.generation, timeout_s=10)
         self.until(lambda: len(self.logs.counted) == records)
-        self.until(lambda: client.status().heartbeat.batches())
+        self.until(lambda: client.view.status().heartbeat.batches())
         return client
 
     def judge(self) -> None:

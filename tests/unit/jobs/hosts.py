@@ -11,6 +11,7 @@ from airflow_flinkstyle.jobs.deployments.base import Unknown
 from airflow_flinkstyle.jobs.errors import DiesWithStarterError, DriverFailedError
 from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.status import Sightings
+from airflow_flinkstyle.jobs.view import JobView
 from testbed.keys import SIGNER
 
 if TYPE_CHECKING:
@@ -36,13 +37,15 @@ class Host(LeaseClock):
     def client(self) -> JobClient:
         """A new process of this host: it has seen nothing so far."""
         return JobClient(
-            board=self.world.board,
-            repository=self.world.repository,
-            deployment=self,
-            signer=SIGNER,
-            poll_s=0.01,
-            base_env={},
-            sightings=Sightings(self),
+            view=JobView(
+                board=self.world.board,
+                repository=self.world.repository,
+                deployment=self,
+                signer=SIGNER,
+                poll_s=0.01,
+                base_env={},
+                sightings=Sightings(self),
+            )
         )
 
     def require_able(self) -> None:
@@ -80,7 +83,7 @@ class Host(LeaseClock):
 def start(world: World, host: Host, key: str = "start") -> JobClient:
     client = host.client()
     world.logs.produce(10)
-    handle = client.start(replace(world.spec(), lease_s=LEASE_S), world.target(), claim_key=key)
-    client.wait_running(handle.generation, timeout_s=20)
-    world.until(lambda: client.status().heartbeat.batches())
+    handle = client.starts.start(replace(world.spec(), lease_s=LEASE_S), world.target(), claim_key=key)
+    client.drivers.wait_running(handle.generation, timeout_s=20)
+    world.until(lambda: client.view.status().heartbeat.batches())
     return client

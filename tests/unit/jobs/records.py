@@ -10,6 +10,7 @@ from airflow_flinkstyle.agent.board import takeover
 from airflow_flinkstyle.jobs.deployments.base import Alive
 from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.status import Sightings
+from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.line import BEGINNING
 from airflow_flinkstyle.protocol.query_records import QueryStatus
@@ -92,16 +93,22 @@ class Job:
     def poll(self) -> tuple[Any, CountingStore]:
         """Look once, as a process does that has seen nothing so far."""
         counted: Any = CountingStore(self.store)
-        return self.client(counted).status(), counted
+        return self.client(counted).view.status(), counted
 
     def client(self, store: Any) -> JobClient:
         here: Any = SimpleNamespace(
             name="here", native_id=lambda _: {}, state=lambda _: self.driver, find=lambda _: None
         )
         return JobClient(
-            board=JobBoard(store, "orders"), repository=SavepointRepository(store, "orders"),
-            deployment=here, signer=SIGNER, base_env={}, sightings=Sightings(),
-        )  # fmt: skip
+            view=JobView(
+                board=JobBoard(store, "orders"),
+                repository=SavepointRepository(store, "orders"),
+                deployment=here,
+                signer=SIGNER,
+                base_env={},
+                sightings=Sightings(),
+            )
+        )
 
 
 def a_heartbeat(state: Any, incarnation: int, **last: Any) -> Heartbeat:

@@ -36,7 +36,7 @@ def records(world: World) -> dict[str, bytes]:
 
 def stopped_with_savepoint(world: World) -> tuple[JobClient, str]:
     client = world.start()
-    savepoint_id = client.stop("stop", savepoint=True, timeout_s=10).savepoint_id
+    savepoint_id = client.requests.stop("stop", savepoint=True, timeout_s=10).savepoint_id
     assert savepoint_id is not None
     world.until(lambda: world.alive() == [])
     return client, savepoint_id
@@ -44,8 +44,8 @@ def stopped_with_savepoint(world: World) -> tuple[JobClient, str]:
 
 def start_from(client: JobClient, world: World, savepoint_id: str, key: str) -> None:
     origin = FromSavepoint(savepoint_id=savepoint_id)
-    handle = client.start(world.spec(), world.target(), claim_key=key, origin=origin)
-    client.wait_running(handle.generation, timeout_s=10)
+    handle = client.starts.start(world.spec(), world.target(), claim_key=key, origin=origin)
+    client.drivers.wait_running(handle.generation, timeout_s=10)
 
 
 @pytest.mark.parametrize("path", ["../../../etc/cron.d/x", "/etc/cron.d/x"])
@@ -93,8 +93,8 @@ def test_job_that_does_not_run_is_asked_nothing(world: World):
     client, _ = stopped_with_savepoint(world)
     before = records(world)
     for ask in (
-        lambda: client.request_savepoint("late"),
-        lambda: client.stop("late", savepoint=True, timeout_s=1),
+        lambda: client.requests.request_savepoint("late"),
+        lambda: client.requests.stop("late", savepoint=True, timeout_s=1),
     ):
         with pytest.raises(JobNotRunningError) as refused:
             ask()
@@ -110,14 +110,14 @@ def test_job_that_does_not_run_is_asked_nothing(world: World):
 def test_second_start_claims_nothing_and_the_first_runs_on(world: World):
     client = world.start()
     with pytest.raises(JobRunningError) as refused:
-        client.start(world.spec(), world.target(), claim_key="second")
+        client.starts.start(world.spec(), world.target(), claim_key="second")
     assert says(
         refused.value,
         found="generation 1 (start) is running",
         state_after="that run continues",
         remedy="StopStreamingJobOperator",
     )
-    assert client.board.generations() == [1]
+    assert client.view.board.generations() == [1]
     world.logs.produce(5)
     world.judge()
     assert world.alive() == [1]

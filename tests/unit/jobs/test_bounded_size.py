@@ -63,15 +63,15 @@ def test_after_100_stops_and_starts_and_20_upgrades_the_stores_hold_three_times_
         if number % _UPGRADE_EVERY == 0:
             generation = upgrade(world, number)
             run_a_while(world, generation, chance)
-        saved = client.stop(f"stop {number}", savepoint=True, timeout_s=10).savepoint_id
+        saved = client.requests.stop(f"stop {number}", savepoint=True, timeout_s=10).savepoint_id
         world.until(lambda: world.alive() == [])
         rotate(world)
         largest = max(largest, usage_of(world.board, world.repository).total_bytes)
         origin = FromSavepoint(savepoint_id=saved)
-        handle = client.start(world.spec(), world.target(), claim_key=f"start {number}", origin=origin)
-        generation = client.wait_running(handle.generation, timeout_s=10).run.generation
+        handle = client.starts.start(world.spec(), world.target(), claim_key=f"start {number}", origin=origin)
+        generation = client.drivers.wait_running(handle.generation, timeout_s=10).run.generation
     run_a_while(world, generation, chance)
-    client.wait(client.request_savepoint("while it runs"), timeout_s=10)
+    client.requests.wait(client.requests.request_savepoint("while it runs"), timeout_s=10)
     rotate(world)
     usage = usage_of(world.board, world.repository)
     assert generation == 1 + _CYCLES + _CYCLES // _UPGRADE_EVERY

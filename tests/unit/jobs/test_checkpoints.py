@@ -47,7 +47,7 @@ def committed(world: World, generation: int) -> None:
 
 
 def stop(world: World, key: str) -> str:
-    outcome = world.client().stop(key, savepoint=True, timeout_s=10)
+    outcome = world.client().requests.stop(key, savepoint=True, timeout_s=10)
     world.until(lambda: world.alive() == [])
     assert outcome.savepoint_id is not None
     return outcome.savepoint_id
@@ -55,10 +55,10 @@ def stop(world: World, key: str) -> str:
 
 def start(world: World, key: str, savepoint_id: str) -> int:
     client = world.client()
-    handle = client.start(
+    handle = client.starts.start(
         world.spec(), world.target(), claim_key=key, origin=FromSavepoint(savepoint_id=savepoint_id)
     )
-    client.wait_running(handle.generation, timeout_s=10)
+    client.drivers.wait_running(handle.generation, timeout_s=10)
     return handle.generation
 
 
@@ -73,7 +73,7 @@ def followed(world: World) -> World:
     assert start(world, "second", stop(world, "stop")) == 2
     committed(world, 2)
     client = world.client()
-    taken = client.wait(client.request_savepoint("newer"), timeout_s=10)[1].savepoint_id
+    taken = client.requests.wait(client.requests.request_savepoint("newer"), timeout_s=10)[1].savepoint_id
     verified(world, taken)
     return world
 
@@ -88,7 +88,7 @@ def test_checkpoint_goes_once_a_later_generation_has_committed_and_a_savepoint_o
     assert "no savepoint was verified of a later" in why(prune(world))[1]
     committed(world, 2)
     client = world.client()
-    taken = client.wait(client.request_savepoint("newer"), timeout_s=10)[1].savepoint_id
+    taken = client.requests.wait(client.requests.request_savepoint("newer"), timeout_s=10)[1].savepoint_id
     assert "no savepoint was verified of a later" in why(prune(world))[1]
     verified(world, taken)
     dry = prune(world, dry_run=True)
@@ -109,11 +109,13 @@ def test_checkpoint_goes_once_a_later_generation_has_committed_and_a_savepoint_o
 
 def test_checkpoint_that_a_later_generation_adopted_stays(followed: World):
     client = followed.client()
-    client.stop("stop", savepoint=False, timeout_s=10)
-    handle = client.start(followed.spec(), followed.target(), claim_key="adopts", origin=FromCheckpoint())
-    client.wait_running(handle.generation, timeout_s=10)
+    client.requests.stop("stop", savepoint=False, timeout_s=10)
+    handle = client.starts.start(
+        followed.spec(), followed.target(), claim_key="adopts", origin=FromCheckpoint()
+    )
+    client.drivers.wait_running(handle.generation, timeout_s=10)
     committed(followed, handle.generation)
-    taken = client.wait(client.request_savepoint("newest"), timeout_s=10)[1].savepoint_id
+    taken = client.requests.wait(client.requests.request_savepoint("newest"), timeout_s=10)[1].savepoint_id
     verified(followed, taken)
     report = prune(followed)
     assert [one.generations for one in report.freed_checkpoints] == [(1,)]
@@ -207,8 +209,10 @@ def test_what_was_freed_says_nothing_of_runs_that_began_anew_under_its_numbers(f
     for info in list(followed.store.list(f"{followed.job}/")):
         if "/freed/" not in info.key:
             followed.store.delete(info.key)
-    anew = followed.client().start(followed.spec(), followed.target(), claim_key="anew", origin=Fresh())
-    followed.client().wait_running(anew.generation, timeout_s=10)
+    anew = followed.client().starts.start(
+        followed.spec(), followed.target(), claim_key="anew", origin=Fresh()
+    )
+    followed.client().drivers.wait_running(anew.generation, timeout_s=10)
     assert followed.board.claim(1).checkpoint_location != first
     (seen,) = usage_of(followed.board, followed.repository).checkpoints
     assert seen.generations == (1,)
@@ -216,19 +220,19 @@ def test_what_was_freed_says_nothing_of_runs_that_began_anew_under_its_numbers(f
 
 def test_checkpoint_of_a_line_that_was_left_says_by_which_start(followed: World):
     old = stop(followed, "left")
-    started = followed.client().start(
+    started = followed.client().starts.start(
         followed.spec(), followed.target(), claim_key="on", origin=FromSavepoint(savepoint_id=old)
     )
-    followed.client().wait_running(started.generation, timeout_s=10)
+    followed.client().drivers.wait_running(started.generation, timeout_s=10)
     committed(followed, started.generation)
     stop(followed, "and left behind")
-    back = followed.client().start(
+    back = followed.client().starts.start(
         followed.spec(),
         followed.target(),
         claim_key="back",
         origin=FromSavepoint(savepoint_id=old, rewind="fork"),
     )
-    followed.client().wait_running(back.generation, timeout_s=10)
+    followed.client().drivers.wait_running(back.generation, timeout_s=10)
     found = {one.generations[-1]: one for one in usage_of(followed.board, followed.repository).checkpoints}
     assert f"; abandoned: generation {back.generation} started from savepoint" in found[3].reason
     assert found[3].reason.endswith("(fork)")

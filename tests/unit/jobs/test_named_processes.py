@@ -15,6 +15,7 @@ from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.signing import Signer
 from airflow_flinkstyle.jobs.spec import launch_of
 from airflow_flinkstyle.jobs.status import Sightings
+from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.driver_log import PATH_VARIABLE, name_of
 from airflow_flinkstyle.protocol.process import pid_namespace, process_started
@@ -156,19 +157,26 @@ def a_client(target: SubmitTarget, **more: Any) -> JobClient:
     board.create_claim(G1, SIGNER.sign(claim, board.claim_place(G1)))
     deployment = more.pop("deployment", None) or DetachedDeployment()
     return JobClient(
-        board=board, repository=SavepointRepository(store, "orders"), deployment=deployment,
-        signer=SIGNER, base_env={}, sightings=Sightings(), **more,
-    )  # fmt: skip
+        view=JobView(
+            board=board,
+            repository=SavepointRepository(store, "orders"),
+            deployment=deployment,
+            signer=SIGNER,
+            base_env={},
+            sightings=Sightings(),
+            **more,
+        )
+    )
 
 
 def submitted(client: JobClient, deployment: str, native_id: dict[str, str]) -> None:
     submit = Submit(key="start", deployment=deployment, state="submitted", asked_at_ms=1, native_id=native_id)
-    client.board.create_submit(G1, 1, submit)
+    client.view.board.create_submit(G1, 1, submit)
 
 
 def signed(client: JobClient, cluster: Cluster) -> dict[str, str]:
     by = Submit(key="start", deployment=cluster.deployment, state="submitted", asked_at_ms=1)
-    return SIGNER.sign_process(cluster.own, client.board.submit_place(G1), by)
+    return SIGNER.sign_process(cluster.own, client.view.board.submit_place(G1), by)
 
 
 def of_another_signature(client: JobClient, cluster: Cluster) -> dict[str, str]:
@@ -194,19 +202,19 @@ def test_forged_submit_shows_no_log_and_ends_nothing(
     cluster = on(manager, tmp_path)
     client = a_client(cluster.target)
     submitted(client, cluster.deployment, forged(client, cluster))
-    client.board.create_incarnation(G1, Incarnation(1), cluster.said)
-    run = client.run(G1)
+    client.view.board.create_incarnation(G1, Incarnation(1), cluster.said)
+    run = client.view.run(G1)
     if on is yarn_by_tag:  # the tag is the claim's, whatever the record says: the run's own driver is found
-        assert LOG not in client.log_tail(run)
+        assert LOG not in client.view.log_tail(run)
     else:
-        assert client.log_tail(run) in (
+        assert client.view.log_tail(run) in (
             "",
             "(not shown: what the records name is not known to be a driver of this run)",
         )
-        client.end_driver(G1)
+        client.drivers.end_driver(G1)
     assert {method for method, _, _ in manager.asked} <= {"GET"}
     assert not any(f"{cluster.other.get('pod')}/log" in path for _, path, _ in manager.asked)
-    pages = client.pages(run)
+    pages = client.view.pages(run)
     assert not any(name and name in f"{pages}" for name in cluster.other.values())
 
 
@@ -218,8 +226,8 @@ def test_driver_of_the_claim_is_shown_and_ended(
     cluster = on(manager, tmp_path)
     client = a_client(cluster.target)
     submitted(client, cluster.deployment, signed(client, cluster))
-    assert "own words" in client.log_tail(client.run(G1))
-    client.end_driver(G1)
+    assert "own words" in client.view.log_tail(client.view.run(G1))
+    client.drivers.end_driver(G1)
     assert {method for method, _, _ in manager.asked} & {"DELETE", "PUT", "POST"}
 
 
@@ -230,9 +238,9 @@ def test_who_has_no_key_is_shown_no_log_of_a_cluster(
     cluster = on(manager, tmp_path)
     client = a_client(cluster.target)
     submitted(client, cluster.deployment, signed(client, cluster))
-    keyless = replace(client, signer=Signer())
-    assert keyless.log_tail(keyless.run(G1)) == "(not shown: SIGNING_KEY)"
-    keyless.end_driver(G1)
+    keyless = replace(client, view=replace(client.view, signer=Signer()))
+    assert keyless.view.log_tail(keyless.view.run(G1)) == "(not shown: SIGNING_KEY)"
+    keyless.drivers.end_driver(G1)
     assert manager.asked == []
 
 
@@ -249,8 +257,8 @@ def test_driver_of_another_job_on_this_machine_is_not_ended(tmp_path: Path):
             own_words = replace(
                 a_record(""), jvm_pid=payroll.pid, pid_started=started, pid_namespace=pid_namespace()
             )
-            client.board.create_incarnation(G1, Incarnation(1), own_words)
-            client.end_driver(G1)
+            client.view.board.create_incarnation(G1, Incarnation(1), own_words)
+            client.drivers.end_driver(G1)
             assert payroll.poll() is None
         finally:
             payroll.kill()
@@ -259,7 +267,7 @@ def test_driver_of_another_job_on_this_machine_is_not_ended(tmp_path: Path):
 @pytest.mark.parametrize("log", ["orders", "payroll"])
 def test_what_is_left_of_a_driver_is_known_by_the_log_that_it_inherits(tmp_path: Path, log: str):
     client = a_client(a_target(log_dir=str(tmp_path)))
-    own = name_of("orders", client.board.root.root_id, 1, OWN)
+    own = name_of("orders", client.view.board.root.root_id, 1, OWN)
     path = str(tmp_path / (own if log == "orders" else "payroll.log"))
     argv = ["/bin/bash", "-c", "sleep 600 & echo $! > child; exit 1"]
     with subprocess.Popen(
@@ -269,7 +277,7 @@ def test_what_is_left_of_a_driver_is_known_by_the_log_that_it_inherits(tmp_path:
     child = int((tmp_path / "child").read_text())
     named = {"host": "h", "namespace": pid_namespace(), "pid": str(one.pid), "started": started}
     submitted(client, "detached", {**named, "log": path})
-    client.end_driver(G1)
+    client.drivers.end_driver(G1)
     if log == "orders":  # it is told to end, and does so in its own time
         wait_until("it has ended", lambda: process_started(child) is None)
         return

@@ -67,7 +67,7 @@ def test_job_that_runs_or_has_run_is_not_removed(world: World):
     client = world.start()
     with pytest.raises(JobRunningError):
         remove_job(client, savepoints=True)
-    client.stop("stop", savepoint=False, timeout_s=10)
+    client.requests.stop("stop", savepoint=False, timeout_s=10)
     with pytest.raises(RecordsNeededError, match="has run here: generation 1 has closed") as caught:
         remove_job(client, savepoints=True)
     assert "job leave" in caught.value.remedy
@@ -77,9 +77,9 @@ def test_job_that_runs_or_has_run_is_not_removed(world: World):
 def test_job_whose_driver_never_came_up_is_removed(world: World, mood: type[Mood]):
     world.moods["mistyped.py"] = mood(fails_at_import=True)
     client = world.client()
-    handle = client.start(world.spec("mistyped.py"), world.target(), claim_key="mistyped")
+    handle = client.starts.start(world.spec("mistyped.py"), world.target(), claim_key="mistyped")
     with pytest.raises(DriverFailedError):
-        client.wait_running(handle.generation, timeout_s=10)
+        client.drivers.wait_running(handle.generation, timeout_s=10)
     assert is_known(world)
     assert remove_job(world.client()).savepoints == ()
     assert not is_known(world)
@@ -90,7 +90,7 @@ def test_job_whose_driver_never_came_up_is_removed(world: World, mood: type[Mood
 def test_job_of_which_only_savepoints_were_taken_is_removed_with_them(world: World):
     plain = PlainSpark(world, world.folder / "plain")
     plain.run(batches=2)
-    take_outside(world.client(), watched(world, plain), "one", by="test")
+    take_outside(world.client().view, watched(world, plain), "one", by="test")
     with pytest.raises(RecordsNeededError):
         remove_job(world.client())
     remove_job(world.client(), savepoints=True)

@@ -8,6 +8,7 @@ import pytest
 
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.retention import dispose_of, prune_job, release_ended, savepoints_in_use
+from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.running.offline_lock import hold_offline
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
 from airflow_flinkstyle.jobs.running.stopped import take_stopped
@@ -44,7 +45,7 @@ def prune_all(world: World, max_count: int | None = None) -> PruneReport:
 
 
 def stopped_with_savepoint(world: World) -> str:
-    outcome = world.start().stop("stop", savepoint=True, timeout_s=10)
+    outcome = world.start().requests.stop("stop", savepoint=True, timeout_s=10)
     assert outcome.savepoint_id is not None
     return outcome.savepoint_id
 
@@ -57,12 +58,12 @@ def test_savepoint_a_job_stopped_with_is_in_use_until_another_run_takes_over(wor
 def test_savepoint_a_run_started_from_is_neither_pruned_nor_disposed_of(world: World):
     first = stopped_with_savepoint(world)
     client = world.client()
-    handle = client.start(
+    handle = client.starts.start(
         world.spec(), world.target(), claim_key="again", origin=FromSavepoint(savepoint_id=first)
     )
-    client.wait_running(handle.generation, timeout_s=10)
+    client.drivers.wait_running(handle.generation, timeout_s=10)
     assert used(world) == {first: "generation 2 (again) started from it"}
-    taken = client.wait(client.request_savepoint("newer"), timeout_s=10)[1].savepoint_id
+    taken = client.requests.wait(client.requests.request_savepoint("newer"), timeout_s=10)[1].savepoint_id
     report = prune_job(world.board, world.repository, RetentionPolicy(max_count=1), holder="t", wait_s=5)
     assert report.plan.disposed == ()
     with pytest.raises(SavepointProtectedError, match=r"generation 2 \(again\) started from it"):
@@ -74,9 +75,9 @@ def test_savepoint_claimed_by_its_run_goes_once_a_newer_one_exists(world: World)
     first = stopped_with_savepoint(world)
     client = world.client()
     origin = FromSavepoint(savepoint_id=first, claim_mode="claim")
-    handle = client.start(world.spec(), world.target(), claim_key="again", origin=origin)
-    client.wait_running(handle.generation, timeout_s=10)
-    client.wait(client.request_savepoint("newer"), timeout_s=10)
+    handle = client.starts.start(world.spec(), world.target(), claim_key="again", origin=origin)
+    client.drivers.wait_running(handle.generation, timeout_s=10)
+    client.requests.wait(client.requests.request_savepoint("newer"), timeout_s=10)
     assert used(world) == {first: "generation 2 (again) started from it"}, "it has committed nothing yet"
     assert prune_all(world).plan.disposed == ()
     world.logs.produce(4)
@@ -90,13 +91,13 @@ def test_run_that_never_ran_owns_nothing(world: World, mood: type[Mood]):
     client = world.client()
     world.moods["v1.py"] = mood(fails_guard=True)
     claimed = FromSavepoint(savepoint_id=first, claim_mode="claim")
-    client.start(world.spec(), world.target(), claim_key="refused", origin=claimed)
+    client.starts.start(world.spec(), world.target(), claim_key="refused", origin=claimed)
     world.until(lambda: world.alive() == [])
     world.moods.clear()
     world.logs.produce(4)
-    handle = client.start(world.spec(), world.target(), claim_key="mended")
-    client.wait_running(handle.generation, timeout_s=10)
-    client.wait(client.request_savepoint("newer"), timeout_s=10)
+    handle = client.starts.start(world.spec(), world.target(), claim_key="mended")
+    client.drivers.wait_running(handle.generation, timeout_s=10)
+    client.requests.wait(client.requests.request_savepoint("newer"), timeout_s=10)
     for dry_run in (True, False):
         report = prune_job(
             world.board, world.repository, RetentionPolicy(), holder="t", wait_s=5, dry_run=dry_run
@@ -111,10 +112,10 @@ def test_reference_whose_holder_is_gone_stays_and_says_whose_it_is_until_it_is_r
 ):
     """A DAG is deleted whose start waits for a retry that nobody makes any more; clocks tell nothing."""
     first = stopped_with_savepoint(world)
-    take_stopped(world.client(), "another one")
+    take_stopped(world.client().view, "another one")
     world.moods["v1.py"] = mood(out_of_reach=1)
     client, origin = world.client(), FromSavepoint(savepoint_id=first)
-    client.start(world.spec(), world.target(), claim_key="a DAG that is gone", origin=origin)
+    client.starts.start(world.spec(), world.target(), claim_key="a DAG that is gone", origin=origin)
     world.until(lambda: world.alive() == [])
     ((holder, held),) = references(world.repository)[first].items()
     long_ago = replace(held, at_ms=1)
@@ -130,10 +131,10 @@ def test_reference_whose_holder_is_gone_stays_and_says_whose_it_is_until_it_is_r
 
 def test_savepoint_that_a_standby_restores_is_in_use_while_it_waits(world: World):
     client = world.start()
-    hot = client.wait(client.request_savepoint("hot"), timeout_s=10)[1].savepoint_id
+    hot = client.requests.wait(client.requests.request_savepoint("hot"), timeout_s=10)[1].savepoint_id
     assert hot is not None
     assert used(world) == {}
-    client.standby(world.spec(new=True), world.target(), claim_key="next", prepare_savepoint_id=hot)
+    client.starts.standby(world.spec(new=True), world.target(), claim_key="next", prepare_savepoint_id=hot)
     assert used(world) == {hot: "generation 2 (next) copies it ahead"}
 
 
@@ -141,15 +142,15 @@ def test_savepoint_of_a_start_that_is_tried_again_stays_until_that_has_ended_for
     world: World, mood: type[Mood]
 ):
     first = stopped_with_savepoint(world)
-    other = take_stopped(world.client(), "another one").savepoint_id
+    other = take_stopped(world.client().view, "another one").savepoint_id
     client, origin = world.client(), FromSavepoint(savepoint_id=first)
     world.moods["v1.py"] = mood(out_of_reach=1)
-    client.start(world.spec(), world.target(), claim_key="again", origin=origin)
+    client.starts.start(world.spec(), world.target(), claim_key="again", origin=origin)
     world.until(lambda: world.alive() == [])
     report = prune_job(world.board, world.repository, RetentionPolicy(max_count=1), holder="t", wait_s=5)
     assert report.plan.disposed == ()
-    handle = client.start(world.spec(), world.target(), claim_key="again", origin=origin)
-    client.wait_running(handle.generation, timeout_s=10)
+    handle = client.starts.start(world.spec(), world.target(), claim_key="again", origin=origin)
+    client.drivers.wait_running(handle.generation, timeout_s=10)
     assert other in {m.savepoint_id for m in manifests_of(world.repository)}
     world.judge()
 
@@ -175,8 +176,10 @@ def test_prune_waits_while_a_start_reads_its_savepoint(world: World):
             pruned.append(1)
 
     store = ActingStore(world.store, prune_now, key="claim")
-    client = replace(world.client(), board=JobBoard(store, world.job))  # type: ignore[arg-type]
-    client.start(world.spec(), world.target(), claim_key="again", origin=FromSavepoint(savepoint_id=first))
+    client = JobClient(view=replace(world.client().view, board=JobBoard(store, world.job)))  # type: ignore[arg-type]
+    client.starts.start(
+        world.spec(), world.target(), claim_key="again", origin=FromSavepoint(savepoint_id=first)
+    )
     assert store.has_acted
     assert pruned == []
 
@@ -189,9 +192,12 @@ def test_prune_in_the_midst_of_a_start_waits_for_nothing_and_the_start_learns_wh
 
     store = ActingStore(world.store, dispose, key="/takes/")  # planned, and before its intent is there
     repository = SavepointRepository(store, world.job)  # type: ignore[arg-type]
-    client, before = replace(world.client(), repository=repository), world.board.generations()
+    client, before = (
+        JobClient(view=replace(world.client().view, repository=repository)),
+        world.board.generations(),
+    )
     with pytest.raises(SavepointMissingError):
-        client.start(
+        client.starts.start(
             world.spec(),
             world.target(),
             claim_key="again",
@@ -202,25 +208,25 @@ def test_prune_in_the_midst_of_a_start_waits_for_nothing_and_the_start_learns_wh
 
 def test_lock_of_a_caller_ends_no_need_of_a_start_that_is_tried_again(world: World, mood: type[Mood]):
     first = stopped_with_savepoint(world)
-    take_stopped(world.client(), "another one")
+    take_stopped(world.client().view, "another one")
     client, origin = world.client(), FromSavepoint(savepoint_id=first)
     world.moods["v1.py"] = mood(out_of_reach=1)
-    client.start(world.spec(), world.target(), claim_key="again", origin=origin)
+    client.starts.start(world.spec(), world.target(), claim_key="again", origin=origin)
     world.until(lambda: world.alive() == [])
-    with contextlib.suppress(ValueError), hold_offline(client, "nightly"):
+    with contextlib.suppress(ValueError), hold_offline(client.view, "nightly"):
         assert prune_all(world, max_count=1).plan.disposed == ()
         raise ValueError
     assert prune_all(world, max_count=1).plan.disposed == ()
-    handle = client.start(world.spec(), world.target(), claim_key="again", origin=origin)
-    client.wait_running(handle.generation, timeout_s=10)
+    handle = client.starts.start(world.spec(), world.target(), claim_key="again", origin=origin)
+    client.drivers.wait_running(handle.generation, timeout_s=10)
     world.judge()
 
 
 def test_references_that_have_ended_are_deleted_by_one_listing(world: World):
     first = stopped_with_savepoint(world)
     client = world.client()
-    handle = client.start(world.spec(), world.target(), claim_key="again")
-    client.wait_running(handle.generation, timeout_s=10)
+    handle = client.starts.start(world.spec(), world.target(), claim_key="again")
+    client.drivers.wait_running(handle.generation, timeout_s=10)
     ended = Reference(need="start", by="t", reason="it started", at_ms=1, generation=Generation(1))
     for number in range(20):
         write_reference(world.repository, first, f"generation-{number}", ended)

@@ -11,6 +11,7 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.cutover.steps import require_room
 from airflow_flinkstyle.jobs.deployments.room import Room
 from airflow_flinkstyle.jobs.errors import NoRoomError
+from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.target import Deployments
 from tests.unit.jobs.hosts import Host
 from tests.unit.jobs.specs import a_spec, a_target
@@ -34,7 +35,7 @@ class Cluster(Host):
 def ask(world: World, told: Room | None, **limits: Any) -> tuple[str, bool]:
     host = Cluster(world, "a")
     host.told = told
-    client = replace(host.client(), clusters=Deployments(make=lambda _: host))
+    client = JobClient(view=replace(host.client().view, clusters=Deployments(make=lambda _: host)))
     return require_room(client, a_spec(), a_target(master="yarn", deploy_mode="cluster", conf={}, **limits))
 
 

@@ -13,6 +13,7 @@ from airflow_flinkstyle.jobs.errors import DriverFailedError, SigningKeyError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.cutover import PHASES
 from airflow_flinkstyle.jobs.migration.fail_back import last_migration
+from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.signing import KEY_VARIABLE, PREVIOUS_VARIABLE, Signer
 from airflow_flinkstyle.jobs.spec import driver_env
 from airflow_flinkstyle.protocol import signatures
@@ -27,7 +28,6 @@ from tests.unit.jobs.cutovers import a_cutover
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_flinkstyle.jobs.running.client import JobClient
 
 OTHER = "another-key-that-nobody-here-knows-of"
 
@@ -65,7 +65,7 @@ def test_relaunch_obeys_no_claim_that_was_changed_in_the_store(
     put(world, f"{world.job}/runs/000001/claim.json", change)
     begun = len(world.submissions)
     with pytest.raises(SignatureError, match=r"claim.json was expected to be signed") as refused:
-        client.ensure_running(client.settled_status())
+        client.drivers.ensure_running(client.view.settled_status())
     assert (refused.value.code, len(world.submissions)) == ("SIGNATURE", begun)
     assert "nothing was started or ended" in refused.value.state_after
     assert "previous_passwords" in refused.value.remedy
@@ -102,26 +102,28 @@ def test_signed_claim_counts_only_where_its_caller_put_it(world: World, copied: 
     world.start()
     client = copied(world)
     with pytest.raises(SignatureError, match="another signature"):
-        client.launch_of(2)
-    assert world.client().launch_of(1)[0].script == "v1.py"
+        client.view.launch_of(2)
+    assert world.client().view.launch_of(1)[0].script == "v1.py"
 
 
 def test_rollback_and_upgrade_start_nothing_from_a_claim_that_was_changed(world: World):
     client = world.start()
-    client.stop("s", savepoint=False, timeout_s=10)
+    client.requests.stop("s", savepoint=False, timeout_s=10)
     put(world, f"{world.job}/runs/000001/claim.json", run_evil)
     with pytest.raises(SignatureError):
-        client.follow(1, claim_key="back")
+        client.starts.follow(1, claim_key="back")
     with pytest.raises(SignatureError):
-        client.launch_of(1)
+        client.view.launch_of(1)
     assert world.board.generations() == [1]
 
 
 def test_start_without_a_key_claims_nothing_and_says_how_to_make_one(world: World):
-    client = replace(world.client(), signer=Signer())
+    client = JobClient(view=replace(world.client().view, signer=Signer()))
     for begin in (
-        lambda: client.start(world.spec(), world.target(), claim_key="start"),
-        lambda: client.standby(world.spec(), world.target(), claim_key="next", prepare_savepoint_id=None),
+        lambda: client.starts.start(world.spec(), world.target(), claim_key="start"),
+        lambda: client.starts.standby(
+            world.spec(), world.target(), claim_key="next", prepare_savepoint_id=None
+        ),
     ):
         with pytest.raises(SigningKeyError, match=r"found none") as refused:
             begin()
@@ -132,9 +134,9 @@ def test_start_without_a_key_claims_nothing_and_says_how_to_make_one(world: Worl
 
 def test_who_has_no_key_still_looks_saves_and_stops(world: World):
     world.start()
-    client = replace(world.client(), signer=Signer())
-    assert client.status().run.generation == 1
-    client.stop("s", savepoint=True, timeout_s=10)
+    client = JobClient(view=replace(world.client().view, signer=Signer()))
+    assert client.view.status().run.generation == 1
+    client.requests.stop("s", savepoint=True, timeout_s=10)
 
 
 def test_key_that_could_be_guessed_is_refused_and_not_shown():
@@ -149,23 +151,27 @@ def test_key_may_be_changed_while_jobs_run(world: World):
     world.kill(1)
     changed = Signer.of_environment({KEY_VARIABLE: OTHER, PREVIOUS_VARIABLE: f"{SIGNING_KEY},"})
     with pytest.raises(SignatureError, match="another signature"):
-        replace(client, signer=Signer.of(OTHER)).launch_of(1)
-    again = replace(client, signer=changed)
-    again.ensure_running(again.settled_status())
-    again.wait_running(1, timeout_s=10)
-    again.stop("s", savepoint=False, timeout_s=10)
-    assert again.start(world.spec(), world.target(), claim_key="next").generation == 2
-    assert replace(client, signer=Signer.of(OTHER)).launch_of(2)[0].script == "v1.py"
+        replace(client.view, signer=Signer.of(OTHER)).launch_of(1)
+    again = replace(client, view=replace(client.view, signer=changed))
+    again.drivers.ensure_running(again.view.settled_status())
+    again.drivers.wait_running(1, timeout_s=10)
+    again.requests.stop("s", savepoint=False, timeout_s=10)
+    assert again.starts.start(world.spec(), world.target(), claim_key="next").generation == 2
+    assert replace(client.view, signer=Signer.of(OTHER)).launch_of(2)[0].script == "v1.py"
     with pytest.raises(SignatureError):
-        client.launch_of(2)
+        client.view.launch_of(2)
 
 
 def test_driver_is_told_which_claim_was_verified_and_gets_no_key(world: World):
-    client = replace(world.client(), base_env={**SIGNING_ENV, PREVIOUS_VARIABLE: OTHER, "LANG": "C"})
-    client.start(replace(world.spec(), env={KEY_VARIABLE[:-4]: "x"}), world.target(), claim_key="start")
+    client = JobClient(
+        view=replace(world.client().view, base_env={**SIGNING_ENV, PREVIOUS_VARIABLE: OTHER, "LANG": "C"})
+    )
+    client.starts.start(
+        replace(world.spec(), env={KEY_VARIABLE[:-4]: "x"}), world.target(), claim_key="start"
+    )
     (submission,) = world.submissions
     argv, env = submission.argv, submission.env
-    assert argv[argv.index("--digest") + 1] == client.signed_claim(1).digest
+    assert argv[argv.index("--digest") + 1] == client.view.signed_claim(1).digest
     stored = b"".join(world.store.read(info.key) for info in world.store.list())
     for text in (*argv, *env.values(), stored.decode()):
         assert SIGNING_KEY not in text
@@ -181,27 +187,31 @@ def test_key_reaches_no_driver_even_where_the_job_names_it(world: World):
 def test_log_is_shown_of_the_file_that_a_signed_claim_names(world: World, monkeypatch: pytest.MonkeyPatch):
     client, asked = world.start(), []
     monkeypatch.setattr(world, "log_tail", lambda native_id, **_: asked.append(native_id["log"]) or "the end")
-    assert client.log_tail(client.run(1)) == "the end"
-    name = name_of(world.job, world.board.root.root_id, 1, client.run(1).claim.claim_id)
+    assert client.view.log_tail(client.view.run(1)) == "the end"
+    name = name_of(world.job, world.board.root.root_id, 1, client.view.run(1).claim.claim_id)
     assert asked == [str(world.folder / "logs" / name)]
     put(world, f"{world.job}/runs/000001/submit.json", lambda one: one["native_id"].update(log="/etc/passwd"))
-    assert client.log_tail(client.run(1)).startswith("(not shown: what the records name is not known")
+    assert client.view.log_tail(client.view.run(1)).startswith(
+        "(not shown: what the records name is not known"
+    )
     assert len(asked) == 1
     put(world, f"{world.job}/runs/000001/claim.json", run_evil)
-    assert client.log_tail(client.run(1)) == "(not shown: SIGNATURE)"
+    assert client.view.log_tail(client.view.run(1)) == "(not shown: SIGNATURE)"
 
 
 @pytest.mark.parametrize("change", hostile.FORGED, ids=str)
 def test_driver_that_waits_takes_nothing_over_by_a_forged_order(world: World, change: dict[str, Any]):
     client = world.start()
-    waiting = client.standby(world.spec("v2.py"), world.target(), claim_key="next", prepare_savepoint_id=None)
-    hostile.forge_order(client.board, waiting.generation, **change)
+    waiting = client.starts.standby(
+        world.spec("v2.py"), world.target(), claim_key="next", prepare_savepoint_id=None
+    )
+    hostile.forge_order(client.view.board, waiting.generation, **change)
     with pytest.raises(DriverFailedError, match="SIGNATURE"):
-        client.wait_running(waiting.generation, timeout_s=10)
-    order = client.board.takeover_order(1)
+        client.drivers.wait_running(waiting.generation, timeout_s=10)
+    order = client.view.board.takeover_order(1)
     with pytest.raises(SignatureError, match=r"takeover-order\.json"):  # nor does a caller go on with it
-        client.order_takeover(waiting.generation, order)
-    assert client.board.current().value.generation == 1
+        client.starts.order_takeover(waiting.generation, order)
+    assert client.view.board.current().value.generation == 1
 
 
 def test_what_a_driver_gets_to_verify_its_order_signs_nothing_else(world: World):
@@ -211,11 +221,11 @@ def test_what_a_driver_gets_to_verify_its_order_signs_nothing_else(world: World)
     assert given not in " ".join(submission.argv)
     stored = b"".join(world.store.read(info.key) for info in world.store.list())
     assert given.encode() not in stored
-    claim, place = client.claim(1), client.board.claim_place(1)
+    claim, place = client.view.claim(1), client.view.board.claim_place(1)
     forged = replace(claim, signature=signatures.sign([given], claim.to_bytes(), place))
     world.store.write(f"{world.job}/runs/000001/claim.json", forged.to_bytes())
     with pytest.raises(SignatureError):
-        client.launch_of(1)
+        client.view.launch_of(1)
 
 
 # --- migrations ---------------------------------------------------------------------------------

@@ -71,12 +71,12 @@ def settle_all(world: World) -> list[str]:
     client = world.client()
     return [
         settle(client, one, migration=lambda _: a_migration(world), afresh=True).where
-        for one in find_unsettled(client.board)
+        for one in find_unsettled(client.view.board)
     ]
 
 
 def runs(world: World) -> bool:
-    return isinstance(world.client().status(), Running)
+    return isinstance(world.client().view.status(), Running)
 
 
 PLACES = (
@@ -105,14 +105,14 @@ def test_migration_that_never_comes_back_holds_producers_no_longer_than_its_leas
     if told == "release_old":  # producers obey, whoever settles it, and when
         world.logs.produce(5)
     client = world.client()
-    for found in find_unsettled(client.board):
+    for found in find_unsettled(client.view.board):
         assert is_abandoned(world.client(Leaping()), found)
         (where,) = settle_all(world)
         assert told in (None, f"release_{where}")
         assert position(world) in (None, f"release_{where}")
     world.logs.produce(5)
     world.judge()
-    assert find_unsettled(client.board) == []
+    assert find_unsettled(client.view.board) == []
     world.until(lambda: len(world.alive()) == 1)
 
 
@@ -120,21 +120,21 @@ def test_driver_that_was_told_to_take_over_does_not_once_nobody_holds_the_produc
     world.start()
     store = DyingStore(world.store, 2, only="-takeover-order")
     migration = a_migration(world, store)
-    order = migration.client.order_takeover
+    order = migration.client.starts.order_takeover
 
     def die_behind_it(*args: object) -> None:
         world.kill(2)
         order(*args)
         raise Killed
 
-    migration.client.order_takeover = die_behind_it  # type: ignore[method-assign]
+    migration.client.starts.order_takeover = die_behind_it  # type: ignore[method-assign]
     with pytest.raises(Killed):
         migration.run()
     assert Producers(world).behind_the_lease() == "release_old"
     world.logs.produce(5)
     client = world.client()
-    client.ensure_running()  # a watcher starts the driver again that died with its order
-    assert client.board.current().value.generation == 1
+    client.drivers.ensure_running()  # a watcher starts the driver again that died with its order
+    assert client.view.board.current().value.generation == 1
     assert settle_all(world) == ["old"]
     world.logs.produce(5)
     world.judge()
@@ -155,7 +155,7 @@ def test_attempt_that_is_late_finds_its_hold_gone_and_goes_back(world: World):
     with pytest.raises(RolledBackError, match="Producers were expected to be held"):
         migration.run()
     world.judge()
-    assert (position(world), world.client().board.current().value.generation) == ("release_old", 1)
+    assert (position(world), world.client().view.board.current().value.generation) == ("release_old", 1)
 
 
 def test_retry_that_comes_behind_the_lease_goes_back_if_producers_wrote_meanwhile(world: World):
@@ -224,14 +224,14 @@ def test_producers_alone_are_released_where_the_job_runs_or_as_a_person_says(
 def test_producers_are_not_released_while_it_is_undecided_where_the_job_runs(world: World):
     world.start()
     migration = a_migration(world)
-    order = migration.client.order_takeover
+    order = migration.client.starts.order_takeover
 
     def die_behind_it(*args: object) -> None:
         world.kill(2)
         order(*args)
         raise Killed
 
-    migration.client.order_takeover = die_behind_it  # type: ignore[method-assign]
+    migration.client.starts.order_takeover = die_behind_it  # type: ignore[method-assign]
     with pytest.raises(Killed):
         migration.run()
     with pytest.raises(BadInputError, match="generation 2 was told to take over and has not"):
@@ -278,4 +278,4 @@ def test_finished_ones_and_those_that_never_began_are_no_matter(world: World):
     other.journal.approve({"format_version": 1})
     other.journal.decide({"by": "ann"}, approved=True)
     assert find_unsettled(world.board) == []
-    assert NEW in str(world.client().board.claim(2).launch)
+    assert NEW in str(world.client().view.board.claim(2).launch)

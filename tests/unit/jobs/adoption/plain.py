@@ -97,13 +97,13 @@ def watched(world: World, *plain: PlainSpark, **changes: Any) -> WatchedCheckpoi
 
 def adopt(world: World, *queries: PlainSpark, key: str = "adopt", **changes: Any) -> Adoption:
     client = world.client()
-    return adopt_stopped(client, watched(world, *queries, **changes), key=key, by="test", still_s=0.02)
+    return adopt_stopped(client.view, watched(world, *queries, **changes), key=key, by="test", still_s=0.02)
 
 
 def start(world: World, key: str = "start", **more: Any) -> RunHandle:
     client = world.client()
-    handle = client.start(world.spec(), world.target(), claim_key=key, **more)
-    client.wait_running(handle.generation, timeout_s=10)
+    handle = client.starts.start(world.spec(), world.target(), claim_key=key, **more)
+    client.drivers.wait_running(handle.generation, timeout_s=10)
     return handle
 
 

@@ -23,6 +23,7 @@ from airflow_flinkstyle.jobs.errors import (
     SourceClusterError,
 )
 from airflow_flinkstyle.jobs.retention import savepoints_in_use
+from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.running.home import moved_on
 from airflow_flinkstyle.jobs.running.start_choice import plan_start
 from airflow_flinkstyle.jobs.running.start_plan import Fresh, FromCheckpoint, FromSavepoint, LastState
@@ -64,7 +65,7 @@ def test_adopted_job_goes_on_at_its_batch_is_left_goes_on_in_plain_spark_and_is_
     again.run(batches=2)
     for origin in (LastState(), FromCheckpoint()):
         with pytest.raises(NotAdoptedError, match="left"):
-            world.client().start(world.spec(), world.target(), claim_key="too early", origin=origin)
+            world.client().starts.start(world.spec(), world.target(), claim_key="too early", origin=origin)
 
     second = adopt(world, again, key="adopt again")
     assert second.manifest.queries[0].batch_id == reached + 2
@@ -103,7 +104,7 @@ def test_adopting_the_same_twice_is_done_already_and_anything_else_is_refused(
     start(world)
     with pytest.raises(JobRunningError):
         adopt(world, plain)
-    world.client().stop("stop", savepoint=False, timeout_s=10)
+    world.client().requests.stop("stop", savepoint=False, timeout_s=10)
     with pytest.raises(HistoryError, match="no history"):
         adopt(world, plain)
 
@@ -122,17 +123,17 @@ def test_old_job_that_goes_on_is_noticed_and_is_adopted_anew_while_nothing_was_s
 ):
     adopt(world, plain)
     plain.run(batches=2)
-    (found,) = moved_on(world.client(), world.board.home().value)
+    (found,) = moved_on(world.client().view, world.board.home().value)
     assert "went on from batch 2 to batch 4" in found
     with pytest.raises(OldJobRunsError, match="batch 2 to batch 4"):
-        world.client().start(world.spec(), world.target(), claim_key="start")
+        world.client().starts.start(world.spec(), world.target(), claim_key="start")
     assert world.board.generations() == []
     assert adopt(world, plain, key="again").manifest.queries[0].batch_id == 4
     start(world)
     world.logs.produce(3)
     world.until(lambda: at(world, 1) > 4)
     plain.plan()
-    assert list(moved_on(world.client(), world.board.home().value)) != []
+    assert list(moved_on(world.client().view, world.board.home().value)) != []
 
 
 def test_checkpoint_that_is_being_written_is_refused(world: World, plain: PlainSpark):
@@ -145,9 +146,9 @@ def test_checkpoint_that_is_being_written_is_refused(world: World, plain: PlainS
             plain.run()
         return LocalStore(plain.place)
 
-    client = replace(client, open_checkpoint=open_and_write)
+    client = replace(client, view=replace(client.view, open_checkpoint=open_and_write))
     with pytest.raises(CheckpointWrittenError, match="batch 2, then batch 3"):
-        adopt_stopped(client, watched(world, plain), key="adopt", by="test", still_s=0.02)
+        adopt_stopped(client.view, watched(world, plain), key="adopt", by="test", still_s=0.02)
     assert (world.repository.ids(), world.board.home()) == ((), None)
 
 
@@ -158,15 +159,15 @@ def test_job_written_while_it_is_captured_is_not_adopted(world: World, plain: Pl
         looks.append(location)
         return LocalStore(plain.place)
 
-    client = replace(world.client(), open_checkpoint=open_and_write)
+    client = JobClient(view=replace(world.client().view, open_checkpoint=open_and_write))
     with pytest.raises(CheckpointWrittenError):
         adopt_stopped(
-            client, watched(world, plain), key="adopt", by="test", still_s=0.0,
+            client.view, watched(world, plain), key="adopt", by="test", still_s=0.0,
             progress=lambda _: plain.plan() if plain.plan else None,
         )  # fmt: skip
     assert world.board.home().value.state == "watched"
     with pytest.raises(NotAdoptedError):
-        plan_start(world.client(), LastState(), "start")
+        plan_start(world.client().view, LastState(), "start")
 
 
 @pytest.mark.parametrize("side", ["new", "both"])
@@ -225,9 +226,9 @@ def test_checkpoint_that_may_not_be_read_is_refused(world: World, plain: PlainSp
         def read(self, key: str, **_: Any) -> bytes:
             raise StoreDeniedError(f"{key} may not be read.", "Nothing.", "Ask its owner.")
 
-    client = replace(world.client(), open_checkpoint=lambda _: Denied(plain.place))
+    client = JobClient(view=replace(world.client().view, open_checkpoint=lambda _: Denied(plain.place)))
     with pytest.raises(StoreDeniedError, match="readable from here"):
-        adopt_stopped(client, watched(world, plain), key="adopt", by="test", still_s=0.0)
+        adopt_stopped(client.view, watched(world, plain), key="adopt", by="test", still_s=0.0)
     assert world.board.home() is None
 
 
@@ -241,21 +242,21 @@ def test_adopted_savepoint_is_kept_until_the_job_has_started(world: World, plain
 
 def test_savepoints_from_outside_start_nothing_unless_one_is_named(world: World, plain: PlainSpark):
     client = world.client()
-    first = take_outside(client, watched(world, plain), "one", by="test")
+    first = take_outside(client.view, watched(world, plain), "one", by="test")
     plain.run()
-    second = take_outside(client, watched(world, plain), "two", by="test")
-    assert take_outside(client, watched(world, plain), "two", by="test") == second
+    second = take_outside(client.view, watched(world, plain), "two", by="test")
+    assert take_outside(client.view, watched(world, plain), "two", by="test") == second
     assert [q.batch_id for m in (first, second) for q in m.queries] == [2, 3]
     for origin in (LastState(), FromCheckpoint()):
         with pytest.raises(NotAdoptedError, match="never adopted"):
-            plan_start(client, origin, "start")
+            plan_start(client.view, origin, "start")
     with pytest.raises(HistoryError):
-        plan_start(client, Fresh(), "start")
-    plan = plan_start(client, FromSavepoint(savepoint_id=first.savepoint_id), "start")
+        plan_start(client.view, Fresh(), "start")
+    plan = plan_start(client.view, FromSavepoint(savepoint_id=first.savepoint_id), "start")
     assert plan.order.savepoint_id == first.savepoint_id
     adoption = adopt(world, plain)
     with pytest.raises(AdoptedBeforeError):
-        take_outside(client, watched(world, plain), "three", by="test")
+        take_outside(client.view, watched(world, plain), "three", by="test")
     start(world)
     world.logs.produce(2)
     world.until(lambda: at(world, 1) > 3)
@@ -336,7 +337,7 @@ def test_leaving_that_ends_half_way_is_continued_by_a_retry(world: World, plain:
                 raise StoreDeniedError(f"{key} may not be written.", "Nothing.", "Ask its owner.")
             return super().write(key, data)
 
-    broken = replace(world.client(), open_checkpoint=lambda _: Full(out))
+    broken = JobClient(view=replace(world.client().view, open_checkpoint=lambda _: Full(out)))
     with pytest.raises(StoreDeniedError):
         leave(broken, {QUERY: str(out)}, key="leave", by="test")
     assert world.board.home().value.state == "leaving"

@@ -14,6 +14,7 @@ from airflow_flinkstyle.jobs.errors import (
     CheckpointWrittenError,
     NotAdoptedError,
 )
+from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.running.start_choice import plan_start
 from airflow_flinkstyle.jobs.running.start_plan import LastState
 from airflow_flinkstyle.protocol.home import ADOPTED_KEY
@@ -39,9 +40,9 @@ def test_batch_planned_since_a_failed_try_is_carried_by_the_next_one_with_its_ke
             plain.plan()
         return LocalStore(plain.place)
 
-    client = replace(world.client(), open_checkpoint=open_and_write)
+    client = JobClient(view=replace(world.client().view, open_checkpoint=open_and_write))
     with pytest.raises(CheckpointWrittenError):
-        adopt_stopped(client, watched(world, plain), key="adopt", by="test", still_s=0.0)
+        adopt_stopped(client.view, watched(world, plain), key="adopt", by="test", still_s=0.0)
     world.logs.produce(3)
     manifest = adopt(world, plain, key="adopt").manifest
     assert manifest.queries[0].planned_offsets is not None
@@ -67,11 +68,16 @@ def test_of_two_jobs_that_adopt_one_checkpoint_at_once_one_has_it(
 
     with pytest.raises(AdoptedBeforeError, match="another-job"):
         adopt_stopped(
-            world.client(), watched(world, plain), key="adopt", by="test", still_s=0.02, progress=meanwhile
+            world.client().view,
+            watched(world, plain),
+            key="adopt",
+            by="test",
+            still_s=0.02,
+            progress=meanwhile,
         )
     assert world.board.home().value.state == "watched"
     with pytest.raises(NotAdoptedError):
-        plan_start(world.client(), LastState(), "start")
+        plan_start(world.client().view, LastState(), "start")
 
 
 def test_adopter_that_wakes_late_does_not_take_a_job_back_that_has_run_since(world: World, plain: PlainSpark):
@@ -83,14 +89,14 @@ def test_adopter_that_wakes_late_does_not_take_a_job_back_that_has_run_since(wor
             start(world)
             world.logs.produce(5)
             world.until(lambda: at(world, 1) > 2)
-            world.client().stop("stop", savepoint=False, timeout_s=10)
+            world.client().requests.stop("stop", savepoint=False, timeout_s=10)
 
     with pytest.raises(FlinkstyleError):
         adopt_stopped(
-            world.client(), watched(world, plain), key="adopt late", by="test", still_s=0.02,
+            world.client().view, watched(world, plain), key="adopt late", by="test", still_s=0.02,
             progress=meanwhile,
         )  # fmt: skip
-    assert plan_start(world.client(), LastState(), "start").order.savepoint_id is None
+    assert plan_start(world.client().view, LastState(), "start").order.savepoint_id is None
 
 
 def test_one_checkpoint_under_two_spellings_is_no_two_queries(world: World, plain: PlainSpark):
@@ -107,7 +113,7 @@ def test_checkpoint_of_a_job_of_this_package_is_not_adopted_by_another_one(
     start(world)
     world.logs.produce(5)
     world.until(lambda: at(world, 1) > 2)
-    world.client().stop("stop", savepoint=False, timeout_s=10)
+    world.client().requests.stop("stop", savepoint=False, timeout_s=10)
     place = f"{world.board.claim(1).checkpoint_location}/{QUERY}"
     another = type(world)(tmp_path / "another", job="another-job", store=world.store)
     another.logs = world.logs

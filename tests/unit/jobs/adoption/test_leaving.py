@@ -15,6 +15,7 @@ from airflow_flinkstyle.jobs.errors import (
     OldJobRunsError,
     RewindError,
 )
+from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.running.start_choice import plan_start
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint, LastState
 from airflow_flinkstyle.jobs.running.stopped import savepoint_at_rest, take_stopped
@@ -61,17 +62,17 @@ def test_job_that_was_left_is_not_saved_as_it_was_here(world: World, plain: Plai
     leave(world.client(), {QUERY: str(out)}, key="leave", by="test", timeout_s=10)
     PlainSpark(world, out).run()
     with pytest.raises(NotAdoptedError, match="plain Spark has it"):
-        take_stopped(world.client(), "a savepoint")
-    assert savepoint_at_rest(world.client()) is None
+        take_stopped(world.client().view, "a savepoint")
+    assert savepoint_at_rest(world.client().view) is None
     with pytest.raises(NotAdoptedError):
-        plan_start(world.client(), LastState(), "start")
+        plan_start(world.client().view, LastState(), "start")
 
 
 def test_savepoint_of_a_job_at_rest_is_that_of_its_adoption(world: World, plain: PlainSpark):
     _, savepoint_id = ran_left_and_adopted_again(world, plain)
-    assert take_stopped(world.client(), "a savepoint").savepoint_id == savepoint_id
-    assert savepoint_at_rest(world.client()) is None
-    assert plan_start(world.client(), LastState(), "start").order.savepoint_id == savepoint_id
+    assert take_stopped(world.client().view, "a savepoint").savepoint_id == savepoint_id
+    assert savepoint_at_rest(world.client().view) is None
+    assert plan_start(world.client().view, LastState(), "start").order.savepoint_id == savepoint_id
 
 
 def test_job_that_starts_here_while_it_is_left_is_not_left(world: World, plain: PlainSpark):
@@ -114,12 +115,12 @@ def test_leaving_that_is_killed_before_spark_can_start_is_completed_by_a_retry(
                 raise StoreDeniedError(f"{key} may not be written.", "Nothing.", "Ask its owner.")
             return super().write(key, data)
 
-    broken = replace(world.client(), open_checkpoint=lambda _: Fails(out))
+    broken = JobClient(view=replace(world.client().view, open_checkpoint=lambda _: Fails(out)))
     with pytest.raises(StoreDeniedError):
         leave(broken, {QUERY: str(out)}, key="leave", by="test", timeout_s=10)
     assert (world.board.home().value.state, is_unfinished(LocalStore(out))) == ("left", True)
     with pytest.raises(NotAdoptedError):  # at no moment can both start
-        plan_start(world.client(), LastState(), "start")
+        plan_start(world.client().view, LastState(), "start")
     leave(world.client(), {QUERY: str(out)}, key="another", by="test")
     assert not is_unfinished(LocalStore(out))
     PlainSpark(world, out).run()
@@ -130,8 +131,8 @@ def test_leaving_that_is_killed_before_spark_can_start_is_completed_by_a_retry(
 
 
 def test_savepoint_behind_the_adoption_is_no_place_to_continue_from(world: World, plain: PlainSpark):
-    first = take_outside(world.client(), watched(world, plain), "one", by="test")
+    first = take_outside(world.client().view, watched(world, plain), "one", by="test")
     plain.run(batches=2)
     adopt(world, plain)
     with pytest.raises(RewindError, match="batch 4"):
-        plan_start(world.client(), FromSavepoint(savepoint_id=first.savepoint_id), "start")
+        plan_start(world.client().view, FromSavepoint(savepoint_id=first.savepoint_id), "start")

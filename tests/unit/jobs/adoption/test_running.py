@@ -141,7 +141,7 @@ def test_old_job_that_writes_although_it_should_have_ended_keeps_the_job(world: 
         return LocalStore(old.plain.place)
 
     one = adoption(world, old, ending=surviving)
-    one.client = replace(one.client, open_checkpoint=open_and_write)
+    one.client = replace(one.client, view=replace(one.client.view, open_checkpoint=open_and_write))
     with pytest.raises(CheckpointWrittenError):
         one.run()
     assert world.board.current() is None

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def runs_on(world: World) -> int:
-    status = world.client().status()
+    status = world.client().view.status()
     assert isinstance(status, Running)
     return status.run.generation
 
@@ -71,7 +71,7 @@ def test_running_it_again_reports_the_same_and_moves_nothing(world: World):
 
 def test_job_that_does_not_run_is_not_migrated(world: World):
     client = world.start()
-    client.stop("s", savepoint=False, timeout_s=10)
+    client.requests.stop("s", savepoint=False, timeout_s=10)
     with pytest.raises(JobNotRunningError):
         a_cutover(world).run()
     assert a_cutover(world).settle().where == "untouched"
@@ -106,7 +106,7 @@ def test_refused_translation_resumes_the_job_on_the_old_cluster(world: World):
     world.logs.produce(5)
     world.judge()
     assert runs_on(world) == 3
-    assert world.client().run(3).claim.follows == 1
+    assert world.client().view.run(3).claim.follows == 1
 
 
 @pytest.mark.parametrize("how", ["fails_at_import", "fails_guard"])
@@ -205,7 +205,7 @@ def test_new_driver_and_way_back_race_and_only_one_runs(world: World, mood: type
     with pytest.raises(Killed):
         # The order is given, takeover is open.
         a_cutover(world, DyingStore(world.store, after=True, only="-takeover.json")).run()
-    assert world.client().board.takeover_order(2) is not None
+    assert world.client().view.board.takeover_order(2) is not None
     settled = a_cutover(world).settle()
     world.logs.produce(5)
     world.judge()
@@ -243,7 +243,7 @@ def test_savepoint_that_fails_leaves_the_old_driver_running(world: World):
     world.takes_fail = True
     with pytest.raises(RolledBackError, match="the disk is full"):
         a_cutover(world).run()
-    assert world.client().board.heartbeat(1).value.incarnation == 1, "it was never down"
+    assert world.client().view.board.heartbeat(1).value.incarnation == 1, "it was never down"
     world.logs.produce(5)
     world.judge()
     assert (runs_on(world), position(world)) == (1, "release_old")
@@ -366,8 +366,8 @@ def test_batch_that_a_dead_driver_planned_is_run_on_the_new_cluster_with_its_row
     world.planned_lacks = 4
     world.logs.produce(11)
     report = a_cutover(world).run()
-    planned = client.repository.read(report.rewritten_id).queries[0].batch_id + 1
-    world.until(lambda: world.client().status().heartbeat.batches()["orders"] >= planned)
+    planned = client.view.repository.read(report.rewritten_id).queries[0].batch_id + 1
+    world.until(lambda: world.client().view.status().heartbeat.batches()["orders"] >= planned)
     driver = next(one for one in world.drivers.values() if one.generation == report.generation)
     assert driver.position(planned) == 17
     world.reads_slowly = False
@@ -457,14 +457,14 @@ def another(world: World, migration_id: str) -> Cutover:
 def test_of_two_migrations_that_begin_at_the_same_moment_none_goes_on_beside_the_other(world: World):
     world.start()
     cutover, second = a_cutover(world), another(world, "m2")
-    standby = cutover.client.standby
+    standby = cutover.client.starts.standby
 
     def begin_too(*args: object, **kwargs: object) -> object:
         second.begin()
         second.journal.open("standby", {"old": 1})
         return standby(*args, **kwargs)
 
-    cutover.client.standby = begin_too  # type: ignore[method-assign]
+    cutover.client.starts.standby = begin_too  # type: ignore[method-assign]
     with pytest.raises(RolledBackError, match="m2 under way"):
         cutover.run()
     assert (runs_on(world), position(world)) == (1, None)
@@ -497,8 +497,8 @@ def test_settling_after_a_later_run_took_over_on_the_new_cluster_releases_produc
     with pytest.raises(Killed):
         a_cutover(world, DyingStore(world.store, only="-release.json")).run()
     client = world.client()
-    client.stop("s", savepoint=False, timeout_s=10)
-    client.wait_running(client.follow(2, claim_key="later").generation, timeout_s=10)
+    client.requests.stop("s", savepoint=False, timeout_s=10)
+    client.drivers.wait_running(client.starts.follow(2, claim_key="later").generation, timeout_s=10)
     assert (a_cutover(world).settle().where, position(world)) == ("new", "release_new")
     world.logs.produce(5)
     world.judge()
@@ -580,10 +580,12 @@ def test_way_back_of_a_job_whose_host_is_lost_says_that_it_runs_once_it_does(wor
 def test_migration_that_was_done_and_left_again_since_is_no_success_and_moves_nothing(world: World):
     client = world.start()
     report = a_cutover(world).run()
-    client.stop("away", savepoint=True, timeout_s=10)
+    client.requests.stop("away", savepoint=True, timeout_s=10)
     with pytest.raises(DoneBeforeError, match=r"read the new cluster.* has closed"):
         a_cutover(world).run()
-    client.start(world.spec("v2.py", new=True), world.target(), claim_key="again", origin=FromCheckpoint())
-    world.until(lambda: isinstance(client.status(), Running))
-    world.until(lambda: client.status().heartbeat.queries)
+    client.starts.start(
+        world.spec("v2.py", new=True), world.target(), claim_key="again", origin=FromCheckpoint()
+    )
+    world.until(lambda: isinstance(client.view.status(), Running))
+    world.until(lambda: client.view.status().heartbeat.queries)
     assert a_cutover(world).run().generation == report.generation, "a later run there is there too"

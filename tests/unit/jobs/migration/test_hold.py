@@ -98,9 +98,9 @@ def test_hold_ends_on_the_side_where_the_job_runs(world: World, clock: Hands, la
     if last != "old":
         a_cutover(world).run()
     if last == "a run after new":
-        client.stop("s", savepoint=False, timeout_s=10)
-        later = client.follow(Generation(2), claim_key="later").generation
-        client.wait_running(later, timeout_s=10)
+        client.requests.stop("s", savepoint=False, timeout_s=10)
+        later = client.starts.follow(Generation(2), claim_key="later").generation
+        client.drivers.wait_running(later, timeout_s=10)
     StoreProducerSwitch(world.store, KEY).hold(a_lease(generation=2), 9)
     producer = a_producer(world.store, clock)
     assert producer.read() == "hold"

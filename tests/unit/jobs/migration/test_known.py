@@ -71,8 +71,8 @@ def test_what_a_person_answers_counts(world: World):
 
 def test_job_that_was_moved_before_is_known_by_what_its_script_says(world: World):
     client = world.client()
-    handle = client.start(world.spec(new=True), world.target(), claim_key="moved")
-    client.wait_running(handle.generation, timeout_s=10)
+    handle = client.starts.start(world.spec(new=True), world.target(), claim_key="moved")
+    client.drivers.wait_running(handle.generation, timeout_s=10)
     world.until(lambda: world.board.heartbeat(handle.generation).value.queries)
     there = {"kafka_new": "third", "kafka_now": "new"}
     form = filled(world, look_ups(allowed=("kafka_now",), **there))

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 def save(world: World, key: str = "save") -> str:
     client = world.client()
-    pending, _ = client.wait(client.request_savepoint(key), timeout_s=10)
+    pending, _ = client.requests.wait(client.requests.request_savepoint(key), timeout_s=10)
     assert pending.savepoint_id is not None
     return pending.savepoint_id
 
 
 def begin(world: World, savepoint_id: str, key: str = "dag-run") -> Generation:
     client = world.client()
-    spec, target = recorded_launch(client)
+    spec, target = recorded_launch(client.view)
     return begin_drill(
         client, spec, target, key=key, savepoint_id=savepoint_id, rehearse=Rehearse(batches=2, records=100)
     )
@@ -59,17 +59,17 @@ def test_drill_says_how_long_and_how_much_while_the_job_runs_on(world: World):
     }
     assert "was restored in 0.5 s; the drill took 1.0 s" in found.as_markdown()
     world.until(lambda: world.alive() == [1])
-    assert client.status().run.generation == 1
+    assert client.view.status().run.generation == 1
     world.logs.produce(5)
     world.judge()
 
 
 def test_stopped_job_is_drilled_too_and_starts_as_if_nothing_had_been(world: World):
     client = world.start()
-    stopped = client.stop("stop", savepoint=True, timeout_s=10)
+    stopped = client.requests.stop("stop", savepoint=True, timeout_s=10)
     drill(world, stopped.savepoint_id)
-    handle = client.start(world.spec(), world.target(), claim_key="again")
-    client.wait_running(handle.generation, timeout_s=10)
+    handle = client.starts.start(world.spec(), world.target(), claim_key="again")
+    client.drivers.wait_running(handle.generation, timeout_s=10)
     world.logs.produce(5)
     world.judge()
 
@@ -77,15 +77,15 @@ def test_stopped_job_is_drilled_too_and_starts_as_if_nothing_had_been(world: Wor
 def test_drill_that_still_runs_keeps_no_start_and_no_prune_waiting(world: World):
     client = world.start()
     savepoint_id = save(world)
-    client.stop("stop", savepoint=False, timeout_s=10)
+    client.requests.stop("stop", savepoint=False, timeout_s=10)
     world.moods["v1.py"] = Mood(hangs_in_batch=True)
     drilled = begin(world, savepoint_id)
     held = savepoints_in_use(world.board, world.repository)
     assert held[savepoint_id].endswith("/drill-1) copies it ahead")
     world.until(lambda: world.board.heartbeat(drilled) is not None)
     world.moods.clear()
-    handle = client.start(world.spec("v2.py"), world.target(), claim_key="again")
-    client.wait_running(handle.generation, timeout_s=10)
+    handle = client.starts.start(world.spec("v2.py"), world.target(), claim_key="again")
+    client.drivers.wait_running(handle.generation, timeout_s=10)
     assert drilled in world.alive()
     with pytest.raises(StepTimeoutError, match="generation 2"):
         finish_drill(client, drilled, timeout_s=0.05)
@@ -94,14 +94,14 @@ def test_drill_that_still_runs_keeps_no_start_and_no_prune_waiting(world: World)
 
 def test_drill_that_begins_while_a_start_is_planned_does_not_take_its_turn(world: World):
     client = world.start()
-    stopped = client.stop("stop", savepoint=True, timeout_s=10)
+    stopped = client.requests.stop("stop", savepoint=True, timeout_s=10)
     store = ActingStore(world.store, lambda: begin(world, stopped.savepoint_id), key="/takes/")
     repository = SavepointRepository(store, world.job)  # type: ignore[arg-type]
-    client = replace(client, repository=repository)
-    handle = client.start(world.spec("v2.py"), world.target(), claim_key="again")
-    client.wait_running(handle.generation, timeout_s=10)
+    client = replace(client, view=replace(client.view, repository=repository))
+    handle = client.starts.start(world.spec("v2.py"), world.target(), claim_key="again")
+    client.drivers.wait_running(handle.generation, timeout_s=10)
     assert store.has_acted
-    assert client.claim(Generation(2)).is_drill
+    assert client.view.claim(Generation(2)).is_drill
     world.logs.produce(5)
     world.judge()
 

@@ -39,13 +39,13 @@ def hot(world: World) -> tuple[JobClient, Manifest]:
     saved = take(client)
     world.logs.produce(5)
     world.until(lambda: len(world.logs.counted) == 15)
-    client.stop("stop", savepoint=False, timeout_s=10)
+    client.requests.stop("stop", savepoint=False, timeout_s=10)
     return client, saved
 
 
 def take(client: JobClient) -> Manifest:
-    _, end = client.wait(client.request_savepoint("hot"), timeout_s=10)
-    return client.repository.read(end.savepoint_id)
+    _, end = client.requests.wait(client.requests.request_savepoint("hot"), timeout_s=10)
+    return client.view.repository.read(end.savepoint_id)
 
 
 def verdict(checks: tuple[StartCheck, ...], about: str) -> Any:  # noqa: ANN401  # any of the three
@@ -57,10 +57,10 @@ def starts(world: World, client: JobClient, savepoint_id: str, rewind: Rewind) -
     """Start for real; the code of the refusal, None if the job starts."""
     origin = FromSavepoint(savepoint_id=savepoint_id, rewind=rewind)
     try:
-        handle = client.start(world.spec(), world.target(), claim_key=rewind, origin=origin)
+        handle = client.starts.start(world.spec(), world.target(), claim_key=rewind, origin=origin)
     except FlinkstyleError as error:
         return error.code
-    client.wait_running(handle.generation, timeout_s=10)
+    client.drivers.wait_running(handle.generation, timeout_s=10)
     return None
 
 
@@ -73,7 +73,7 @@ def refusal(found: DryStart, rewind: Rewind) -> str | None:
 @pytest.mark.parametrize("rewind", ["continue", "fork", "re-emit"])
 def test_dry_run_of_an_older_savepoint_says_what_the_start_does(world: World, rewind: Rewind):
     client, saved = hot(world)
-    found = dry_start(client, saved)
+    found = dry_start(client.view, saved)
     assert found.since == {"orders": 1}
     assert refusal(found, rewind) == starts(world, client, saved.savepoint_id, rewind)
     assert refusal(found, "continue") == "REWIND"
@@ -81,9 +81,9 @@ def test_dry_run_of_an_older_savepoint_says_what_the_start_does(world: World, re
 
 def test_dry_run_of_the_newest_savepoint_lets_it_continue(world: World):
     client = world.start()
-    client.stop("stop", savepoint=False, timeout_s=10)
-    saved = take_stopped(client, "cold")
-    found = dry_start(client, saved)
+    client.requests.stop("stop", savepoint=False, timeout_s=10)
+    saved = take_stopped(client.view, "cold")
+    found = dry_start(client.view, saved)
     assert (found.since, refusal(found, "continue")) == ({"orders": 0}, None)
     assert starts(world, client, saved.savepoint_id, "continue") is None
 
@@ -91,13 +91,13 @@ def test_dry_run_of_the_newest_savepoint_lets_it_continue(world: World):
 def test_dry_run_writes_nothing(world: World):
     client, saved = hot(world)
     before = {info.key: info.version for info in world.store.list()}
-    dry_start(client, saved)
+    dry_start(client.view, saved)
     assert {info.key: info.version for info in world.store.list()} == before
 
 
 def test_job_that_runs_would_refuse_the_start_and_is_told_the_way_back(world: World):
     client = world.start()
-    found = dry_start(client, take(client))
+    found = dry_start(client.view, take(client))
     running = verdict(found.checks, "the job")
     assert running.code == "JOB_RUNNING" == starts(world, client, "any", "fork")
     assert "roll_back" in running.remedy
@@ -106,7 +106,7 @@ def test_job_that_runs_would_refuse_the_start_and_is_told_the_way_back(world: Wo
 def test_sink_that_remembers_batches_would_refuse_to_emit_again(world: World):
     client, saved = hot(world)
     saved = replace(saved, queries=tuple(replace(query, sink="parquet") for query in saved.queries))
-    found = dry_start(client, saved)
+    found = dry_start(client.view, saved)
     assert verdict(found.ways["re-emit"], "sink parquet").code == "SINK_SKIPS"
     assert isinstance(verdict(found.ways["fork"], "sink parquet"), Passes)
 
@@ -114,30 +114,30 @@ def test_sink_that_remembers_batches_would_refuse_to_emit_again(world: World):
 def test_function_that_may_remember_batches_is_left_to_the_driver(world: World, mood: type[Mood]):
     world.moods["v1.py"] = mood(sink="foreachBatch")
     client, saved = hot(world)
-    found = dry_start(client, saved)
+    found = dry_start(client.view, saved)
     assert isinstance(verdict(found.ways["re-emit"], "sink foreachBatch"), NotJudged)
     assert isinstance(verdict(found.ways["fork"], "sink foreachBatch"), Passes)
 
 
 def test_settings_and_version_of_the_last_run_are_compared(world: World):
     client, saved = hot(world)
-    assert isinstance(verdict(dry_start(client, saved).checks, "Spark"), Passes)
-    newer = verdict(dry_start(client, replace(saved, spark_version="4.3.0")).checks, "Spark")
+    assert isinstance(verdict(dry_start(client.view, saved).checks, "Spark"), Passes)
+    newer = verdict(dry_start(client.view, replace(saved, spark_version="4.3.0")).checks, "Spark")
     assert newer.code == "SPARK_INCOMPATIBLE"
     assert "4.3.0" in newer.problem
 
 
 def test_nothing_is_said_of_what_no_record_tells(world: World):
     saved = a_manifest(a_query(sink="foreachBatch"))
-    found = dry_start(world.client(), saved)
+    found = dry_start(world.client().view, saved)
     assert found.since == {"a": None}
     assert isinstance(verdict(found.checks, "Spark"), NotJudged)
     assert isinstance(verdict(found.checks, "the script"), NotJudged)
     assert isinstance(verdict(found.ways["fork"], "sink"), NotJudged)
-    ran_elsewhere = dry_start(world.client(), a_manifest(a_query(sink="foreachBatch", sinks=Sinks())))
+    ran_elsewhere = dry_start(world.client().view, a_manifest(a_query(sink="foreachBatch", sinks=Sinks())))
     assert verdict(ran_elsewhere.ways["fork"], "sink").code == "SINK_SKIPS"
     assert not any(isinstance(check.verdict, Refuses) for check in found.checks)
-    files = dry_start(world.client(), a_manifest(a_query(sink="parquet")))
+    files = dry_start(world.client().view, a_manifest(a_query(sink="parquet")))
     assert isinstance(verdict(files.ways["fork"], "sink"), NotJudged)
 
 

@@ -57,8 +57,8 @@ def test_only_a_first_start_is_told(world: World):
     has_declared_in(world)
     client = world.start()
     assert world.board.claim(1).elsewhere == {OWN.key: "query totals of job other"}
-    client.stop("stop", savepoint=True, timeout_s=10)
-    again = client.start(world.spec(), world.target(), claim_key="again")
+    client.requests.stop("stop", savepoint=True, timeout_s=10)
+    again = client.starts.start(world.spec(), world.target(), claim_key="again")
     assert world.board.claim(again.generation).elsewhere == {}
 
 

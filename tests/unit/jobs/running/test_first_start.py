@@ -22,8 +22,8 @@ OWN = "s3a://shop/checkpoints/orders"
 def started(world: World, key: str, *left: str) -> int:
     client = world.client()
     spec = replace(world.spec(), leave_checkpoints=left)
-    handle = client.start(spec, world.target(), claim_key=key)
-    client.wait_running(handle.generation, timeout_s=10)
+    handle = client.starts.start(spec, world.target(), claim_key=key)
+    client.drivers.wait_running(handle.generation, timeout_s=10)
     return handle.generation
 
 
@@ -48,7 +48,7 @@ def test_refusal_has_the_drivers_own_headline_and_is_final(world: World, refused
     assert f"leave_checkpoints=['{OWN}']" in following
     assert world.alive() == []
     with pytest.raises(BeginsAnewError):
-        world.client().ensure_running()
+        world.client().drivers.ensure_running()
     assert len(world.submissions) == 1
 
 
@@ -71,16 +71,16 @@ def test_what_is_left_behind_is_one_starts_choice(world: World, refused: BeginsA
     claim = world.board.claim(generation)
     assert claim is not None
     assert claim.leave_checkpoints == (OWN,)
-    spec, target = recorded_launch(world.client())
+    spec, target = recorded_launch(world.client().view)
     assert spec.leave_checkpoints == ()
     assert launch_of(replace(spec, leave_checkpoints=(OWN,)), target) == launch_of(spec, target)
 
 
 def test_words_of_another_version_of_the_driver_are_shown_as_they_are(world: World, refused: BeginsAnewError):
     client = world.client()
-    run = client.run(Generation(1))
+    run = client.view.run(Generation(1))
     assert run.heartbeat is not None
     told = replace(run.heartbeat, error=(refused.code, "One sentence. Another one."))
-    error = client.driver_failed(replace(run, heartbeat=told))
+    error = client.drivers.driver_failed(replace(run, heartbeat=told))
     assert not isinstance(error, BeginsAnewError)
     assert "it failed with CHECKPOINT_FOUND: One sentence." in error.problem

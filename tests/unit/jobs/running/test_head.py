@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 def start(world: World, key: str, origin: Origin | None = None) -> int:
     client = world.client()
-    handle = client.start(world.spec(), world.target(), claim_key=key, origin=origin)
-    client.wait_running(handle.generation, timeout_s=10)
+    handle = client.starts.start(world.spec(), world.target(), claim_key=key, origin=origin)
+    client.drivers.wait_running(handle.generation, timeout_s=10)
     return handle.generation
 
 
@@ -37,7 +37,7 @@ def reads(world: World, count: int) -> None:
 
 
 def stop(world: World, key: str, *, savepoint: bool = False) -> str | None:
-    outcome = world.client().stop(key, savepoint=savepoint, timeout_s=10)
+    outcome = world.client().requests.stop(key, savepoint=savepoint, timeout_s=10)
     world.until(lambda: world.alive() == [])
     return outcome.savepoint_id
 
@@ -46,7 +46,7 @@ def stop(world: World, key: str, *, savepoint: bool = False) -> str | None:
 def forked(world: World) -> tuple[JobClient, str, str]:
     """A job that was stopped with S2, brought back to S1 by a fork, and has read on without a savepoint."""
     client = world.start()
-    _, s1 = client.wait(client.request_savepoint("s1"), timeout_s=10)
+    _, s1 = client.requests.wait(client.requests.request_savepoint("s1"), timeout_s=10)
     reads(world, 5)
     s2 = stop(world, "s2", savepoint=True)
     assert s1.savepoint_id is not None
@@ -62,7 +62,7 @@ def test_start_after_a_fork_was_lost_with_its_host_is_refused_and_does_not_resum
 ):
     client, s1, s2 = forked
     world.kill(2)
-    shutil.rmtree(client.run(2).claim.checkpoint_location)
+    shutil.rmtree(client.view.run(2).claim.checkpoint_location)
     with pytest.raises(LastStateError, match="generation 2, at batch") as refused:
         start(world, "default")
     said = refused.value
@@ -70,7 +70,7 @@ def test_start_after_a_fork_was_lost_with_its_host_is_refused_and_does_not_resum
     assert s2 not in said.problem + said.remedy
     assert "rewind='fork'" in said.remedy
     assert "discard_history='generation 2'" in said.remedy
-    assert client.board.generations() == [1, 2]
+    assert client.view.board.generations() == [1, 2]
 
 
 def test_latest_after_a_fork_that_stopped_without_a_savepoint_is_not_what_it_left(
@@ -85,8 +85,8 @@ def test_latest_after_a_fork_that_stopped_without_a_savepoint_is_not_what_it_lef
         start(world, "latest", FromSavepoint(savepoint_id=latest.savepoint_id))
     with pytest.raises(RewindError, match=r"has left it behind: generation 2 started from .* \(fork\)"):
         start(world, "s2", FromSavepoint(savepoint_id=s2))
-    assert client.run(start(world, "default")).claim.checkpoint_location == (
-        client.run(2).claim.checkpoint_location
+    assert client.view.run(start(world, "default")).claim.checkpoint_location == (
+        client.view.run(2).claim.checkpoint_location
     )
 
 
@@ -115,15 +115,15 @@ def test_batches_since_a_savepoint_are_not_counted_by_numbers_that_a_fork_has_ch
 
 def test_batches_of_numbers_that_were_used_again_are_not_those_since_what_was_left(world: World):
     client = world.start()
-    _, s1 = client.wait(client.request_savepoint("s1"), timeout_s=10)
+    _, s1 = client.requests.wait(client.requests.request_savepoint("s1"), timeout_s=10)
     reads(world, 5)
     s2 = stop(world, "s2", savepoint=True)
     assert s1.savepoint_id is not None
     assert s2 is not None
     start(world, "again", FromSavepoint(savepoint_id=s1.savepoint_id, rewind="re-emit"))
-    world.until(lambda: client.board.heartbeat(2).value.has_committed)
-    assert dry_start(client, world.repository.read(s2)).since == {"orders": None}
-    since = dry_start(client, world.repository.read(s1.savepoint_id)).since["orders"]
+    world.until(lambda: client.view.board.heartbeat(2).value.has_committed)
+    assert dry_start(client.view, world.repository.read(s2)).since == {"orders": None}
+    since = dry_start(client.view, world.repository.read(s1.savepoint_id)).since["orders"]
     assert since is not None
     assert since >= 1
 
@@ -148,7 +148,7 @@ def test_job_that_began_anew_never_takes_up_what_it_gave_up(world: World):
     assert [one.savepoint.savepoint_id for one in read_listing(world.repository).beside] == [saved]
     reads(world, 3)
     world.kill(2)
-    shutil.rmtree(client.run(2).claim.checkpoint_location)
+    shutil.rmtree(client.view.run(2).claim.checkpoint_location)
     with pytest.raises(LastStateError, match="and it has no savepoint"):
         start(world, "again")
 
@@ -157,12 +157,12 @@ def test_stops_starts_and_offline_savepoints_leave_one_line_without_a_turn(world
     client = world.start()
     for number in range(3):
         stop(world, f"stop {number}")
-        take_stopped(client, f"nightly {number}")
+        take_stopped(client.view, f"nightly {number}")
         world.logs.produce(2)
         start(world, f"again {number}")
     line = read_line(world.board)
     assert line is not None
-    assert (line.head, [turn.generation for turn in line.turns]) == (client.status().run.generation, [1])
+    assert (line.head, [turn.generation for turn in line.turns]) == (client.view.status().run.generation, [1])
     listing = read_listing(world.repository)
     assert len(listing.savepoints) == 6, "each start copies the checkpoint that a caller had closed"
     assert not listing.beside
@@ -178,7 +178,7 @@ def test_savepoint_from_elsewhere_begins_a_line_by_its_name(world: World):
             world.store.delete(info.key)  # as below another root
     world.logs.produce(5)
     assert start(world, "here") == 2, "no generation gets the number of one that a savepoint is of"
-    order = client.board.takeover_order(2)
+    order = client.view.board.takeover_order(2)
     assert order is not None
     assert (order.parent.generation, order.parent.savepoint_id) == (None, saved)
     world.judge()
@@ -195,7 +195,7 @@ def test_savepoint_that_a_job_without_records_began_with_is_where_it_is_until_it
     assert latest is not None
     assert latest.savepoint_id == saved
     stop(world, "stop again")
-    shutil.rmtree(client.run(client.board.generations()[-1]).claim.checkpoint_location)
+    shutil.rmtree(client.view.run(client.view.board.generations()[-1]).claim.checkpoint_location)
     world.logs.produce(4)
     start(world, "after its host was lost")
     world.judge()

@@ -43,26 +43,26 @@ if TYPE_CHECKING:
 
 def start(world: World, key: str, script: str = "v1.py", **kwargs: object) -> RunHandle:
     client = world.client()
-    handle = client.start(world.spec(script), world.target(), claim_key=key, **kwargs)
-    client.wait_running(handle.generation, timeout_s=10)
+    handle = client.starts.start(world.spec(script), world.target(), claim_key=key, **kwargs)
+    client.drivers.wait_running(handle.generation, timeout_s=10)
     return handle
 
 
 def stopped(world: World, *, savepoint: bool = False) -> JobClient:
     client = world.start()
-    client.stop("stop", savepoint=savepoint, timeout_s=10)
+    client.requests.stop("stop", savepoint=savepoint, timeout_s=10)
     world.until(lambda: world.alive() == [])
     return client
 
 
 def lose(world: World, generation: int) -> None:
     """Take the disk away on which a generation's checkpoint stands."""
-    shutil.rmtree(world.client().run(generation).claim.checkpoint_location)
+    shutil.rmtree(world.client().view.run(generation).claim.checkpoint_location)
 
 
 def elsewhere(client: JobClient) -> JobClient:
     """Return the same on another machine: this one has seen nothing of what it did."""
-    return replace(client, sightings=Sightings())
+    return replace(client, view=replace(client.view, sightings=Sightings()))
 
 
 def batches(world: World, generation: int) -> dict[str, int]:
@@ -82,7 +82,7 @@ def test_stopped_job_goes_on_where_it_was_and_the_log_says_where(
     world.logs.produce(5)
     with caplog.at_level(logging.INFO):
         handle = start(world, "again")
-    assert handle.checkpoint_location == client.run(1).claim.checkpoint_location
+    assert handle.checkpoint_location == client.view.run(1).claim.checkpoint_location
     world.until(lambda: batches(world, 2) == {"orders": at + 1})
     assert f"generation 1, which closed at batch {at} of orders" in caplog.text
     world.judge()
@@ -100,12 +100,12 @@ def test_job_without_a_history_begins_anew(world: World, caplog: pytest.LogCaptu
 def test_run_that_planned_no_batch_is_no_history(world: World, mood: type[Mood]):
     world.moods["v1.py"] = mood(fails_guard=True)
     client = world.client()
-    client.start(world.spec(), world.target(), claim_key="guarded")
+    client.starts.start(world.spec(), world.target(), claim_key="guarded")
     world.until(lambda: world.alive() == [])
     world.moods["v1.py"] = mood()
     world.reads_slowly = True  # it takes over and finds nothing to read
     start(world, "idle")
-    client.stop("stop", savepoint=False, timeout_s=10)
+    client.requests.stop("stop", savepoint=False, timeout_s=10)
     world.reads_slowly = False
     world.logs.produce(10)
     third = start(world, "third", origin=Fresh())
@@ -116,25 +116,25 @@ def test_run_that_planned_no_batch_is_no_history(world: World, mood: type[Mood])
 def test_run_that_closed_before_its_first_query_is_no_history_on_any_machine(world: World):
     world.reads_slowly = True
     start(world, "idle")
-    world.client().stop("stop", savepoint=False, timeout_s=10)
+    world.client().requests.stop("stop", savepoint=False, timeout_s=10)
     closed = world.board.heartbeat(1)
     world.board.beat(1, replace(closed.value, queries={}), seen=closed.version)
     lose(world, 1)
     world.reads_slowly = False
     handle = start(world, "on another machine")
     assert world.board.takeover_order(handle.generation).savepoint_id is None
-    assert handle.checkpoint_location != world.client().run(1).claim.checkpoint_location
+    assert handle.checkpoint_location != world.client().view.run(1).claim.checkpoint_location
     world.judge()
 
 
 def test_version_that_never_took_over_leaves_the_closed_checkpoint_before_it(world: World, mood: type[Mood]):
     client = stopped(world)
     world.moods["broken.py"] = mood(fails_at_import=True)
-    client.start(world.spec("broken.py"), world.target(), claim_key="broken")
+    client.starts.start(world.spec("broken.py"), world.target(), claim_key="broken")
     world.until(lambda: world.alive() == [])
     world.logs.produce(5)
     handle = start(world, "mended")
-    assert handle.checkpoint_location == client.run(1).claim.checkpoint_location
+    assert handle.checkpoint_location == client.view.run(1).claim.checkpoint_location
     world.judge()
 
 
@@ -143,7 +143,7 @@ def test_dead_driver_s_checkpoint_is_copied_under_an_offline_lock(world: World):
     world.kill(1)
     world.logs.produce(4)
     handle = start(world, "again", "v2.py")
-    assert client.run(2).claim.claim_key == "lock:again/checkpoint"
+    assert client.view.run(2).claim.claim_key == "lock:again/checkpoint"
     assert world.board.takeover_order(handle.generation).savepoint_id is not None
     world.judge()
 
@@ -153,7 +153,7 @@ def test_dead_driver_s_checkpoint_is_copied_without_a_query_that_spark_had_not_b
 ):
     world.moods["v1.py"] = mood(adds_query=True)
     client = world.start()
-    assert client.status().heartbeat.queries["more"].query_id is None
+    assert client.view.status().heartbeat.queries["more"].query_id is None
     world.kill(1)
     world.logs.produce(4)
     handle = start(world, "again", "v2.py")
@@ -166,7 +166,7 @@ def test_job_that_failed_in_its_first_batch_reads_that_batch_again(world: World,
     world.logs.produce(10)
     world.moods["v1.py"] = mood(fails_in_batch=True)
     client = world.client()
-    first = client.start(world.spec(), world.target(), claim_key="first")
+    first = client.starts.start(world.spec(), world.target(), claim_key="first")
     world.until(lambda: world.alive() == [])
     world.logs.produce(5)  # what a fresh start would read with the first batch
     world.moods["v1.py"] = mood()
@@ -184,13 +184,13 @@ def test_dead_driver_of_which_one_query_has_committed_nothing_yet_is_followed_in
 ):
     client = world.start()
     world.kill(1)
-    location = client.run(1).claim.checkpoint_location
+    location = client.view.run(1).claim.checkpoint_location
     shutil.copytree(f"{location}/orders", f"{location}/second")
     for log in ("commits",) if planned else ("commits", "offsets"):
         shutil.rmtree(f"{location}/second/{log}")
     handle = start(world, "again", origin=origin)
     assert handle.checkpoint_location == location
-    assert client.board.takeover_order(handle.generation).closed_at == batches(world, 1), (
+    assert client.view.board.takeover_order(handle.generation).closed_at == batches(world, 1), (
         "what was closed in its place"
     )
     assert not world.repository.ids()
@@ -203,15 +203,15 @@ def test_start_that_was_killed_after_it_closed_the_run_of_a_dead_driver_is_repea
     world.moods["v1.py"] = mood(fails_in_batch=True)
     world.logs.produce(10)
     client = world.client()
-    first = client.start(world.spec(), world.target(), claim_key="first")
+    first = client.starts.start(world.spec(), world.target(), claim_key="first")
     world.until(lambda: world.alive() == [])
     world.moods["v1.py"] = mood()
-    plan_start(client, LastState(), "again")
-    assert client.board.heartbeat(2).value.state == "closed"
+    plan_start(client.view, LastState(), "again")
+    assert client.view.board.heartbeat(2).value.state == "closed"
     for key, generation in (("another", 4), ("again", 5)):
         handle = start(world, key)
         assert (handle.generation, handle.checkpoint_location) == (generation, first.checkpoint_location)
-        client.stop(f"stop {key}", savepoint=False, timeout_s=10)
+        client.requests.stop(f"stop {key}", savepoint=False, timeout_s=10)
         world.until(lambda: world.alive() == [])
     world.judge()
 
@@ -225,23 +225,23 @@ def test_vanished_checkpoint_of_a_closed_run_is_replaced_by_the_savepoint_of_its
     world.logs.produce(5)
     with caplog.at_level(logging.INFO):
         handle = start(world, "again")
-    assert client.board.takeover_order(handle.generation).savepoint_id == savepoint_id
+    assert client.view.board.takeover_order(handle.generation).savepoint_id == savepoint_id
     assert savepoint_id in caplog.text
     world.judge()
 
 
 def test_vanished_checkpoint_and_a_savepoint_that_is_older_is_refused_with_what_there_is(world: World):
     client = world.start()
-    _, hot = client.wait(client.request_savepoint("hot"), timeout_s=10)
+    _, hot = client.requests.wait(client.requests.request_savepoint("hot"), timeout_s=10)
     world.logs.produce(5)
     world.until(lambda: len(world.logs.counted) == 15)
-    client.stop("stop", savepoint=False, timeout_s=10)
+    client.requests.stop("stop", savepoint=False, timeout_s=10)
     lose(world, 1)
     before = records(world)
     with pytest.raises(LastStateError, match="continued to batch 1") as refused:
-        client.start(world.spec(), world.target(), claim_key="again")
+        client.starts.start(world.spec(), world.target(), claim_key="again")
     said = refused.value
-    assert client.run(1).claim.checkpoint_location in said.problem
+    assert client.view.run(1).claim.checkpoint_location in said.problem
     assert (said.state_after, records(world)) == ("Nothing was started.", before)
     for choice in (f"savepoint_id={hot.savepoint_id!r}", "rewind='fork'", "discard_history='generation 1'"):
         assert choice in said.remedy
@@ -249,12 +249,12 @@ def test_vanished_checkpoint_and_a_savepoint_that_is_older_is_refused_with_what_
 
 def test_vanished_checkpoint_of_a_dead_driver_is_refused_though_it_has_a_savepoint(world: World):
     client = world.start()
-    client.wait(client.request_savepoint("hot"), timeout_s=10)
+    client.requests.wait(client.requests.request_savepoint("hot"), timeout_s=10)
     world.kill(1)
     lose(world, 1)
     before = records(world)
     with pytest.raises(LastStateError, match="ended at a batch that no run recorded"):
-        client.start(world.spec(), world.target(), claim_key="again")
+        client.starts.start(world.spec(), world.target(), claim_key="again")
     assert records(world) == before
 
 
@@ -266,9 +266,9 @@ def test_driver_that_died_before_its_first_word_of_a_query_may_have_run_elsewher
     beat = json.loads(world.store.read(key))
     world.store.write(key, json.dumps({**beat, "queries": {}}).encode())
     with pytest.raises(LastStateError, match="no mark of the job there"):
-        client.start(world.spec(), world.target(), claim_key="again")
+        client.starts.start(world.spec(), world.target(), claim_key="again")
     with pytest.raises(HistoryError, match="generation 1"):
-        client.start(world.spec(), world.target(), claim_key="again", origin=Fresh())
+        client.starts.start(world.spec(), world.target(), claim_key="again", origin=Fresh())
 
 
 def test_batches_of_a_query_that_a_dead_driver_had_not_named_yet_are_never_left_behind(
@@ -277,12 +277,12 @@ def test_batches_of_a_query_that_a_dead_driver_had_not_named_yet_are_never_left_
     monkeypatch.setattr(same_driver, "NAMED_S", 0.0)  # the world's drivers never start it again
     client = world.start()
     world.kill(1)
-    location = client.run(1).claim.checkpoint_location
+    location = client.view.run(1).claim.checkpoint_location
     shutil.copytree(f"{location}/orders", f"{location}/second")
     before = records(world)
     with pytest.raises(CheckpointMismatchError, match="query second"):
-        take_stopped(client, "nightly")
-    assert client.board.current().value.generation == 1
+        take_stopped(client.view, "nightly")
+    assert client.view.board.current().value.generation == 1
     assert before.items() <= records(world).items()
     handle = start(world, "again")
     assert handle.checkpoint_location == location, "where all of them are"
@@ -296,13 +296,13 @@ def test_checkpoint_that_only_its_own_driver_can_continue_is_closed_by_that_driv
     client = world.start()
     world.kill(1)
     world.logs.produce(4)
-    client.open_checkpoint = lambda location: open_store(f"hdfs://names{location}")
+    client.view.open_checkpoint = lambda location: open_store(f"hdfs://names{location}")
     with caplog.at_level(logging.WARNING):
-        handle = client.start(world.spec("v2.py"), world.target(), claim_key="again", origin=origin)
+        handle = client.starts.start(world.spec("v2.py"), world.target(), claim_key="again", origin=origin)
     assert "its own driver is started in its checkpoint again" in caplog.text
-    client.wait_running(handle.generation, timeout_s=10)
-    assert handle.checkpoint_location == client.run(1).claim.checkpoint_location
-    assert client.board.heartbeat(1).value.state == "closed"
+    client.drivers.wait_running(handle.generation, timeout_s=10)
+    assert handle.checkpoint_location == client.view.run(1).claim.checkpoint_location
+    assert client.view.board.heartbeat(1).value.state == "closed"
     world.judge()
 
 
@@ -312,21 +312,21 @@ def test_start_fresh_is_offered_once_the_same_driver_in_the_same_checkpoint_has_
     client = world.start()
     world.kill(1)
     world.moods["v1.py"] = mood(fails_guard=True)
-    client.open_checkpoint = lambda location: open_store(f"hdfs://names{location}")
+    client.view.open_checkpoint = lambda location: open_store(f"hdfs://names{location}")
     with pytest.raises(
         LastStateError, match=r"Tried first: its own driver was started in it again: .*failed"
     ):
-        client.start(world.spec(), world.target(), claim_key="again")
-    assert client.board.current().value.generation == 1
+        client.starts.start(world.spec(), world.target(), claim_key="again")
+    assert client.view.board.current().value.generation == 1
 
 
 def test_cause_that_may_pass_offers_nothing_to_give_up(world: World, mood: type[Mood]):
     client = world.start()
     world.kill(1)
     world.moods["v1.py"] = mood(out_of_reach=1)
-    client.open_checkpoint = lambda location: open_store(f"hdfs://names{location}")
+    client.view.open_checkpoint = lambda location: open_store(f"hdfs://names{location}")
     with pytest.raises(StepTimeoutError, match="CLUSTER_UNREACHABLE") as refused:
-        client.start(world.spec(), world.target(), claim_key="again")
+        client.starts.start(world.spec(), world.target(), claim_key="again")
     assert "fresh" not in str(refused.value)
     handle = start(world, "again")
     assert handle.generation > 1
@@ -338,29 +338,29 @@ def test_hold_that_is_refused_leaves_no_claim_in_the_way(world: World):
     world.kill(1)
     lose(world, 1)
     with pytest.raises(CheckpointMismatchError):
-        take_stopped(client, "nightly")
-    assert client.board.generations()[-1] > 1
-    status = client.settled_status()
+        take_stopped(client.view, "nightly")
+    assert client.view.board.generations()[-1] > 1
+    status = client.view.settled_status()
     assert (type(status).__name__, status.run.generation) == ("Dead", 1)
-    assert client.board.heartbeat(client.board.generations()[-1]).value.state == "failed"
+    assert client.view.board.heartbeat(client.view.board.generations()[-1]).value.state == "failed"
 
 
 def test_same_location_on_another_machines_disk_is_not_where_the_job_was(world: World):
     client = world.start()
-    ran_in = client.board.current().value.place_id
+    ran_in = client.view.board.current().value.place_id
     world.kill(1)
-    place = LocalStore(Path(client.run(1).claim.checkpoint_location))
+    place = LocalStore(Path(client.view.run(1).claim.checkpoint_location))
     mark = place.read(MARK_KEY)
     elsewhere = replace(OwnersMark.from_bytes(mark), place_id="on-another-disk")
     place.write(MARK_KEY, elsewhere.to_bytes())  # as of a driver that waited there, and never ran the job
     with pytest.raises(CheckpointMismatchError, match="another place of the job"):
-        take_stopped(client, "nightly")
+        take_stopped(client.view, "nightly")
     with pytest.raises(LastStateError, match="another place of the job"):
         start(world, "again")
-    assert client.board.current().value.place_id == ran_in
+    assert client.view.board.current().value.place_id == ran_in
     place.write(MARK_KEY, mark)
-    take_stopped(client, "nightly")
-    assert client.board.current().value.place_id == ran_in, "who holds the job passes it on"
+    take_stopped(client.view, "nightly")
+    assert client.view.board.current().value.place_id == ran_in, "who holds the job passes it on"
     start(world, "again")
     world.judge()
 
@@ -369,8 +369,8 @@ def test_chosen_checkpoint_that_has_vanished_is_refused_and_not_begun_anew(world
     client = stopped(world, savepoint=True)
     lose(world, 1)
     with pytest.raises(CheckpointMismatchError):
-        client.start(world.spec(), world.target(), claim_key="again", origin=FromCheckpoint())
-    assert client.board.generations() == [1]
+        client.starts.start(world.spec(), world.target(), claim_key="again", origin=FromCheckpoint())
+    assert client.view.board.generations() == [1]
 
 
 def test_checkpoint_that_cannot_be_read_for_now_has_not_vanished(world: World, tmp_path: Path):
@@ -380,18 +380,18 @@ def test_checkpoint_that_cannot_be_read_for_now_has_not_vanished(world: World, t
         def get(self, key: str, *, unless: str | None = None) -> Versioned | None:
             raise StoreUnavailableError("The store", "is away", "for a while.")
 
-    client.open_checkpoint = lambda _: Unavailable(tmp_path)
+    client.view.open_checkpoint = lambda _: Unavailable(tmp_path)
     for origin in (None, FromCheckpoint()):
         with pytest.raises(StoreUnavailableError):
-            client.start(world.spec(), world.target(), claim_key="again", origin=origin)
+            client.starts.start(world.spec(), world.target(), claim_key="again", origin=origin)
     world.kill(1)
 
 
 def test_checkpoint_that_only_the_driver_can_read_is_left_to_it(world: World):
     client = stopped(world)
-    client.open_checkpoint = lambda location: open_store(f"hdfs://names{location}")
-    handle = client.start(world.spec(), world.target(), claim_key="again")
-    assert handle.checkpoint_location == client.run(1).claim.checkpoint_location
+    client.view.open_checkpoint = lambda location: open_store(f"hdfs://names{location}")
+    handle = client.starts.start(world.spec(), world.target(), claim_key="again")
+    assert handle.checkpoint_location == client.view.run(1).claim.checkpoint_location
 
 
 def test_job_with_savepoints_and_no_run_goes_on_from_the_newest(world: World):
@@ -402,9 +402,9 @@ def test_job_with_savepoints_and_no_run_goes_on_from_the_newest(world: World):
     world.logs.produce(5)
     (savepoint_id,) = world.repository.ids()
     with pytest.raises(HistoryError, match=savepoint_id):
-        client.start(world.spec(), world.target(), claim_key="fresh", origin=Fresh())
+        client.starts.start(world.spec(), world.target(), claim_key="fresh", origin=Fresh())
     generation = start(world, "again").generation
-    assert client.board.takeover_order(generation).savepoint_id == savepoint_id
+    assert client.view.board.takeover_order(generation).savepoint_id == savepoint_id
     world.judge()
 
 
@@ -418,27 +418,27 @@ def test_beginning_anew_needs_the_name_of_what_is_given_up_each_time(
         with pytest.raises(
             HistoryError, match=r"generation 1, at batch 0 of orders; .*" + savepoint_id
         ) as refused:
-            client.start(world.spec(), world.target(), claim_key="anew", origin=origin)
+            client.starts.start(world.spec(), world.target(), claim_key="anew", origin=origin)
         assert "discard_history='generation 1'" in refused.value.remedy
     assert records(world) == before
     confirmed = Fresh(discard_history="generation 1")
     with caplog.at_level(logging.WARNING):
         second = start(world, "anew", origin=confirmed)
-    assert second.checkpoint_location != client.run(1).claim.checkpoint_location
+    assert second.checkpoint_location != client.view.run(1).claim.checkpoint_location
     assert "generation 1, at batch 0 of orders" in caplog.text
     assert savepoint_id in caplog.text
     assert start(world, "anew", origin=confirmed) == second, "a retry finds its own start"
     world.until(lambda: batches(world, 2) == {"orders": 0})
-    client.stop("stop again", savepoint=False, timeout_s=10)
+    client.requests.stop("stop again", savepoint=False, timeout_s=10)
     with pytest.raises(HistoryError, match="generation 2"):
-        client.start(world.spec(), world.target(), claim_key="the next DAG run", origin=confirmed)
+        client.starts.start(world.spec(), world.target(), claim_key="the next DAG run", origin=confirmed)
 
 
 def test_job_that_was_told_to_begin_anew_and_planned_no_batch_begins_anew_again(world: World):
     client = stopped(world, savepoint=True)
     world.reads_slowly = True
     start(world, "anew", origin=Fresh(discard_history="generation 1"))
-    client.stop("stop again", savepoint=False, timeout_s=10)
+    client.requests.stop("stop again", savepoint=False, timeout_s=10)
     world.reads_slowly = False
     handle = start(world, "again")
     assert world.board.takeover_order(handle.generation).savepoint_id is None
@@ -448,9 +448,9 @@ def test_job_that_was_told_to_begin_anew_and_planned_no_batch_begins_anew_again(
 def test_retry_finds_the_offline_lock_of_its_killed_attempt(world: World):
     client = world.start()
     world.kill(1)
-    killed = hold_offline(client, "again/checkpoint")
+    killed = hold_offline(client.view, "again/checkpoint")
     killed.__enter__().beats.stop()
-    assert isinstance(client.status(), Starting), "for another start, until its lease has passed"
+    assert isinstance(client.view.status(), Starting), "for another start, until its lease has passed"
     world.logs.produce(4)
     start(world, "again")
     world.judge()
@@ -463,12 +463,12 @@ def test_caller_that_froze_before_it_took_the_job_leaves_it_to_the_driver_that_w
     world.kill(1)
 
     def start_again() -> None:
-        world.client().ensure_running()
-        world.client().wait_running(Generation(1), timeout_s=10)
+        world.client().drivers.ensure_running()
+        world.client().drivers.wait_running(Generation(1), timeout_s=10)
 
     store: Any = ActingStore(world.store, start_again, key="runs/000002/heartbeat")
     with pytest.raises(JobRunningError, match="another run has taken it over"):
-        take_stopped(replace(client, board=JobBoard(store, world.job)), "nightly")
+        take_stopped(replace(client.view, board=JobBoard(store, world.job)), "nightly")
     assert store.has_acted
     current = world.board.current()
     assert current is not None
@@ -479,7 +479,7 @@ def test_caller_that_froze_before_it_took_the_job_leaves_it_to_the_driver_that_w
 
 def test_savepoint_taken_since_of_a_stopped_job_is_where_it_is(world: World):
     client = stopped(world)
-    take_stopped(client, "nightly")
+    take_stopped(client.view, "nightly")
     world.logs.produce(4)
     start(world, "again")
     world.judge()
@@ -491,23 +491,23 @@ def test_a_rewind_that_was_chosen_is_gone_on_with(world: World):
     start(world, "fork", origin=FromSavepoint(savepoint_id=savepoint_id, rewind="fork"))
     world.logs.produce(4)
     world.until(lambda: batches(world, 2).get("orders", 0) > 0)
-    client.stop("stop again", savepoint=False, timeout_s=10)
+    client.requests.stop("stop again", savepoint=False, timeout_s=10)
     handle = start(world, "again")
-    assert handle.checkpoint_location == client.run(2).claim.checkpoint_location
+    assert handle.checkpoint_location == client.view.run(2).claim.checkpoint_location
 
 
 def test_offline_savepoint_that_fails_half_way_leaves_the_job_as_it_was(world: World):
     client = stopped(world)
-    before, was = world.board.current(), describe_status(client.status())
+    before, was = world.board.current(), describe_status(client.view.status())
     world.store.refuse(denied="/takes/")
     with pytest.raises(StoreDeniedError):
-        take_stopped(client, "nightly")
+        take_stopped(client.view, "nightly")
     world.store.refuse()
     after = world.board.current()
     assert before is not None
     assert after is not None
     assert after.value == before.value
-    assert describe_status(client.status()) == was
+    assert describe_status(client.view.status()) == was
     world.logs.produce(4)
     start(world, "again")
     world.judge()
@@ -517,7 +517,7 @@ def test_caller_that_lives_on_holds_no_job_that_it_could_not_give_back(world: Wo
     client = stopped(world)
 
     def fail() -> None:
-        with hold_offline(client, "nightly"):
+        with hold_offline(client.view, "nightly"):
             world.store.refuse(denied="/heartbeat")
             raise ValueError("the copy failed")
 
@@ -525,19 +525,19 @@ def test_caller_that_lives_on_holds_no_job_that_it_could_not_give_back(world: Wo
         fail()
     world.store.refuse()
     world.logs.produce(4)
-    world.until(lambda: not isinstance(client.status(), Starting))
-    handle = client.start(world.spec(), world.target(), claim_key="again")
-    client.wait_running(handle.generation, timeout_s=10)
+    world.until(lambda: not isinstance(client.view.status(), Starting))
+    handle = client.starts.start(world.spec(), world.target(), claim_key="again")
+    client.drivers.wait_running(handle.generation, timeout_s=10)
     world.judge()
 
 
 def test_offline_savepoint_that_fails_behind_another_one_gives_back_whom_that_one_stands_for(world: World):
     client = stopped(world)
-    take_stopped(client, "first")
+    take_stopped(client.view, "first")
     before = world.board.current()
     world.store.refuse(denied="/takes/")
     with pytest.raises(StoreDeniedError):
-        take_stopped(client, "second")
+        take_stopped(client.view, "second")
     world.store.refuse()
     after = world.board.current()
     assert before is not None
@@ -553,9 +553,9 @@ def test_offline_savepoint_that_failed_is_taken_by_its_retry(world: World):
     client = stopped(world)
     world.store.refuse(denied="/takes/")
     with pytest.raises(StoreDeniedError):
-        take_stopped(client, "nightly")
+        take_stopped(client.view, "nightly")
     world.store.refuse()
-    saved = take_stopped(client, "nightly")
+    saved = take_stopped(client.view, "nightly")
     world.logs.produce(4)
     start(world, "again", origin=FromSavepoint(savepoint_id=saved.savepoint_id))
     world.judge()
@@ -567,7 +567,7 @@ def test_start_passes_the_lock_of_a_caller_that_was_killed_once_that_was_silent_
 ):
     client = stopped(world) if job == "stopped" else world.start()
     world.kill(1)
-    killed = hold_offline(elsewhere(client), "nightly")
+    killed = hold_offline(elsewhere(client).view, "nightly")
     killed.__enter__().beats.stop()
     world.logs.produce(4)
     start(world, "again")
@@ -576,11 +576,11 @@ def test_start_passes_the_lock_of_a_caller_that_was_killed_once_that_was_silent_
 
 def test_no_start_passes_the_lock_of_a_caller_that_lives(world: World):
     client = stopped(world)
-    with hold_offline(client, "nightly") as lock:
+    with hold_offline(client.view, "nightly") as lock:
         with pytest.raises(JobRunningError, match="lock:nightly"):
-            client.start(world.spec(), world.target(), claim_key="again")
+            client.starts.start(world.spec(), world.target(), claim_key="again")
         with pytest.raises(JobRunningError, match="lock:nightly holds it"):
-            client.standby(world.spec(), world.target(), claim_key="next", prepare_savepoint_id=None)
+            client.starts.standby(world.spec(), world.target(), claim_key="next", prepare_savepoint_id=None)
         lock.close(lock.last_words.batches(), ids={}, under_way=())
     world.logs.produce(4)
     start(world, "again")
@@ -589,7 +589,7 @@ def test_no_start_passes_the_lock_of_a_caller_that_lives(world: World):
 
 def test_caller_that_was_frozen_beyond_its_lease_says_nothing_of_a_job_that_went_on(world: World):
     client = stopped(world)
-    frozen = hold_offline(elsewhere(client), "nightly")
+    frozen = hold_offline(elsewhere(client).view, "nightly")
     lock = frozen.__enter__()
     lock.beats.stop()
     world.logs.produce(4)
@@ -602,7 +602,7 @@ def test_caller_that_was_frozen_beyond_its_lease_says_nothing_of_a_job_that_went
 
 def test_start_passes_the_lock_of_a_caller_that_said_it_failed_and_could_not_give_the_job_back(world: World):
     client = stopped(world)
-    with contextlib.suppress(ValueError), hold_offline(client, "nightly"):
+    with contextlib.suppress(ValueError), hold_offline(client.view, "nightly"):
         world.store.refuse(denied="current.json")
         raise ValueError
     world.store.refuse()
@@ -615,9 +615,9 @@ def test_start_passes_the_lock_of_a_caller_that_said_it_failed_and_could_not_giv
 def test_retried_start_passes_the_lock_of_a_caller_that_was_killed_meanwhile(world: World, mood: type[Mood]):
     client = stopped(world)
     world.moods["v1.py"] = mood(out_of_reach=1)
-    client.start(world.spec(), world.target(), claim_key="again")
+    client.starts.start(world.spec(), world.target(), claim_key="again")
     world.until(lambda: world.alive() == [])
-    killed = hold_offline(elsewhere(client), "nightly")
+    killed = hold_offline(elsewhere(client).view, "nightly")
     killed.__enter__().beats.stop()
     world.logs.produce(4)
     start(world, "again")
@@ -626,7 +626,7 @@ def test_retried_start_passes_the_lock_of_a_caller_that_was_killed_meanwhile(wor
 
 def test_retry_that_sees_the_checkpoint_does_not_go_on_under_a_claim_for_the_savepoint(world: World):
     client = stopped(world, savepoint=True)
-    place = Path(client.run(1).claim.checkpoint_location)
+    place = Path(client.view.run(1).claim.checkpoint_location)
     hidden = place.rename(place.with_name("on another machine"))
 
     def die() -> None:
@@ -634,7 +634,7 @@ def test_retry_that_sees_the_checkpoint_does_not_go_on_under_a_claim_for_the_sav
 
     store: Any = ActingStore(world.store, die, key="takeover-order")
     with pytest.raises(KeyboardInterrupt):
-        replace(client, board=JobBoard(store, world.job)).start(
+        replace(client, view=replace(client.view, board=JobBoard(store, world.job))).starts.start(
             world.spec(), world.target(), claim_key="again"
         )
     hidden.rename(place)

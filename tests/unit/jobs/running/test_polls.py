@@ -74,6 +74,6 @@ def test_later_process_of_the_run_is_seen_though_it_has_not_taken_over() -> None
 def test_run_is_put_together_alike_from_what_is_repeated_and_from_the_records() -> None:
     job = Job(3)
     status, _ = job.poll()
-    found = job.client(job.store).run(job.newest)
+    found = job.client(job.store).view.run(job.newest)
     same = {name: getattr(found, name) for name in ("claim", "order", "submit", "incarnation", "heartbeat")}
     assert same == {name: getattr(status.run, name) for name in same}

@@ -11,7 +11,6 @@ from airflow_flinkstyle.jobs.deployments.refusals import not_taken
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.requests import PendingRequest
 from airflow_flinkstyle.jobs.running import runs
-from airflow_flinkstyle.jobs.running.savepoints import begin_savepoint
 from airflow_flinkstyle.jobs.status import (
     LEAST_RETRIES,
     RETRY_FOR_S,
@@ -53,20 +52,20 @@ def clock() -> ShortClock:
 def a_job_out_of_reach(world: World, mood: type[Mood], clock: ShortClock, times: int) -> JobClient:
     world.moods["v1.py"] = mood(out_of_reach=times)
     client = world.client(clock)
-    client.start(world.spec(), world.target(), claim_key="start")
-    world.until(lambda: isinstance(client.status(), Failed))
+    client.starts.start(world.spec(), world.target(), claim_key="start")
+    world.until(lambda: isinstance(client.view.status(), Failed))
     return client
 
 
 def test_brokers_that_come_back_are_found_by_a_retry(world: World, mood: type[Mood], clock: ShortClock):
     client = a_job_out_of_reach(world, mood, clock, 3)
-    assert "CLUSTER_UNREACHABLE (it may pass by itself; a watcher" in describe_status(client.status())
+    assert "CLUSTER_UNREACHABLE (it may pass by itself; a watcher" in describe_status(client.view.status())
     for retry in (1, 2, 3):
-        client.ensure_running()
-        assert client.run(1).retry == retry
-        world.until(lambda: isinstance(client.status(), Failed | Running))
+        client.drivers.ensure_running()
+        assert client.view.run(1).retry == retry
+        world.until(lambda: isinstance(client.view.status(), Failed | Running))
     world.logs.produce(5)
-    assert isinstance(client.status(), Running)
+    assert isinstance(client.view.status(), Running)
     assert [round(pause_s) for pause_s in clock.pauses] == [5, 10, 20]
     world.judge()
 
@@ -74,9 +73,9 @@ def test_brokers_that_come_back_are_found_by_a_retry(world: World, mood: type[Mo
 def give_up(world: World, client: JobClient) -> DriverFailedError:
     """Start the job again until that is refused."""
     while True:
-        world.until(lambda: isinstance(client.status(), Failed))
+        world.until(lambda: isinstance(client.view.status(), Failed))
         try:
-            client.ensure_running()
+            client.drivers.ensure_running()
         except DriverFailedError as error:
             return error
 
@@ -95,12 +94,12 @@ def test_status_says_since_when_and_until_when_a_failure_is_met(
 ):
     client = a_job_out_of_reach(world, mood, clock, 100)
     for _ in range(3):
-        client.ensure_running()
-        world.until(lambda: isinstance(client.status(), Failed))
-    run = client.run(1)
+        client.drivers.ensure_running()
+        world.until(lambda: isinstance(client.view.status(), Failed))
+    run = client.view.run(1)
     assert run.retried_until_ms == run.failing_since_ms + RETRY_FOR_S * 1000
     since, until = moment(run.failing_since_ms), moment(run.retried_until_ms)
-    assert f"started again 3 times since {since}, and until {until}" in describe_status(client.status())
+    assert f"started again 3 times since {since}, and until {until}" in describe_status(client.view.status())
 
 
 def test_slow_drivers_are_started_often_enough_whatever_time_it_takes(
@@ -108,12 +107,12 @@ def test_slow_drivers_are_started_often_enough_whatever_time_it_takes(
 ):
     client = a_job_out_of_reach(world, mood, clock, 100)
     for retry in range(1, LEAST_RETRIES + 1):
-        client.ensure_running()
-        assert client.run(1).retry == retry
-        world.until(lambda: isinstance(client.status(), Failed))
+        client.drivers.ensure_running()
+        assert client.view.run(1).retry == retry
+        world.until(lambda: isinstance(client.view.status(), Failed))
         clock.pauses.append(RETRY_FOR_S)  # so long it took to fail
     with pytest.raises(DriverFailedError, match="no broker answered"):
-        client.ensure_running()
+        client.drivers.ensure_running()
 
 
 class FullCluster:
@@ -133,8 +132,8 @@ def until_taken(client: JobClient) -> list[str]:
     """Do as a watcher does: look again while nothing comes up; return what the status said."""
     said = []
     while True:
-        client.ensure_running()
-        if not isinstance(status := client.status(), Dead):
+        client.drivers.ensure_running()
+        if not isinstance(status := client.view.status(), Dead):
             return said
         said.append(describe_status(status))
 
@@ -144,11 +143,11 @@ def test_cluster_that_takes_no_driver_is_asked_again_with_pauses(
 ):
     world.moods["v1.py"] = mood()
     client = world.client(clock)
-    client.wait_running(
-        client.start(world.spec(), world.target(), claim_key="start").generation, timeout_s=20
+    client.drivers.wait_running(
+        client.starts.start(world.spec(), world.target(), claim_key="start").generation, timeout_s=20
     )
     world.kill(1)
-    world.until(lambda: isinstance(client.status(), Dead))
+    world.until(lambda: isinstance(client.view.status(), Dead))
     monkeypatch.setattr(world, "submit", FullCluster(world, 4).submit)
     said = until_taken(client)
     assert len(said) == 4
@@ -156,7 +155,7 @@ def test_cluster_that_takes_no_driver_is_asked_again_with_pauses(
     assert "started again 3 times since" in said[-1]
     assert clock.pauses == sorted(clock.pauses)
     assert len(clock.pauses) == 4
-    world.until(lambda: isinstance(client.status(), Running))
+    world.until(lambda: isinstance(client.view.status(), Running))
     world.judge()
 
 
@@ -165,11 +164,11 @@ def test_cluster_that_takes_no_driver_for_too_long_is_given_up(
 ):
     world.moods["v1.py"] = mood()
     client = world.client(clock)
-    client.wait_running(
-        client.start(world.spec(), world.target(), claim_key="start").generation, timeout_s=20
+    client.drivers.wait_running(
+        client.starts.start(world.spec(), world.target(), claim_key="start").generation, timeout_s=20
     )
     world.kill(1)
-    world.until(lambda: isinstance(client.status(), Dead))
+    world.until(lambda: isinstance(client.view.status(), Dead))
     monkeypatch.setattr(world, "submit", FullCluster(world, 1000).submit)
     with pytest.raises(DriverFailedError, match="the quota is full") as gave_up:
         until_taken(client)
@@ -180,23 +179,23 @@ def test_cluster_that_takes_no_driver_for_too_long_is_given_up(
 def test_taking_over_without_a_batch_begins_no_new_count(world: World, mood: type[Mood], clock: ShortClock):
     world.moods["v1.py"] = mood(loses_reach=True)
     client = world.client(clock)
-    client.start(world.spec(), world.target(), claim_key="start")
+    client.starts.start(world.spec(), world.target(), claim_key="start")
     assert "no broker answered any more" in str(give_up(world, client))
 
 
 def test_a_committed_batch_begins_a_new_count(world: World, mood: type[Mood], clock: ShortClock):
     client = a_job_out_of_reach(world, mood, clock, 2)
     for _ in range(2):
-        client.ensure_running()
-        world.until(lambda: isinstance(client.status(), Failed | Running))
+        client.drivers.ensure_running()
+        world.until(lambda: isinstance(client.view.status(), Failed | Running))
     world.logs.produce(5)
-    world.until(lambda: client.status().heartbeat.batches())
+    world.until(lambda: client.view.status().heartbeat.batches())
     world.moods["v1.py"] = mood(loses_reach=True)
     world.kill(1)
-    client.ensure_running(client.settled_status())
-    world.until(lambda: isinstance(client.status(), Failed))
-    client.ensure_running()
-    assert client.run(1).retry == 1
+    client.drivers.ensure_running(client.view.settled_status())
+    world.until(lambda: isinstance(client.view.status(), Failed))
+    client.drivers.ensure_running()
+    assert client.view.run(1).retry == 1
 
 
 def test_savepoint_of_a_job_that_is_to_be_retried_waits_for_it_and_closes_nothing(
@@ -204,10 +203,10 @@ def test_savepoint_of_a_job_that_is_to_be_retried_waits_for_it_and_closes_nothin
 ):
     client = a_job_out_of_reach(world, mood, clock, 1)
     world.logs.produce(5)
-    asked = begin_savepoint(client, "rotation", timeout_s=10)
+    asked = client.requests.begin_savepoint("rotation", timeout_s=10)
     assert isinstance(asked, PendingRequest)
-    client.wait(asked, timeout_s=10)
-    assert isinstance(client.status(), Running)
+    client.requests.wait(asked, timeout_s=10)
+    assert isinstance(client.view.status(), Running)
     world.judge()
 
 
@@ -215,30 +214,32 @@ def test_savepoint_of_a_job_whose_retries_are_used_up_is_taken_of_what_it_left(
     world: World, mood: type[Mood], clock: ShortClock
 ):
     client = world.client(clock)
-    client.start(world.spec(), world.target(), claim_key="start")
+    client.starts.start(world.spec(), world.target(), claim_key="start")
     world.logs.produce(5)
-    world.until(lambda: isinstance(client.status(), Running) and client.status().heartbeat.batches())
+    world.until(
+        lambda: isinstance(client.view.status(), Running) and client.view.status().heartbeat.batches()
+    )
     world.moods["v1.py"] = mood(out_of_reach=100)
     world.kill(1)
-    client.ensure_running(client.settled_status())
+    client.drivers.ensure_running(client.view.settled_status())
     give_up(world, client)
-    assert isinstance(begin_savepoint(client, "rotation", timeout_s=10), Manifest)
-    assert isinstance(client.status(), Closed)
+    assert isinstance(client.requests.begin_savepoint("rotation", timeout_s=10), Manifest)
+    assert isinstance(client.view.status(), Closed)
 
 
 def test_start_that_failed_of_such_a_cause_is_tried_again_by_its_retry(
     world: World, mood: type[Mood], clock: ShortClock
 ):
     client = a_job_out_of_reach(world, mood, clock, 1)
-    client.start(world.spec(), world.target(), claim_key="start")
-    client.wait_running(1, timeout_s=10)
+    client.starts.start(world.spec(), world.target(), claim_key="start")
+    client.drivers.wait_running(1, timeout_s=10)
 
 
 def test_failure_that_would_happen_again_is_not_retried(world: World, mood: type[Mood]):
     world.moods["v1.py"] = mood(fails_guard=True)
     client = world.client()
-    client.start(world.spec(), world.target(), claim_key="start")
-    world.until(lambda: isinstance(client.status(), Failed))
+    client.starts.start(world.spec(), world.target(), claim_key="start")
+    world.until(lambda: isinstance(client.view.status(), Failed))
     with pytest.raises(DriverFailedError, match="CLUSTER_MISMATCH"):
-        client.ensure_running()
+        client.drivers.ensure_running()
     assert len(world.drivers) == 1

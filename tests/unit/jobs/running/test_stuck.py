@@ -48,14 +48,14 @@ class Full(Host):
 
     def wait(self, client: JobClient, seconds: float) -> None:
         """Let time pass since the driver was asked for, on this clock and by that of who asked."""
-        client.status()
+        client.view.status()
         seconds += 1  # a limit is not passed by being reached
         self.ahead_s += seconds
-        slot = client.board.submit(1)
+        slot = client.view.board.submit(1)
         assert slot is not None
         earlier = replace(slot.value, asked_at_ms=slot.value.asked_at_ms - int(seconds * 1000))
-        client.board.put_submit(1, earlier, seen=slot.version)
-        client.status()
+        client.view.board.put_submit(1, earlier, seen=slot.version)
+        client.view.status()
         self.ahead_s += STUCK_LOOK_S + 1
 
 
@@ -66,7 +66,7 @@ def full(world: World) -> Full:
 
 def begin(world: World, full: Full) -> JobClient:
     client = full.client()
-    client.start(world.spec(), world.target(), claim_key="start")
+    client.starts.start(world.spec(), world.target(), claim_key="start")
     return client
 
 
@@ -74,26 +74,26 @@ def test_driver_that_waits_for_room_is_starting_and_then_ended_and_told_with_the
     world: World, full: Full
 ):
     client = begin(world, full)
-    assert isinstance(client.status(), Starting)
-    assert f"is starting; it has not begun: {NO_ROOM}" in describe_status(client.status())
+    assert isinstance(client.view.status(), Starting)
+    assert f"is starting; it has not begun: {NO_ROOM}" in describe_status(client.view.status())
     full.wait(client, STUCK_S)
     with pytest.raises(DriverFailedError, match=r"could not be started: .*no node can take it") as error:
-        client.wait_running(1, timeout_s=10)
+        client.drivers.wait_running(1, timeout_s=10)
     assert error.value.code == "DRIVER_FAILED"
     assert full.ended == ["w1"]
-    assert NO_ROOM in describe_status(client.status())
+    assert NO_ROOM in describe_status(client.view.status())
 
 
 def test_who_looks_after_the_job_is_told_and_starts_the_next_one_when_asked_again(world: World, full: Full):
     client = begin(world, full)
     full.wait(client, STUCK_S)
-    assert isinstance(client.settled_status(), Dead)
+    assert isinstance(client.view.settled_status(), Dead)
     with pytest.raises(DriverFailedError, match="no node can take it"):
-        client.ensure_running()
+        client.drivers.ensure_running()
     full.has_room = True
-    assert isinstance(client.ensure_running(), Starting)
-    client.wait_running(1, timeout_s=20)
-    assert client.board.newest_submit(1) == 2
+    assert isinstance(client.drivers.ensure_running(), Starting)
+    client.drivers.wait_running(1, timeout_s=20)
+    assert client.view.board.newest_submit(1) == 2
     assert set(full.ended) == {"w1"}
 
 
@@ -103,12 +103,12 @@ def test_another_start_is_refused_at_first_and_then_ends_the_driver_that_cannot_
     client = begin(world, full)
     full.waiting = DriverPending("its image is pulled", may_pass=True)
     with pytest.raises(JobRunningError):
-        client.start(world.spec(), world.target(), claim_key="another")
+        client.starts.start(world.spec(), world.target(), claim_key="another")
     full.waiting = DriverPending(NO_ROOM)
     full.wait(client, STUCK_S)
     full.has_room = True
-    handle = client.start(world.spec(), world.target(), claim_key="another")
-    client.wait_running(handle.generation, timeout_s=20)
+    handle = client.starts.start(world.spec(), world.target(), claim_key="another")
+    client.drivers.wait_running(handle.generation, timeout_s=20)
     assert handle.generation == 2
     assert full.ended == ["w1"]
 
@@ -117,26 +117,26 @@ def test_driver_that_its_cluster_prepares_is_given_longer(world: World, full: Fu
     client = begin(world, full)
     full.waiting = DriverPending("its image is pulled", may_pass=True)
     full.wait(client, STUCK_S)
-    assert isinstance(client.settled_status(), Starting)
+    assert isinstance(client.view.settled_status(), Starting)
     full.wait(client, PREPARING_S)
-    assert isinstance(client.settled_status(), Dead)
+    assert isinstance(client.view.settled_status(), Dead)
 
 
 def test_clock_of_who_asked_alone_ends_no_driver(world: World, full: Full):
     client = begin(world, full)
-    slot = client.board.submit(1)
+    slot = client.view.board.submit(1)
     assert slot is not None
-    client.board.put_submit(1, replace(slot.value, asked_at_ms=0), seen=slot.version)
-    assert isinstance(full.client().status(), Starting), "the clock of who asked may be hours off"
+    client.view.board.put_submit(1, replace(slot.value, asked_at_ms=0), seen=slot.version)
+    assert isinstance(full.client().view.status(), Starting), "the clock of who asked may be hours off"
 
 
 def test_standby_that_cannot_begin_is_told_and_leaves_the_old_driver_alone(world: World, full: Full):
     full.has_room = True
     client = begin(world, full)
-    client.wait_running(1, timeout_s=20)
+    client.drivers.wait_running(1, timeout_s=20)
     full.has_room = False
-    handle = client.standby(world.spec(), world.target(), claim_key="next", prepare_savepoint_id=None)
-    run = client.run(handle.generation)
+    handle = client.starts.standby(world.spec(), world.target(), claim_key="next", prepare_savepoint_id=None)
+    run = client.view.run(handle.generation)
     assert run.successor is not None
     assert isinstance(run.successor.state, DriverPending)
-    assert isinstance(client.status(), Running)
+    assert isinstance(client.view.status(), Running)

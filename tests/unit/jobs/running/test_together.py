@@ -14,7 +14,6 @@ import pytest
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.errors import CutFailedError, JobNotRunningError, RequestBusyError
 from airflow_flinkstyle.jobs.requests import CutMode, Ended, InProgress, TooLate
-from airflow_flinkstyle.jobs.running.savepoints import begin_savepoint
 from airflow_flinkstyle.jobs.running.together import JobsCut, cut_together, find_cut
 from airflow_flinkstyle.jobs.status import Closed, Running
 from airflow_flinkstyle.protocol.board import JobBoard
@@ -44,10 +43,10 @@ class Pair:
 
     def start(self) -> list[JobClient]:
         clients = [self.first.start(), self.second.client()]
-        handle = clients[1].start(self.second.spec(), self.second.target(), claim_key="start")
-        clients[1].wait_running(handle.generation, timeout_s=TIMEOUT_S)
+        handle = clients[1].starts.start(self.second.spec(), self.second.target(), claim_key="start")
+        clients[1].drivers.wait_running(handle.generation, timeout_s=TIMEOUT_S)
         self.second.until(lambda: len(self.second.logs.counted) == 10)
-        self.second.until(lambda: clients[1].status().heartbeat.batches())
+        self.second.until(lambda: clients[1].view.status().heartbeat.batches())
         self.second.reads_slowly = True
         self.first.logs.produce(5)
         self.first.until(lambda: len(self.first.logs.counted) == 15)
@@ -97,9 +96,9 @@ def test_jobs_are_stopped_together_and_a_retry_says_so_again(pair: Pair):
     assert cut.not_stopped == {}
     assert pair.positions(cut.savepoints) == [115, 115]
     for client in clients:
-        status = client.status()
+        status = client.view.status()
         assert isinstance(status, Closed)
-        assert status.heartbeat.savepoint_id == cut.savepoints[client.board.job]
+        assert status.heartbeat.savepoint_id == cut.savepoints[client.view.job]
     assert cut_together(clients, "k", stop=True, timeout_s=TIMEOUT_S) == cut
 
 
@@ -113,7 +112,7 @@ def test_all_jobs_go_on_uncut_if_one_fails(pair: Pair, fault: str, *, stop: bool
     (abandoned,) = abandoned_cuts(pair)
     assert find_cut(pair.first.store, abandoned) is None
     setattr(pair.second, fault, False)
-    assert all(isinstance(client.status(), Running) for client in clients)
+    assert all(isinstance(client.view.status(), Running) for client in clients)
     pair.go_on()
     again = cut_together(clients, "k", stop=stop, timeout_s=TIMEOUT_S)
     assert again.cut_id != abandoned
@@ -134,7 +133,7 @@ def test_job_that_does_not_run_or_is_busy_holds_nobody(pair: Pair):
     pair.first.logs.produce(3)
     pair.first.judge()
     pair.first.deaf = True
-    clients[0].request_savepoint("other")
+    clients[0].requests.request_savepoint("other")
     with pytest.raises(RequestBusyError):
         cut_together(clients[:1], "k2", timeout_s=TIMEOUT_S)
 
@@ -162,9 +161,9 @@ def test_caller_that_runs_out_of_time_lets_all_go_on(pair: Pair):
 def test_caller_that_dies_holds_a_job_no_longer_than_asked(pair: Pair):
     client = pair.start()[0]
     mode = CutMode(alignment="aligned", cut_id="cut-lost", hold_s=0.3)
-    pending = client.request_savepoint("k", mode=mode)
+    pending = client.requests.request_savepoint("k", mode=mode)
     begun_s = time.monotonic()
-    _, end = client.wait(pending, timeout_s=TIMEOUT_S)
+    _, end = client.requests.wait(pending, timeout_s=TIMEOUT_S)
     assert (end.outcome, end.savepoint_id) == ("failed", None)
     assert "no barrier within the 0.3 s" in end.detail
     assert time.monotonic() - begun_s < TIMEOUT_S / 2
@@ -175,14 +174,14 @@ def test_caller_that_dies_holds_a_job_no_longer_than_asked(pair: Pair):
 def test_caller_that_dies_before_the_decision_lets_jobs_that_would_stop_go_on(pair: Pair):
     client = pair.start()[0]
     mode = CutMode(alignment="aligned", cut_id="cut-lost", hold_s=0.5)
-    pending = client.request_stop("k", savepoint=True, mode=mode)
+    pending = client.requests.request_stop("k", savepoint=True, mode=mode)
     CutBoard(pair.first.store).create_barrier("cut-lost", Positions.of({("old", TOPIC, 0): 115}))  # type: ignore[dict-item]
-    pair.first.until(lambda: client.published(pending) is not None)
-    assert isinstance(client.poll(pending), InProgress)
-    pair.first.until(lambda: isinstance(client.poll(pending), Ended))
-    assert isinstance(client.status(), Running)
+    pair.first.until(lambda: client.requests.published(pending) is not None)
+    assert isinstance(client.requests.poll(pending), InProgress)
+    pair.first.until(lambda: isinstance(client.requests.poll(pending), Ended))
+    assert isinstance(client.view.status(), Running)
     assert find_cut(pair.first.store, "cut-lost") is None
-    assert isinstance(client.cancel(pending), TooLate)
+    assert isinstance(client.requests.cancel(pending), TooLate)
     pair.go_on()
 
 
@@ -212,7 +211,7 @@ def test_interrupted_caller_ends_though_another_attempt_has_completed_the_cut(
 
     job = pair.first.job
     store = ActingStore(pair.first.store, throw, key="cuts/", holding=b'"complete"', after=True)
-    asking = [replace(clients[0], board=JobBoard(store, job)), clients[1]]  # type: ignore[arg-type]
+    asking = [replace(clients[0], view=replace(clients[0].view, board=JobBoard(store, job))), clients[1]]  # type: ignore[arg-type]
     try:
         found: object = cut_together(asking, "k", timeout_s=TIMEOUT_S)
     except (KeyboardInterrupt, TaskTimeoutError) as error:
@@ -224,9 +223,9 @@ def test_interrupted_caller_ends_though_another_attempt_has_completed_the_cut(
 
 def test_stopped_job_cannot_be_aligned(pair: Pair):
     client = pair.start()[0]
-    client.stop("stop", savepoint=False, timeout_s=TIMEOUT_S)
+    client.requests.stop("stop", savepoint=False, timeout_s=TIMEOUT_S)
     with pytest.raises(JobNotRunningError, match="so that its queries can be aligned"):
-        begin_savepoint(client, "k", timeout_s=1, alignment="aligned")
+        client.requests.begin_savepoint("k", timeout_s=1, alignment="aligned")
 
 
 @pytest.mark.parametrize("mode", [{"drain": True}, {"cut_id": "cut-1"}])

@@ -42,13 +42,13 @@ def test_jobs_of_one_name_below_two_roots_share_neither_checkpoint_nor_log(
 
 def test_job_whose_records_were_deleted_begins_anew_and_not_where_it_was(world: World) -> None:
     first = world.start(records=30)
-    first.stop("stop", savepoint=False, timeout_s=10)
+    first.requests.stop("stop", savepoint=False, timeout_s=10)
     for info in list(world.store.list(f"{world.job}/")):
         world.store.delete(info.key)
     world.logs.counted.clear()
     again = world.client()
-    handle = again.start(world.spec(), world.target(), claim_key="start")
-    again.wait_running(handle.generation, timeout_s=10)
+    handle = again.starts.start(world.spec(), world.target(), claim_key="start")
+    again.drivers.wait_running(handle.generation, timeout_s=10)
     world.until(lambda: len(world.logs.counted) == 30)
     world.until(lambda: world.board.heartbeat(handle.generation).value.batches() == {"orders": 0})
     world.judge()
@@ -58,7 +58,7 @@ def test_start_below_a_root_that_was_copied_by_hand_claims_nothing(world: World,
     world.start()
     other.store.write(ROOT_KEY, world.store.read(ROOT_KEY))
     with pytest.raises(RootCopiedError):
-        other.client().start(other.spec(), other.target(), claim_key="start")
+        other.client().starts.start(other.spec(), other.target(), claim_key="start")
     assert other.board.generations() == []
 
 

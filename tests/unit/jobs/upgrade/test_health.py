@@ -66,7 +66,7 @@ def an_upgrade(world: World, *, meanwhile: Callable[[], None] = lambda: None, **
 
 
 def runs(world: World) -> str:
-    status = world.client().status()
+    status = world.client().view.status()
     assert isinstance(status, Running)
     return str(status.run.claim.launch["spec"]["script"])
 
@@ -159,7 +159,7 @@ def test_version_that_falls_behind_goes_back_from_where_it_is(world: World, mood
 
 
 def told(world: World) -> QueryStatus:
-    status = world.client().status()
+    status = world.client().view.status()
     assert isinstance(status, Running)
     return status.heartbeat.queries["orders"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.jobs.running.savepoints import begin_savepoint, finish_savepoint
 from airflow_flinkstyle.jobs.upgrade.repartition import begun_at, with_partitions
 from airflow_flinkstyle.jobs.upgrade.rollback import FailedVersion
 from airflow_flinkstyle.savepoint.compat import repartitioned_id
@@ -39,7 +38,7 @@ def failed(*, committed: int, planned: int | None = None) -> FailedVersion:
 
 def test_batches_begin_behind_the_one_of_the_repartition(world: World):
     client = world.start()
-    saved = finish_savepoint(client, begin_savepoint(client, "s", timeout_s=10), timeout_s=10)
+    saved = client.requests.finish_savepoint(client.requests.begin_savepoint("s", timeout_s=10), timeout_s=10)
     manifest = world.repository.read(saved.savepoint_id)
     at = {query.name: int(query.batch_id) for query in manifest.queries}
     spec = with_partitions(a_spec(), 16)

@@ -14,8 +14,8 @@ from airflow_flinkstyle.jobs.errors import (
 )
 from airflow_flinkstyle.jobs.journal import CutoverJournal, has_ended, read_phases
 from airflow_flinkstyle.jobs.migration.preflight import spark_finding
-from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.running.compat import spark_findings
+from airflow_flinkstyle.jobs.running.starts import JobStarts
 from airflow_flinkstyle.jobs.status import Closed, Failed, Running
 from airflow_flinkstyle.jobs.upgrade import rollback
 from airflow_flinkstyle.jobs.upgrade.health import await_first
@@ -115,9 +115,9 @@ def test_what_is_new_since_the_first_savepoint_is_saved_and_copied_before_the_wi
     upgrade.run()
     first, ahead = (upgrade.journal.result(name)["savepoint_id"] for name in ("savepoint", "precopy"))
     assert len({first, ahead, upgrade.journal.result("stop")["savepoint_id"]}) == 3
-    assert upgrade.client.board.claim(2).prepare_savepoint_id == first
-    assert upgrade.client.board.precopy(2).savepoint_id == ahead
-    assert upgrade.client.board.precopy(1) is None
+    assert upgrade.client.view.board.claim(2).prepare_savepoint_id == first
+    assert upgrade.client.view.board.precopy(2).savepoint_id == ahead
+    assert upgrade.client.view.board.precopy(1) is None
     assert an_upgrade(world).run().generation == 2, "a retry saves nothing more"
 
 
@@ -145,7 +145,7 @@ def test_version_that_fails_before_it_commits_goes_back_by_itself(
         an_upgrade_with_news(world, standby=standby).run()
     world.logs.produce(5)
     world.judge()
-    status = world.client().status()
+    status = world.client().view.status()
     assert isinstance(status, Running)
     assert status.run.claim.launch["spec"]["script"] == "v1.py"
     world.until(lambda: world.alive() == [status.run.generation])
@@ -169,15 +169,15 @@ def test_error_of_a_first_batch_that_fails_between_two_looks_is_told(world: Worl
     driver.hangs_in_batch = driver.fails_in_batch = True
     world.logs.produce(5)
     context = an_upgrade(world, first_commit_timeout_s=10.0)
-    look = context.client.ensure_running
+    look = context.client.drivers.ensure_running
 
     def look_just_before_it_fails(status: JobStatus) -> JobStatus:
         status = look(status)
         driver.hangs_in_batch = False
-        world.until(lambda: client.board.heartbeat(1).value.state == "failed")
+        world.until(lambda: client.view.board.heartbeat(1).value.state == "failed")
         return status
 
-    context.client.ensure_running = look_just_before_it_fails  # type: ignore[method-assign]
+    context.client.drivers.ensure_running = look_just_before_it_fails  # type: ignore[method-assign]
     context.journal.begin(lambda: 0)
     assert "ZeroDivisionError" in await_first(context, 1, {"orders": 0})["failure"]
 
@@ -190,7 +190,7 @@ def test_planned_batch_of_the_new_version_is_carried_over_with_its_offsets(
     world.start()
     with pytest.raises(UpgradeRolledBackError, match="planned batch of orders carried over"):
         an_upgrade_with_news(world).run()
-    generation = world.client().status().run.generation
+    generation = world.client().view.status().run.generation
     carried = world.repository.read(world.board.takeover_order(generation).savepoint_id)
     assert '{"orders":{"0":115}}' in carried.queries[0].planned_offsets
     # A part of the batch may stand where the new one wrote; where it told nothing, the lineage stays known.
@@ -204,10 +204,10 @@ def test_version_that_moved_its_sink_and_may_have_written_goes_back_by_choice_on
     world.start()
     with pytest.raises(UpgradeChoiceError, match="a part of that batch may be on cluster another"):
         an_upgrade_with_news(world).run()
-    assert isinstance(world.client().status(), Closed)
+    assert isinstance(world.client().view.status(), Closed)
     with pytest.raises(UpgradeRolledBackError, match="re-emit"):
         an_upgrade(world, if_committed="re-emit").run()
-    assert world.client().status().run.claim.launch["spec"]["script"] == "v1.py"
+    assert world.client().view.status().run.claim.launch["spec"]["script"] == "v1.py"
 
 
 def test_version_goes_back_by_itself_though_a_query_that_it_added_has_no_checkpoint_yet(
@@ -246,7 +246,7 @@ def test_version_that_committed_goes_back_by_choice_only(world: World, mood: typ
         undecided.run()
     with pytest.raises(UpgradeRolledBackError, match=choice):
         an_upgrade(world, if_committed=choice).run()
-    assert world.client().status().run.claim.launch["spec"]["script"] == "v1.py"
+    assert world.client().view.status().run.claim.launch["spec"]["script"] == "v1.py"
 
 
 def test_retry_finds_the_new_version_running_that_an_earlier_attempt_told_to_take_over(world: World):
@@ -257,7 +257,7 @@ def test_retry_finds_the_new_version_running_that_an_earlier_attempt_told_to_tak
 
     def tell_and_wait(manifest: object) -> object:
         told = tell(manifest)
-        world.until(lambda: world.client().run(2).heartbeat.batches() == {"orders": 1})
+        world.until(lambda: world.client().view.run(2).heartbeat.batches() == {"orders": 1})
         return told
 
     dying._let_take_over = tell_and_wait  # type: ignore[method-assign]
@@ -275,9 +275,9 @@ def test_retry_leaves_a_job_alone_that_a_person_has_started_since(world: World, 
     with pytest.raises(Killed):
         dying.run()
     client = world.client()
-    world.until(lambda: isinstance(client.status(), Failed))
-    by_hand = client.start(world.spec("v1.py"), world.target(), claim_key="by-hand").generation
-    client.wait_running(by_hand, timeout_s=10)
+    world.until(lambda: isinstance(client.view.status(), Failed))
+    by_hand = client.starts.start(world.spec("v1.py"), world.target(), claim_key="by-hand").generation
+    client.drivers.wait_running(by_hand, timeout_s=10)
     with pytest.raises(JobRunningError, match=f"Generation {by_hand} .started by by-hand. has taken the job"):
         an_upgrade(world).run()
     assert world.alive() == [by_hand]
@@ -294,13 +294,13 @@ def test_retry_after_the_job_was_stopped_and_started_since_leaves_no_driver_that
     dying.journal._store = DyingStore(world.store, only="-standby.json", after=True)  # type: ignore[assignment]
     with pytest.raises(Killed):
         dying.run()  # it has noted which version runs, and begun nothing yet
-    client.stop("stop", savepoint=False, timeout_s=10)
-    client.start(world.spec("v1.py"), world.target(), claim_key="by-hand")
-    world.until(lambda: isinstance(client.status(), Running))
-    client.stop("again", savepoint=False, timeout_s=10)
+    client.requests.stop("stop", savepoint=False, timeout_s=10)
+    client.starts.start(world.spec("v1.py"), world.target(), claim_key="by-hand")
+    world.until(lambda: isinstance(client.view.status(), Running))
+    client.requests.stop("again", savepoint=False, timeout_s=10)
     with pytest.raises(JobRunningError, match=r"Generation 2 .started by by-hand. has taken the job"):
         an_upgrade(world).run()
-    client.start(world.spec("v1.py"), world.target(), claim_key="next")
+    client.starts.start(world.spec("v1.py"), world.target(), claim_key="next")
     world.logs.produce(5)
     world.judge()
 
@@ -315,7 +315,7 @@ def test_version_that_has_committed_after_all_runs_on_where_nothing_was_chosen(
     with pytest.raises(Killed):
         dying.run()
     new.hangs_in_batch = False
-    world.until(lambda: world.client().status().heartbeat.batches() == {"orders": 1})
+    world.until(lambda: world.client().view.status().heartbeat.batches() == {"orders": 1})
     with pytest.raises(UpgradeUnhealthyError, match=r"committed none .* as generation 2: it has committed"):
         an_upgrade(world).run()
     assert world.alive() == [2]
@@ -333,23 +333,23 @@ def test_driver_that_a_sensor_starts_again_while_the_old_version_comes_back_is_e
     upgrade._let_take_over = lambda manifest: (world.kill(2), order(manifest))[1]  # type: ignore[method-assign]
     with pytest.raises(Killed):
         upgrade.run()
-    follow, ended = JobClient.follow, []
+    follow, ended = JobStarts.follow, []
 
-    def once_a_sensor_has_looked(client: JobClient, *args: Any, **kwargs: Any) -> object:
-        world.client().ensure_running()
+    def once_a_sensor_has_looked(starts: JobStarts, *args: Any, **kwargs: Any) -> object:
+        world.client().drivers.ensure_running()
         world.until(lambda: world.board.current().value.generation == 2)
-        return follow(client, *args, **kwargs)
+        return follow(starts, *args, **kwargs)
 
     def end(native_id: dict[str, str]) -> object:
         ended.append(int(native_id["pid"]))
         return World.end(world, native_id)
 
-    monkeypatch.setattr(JobClient, "follow", once_a_sensor_has_looked)
+    monkeypatch.setattr(JobStarts, "follow", once_a_sensor_has_looked)
     world.end = end  # type: ignore[method-assign]
     retry = an_upgrade(world)
     retry.journal.begin(lambda: 0)
     assert "from sp-" in rollback.roll_back(retry)["how"]
-    assert world.alive() == [world.client().status().run.generation]
+    assert world.alive() == [world.client().view.status().run.generation]
     started_again = max(pid for pid, driver in world.drivers.items() if driver.generation == 2)
     assert started_again in ended, "it may be in a batch"
     assert rollback.roll_back(retry)["how"] == "by an earlier attempt"
@@ -364,7 +364,7 @@ def test_way_back_that_a_sink_may_skip_is_refused_before_anything_stops(
     with pytest.raises(SinkSkipsError, match=f"{sink} of query orders, which leaves out, or may") as refused:
         an_upgrade(world, if_committed="re-emit").run()
     assert refused.value.state_after == "Nothing was stopped; the job keeps running."
-    assert isinstance(world.client().status(), Running)
+    assert isinstance(world.client().view.status(), Running)
     for settings in ({"if_committed": "fork"}, {"if_committed": "re-emit", "skip_known_batches": True}):
         upgrade = an_upgrade(world, **settings)
         upgrade._require_possible()
@@ -380,7 +380,7 @@ def test_version_that_could_not_go_on_is_refused_before_anything_stops(world: Wo
         upgrade.run()
     assert "spark.sql.shuffle.partitions of query orders is 2 there and 5 here" in refused.value.problem
     assert refused.value.state_after == "Nothing was stopped; the job keeps running."
-    status = world.client().status()
+    status = world.client().view.status()
     assert isinstance(status, Running)
     assert status.run.generation == 1
 
@@ -390,7 +390,7 @@ def test_host_where_the_new_driver_would_not_stay_stops_nothing(world: World):
     world.refused = DiesWithStarterError("A pod.", state_after="Nothing was stopped.", remedy="Elsewhere.")
     with pytest.raises(DiesWithStarterError):
         an_upgrade(world).run()
-    assert isinstance(client.status(), Running)
+    assert isinstance(client.view.status(), Running)
 
 
 @pytest.mark.parametrize(
@@ -417,9 +417,11 @@ def test_setting_that_both_versions_are_given_is_left_to_the_driver(world: World
     conf = {"spark.sql.shuffle.partitions": "5"}
     spec = replace(world.spec(), conf=conf)
     client = world.client()
-    client.start(spec, world.target(), claim_key="start")
+    client.starts.start(spec, world.target(), claim_key="start")
     world.logs.produce(5)
-    client.wait_running(1, timeout_s=10)
-    world.until(lambda: client.status().heartbeat.batches())
-    assert spark_findings(client, replace(world.spec("v2.py"), conf=conf), world.target()) == ()
-    assert spark_findings(client, replace(spec, conf={"spark.sql.shuffle.partitions": "6"}), world.target())
+    client.drivers.wait_running(1, timeout_s=10)
+    world.until(lambda: client.view.status().heartbeat.batches())
+    assert spark_findings(client.view, replace(world.spec("v2.py"), conf=conf), world.target()) == ()
+    assert spark_findings(
+        client.view, replace(spec, conf={"spark.sql.shuffle.partitions": "6"}), world.target()
+    )

@@ -1,0 +1,404 @@
+"""The driver processes of a job: one that died is started again, and what that takes, from top to bottom.
+
+Look what has become of the driver, judge whether another may be started, end the one before, submit the next:
+in this order, whoever does it (a sensor, a cutover, a command), and of several callers at once one submits.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.clock import now_ms
+from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
+from airflow_flinkstyle.jobs import requests
+from airflow_flinkstyle.jobs.deployments.base import (
+    DriverState,
+    Gone,
+    Unknown,
+)
+from airflow_flinkstyle.jobs.errors import (
+    BeginsAnewError,
+    DriverFailedError,
+    DriverLostError,
+    JobNotRunningError,
+    JobRunningError,
+    NotTakenError,
+    StepTimeoutError,
+    StillBeatingError,
+)
+from airflow_flinkstyle.jobs.running.offline_lock import give_back_abandoned, is_open_lock
+from airflow_flinkstyle.jobs.spec import from_launch
+from airflow_flinkstyle.jobs.status import (
+    Closed,
+    Dead,
+    Failed,
+    JobStatus,
+    Running,
+    Starting,
+    classify,
+    describe_status,
+)
+from airflow_flinkstyle.jobs.view import JobView
+from airflow_flinkstyle.kafka.login.driver import named_connections, require_logins
+from airflow_flinkstyle.protocol.records import Submit
+from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
+from airflow_flinkstyle.types import Generation
+from airflow_flinkstyle.wording import batch_words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from airflow_flinkstyle.jobs.status import Run
+    from airflow_flinkstyle.jobs.view import JobView
+    from airflow_flinkstyle.protocol.records import Heartbeat, KafkaOverride
+    from airflow_flinkstyle.types import Generation
+
+
+RETRY_S, MOST_RETRY_S = 5.0, 60.0
+"""How long to wait before the first of them, and before any; each wait is twice the one before."""
+_MOST_LOOK_S = 15.0
+"""How long a driver that is declared dead is looked at at most: three heartbeats."""
+_SENTENCES = 3
+"""Of an error: problem, what is left, remedy."""
+log = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True)
+class JobDrivers:
+    """The driver processes of one job; holds no state that a retry would miss."""
+
+    view: JobView
+    kafka_logins: Callable[[Collection[str]], Mapping[str, str]] | None = None
+    """From the connections that overrides name to the environment that brings their logins; None: they
+    must stand in this process's own environment."""
+
+    # --- look, and judge ----------------------------------------------------------------------
+
+    def ensure_running(self, status: JobStatus | None = None, *, relaunch_failed: bool = False) -> JobStatus:
+        """Start one more incarnation if the driver of the run that may run has died without a word.
+
+        Of several callers at once one starts it. A cluster that takes none now is asked by the next look.
+
+        Args:
+            status: What the caller found the job to be doing; None to look once, for who looks repeatedly.
+            relaunch_failed: Also relaunch a driver that said why it failed.
+
+        Raises:
+            DriverFailedError: If the driver failed with an error, which would happen again, or did so too
+                long of a cause that may pass; or its cluster could not begin it, and it was ended.
+            SignatureError: If no caller has signed what would be started.
+            DiesWithStarterError: If the next driver would end with the task or the worker that starts it.
+        """
+        status, retry = status or self.view.status(), 0
+        match status:
+            case Dead(run) if run.why_stuck is not None:
+                raise self.driver_failed(self.end_stuck(run))
+            case Dead(run) if is_open_lock(run):
+                give_back_abandoned(self.view, run)
+                return self.ensure_running(relaunch_failed=relaunch_failed)
+            case Dead(run) if run.claim.launch and run.was_not_taken:
+                retry = self._await_retry(run)
+            case Dead(run) if run.claim.launch:
+                log.warning("The driver of generation %d is gone, starting it again", run.generation)
+            case Failed(run) if relaunch_failed and run.claim.launch:
+                log.warning("Starting generation %d again after %s", run.generation, status.code)
+            case Failed(run) if run.claim.launch and run.may_be_retried:
+                retry = self._await_retry(run)
+            case Failed(run):
+                raise self.driver_failed(run)
+            case _:
+                return status
+        self.view.signed_claim(run.generation)  # what is refused is refused before anything is ended
+        deployment = self.view.deployment_of(run.generation, run.claim)
+        deployment.require_able()  # else another host may start it, which finds the job as it is
+        self.end_driver(run.generation)  # one that is frozen here would wake up
+        try:
+            self.submit(run, f"relaunch:{socket.gethostname()}", retry=retry)
+        except NotTakenError as error:  # it is recorded: who looks next waits longer, and gives up in the end
+            log.warning("Not started yet: %s", error.problem)
+        return Starting(run)
+
+    def is_to_be_retried(self, run: Run) -> bool:
+        """Whether a driver failed of a cause that may pass, and has not been started again long enough."""
+        is_ours = bool(run.claim.launch) and run.may_be_retried
+        return is_ours and not run.was_retried_enough(self.view.clock.now_ms())
+
+    def _await_retry(self, run: Run) -> int:
+        """Wait before a driver is started again that failed, or was not taken, of a cause that may pass.
+
+        Each wait is longer.
+
+        Returns:
+            The number of the retry.
+
+        Raises:
+            DriverFailedError: If it was tried long enough.
+        """
+        retry = run.next_retry
+        if run.was_retried_enough(self.view.clock.now_ms()):
+            raise self.driver_failed(run)
+        pause_s = min(RETRY_S * 2.0 ** min(retry - 1, 10), MOST_RETRY_S)
+        found = Dead(run) if run.was_not_taken else Failed(run, *_said(run))
+        log.warning("Retry %d in %g s: %s", retry, pause_s, describe_status(found))
+        self.view.clock.sleep(max(0.0, pause_s - run.silence.still_s))
+        return retry
+
+    # --- end ----------------------------------------------------------------------------------
+
+    def end_stuck(self, run: Run) -> Run:
+        """End the newest driver of a run if it cannot begin, and return the run as it is then.
+
+        Should it begin at that moment all the same, it is killed, or leaves once a later one was asked for.
+        """
+        if run.why_stuck is None:
+            return run
+        log.warning("Ending the driver of generation %d: %s", run.generation, run.why_stuck)
+        deployment = self.view.deployment_of(run.generation, run.claim)
+        for native_id in self.view.native_ids(run):
+            deployment.end(native_id)
+        slot = self.view.board.submit(run.generation)
+        if slot is not None and slot.value.number == run.submit_number:
+            given_up = replace(slot.value, state="failed", detail=run.why_stuck)
+            try:
+                self.view.board.put_submit(run.generation, given_up, seen=slot.version)
+            except ObjectChangedError:
+                log.info("Another caller ended it, or starts the next one")
+        return self.view.run(run.generation)
+
+    def end_driver(self, generation: Generation) -> DriverState:
+        """Kill a generation's driver without a chance to drain."""
+        run = self.view.run(generation)
+        deployment = self.view.deployment_of(generation, run.claim)
+        states = [deployment.end(native_id) for native_id in self.view.native_ids(run)]
+        state = next((one for one in states if not isinstance(one, Gone)), Gone())
+        if not states:
+            state = Unknown("no driver was recorded that is known to be this run's")
+        log.info("Ended the driver of generation %d: %s", generation, state)
+        return state
+
+    def dismiss(self, generation: Generation) -> None:
+        """End a driver that only waits; it holds nothing, so there is nothing to drain."""
+        run = self.view.run(generation)
+        if run.is_over or isinstance(self.end_driver(generation), Gone) or run.heartbeat is None:
+            return
+        pending = requests.request_for("dismiss", "stop", generation, run.heartbeat.incarnation)
+        requests.send(self.view.board, pending)  # it runs where nobody here can reach it
+
+    def declare_dead(self, generation: Generation, *, reason: str, by: str) -> None:
+        """Record a person's word that a generation's driver has ended, which no rule could tell yet.
+
+        The driver that is started next still waits until the heartbeat has not changed for the lease.
+
+        Args:
+            generation: Whose newest driver.
+            reason: How the person knows.
+            by: Who says so.
+
+        Raises:
+            BadInputError: If no reason is given.
+            StillBeatingError: If it does change.
+            JobNotRunningError: If the generation has ended by its own word, or nobody claimed it.
+        """
+        if not reason.strip():
+            raise BadInputError(
+                f"A reason was expected why the driver of generation {generation} is dead, found none.",
+                state_after="Nothing was recorded.",
+                remedy="Say how you know; people who look for a cause later read it.",
+            )
+        run = self.view.run(generation)
+        first, wait = run.heartbeat, self.view.waiting(min(_MOST_LOOK_S, run.claim.lease_s / 2))
+        while not run.is_over and run.heartbeat == first and wait.again():
+            run = self.view.run(generation)
+        if run.is_over:
+            raise self._not_to_declare(generation, "ended by its own word")
+        if run.heartbeat != first:
+            raise StillBeatingError(
+                f"The driver of generation {generation} of job {self.view.job} was expected to be silent, "
+                "found that it writes heartbeats.",
+                state_after="Nothing was recorded; it keeps running.",
+                remedy="Stop the job instead.",
+            )
+        self._record_death(run, f"{reason} ({by})")
+
+    def _record_death(self, run: Run, why: str) -> None:
+        slot = self.view.board.submit(run.generation)
+        if slot is not None and slot.value.number == run.submit_number:
+            dead = replace(slot.value, state="dead", detail=why)
+            self.view.board.put_submit(run.generation, dead, seen=slot.version)
+            return
+        name = self.view.deployment_of(run.generation, run.claim).name
+        dead = Submit(key=why, deployment=name, state="dead", asked_at_ms=now_ms(), detail=why)
+        self.view.board.create_submit(run.generation, 1, dead)
+
+    def _not_to_declare(self, generation: Generation, found: str) -> JobNotRunningError:
+        return JobNotRunningError(
+            f"Generation {generation} of job {self.view.job} was expected to have a driver of which nobody "
+            f"knows, found that it has {found}.",
+            state_after="Nothing was recorded.",
+            remedy="Start the job again.",
+        )
+
+    # --- submit -------------------------------------------------------------------------------
+
+    def submit(self, run: Run, key: str, *, retry: int = 0) -> None:
+        """Start one more driver of a generation, unless another caller has begun to since ``run`` was read.
+
+        Raises:
+            DriverFailedError: If no process could be started; that is recorded, so that nobody waits for it.
+                ``NotTakenError`` if it may be a while later.
+            SignatureError: If its claim is not signed by a caller.
+        """
+        generation, number = run.generation, run.submit_number + 1
+        # run.claim is as the store has it, or as current.json repeats it: nothing has verified that.
+        signed = self.view.signed_claim(generation)
+        claim = signed.claim
+        submission = self.view.submission(generation, claim, number, signed.digest)
+        env = {
+            **submission.env,
+            **self.login_env(claim.overrides),
+            **self.view.signer.order_environment(self.view.board.claim_place(generation), claim),
+        }
+        submission = replace(submission, env=env)
+        deployment = self.view.deployment_for(from_launch(claim.launch, secret_env={})[1])
+        asked = Submit(
+            key=key,
+            deployment=deployment.name,
+            state="asked",
+            asked_at_ms=now_ms(),
+            retry=retry,
+            retried_at=run.heartbeat.batches() if retry and run.heartbeat is not None else {},
+            failing_since_ms=(run.failing_since_ms or self.view.clock.now_ms()) if retry else None,
+        )
+        try:
+            version = self.view.board.create_submit(generation, number, asked)
+        except (ObjectExistsError, ObjectChangedError):
+            log.info("Another caller starts the driver of generation %d", generation)
+            return
+        try:
+            native_id = deployment.submit(submission)
+        except FlinkstyleError as error:
+            said, passes = str(error.problem), error.retryable
+            failed = replace(asked, number=number, state="failed", detail=said, transient=passes)
+            self._note(generation, failed, version)
+            raise
+        started = replace(asked, number=number, state="submitted")
+        named = self.view.signer.sign_process(native_id, self.view.board.submit_place(generation), started)
+        self._note(generation, replace(started, native_id=named), version)
+
+    def _note(self, generation: Generation, submit: Submit, seen: str) -> None:
+        """Record what came of a submit, unless another caller took this one for dead meanwhile."""
+        try:
+            self.view.board.put_submit(generation, submit, seen=seen)
+        except ObjectChangedError:
+            log.warning(
+                "Submit %d of generation %d has a later one: its driver leaves", submit.number, generation
+            )
+
+    def login_env(self, overrides: tuple[KafkaOverride, ...]) -> Mapping[str, str]:
+        """Read the logins anew for each driver: passwords change while a job runs."""
+        names = named_connections(rule.options for rule in overrides)
+        if names and self.kafka_logins is not None:
+            return self.kafka_logins(names)
+        return require_logins(names, self.view.base_env)
+
+    # --- wait ---------------------------------------------------------------------------------
+
+    def wait_running(self, generation: Generation, *, timeout_s: float) -> Running:
+        """Wait until the generation's driver holds ``current.json``.
+
+        Raises:
+            DriverFailedError: If it ended before; its own error and the end of its log are in the message.
+            DriverLostError: If it had begun and ended without a word; the same start may be tried again.
+            JobRunningError: If another generation took over.
+            StepTimeoutError: If it neither came up nor ended in time.
+        """
+        status = self.wait_begun(generation, timeout_s=timeout_s)
+        if isinstance(status, Closed):
+            raise self.driver_failed(status.run)
+        return status
+
+    def wait_begun(self, generation: Generation, *, timeout_s: float) -> Running | Closed:
+        """Wait until the generation's driver holds ``current.json``, or its script has ended by itself.
+
+        Raises:
+            DriverFailedError, DriverLostError, JobRunningError, StepTimeoutError: As ``wait_running``.
+        """
+        wait = self.view.waiting(timeout_s)
+        while True:
+            current = self.view.board.current()
+            named = current.value.generation if current else None
+            run = self.view.run(generation)
+            status = classify(run, is_current=named == generation)
+            if isinstance(status, Running) or (isinstance(status, Closed) and run.has_run_through):
+                return status
+            if named is not None and named != generation and named != run.claim.follows:
+                raise JobRunningError.of(
+                    self.view.job, f"generation {named} took over before generation {generation}"
+                )
+            if isinstance(status, (Failed, Dead, Closed)):
+                raise self.driver_failed(self.end_stuck(run))
+            if not wait.again():
+                raise StepTimeoutError(
+                    f"Generation {generation} of job {self.view.job} was expected to take over within "
+                    f"{timeout_s:g} s, found that {describe_status(status)}.",
+                    state_after="Its driver is still starting." + self.view.log_end(run),
+                    remedy="Look at its log; wait again, or stop it.",
+                )
+
+    # --- say how a run ended ------------------------------------------------------------------
+
+    def driver_failed(self, run: Run) -> DriverFailedError:
+        """Build the error for a run that ended by itself."""
+        heartbeat = run.heartbeat
+        code, text = _said(run)
+        sentences = text.split("\n")  # the driver's own three, if it is of this version
+        if code == BeginsAnewError.code and len(sentences) == _SENTENCES:
+            return BeginsAnewError(*sentences)
+        if heartbeat is not None and heartbeat.state == "closed":
+            return self._closed(run, heartbeat)
+        said = f"it failed with {code}: {text}" if code else "it ended without a word"
+        if run.was_given_up and run.submit is not None and not run.is_over:
+            return self._not_begun(run, run.submit.detail)
+        problem = (
+            f"Generation {run.generation} of job {self.view.job} was expected to run, found that {said}."
+        )
+        left = f"Its checkpoint {run.claim.checkpoint_location} is as it left it.{self.view.log_end(run)}"
+        if run.incarnation is not None and not run.is_over and not run.was_given_up:
+            remedy = "Try again: the same start continues. If it is lost again, look for what ends it."
+            return DriverLostError(problem, left, remedy)
+        remedy = "Correct the cause, then start the job again from its checkpoint or a savepoint."
+        return DriverFailedError(problem, left, remedy)
+
+    def _closed(self, run: Run, heartbeat: Heartbeat) -> DriverFailedError:
+        """Build the error for a run that has ended in order: nothing is wrong with it."""
+        where = batch_words(heartbeat.batches())
+        if run.was_told_to_end:
+            how = f"it was told to end (SIGTERM), and closed at {where}"
+        elif run.has_run_through:
+            how = f"its script ended at {where}"
+        else:
+            how = f"it was stopped at {where}"
+        kind = DriverLostError if run.was_told_to_end else DriverFailedError
+        ends = " For a script that ends by itself (availableNow) pass ends_by_itself=True."
+        return kind(
+            f"Generation {run.generation} of job {self.view.job} was expected to run, found that {how}.",
+            f"Nothing has to be corrected: its checkpoint {run.claim.checkpoint_location} is as it left it.",
+            "To start it again where it was, clear the task, trigger a new run of the DAG, or start it under "
+            f"another key.{ends if run.has_run_through else ''}",
+        )
+
+    def _not_begun(self, run: Run, why: str) -> DriverFailedError:
+        return DriverFailedError(
+            f"Generation {run.generation} of job {self.view.job} was expected to run, found that its driver "
+            f"could not be started: {why}",
+            state_after=f"No driver runs; its checkpoint {run.claim.checkpoint_location} is as it was.",
+            remedy="Correct the cause, then do the same again: it starts the next driver.",
+        )
+
+
+def _said(run: Run) -> tuple[str, str]:
+    """Return code and text of what a run failed of, as far as it said so."""
+    return (run.heartbeat.error if run.heartbeat is not None else None) or ("", "")
