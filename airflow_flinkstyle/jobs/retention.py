@@ -58,7 +58,7 @@ def prune_job(
     """Dispose of what the policy does not keep and the job does not need; raises as ``prune`` does.
 
     Checkpoints that no run can go back to are freed, if ``signer`` can vouch for where they are. Records of
-    requests and processes that nobody asks for any more go too (``old_records``).
+    requests and processes that nobody asks for any more go too (``prune_records``).
     """
     report = prune(
         repository,

@@ -41,7 +41,7 @@ class Rules:
     """Nothing is held or asked before the next driver has come up, rehearsed, and waits
     (``jobs.cutover.steps.start_standby``)."""
     release_after_takeover: bool = True
-    """Producers wait until ``current.json`` names the winner (``jobs.migration.rollback.roll_back``)."""
+    """Producers wait until ``current.json`` names the winner (``jobs.migration.cutover.roll_back``)."""
     takeover_within_hold: bool = True
     """The new driver takes over only while producers are certain to be held (``agent.board.held``)."""
     ends_where_it_runs: bool = True
@@ -272,7 +272,7 @@ def _await_stop(state: State, rules: Rules, *, superseded: bool) -> Iterator[Ste
 
 
 def _last_task(state: State, rules: Rules) -> Iterator[Step]:
-    """``jobs.migration.rollback.settle``: token 1 + its try."""
+    """``jobs.migration.cutover.settle``: token 1 + its try."""
     token = 1 + state.s_number
     match state.s_step:
         case -1 if state.a_step > 0:

@@ -1,9 +1,8 @@
 """The window of a migration: from holding the producers to running on the new cluster, or back.
 
 Phases, each journalled (``journal``): standby, precopy, hold (which puts up the fence), caught-up, ends,
-stop, translate, rewrite, takeover-order (all in ``window``), takeover, release, running (in ``completion``).
-Before the new driver has ``current.json`` every error is rolled back (``rollback``); after it nothing is by
-itself.
+stop, translate, rewrite, takeover-order (all in ``window``), takeover, release, running.
+Before the new driver has ``current.json`` every error is rolled back; after it nothing is by itself.
 """
 
 from __future__ import annotations
