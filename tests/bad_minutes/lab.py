@@ -20,7 +20,7 @@ from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.cutover import PHASES as WINDOW
 from airflow_flinkstyle.jobs.migration.cutover import Cutover
 from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
-from airflow_flinkstyle.jobs.running import runs
+from airflow_flinkstyle.jobs.running import relaunch
 from airflow_flinkstyle.jobs.running.asking import Stopped
 from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
@@ -75,7 +75,7 @@ class StuckError(Exception):
 def shorten_waits() -> None:
     """Shorten what the package waits for by rule, as the lab's lease is shorter than a real one."""
     view.CLAIM_GRACE_S, view.START_GRACE_S = 4.0, 8.0
-    runs.RETRY_S, runs.MOST_RETRY_S = 0.2, 0.4
+    relaunch.RETRY_S, relaunch.MOST_RETRY_S = 0.2, 0.4
 
 
 class Processes:

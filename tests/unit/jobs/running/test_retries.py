@@ -10,7 +10,7 @@ from airflow_flinkstyle.clock import Clock
 from airflow_flinkstyle.jobs.deployments.refusals import not_taken
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.requests import PendingRequest
-from airflow_flinkstyle.jobs.running import runs
+from airflow_flinkstyle.jobs.running import relaunch
 from airflow_flinkstyle.jobs.status import (
     LEAST_RETRIES,
     RETRY_FOR_S,
@@ -85,8 +85,8 @@ def test_retries_end_after_their_time_and_the_error_is_told(
 ):
     client = a_job_out_of_reach(world, mood, clock, 100)
     assert "no broker answered" in str(give_up(world, client))
-    assert max(clock.pauses) <= runs.MOST_RETRY_S
-    assert RETRY_FOR_S - runs.MOST_RETRY_S <= sum(clock.pauses) <= RETRY_FOR_S + 2 * runs.MOST_RETRY_S
+    assert max(clock.pauses) <= relaunch.MOST_RETRY_S
+    assert RETRY_FOR_S - relaunch.MOST_RETRY_S <= sum(clock.pauses) <= RETRY_FOR_S + 2 * relaunch.MOST_RETRY_S
 
 
 def test_status_says_since_when_and_until_when_a_failure_is_met(
@@ -173,7 +173,7 @@ def test_cluster_that_takes_no_driver_for_too_long_is_given_up(
     with pytest.raises(DriverFailedError, match="the quota is full") as gave_up:
         until_taken(client)
     assert not gave_up.value.retryable
-    assert RETRY_FOR_S - runs.MOST_RETRY_S <= sum(clock.pauses) <= RETRY_FOR_S + 2 * runs.MOST_RETRY_S
+    assert RETRY_FOR_S - relaunch.MOST_RETRY_S <= sum(clock.pauses) <= RETRY_FOR_S + 2 * relaunch.MOST_RETRY_S
 
 
 def test_taking_over_without_a_batch_begins_no_new_count(world: World, mood: type[Mood], clock: ShortClock):
