@@ -1,7 +1,7 @@
 """Airflow's parts, each a process that is started again some seconds after it has ended, as systemd does.
 
-Run by ``testbed.airflow.Airflow`` with the command ``airflow``, its home and the seconds; each part's
-process id is in the home's folder ``parts``.
+Run by ``testbed.airflow.Airflow`` with the command ``airflow``, its home and the seconds; each part's process
+id is in the home's folder ``parts``.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -75,6 +76,10 @@ AGAIN_S: Final = 10.0
 STATED_S: Final = 10 * 60.0
 """Within so long everything is at rest, on a machine as busy as it may be."""
 TIMES_OUT_S: Final = 90
+_CHANGES: Final = threading.Lock()
+"""Of two requests that change something at once, one may hold SQLite and wait for the API server's event
+loop, which waits for SQLite: Airflow notes who asked for what in the loop itself.
+"""
 DAGS: Final = """
 from datetime import timedelta
 from airflow.sdk import DAG
@@ -205,7 +210,7 @@ class InterferedJob:
         self.scenario, self._airflow, self._api = scenario, airflow, airflow.api
         self._job = scenario.spec.name
         self._journals = scenario.folder / "store" / self._job / "migrations"
-        self._before = ""
+        self._before, self._cases = "", 0
 
     def start(self) -> None:
         """Start it, and let Airflow look after it."""
@@ -213,7 +218,7 @@ class InterferedJob:
         self.scenario.start_producer(rate_per_s=100)
         self.scenario.start()
         self.scenario.new.wait_for_topic(self.scenario.topic)
-        self._api.wait_for_dag(f"watch_{self._job}")
+        self._unpause(f"watch_{self._job}")
 
     def leave_alone(self) -> None:
         """Let Airflow look after it no longer."""
@@ -240,10 +245,13 @@ class InterferedJob:
     def _begin(self, case: Interference) -> Frozen | None:
         timed = "_timed" if case.what == "let the run time out" else ""
         dag_id = f"{case.cutover}{timed}_{self._job}"
-        self._api.wait_for_dag(dag_id)
+        self._unpause(dag_id)
         known = {path.name for path in self._journals.glob("*")}
-        conf = {"script": self._other_script()} if case.cutover == "upgrade" else None
-        run_id = self._api.trigger(dag_id, conf)
+        conf = {"script": self._other_script()} if case.cutover == "upgrade" else {}
+        self._cases += 1
+        run_id = f"case-{self._cases}"
+        body = {"logical_date": None, "dag_run_id": run_id, "conf": conf}
+        self._again(lambda: self._api.call("POST", f"/dags/{dag_id}/dagRuns", body))
         while not self._is_over(dag_id, run_id):
             for pid, phase in self._just_begun(case.phase, known):
                 return Frozen(
@@ -338,14 +346,19 @@ class InterferedJob:
     def _patch(self, path: str, body: Mapping[str, Any]) -> None:
         self._again(lambda: self._api.call("PATCH", path, body))
 
+    def _unpause(self, dag_id: str) -> None:
+        with _CHANGES:
+            self._api.wait_for_dag(dag_id)
+
     def _again(self, call: Callable[[], object]) -> None:
-        """Ask Airflow until it answers and its SQLite is not locked; what is gone need not be changed."""
+        """Ask Airflow until it answers and its SQLite is not locked; what is gone, or done, is right."""
 
         def asked() -> bool:
             try:
-                call()
+                with _CHANGES:
+                    call()
             except AirflowApiError as error:
-                if error.status == HTTPStatus.NOT_FOUND:
+                if error.status in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
                     return True
                 if error.status < HTTPStatus.INTERNAL_SERVER_ERROR:
                     raise
