@@ -69,6 +69,9 @@ class Airflow:
             "logging__trigger_log_server_port": str(free_port()),
             "usage_data_collection__enabled": "False",
         }
+        tasks_port = free_port()
+        if again_s is not None:
+            settings["core__execution_api_server_url"] = f"http://127.0.0.1:{tasks_port}/execution/"
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(_CALLERS_OWN)}
         self.env = {
             **inherited,
@@ -80,7 +83,8 @@ class Airflow:
             **(env or {}),
         }
         airflow = paths.VENV_AIRFLOW / "bin" / "airflow"
-        parts = (sys.executable, Path(__file__).with_name("airflow_parts.py"), airflow, folder, str(again_s))
+        keeper = Path(__file__).with_name("airflow_parts.py")
+        parts = (sys.executable, keeper, airflow, folder, str(again_s), str(tasks_port))
         self.service = Service(
             "Airflow",
             (airflow, "standalone") if again_s is None else parts,
@@ -130,7 +134,7 @@ class Airflow:
         self.service.kill()
 
     def kill_part(self, part: str) -> None:
-        """End the scheduler, the triggerer or the API server with SIGKILL; ``again_s`` brings it back.
+        """End a part of ``airflow_parts`` with SIGKILL; ``again_s`` brings it back.
 
         The scheduler's workers live on, and so do their tasks, as those of other executors do.
         """

@@ -148,7 +148,6 @@ def _airflow(folder: Path, scenarios: Sequence[OrdersScenario]) -> Airflow:
         again_s=AGAIN_S,
         env={
             "PYTHONPATH": str(paths.ROOT),
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder}/airflow/airflow.db?timeout=20",
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",

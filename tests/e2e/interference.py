@@ -65,9 +65,9 @@ OF_AIRFLOW: Final[tuple[What, ...]] = (
     "kill all of Airflow",
 )
 _PARTS: Final = {
-    "kill the scheduler": "scheduler",
-    "kill the triggerer": "triggerer",
-    "kill the API server": "api-server",
+    "kill the scheduler": ("scheduler",),
+    "kill the triggerer": ("triggerer",),
+    "kill the API server": ("api-server", "execution-api"),
 }
 LEASE_S: Final = 20.0
 """Of a hold; 120 s by default."""
@@ -340,7 +340,8 @@ class InterferedJob:
             self._airflow.kill()
             self._airflow.start()
         else:
-            self._airflow.kill_part(_PARTS[cut.case.what])
+            for part in _PARTS[cut.case.what]:
+                self._airflow.kill_part(part)
             _send(cut.pid, signal.SIGCONT)
 
     def _patch(self, path: str, body: Mapping[str, Any]) -> None:

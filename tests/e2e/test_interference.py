@@ -76,7 +76,8 @@ def test_whatever_is_done_to_its_airflow_the_job_runs_on_one_side_and_its_produc
 ):
     rounds, begun_s = chosen(), time.monotonic()
     minutes = float(os.environ.get("MINUTES", "inf"))
-    with InterferedAirflow(tmp_path, kafka_pair, reader, jobs=sum(map(len, rounds)) + 2) as interfered:
+    jobs = 3 + sum(case.cutover == "migration" for cases in rounds for case in cases)
+    with InterferedAirflow(tmp_path, kafka_pair, reader, jobs=jobs) as interfered:
         for cases in rounds:
             if time.monotonic() - begun_s < minutes * 60:
                 interfered.run(cases)
