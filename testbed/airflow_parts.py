@@ -1,9 +1,9 @@
 """Airflow's parts, each a process that is started again some seconds after it has ended, as systemd does.
 
 Run by ``testbed.airflow.Airflow`` with the command ``airflow``, its home, the seconds and a port; each part's
-process id is in the home's folder ``parts``. What tasks talk to has a process and that port of its own: in one
-process with the API of people, a task's change may hold SQLite and wait for the event loop, in which Airflow
-notes what a person asked for, and waits for SQLite.
+process id is in the home's folder ``parts``. What tasks talk to has a process and that port of its own: next
+to people's API a task's change may hold SQLite and wait for the event loop, in which Airflow notes what a
+person asked for, and waits for SQLite.
 """
 
 from __future__ import annotations

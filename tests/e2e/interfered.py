@@ -133,13 +133,12 @@ class InterferedAirflow:
 def _airflow(folder: Path, scenarios: Sequence[OrdersScenario]) -> Airflow:
     dags = folder / "dags"
     dags.mkdir()
-    names = [one.spec.name for one in scenarios]
-    script = scenarios[0].spec.script
-    text = DAGS.format(jobs=names, lease_s=LEASE_S, times_out_s=TIMES_OUT_S, script=script)
-    (dags / "interfered.py").write_text(text)
     connections = scenarios[0].connections()
     for one in scenarios:
-        connections[one.spec.name] = one.connections()["flinkstyle_default"]
+        job, script = one.spec.name, one.spec.script
+        text = DAGS.format(job=job, lease_s=LEASE_S, times_out_s=TIMES_OUT_S, script=script)
+        (dags / f"{job}.py").write_text(text)  # of its own: each task reads the whole file of its DAG
+        connections[job] = one.connections()["flinkstyle_default"]
     return Airflow(
         folder / "airflow",
         dags,

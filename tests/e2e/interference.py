@@ -93,39 +93,34 @@ RETRIES = {{"retries": 2, "retry_delay": timedelta(seconds=2)}}
 USUAL = {{"schedule": None, "catchup": False, "default_args": RETRIES}}
 TIMED = {{"dagrun_timeout": timedelta(seconds={times_out_s})}}
 
-def moves(dag_id, told, **more):
+OF = {{"job": {job!r}, "flinkstyle_conn_id": {job!r}}}
+MOVES = {{**OF, "migration": {{
+    "source_kafka_conn_id": "kafka_old", "target_kafka_conn_id": "kafka_new",
+    "timeouts": {{"hold_lease_s": {lease_s}}},
+}}}}
+
+def moves(dag_id, **more):
     with DAG(dag_id, **USUAL, **more) as dag:
-        migrate = MigrateStreamingJobOperator(task_id="migrate", **told)
-        settle = SettleMigrationOperator(task_id="settle", **told)
+        migrate = MigrateStreamingJobOperator(task_id="migrate", **MOVES)
+        settle = SettleMigrationOperator(task_id="settle", **MOVES)
         settle.as_teardown(on_failure_fail_dagrun=True)
         migrate >> settle
     return dag
 
-def upgrades(dag_id, told, **more):
+def upgrades(dag_id, **more):
     with DAG(dag_id, params={{"script": ""}}, **USUAL, **more) as dag:
         UpgradeStreamingJobOperator(
-            task_id="upgrade", script="{{{{ params.script }}}}", rehearse_batches=0, if_committed="continue",
-            **told,
+            task_id="upgrade", script="{{{{ params.script }}}}", rehearse_batches=0,
+            if_committed="continue", **OF,
         )
     return dag
 
-for job in {jobs!r}:
-    of = {{"job": job, "flinkstyle_conn_id": job}}
-    moving = {{**of, "migration": {{
-        "source_kafka_conn_id": "kafka_old", "target_kafka_conn_id": "kafka_new",
-        "timeouts": {{"hold_lease_s": {lease_s}}},
-    }}}}
-    for name, dag in {{
-        f"migration_{{job}}": moves(f"migration_{{job}}", moving),
-        f"migration_timed_{{job}}": moves(f"migration_timed_{{job}}", moving, **TIMED),
-        f"upgrade_{{job}}": upgrades(f"upgrade_{{job}}", of),
-        f"upgrade_timed_{{job}}": upgrades(f"upgrade_timed_{{job}}", of, **TIMED),
-        f"watch_{{job}}": watch_dag(
-            [SparkStreamingJob(script={script!r}, **of)], dag_id=f"watch_{{job}}",
-            schedule=timedelta(seconds=15), max_active_runs=1, default_args={{"retries": 0}},
-        ),
-    }}.items():
-        globals()[name] = dag
+move, move_timed = moves("migration_{job}"), moves("migration_timed_{job}", **TIMED)
+upgrade, upgrade_timed = upgrades("upgrade_{job}"), upgrades("upgrade_timed_{job}", **TIMED)
+watch = watch_dag(
+    [SparkStreamingJob(script={script!r}, **OF)], dag_id="watch_{job}", schedule=timedelta(seconds=15),
+    max_active_runs=1, default_args={{"retries": 0}},
+)
 """
 
 
