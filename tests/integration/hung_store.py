@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 ROOTS = 5
 EVERY_S = 10.0
-"""How often a page that is open asks; each second while it is told that the jobs are being read."""
+"""How often a page that is open asks; each second while a store that has not failed is being read."""
 OTHER_ROUTES = ("/api/v2/monitor/health", "/api/v2/dags?limit=5", "/api/v2/version")
 WAITS = """
 from airflow.sdk import DAG, BaseOperator
@@ -248,7 +248,7 @@ def browse(caller: Caller, number: int, browsers: int, end_s: float) -> list[tup
                 status, body = 0, None
             found.append((of, (time.monotonic() - asked_s) * 1000, status))
             if not of and body:
-                reads = any(root["loading"] or root["reading"] for root in body["roots"])
+                reads = any(one["loading"] or (one["reading"] and not one["error"]) for one in body["roots"])
         time.sleep(max(0.0, begun_s + (1.0 if reads else EVERY_S) - time.monotonic()))
     return found
 

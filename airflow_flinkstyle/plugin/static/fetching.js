@@ -40,8 +40,9 @@ function sentence(status, body) {
   return body.detail ? JSON.stringify(body.detail) : `The API server answered with status ${status}.`;
 }
 
-// Reads again every ten seconds while the page is visible; an error keeps what was read before. Without an
-// address there is nothing, also where there was one before.
+// Reads again every ten seconds while the page is visible, and every second while its jobs are being read; but a
+// store that has failed may be read for long. An error keeps what was read before. Without an address there is
+// nothing, also where there was one before.
 export function useAnswer(url, { again = true } = {}) {
   const [state, setState] = useState(NOTHING);
   const address = url ? url.href : null;
@@ -54,7 +55,7 @@ export function useAnswer(url, { again = true } = {}) {
       setState((before) => ({ ...before, error: error.message }));
     }
   }, [address]);
-  const loading = Boolean(state.value?.roots?.some((root) => root.loading || root.reading));
+  const loading = Boolean(state.value?.roots?.some((root) => root.loading || (root.reading && !root.error)));
   useEffect(() => {
     read();
     if (!again) return undefined;
