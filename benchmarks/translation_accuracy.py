@@ -227,11 +227,11 @@ def about(records: int, positions: int) -> str:
     return (
         f"{positions:,} random positions of consumer groups on {partitions} partitions of {records:,} "
         "records and more, mirrored by two real MirrorMakers 4.3: one exactly once, which renames topics, "
-        "and one with the defaults, killed once. Each record carries its number in the producers' ledger, "
-        "in a header that the proof ignores. An answer is judged by the numbers that a read-committed reader "
-        "gets from it on. *Exact*: precisely the unread records, in order; on compacted topics the newest of each "
-        "key. The proof allows `exact,bounded`. A record that is not on the target counts as lost for every "
-        "method; no answer never counts as right."
+        "and one with the defaults, killed once. Each record carries its number in the producers' ledger, in "
+        "a header that the proof ignores. An answer is judged by the numbers that a read-committed reader "
+        "gets from it on. *Exact*: precisely the unread records, in order; on compacted topics the newest of "
+        "each key. The proof allows `exact,bounded`. A record that is not on the target counts as lost for "
+        "every method; no answer never counts as right."
     )
 
 
