@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-FORMAT = 1
+FORMATS = (1, 2)
 SEAL = "v2147483647\n"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 UNSAFE = re.compile(r"[\\\x00-\x1f\x7f]")
@@ -61,8 +61,8 @@ def read_manifest(folder: Path, savepoint_id: str) -> dict[str, Any]:
     manifest = manifests(folder).get(savepoint_id)
     if manifest is None:
         fail(f"no savepoint {savepoint_id}")
-    if manifest["format_version"] != FORMAT:
-        fail(f"format {manifest['format_version']} is newer than this reader knows ({FORMAT})")
+    if manifest["format_version"] not in FORMATS:
+        fail(f"format {manifest['format_version']} is newer than this reader knows {FORMATS}")
     text = text_of(folder / "savepoints" / f"{savepoint_id}.json")
     digits = manifest["checksum"]
     if hashlib.sha256(text.replace(digits, "0" * 64, 1).encode()).hexdigest() != digits:
@@ -93,6 +93,11 @@ def rows(columns: dict[str, Any]) -> list[dict[str, Any]]:
                 "digest": f"sha256:{sha256}" if sha256 else columns["digest"][number],
             }
         )
+    packed = columns.get("packed", [])  # format 1 has none
+    for first, count, pack, offset in zip(packed[::4], packed[1::4], packed[2::4], packed[3::4], strict=True):
+        for entry in files[first : first + count]:
+            entry["blob"], entry["offset"] = columns["packs"][pack][0], offset
+            offset += entry["size_bytes"]
     return files
 
 
@@ -101,7 +106,12 @@ def content(folder: Path, entry: dict[str, Any]) -> bytes:
     path = folder / "blobs" / safe(entry["blob"])
     if not path.is_file():
         fail(f"{entry['path']} is missing")
-    data = path.read_bytes()
+    if "offset" in entry:
+        with path.open("rb") as file:
+            file.seek(entry["offset"])
+            data = file.read(entry["size_bytes"])
+    else:
+        data = path.read_bytes()
     kind, _, digest = (entry["digest"] or "size:").partition(":")
     found = {
         "size": "",

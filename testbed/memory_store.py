@@ -18,7 +18,7 @@ from airflow_flinkstyle.storage.errors import (
 from airflow_flinkstyle.storage.keys import checked_key, checked_prefix
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from airflow_flinkstyle.storage.base import ObjectStore, ServerCopy
@@ -122,6 +122,11 @@ class MemoryStore:
     def write(self, key: str, data: bytes) -> str:
         """Create or overwrite; returns the new version."""
         return self._put("write", key, data)
+
+    def write_many(self, contents: Sequence[tuple[str, bytes]]) -> None:
+        """Create or overwrite several, one after the other."""
+        for key, data in contents:
+            self.write(key, data)
 
     def create(self, key: str, data: bytes) -> str:
         """Create; raises ``ObjectExistsError`` if the key exists. Exactly one of racing callers wins."""

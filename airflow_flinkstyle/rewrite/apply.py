@@ -78,7 +78,7 @@ def _edited_log(plan: OffsetRewritePlan, query: QuerySnapshot, repository: Savep
     entry = query.file(_offsets_path(query))
     if entry is None:
         raise PlanMismatchError.between("file", planned=_offsets_path(query), found="no such file")
-    parsed = offset_log.parse(repository.read_blob(entry.blob).decode())
+    parsed = offset_log.parse(repository.read_file(entry).decode())
     for source, position in query.kafka.items():
         if parsed.kafka_offsets(source) != position.offsets:
             raise PlanMismatchError.between(

@@ -141,7 +141,7 @@ def _joins(query: QuerySnapshot, repository: SavepointRepository) -> bool:
     """Tell whether state tells two inputs apart: by its stores' names, or (one store) by its metadata."""
     return any(
         "/left-" in entry.path
-        or ("/_metadata/" in entry.path and b"symmetricHashJoin" in repository.read_blob(entry.blob))
+        or ("/_metadata/" in entry.path and b"symmetricHashJoin" in repository.read_file(entry))
         for entry in query.files
         if entry.path.startswith("state/")
     )
@@ -153,7 +153,7 @@ def _offset_logs(query: QuerySnapshot, repository: SavepointRepository) -> Itera
         entry = query.file(path)
         if entry is None:
             raise SourceChangeError.of(query.name, f"the file {path} in the savepoint", "none")
-        yield path, offset_log.parse(repository.read_blob(entry.blob).decode())
+        yield path, offset_log.parse(repository.read_file(entry).decode())
 
 
 def _sources(parsed: OffsetLog, slots: Sequence[PlannedSource]) -> dict[str, str]:

@@ -43,10 +43,10 @@ class FileSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChanges:
-    """The checkpoint files of two savepoints, told apart by path and blob."""
+    """The checkpoint files of two savepoints, told apart by path and content."""
 
     shared: FileSum
-    """In both, and stored once."""
+    """In both, with the same content."""
     added: FileSum
     """Only in the later one, or under the same path with another content."""
     removed: FileSum
@@ -156,8 +156,8 @@ def _by_partition(positions: Mapping[str, KafkaPosition]) -> dict[tuple[str, str
 
 
 def _diff_files(before: Iterable[FileEntry], after: Iterable[FileEntry]) -> FileChanges:
-    old = {(entry.path, entry.blob): entry.size_bytes for entry in before}
-    new = {(entry.path, entry.blob): entry.size_bytes for entry in after}
+    old = {(entry.path, entry.content): entry.size_bytes for entry in before}
+    new = {(entry.path, entry.content): entry.size_bytes for entry in after}
     return FileChanges(
         shared=_sum(size for file, size in new.items() if file in old),
         added=_sum(size for file, size in new.items() if file not in old),

@@ -162,7 +162,7 @@ class SavepointDamagedError(SavepointError):
     """Files of a savepoint are missing, cut short or altered, or do not fit together."""
 
     code = "SAVEPOINT_DAMAGED"
-    altered: Collection[str] = ()
+    altered: Collection[tuple[str, int | None, int]] = ()
     """Keys of the blobs that have their size and other content, as far as they were read."""
     first: str = ""
     """The first finding."""
@@ -174,7 +174,7 @@ class SavepointDamagedError(SavepointError):
         findings: Sequence[str],
         *,
         state_after: str = "Nothing was written.",
-        altered: Collection[str] = (),
+        altered: Collection[tuple[str, int | None, int]] = (),
     ) -> Self:
         """List each bad file."""
         shown = "; ".join(findings[:_SHOWN])

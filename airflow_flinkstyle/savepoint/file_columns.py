@@ -11,14 +11,15 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow_flinkstyle.savepoint.manifest import Digest, FileEntry
 from airflow_flinkstyle.storage.keys import Key, first_no_key
 from airflow_flinkstyle.typed_json import MismatchError, decode, stored
+from airflow_flinkstyle.types import Count
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 _SHA256 = "sha256:"
 _DIGITS = 64
@@ -40,6 +41,27 @@ class FileColumns:
     """Of each file whose digest is no SHA-256, by its number."""
     blob: Mapping[int, Key]
     """Of each file whose blob has another key than the file's SHA-256 in hex, by its number."""
+    packs: tuple[tuple[Key, Count], ...]
+    """Key and size in bytes of each pack."""
+    packed: Any
+    """Four numbers for each run of files that lie one behind the other in a pack: the first file, how many
+    files, the pack's place in ``packs``, and the byte of it at which the first one begins."""
+
+
+NO_PACKS: Final[dict[str, Any]] = {"packs": [], "packed": []}
+"""What a manifest of format 1 does not say, since it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """Columns of which files can be made."""
+
+    columns: FileColumns
+    paths: list[str]
+    digits: str
+    """The SHA-256s in hex, one behind the other."""
+    places: Mapping[int, tuple[Key, Count, int]]
+    """Of each file in a pack, by its number: the pack's key and size, and the file's first byte."""
 
 
 def to_columns(files: Sequence[FileEntry]) -> dict[str, Any]:
@@ -56,9 +78,27 @@ def to_columns(files: Sequence[FileEntry]) -> dict[str, Any]:
         "blob": {
             str(number): entry.blob
             for number, (entry, digits) in enumerate(zip(files, own, strict=True))
-            if entry.blob != digits
+            if entry.offset is None and entry.blob != digits
         },
+        **_packs_of(files),
     }
+
+
+def _packs_of(files: Sequence[FileEntry]) -> dict[str, Any]:
+    """Return the columns about packs, which are numbered in the order in which files name them."""
+    numbers: dict[tuple[str, int | None], int] = {}
+    packed: list[int] = []
+    expected = None  # what the next file of the run that was begun last would be
+    for number, entry in enumerate(files):
+        if entry.offset is None:
+            continue
+        pack = numbers.setdefault((entry.blob, entry.pack_bytes), len(numbers))
+        if expected == (number, pack, entry.offset):
+            packed[-3] += 1
+        else:
+            packed += (number, 1, pack, entry.offset)
+        expected = (number + 1, pack, entry.offset + entry.size_bytes)
+    return {"packs": [list(pack) for pack in numbers], "packed": packed}
 
 
 def from_columns(columns: object) -> tuple[FileEntry, ...]:
@@ -67,21 +107,43 @@ def from_columns(columns: object) -> tuple[FileEntry, ...]:
     Raises:
         MismatchError: As ``checked`` does.
     """
-    read, paths, digits = checked(columns)
+    found = _checked(columns)
+    read, digits = found.columns, found.digits
     own = iter([digits[start : start + _DIGITS] for start in range(0, len(digits), _DIGITS)])
     files = []
-    for number, (path, size_bytes) in enumerate(zip(paths, read.size_bytes, strict=True)):
+    for number, (path, size_bytes) in enumerate(zip(found.paths, read.size_bytes, strict=True)):
+        offset = pack_bytes = None
         if number in read.digest:
             blob, digest = read.blob[number], read.digest[number]
         else:
             sha256 = next(own)
             blob, digest = read.blob.get(number, sha256), _SHA256 + sha256
-        files.append(FileEntry(path=path, size_bytes=size_bytes, blob=blob, digest=digest))
+            if number in found.places:
+                blob, pack_bytes, offset = found.places[number]
+        files.append(
+            FileEntry(
+                path=path,
+                size_bytes=size_bytes,
+                blob=blob,
+                digest=digest,
+                offset=offset,
+                pack_bytes=pack_bytes,
+            )
+        )
     return tuple(files)
 
 
-def checked(columns: object) -> tuple[FileColumns, list[str], str]:
-    """Return parsed columns of which ``from_columns`` can make files, the paths, and the SHA-256s in hex.
+def require_readable(columns: object) -> None:
+    """Require parsed columns of which ``from_columns`` can make files.
+
+    Raises:
+        MismatchError: If a value is none of its column, or the columns are not of the same files.
+    """
+    _checked(columns)
+
+
+def _checked(columns: object) -> _Checked:
+    """Return parsed columns with what is to be computed of them.
 
     Raises:
         MismatchError: If a value is none of its column, or the columns are not of the same files.
@@ -103,7 +165,38 @@ def checked(columns: object) -> tuple[FileColumns, list[str], str]:
             raise MismatchError(name, f"numbers of {count} files, from 0", most)
     if unnamed := read.digest.keys() - read.blob.keys():
         raise MismatchError("blob", "the key of each file without a SHA-256", f"none for {min(unnamed)}")
-    return read, paths, _digits(read.sha256, count - len(read.digest))
+    digits = _digits(read.sha256, count - len(read.digest))
+    return _Checked(read, paths, digits, _places(read))
+
+
+def _places(read: FileColumns) -> dict[int, tuple[Key, Count, int]]:
+    """Return where each file in a pack is; raises ``MismatchError`` unless each has one place inside one."""
+    _require_all("packed", read.packed, int)
+    require_once("packs", [key for key, _ in read.packs])
+    found: dict[int, tuple[Key, Count, int]] = {}
+    end = 0
+    for first, files, pack, offset in _in_fours(read.packed):
+        if first < end or files < 1 or first + files > len(read.size_bytes):
+            expected = f"runs of {len(read.size_bytes)} files, each behind the one before"
+            raise MismatchError("packed", expected, [first, files, pack, offset])
+        if not (0 <= pack < len(read.packs) and offset >= 0):
+            expected = f"a place in one of {len(read.packs)} packs"
+            raise MismatchError("packed", expected, [first, files, pack, offset])
+        end, (key, pack_bytes) = first + files, read.packs[pack]
+        for number in range(first, end):
+            found[number] = (key, pack_bytes, offset)
+            offset += read.size_bytes[number]
+        if offset > pack_bytes:
+            raise MismatchError("packed", f"files inside the {pack_bytes} bytes of {key}", offset)
+    if twice := found.keys() & (read.digest.keys() | read.blob.keys()):
+        raise MismatchError("packed", "files with a SHA-256 and no blob of their own", min(twice))
+    return found
+
+
+def _in_fours(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
+    if len(numbers) % 4:
+        raise MismatchError("packed", "four numbers for each run", len(numbers))
+    return (numbers[start : start + 4] for start in range(0, len(numbers), 4))
 
 
 def require_once(where: str, names: Sequence[str]) -> None:

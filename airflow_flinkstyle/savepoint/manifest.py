@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, TypeAlias
 
 from airflow_flinkstyle.checkpoint.table_position import TablePosition
 from airflow_flinkstyle.offsets import Offsets
@@ -17,6 +17,9 @@ from airflow_flinkstyle.types import Alignment, BatchId, Count, KafkaId, NextOff
 _DIGEST = re.compile("sha256:[0-9a-f]{64}|(?!sha256:)[^:]*:.+", re.DOTALL)
 Digest = Annotated[str, Check("'sha256:' or a store's kind of checksum, and the digest", _DIGEST.fullmatch)]
 
+StoredAt: TypeAlias = tuple[str, int | None, int]
+"""Key of a blob, the first byte in it (None if the blob is that content alone), and the size in bytes."""
+
 
 @stored
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,9 +30,30 @@ class FileEntry:
     """Relative to the checkpoint root, forward slashes, never ``..``."""
     size_bytes: Count
     blob: Key
-    """Key in the repository: SHA-256 of the content, or ``origin/...`` for a copy made inside the store."""
+    """Key in the repository: SHA-256 of the content, ``origin/...`` for a copy made inside the store, or
+    ``packs/...`` for a pack of small files."""
     digest: Digest | None
-    """``sha256:...`` or the store's own checksum; None until a full verify has read the file."""
+    """``sha256:...`` or the store's own checksum; None until a full verify has read the file. In a pack
+    always a SHA-256."""
+    offset: Count | None = None
+    """Where the content begins in its pack, in bytes; None if the blob is this content alone."""
+    pack_bytes: Count | None = None
+    """Size of the whole pack; None if the blob is this content alone."""
+
+    @property
+    def stored_bytes(self) -> int:
+        """Size of the blob that holds it."""
+        return self.size_bytes if self.pack_bytes is None else self.pack_bytes
+
+    @property
+    def place(self) -> StoredAt:
+        """Where its content is stored; by its size, too: an empty file begins where the next one does."""
+        return self.blob, self.offset, self.size_bytes
+
+    @property
+    def content(self) -> str:
+        """What tells its content apart: equal for equal contents, wherever each is stored, if it was read."""
+        return self.digest if self.digest is not None and self.digest.startswith("sha256:") else self.blob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +124,7 @@ class Manifest:
     The manifest is created last. A savepoint without one does not exist.
     """
 
-    format_version: ClassVar[int] = 1
+    format_version: ClassVar[int] = 2
     """It changes only together with a reader of the one before."""
 
     savepoint_id: Name
@@ -130,9 +154,14 @@ class Manifest:
         return sum(entry.size_bytes for query in self.queries for entry in query.files)
 
     @property
-    def blobs(self) -> Mapping[str, FileEntry]:
-        """Every blob that the savepoint needs, each once."""
-        return {entry.blob: entry for query in self.queries for entry in query.files}
+    def blobs(self) -> Mapping[str, int]:
+        """Key and size in bytes of every blob that the savepoint needs."""
+        return {entry.blob: entry.stored_bytes for query in self.queries for entry in query.files}
+
+    @property
+    def contents(self) -> Mapping[StoredAt, FileEntry]:
+        """Every content that the savepoint needs, each once, by its place."""
+        return {entry.place: entry for query in self.queries for entry in query.files}
 
     def query(self, name: str) -> QuerySnapshot | None:
         """Return the snapshot of one query, or None."""

@@ -6,10 +6,16 @@ import hashlib
 import json
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow_flinkstyle.savepoint.errors import ManifestFormatError
-from airflow_flinkstyle.savepoint.file_columns import checked, from_columns, require_once, to_columns
+from airflow_flinkstyle.savepoint.file_columns import (
+    NO_PACKS,
+    from_columns,
+    require_once,
+    require_readable,
+    to_columns,
+)
 from airflow_flinkstyle.savepoint.manifest import Manifest
 from airflow_flinkstyle.typed_json import MismatchError, decode, encode
 
@@ -45,8 +51,17 @@ def _with_columns(fields: dict[str, Any], columns: list[dict[str, Any]]) -> dict
 
 
 def _only_checked(columns: object) -> tuple[()]:
-    checked(columns)
+    require_readable(columns)
     return ()
+
+
+def _without_packs(columns: object) -> tuple[FileEntry, ...]:
+    """Return the files of a manifest of format 1."""
+    if isinstance(columns, dict):
+        if known := columns.keys() & NO_PACKS:
+            raise MismatchError("", "fields of format 1", min(known))
+        columns = {**columns, **NO_PACKS}
+    return from_columns(columns)
 
 
 def with_checksum(text: str) -> str:
@@ -77,13 +92,18 @@ def from_json(text: str) -> Manifest:
     if not isinstance(document, dict):
         raise ManifestFormatError.of("the whole", "a JSON object", document)
     version = document.pop("format_version", None)
-    if type(version) is not int or version != Manifest.format_version:
-        raise ManifestFormatError.of("format_version", str(Manifest.format_version), version)
+    if type(version) is not int or version not in _READERS:
+        expected = f"one of {', '.join(map(str, _READERS))}"
+        raise ManifestFormatError.of("format_version", expected, version)
     checksum = document.pop("checksum", None)
-    manifest = _decoded(document, from_columns)
+    manifest = _decoded(document, _READERS[version])
     if checksum != (expected := _checksum(text, str(checksum))):
         raise ManifestFormatError.of("checksum", expected, checksum)
     return manifest
+
+
+_READERS: Final = {1: _without_packs, Manifest.format_version: from_columns}
+"""What reads the columns of files, by the format of the manifest. All else is as it was in format 1."""
 
 
 def _decoded(document: dict[str, Any], read_files: Callable[[object], tuple[FileEntry, ...]]) -> Manifest:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 
@@ -79,6 +79,9 @@ class ObjectStore(Protocol):
 
     def write(self, key: str, data: bytes) -> str:
         """Create or overwrite; returns the new version."""
+
+    def write_many(self, contents: Sequence[tuple[str, bytes]]) -> None:
+        """Create or overwrite several, by key; each as ``write`` does, and none if another fails, or some."""
 
     def create(self, key: str, data: bytes) -> str:
         """Create; raises ``ObjectExistsError`` if the key exists. Exactly one of racing callers wins."""

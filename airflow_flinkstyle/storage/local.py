@@ -30,7 +30,7 @@ from airflow_flinkstyle.storage.errors import (
 from airflow_flinkstyle.storage.keys import checked_key, checked_prefix, file_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from airflow_flinkstyle.storage.base import ObjectStore
 
@@ -99,6 +99,33 @@ class LocalStore:
             with _locked(path.parent):
                 path.rename(self.local_path(key))
             return version
+
+    def write_many(self, contents: Sequence[tuple[str, bytes]]) -> None:
+        """Create or overwrite several; where files are many, what each costs besides its bytes counts."""
+        by_folder: dict[str, list[tuple[str, bytes]]] = {}
+        for key, data in contents:
+            by_folder.setdefault(checked_key(key).rpartition("/")[0], []).append((key, data))
+        for files in by_folder.values():
+            with self._translated("write", files[0][0]):
+                self._write_beside(files)
+
+    def _write_beside(self, files: Sequence[tuple[str, bytes]]) -> None:
+        """Write files of one folder: each whole and on the disk before it has its name."""
+        folder = self._folder_to_change(files[0][0])
+        folder.mkdir(parents=True, exist_ok=True)
+        places = {f"{folder}/{_TEMPORARY}{uuid.uuid4().hex}": f"{self._root}/{key}" for key, _ in files}
+        try:
+            for path, (_, data) in zip(places, files, strict=True):
+                with open(path, "xb", buffering=0) as file:  # noqa: PTH123 - a Path for each costs as much
+                    file.write(data)
+                    _finish(file)
+            with _locked(folder):
+                for path, place in places.items():
+                    os.rename(path, place)  # noqa: PTH104 - the same
+        finally:
+            for path in places:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)  # noqa: PTH108 - the same
 
     def create(self, key: str, data: bytes) -> str:
         """Create; raises ``ObjectExistsError`` if the key exists. Exactly one of racing callers wins."""

@@ -44,7 +44,7 @@ from airflow_flinkstyle.storage.streams import LARGE_BYTES
 from airflow_flinkstyle.storage.versions import Versioning, expire_days
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from io import BufferedReader
     from pathlib import Path
 
@@ -167,6 +167,11 @@ class S3Store:
         """Create or overwrite; returns the new version."""
         with self._translated("write", key):
             return tag_of(self._client.put_object(**self._at(key), Body=data, **self._encryption))
+
+    def write_many(self, contents: Sequence[tuple[str, bytes]]) -> None:
+        """Create or overwrite several, one after the other."""
+        for key, data in contents:
+            self.write(key, data)
 
     def create(self, key: str, data: bytes) -> str:
         """Create; raises ``ObjectExistsError`` if the key exists. Exactly one of racing callers wins."""

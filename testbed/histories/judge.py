@@ -94,7 +94,7 @@ class Judge:
             entry = query.file(f"offsets/{query.batch_id}")
             if entry is None:
                 raise AssertionError(f"{savepoint_id} has no log of batch {query.batch_id}")
-            text = repository.read_blob(entry.blob).decode()
+            text = repository.read_file(entry).decode()
             batches[query.name] = self._world.stamped(offset_log.parse(text))
         life.savepoints[savepoint_id] = batches
         life.blobs[savepoint_id] = frozenset(found[0].blobs)

@@ -18,7 +18,7 @@ from airflow_flinkstyle.storage.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from airflow_flinkstyle.storage.base import ObjectStore, ServerCopy
@@ -104,6 +104,11 @@ class RootStore:
     def write(self, key: str, data: bytes) -> str:
         """Create or overwrite."""
         return self._put("write", key, data)
+
+    def write_many(self, contents: Sequence[tuple[str, bytes]]) -> None:
+        """Create or overwrite several, one after the other."""
+        for key, data in contents:
+            self.write(key, data)
 
     def create(self, key: str, data: bytes) -> str:
         """Create."""

@@ -84,9 +84,9 @@ def _not_whole(manifest: Manifest, repository: SavepointRepository) -> Iterator[
         states = [file for file in query.files if file.path.endswith(f"/{query.batch_id + 1}.delta")]
         states += [file for file in query.files if file.path.endswith(f"/{query.batch_id + 1}.snapshot")]
         assert entry is not None
-        log = offset_log.parse(repository.read_blob(entry.blob).decode())
+        log = offset_log.parse(repository.read_file(entry).decode())
         at = {int(log.kafka_offsets("0")[TOPIC, 0]) - base(query.kafka["0"].cluster_id), _records(manifest)}
-        at |= {int(repository.read_blob(file.blob).split(b"\n")[0]) for file in states}
+        at |= {int(repository.read_file(file).split(b"\n")[0]) for file in states}
         if len(at) != 1 or not states:
             yield f"savepoint {manifest.savepoint_id} stands at {sorted(at)}: its files are not of one batch"
     except FlinkstyleError as error:

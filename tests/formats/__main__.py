@@ -1,8 +1,8 @@
 """Write the golden files of this version's formats: `python -m tests.formats` in Airflow's environment.
 
-One folder for each version of the package that changed a format. Until 0.1.0 is tagged, `0.1` is written anew
-whenever a format changes. From then on its files stay as they are: a change of a format adds a folder, with a
-reader for what the older ones hold, and `NEWEST` names it.
+One folder for each version of the package that changed a format. Until a version is tagged, its folder is
+written anew whenever a format changes. From then on its files stay as they are: a change of a format adds a
+folder, with a reader for what the older ones hold, and `NEWEST` names it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 FOLDER: Final = Path(__file__).parent
-NEWEST: Final = FOLDER / "0.1"
+NEWEST: Final = FOLDER / "0.2"
 
 
 def write() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from airflow_flinkstyle.typed_json import encode
 from tests.formats.__main__ import FOLDER, NEWEST
 from tests.formats.documents import documents
 from tests.formats.examples import every_record
+from tests.unit.savepoint.manifests import a_manifest
 
 DOCUMENTS = documents()
 GOLDEN = sorted(FOLDER.glob("*.*/*"))
@@ -45,13 +47,20 @@ def test_no_golden_file_is_of_a_format_that_nobody_reads():
     assert {path.name for path in GOLDEN} == set(DOCUMENTS)
 
 
+def test_manifest_of_format_1_says_what_it_said_and_has_no_packs():
+    found = DOCUMENTS["manifest.json"].read((FOLDER / "0.1" / "manifest.json").read_bytes())
+    (query,) = a_manifest().queries
+    unpacked = tuple(entry for entry in query.files if entry.offset is None)
+    assert found == a_manifest(queries=(replace(query, files=unpacked),))
+
+
 def test_every_kind_of_record_is_among_them():
     names = {f"{kind.__name__.lstrip('_')}.json" for kind in every_record()}
     assert len(names) == len(every_record()) > 20
     assert names <= set(DOCUMENTS)
 
 
-def test_every_format_is_version_1_and_no_module_has_one_that_is_not_known_here():
+def test_every_format_but_the_manifests_is_version_1_and_no_module_has_one_that_is_not_known_here():
     root = Path(airflow_flinkstyle.__file__).parent
     found = {
         str(path.relative_to(root)): {int(number) for _, number in VERSIONED.findall(path.read_text())}
@@ -61,6 +70,6 @@ def test_every_format_is_version_1_and_no_module_has_one_that_is_not_known_here(
         "jobs/migration/approved.py": {1},
         "protocol/record.py": {1},
         "rewrite/plan_json.py": {1},
-        "savepoint/manifest.py": {1},
+        "savepoint/manifest.py": {2},
         "savepoint/repository/folder_cache.py": {1},
     }

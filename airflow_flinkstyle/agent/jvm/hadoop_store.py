@@ -26,7 +26,7 @@ from airflow_flinkstyle.storage.errors import (
 from airflow_flinkstyle.storage.keys import checked_key, checked_prefix
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
@@ -128,6 +128,11 @@ class HadoopStore:
         with self._temporary("write", key) as path:
             self._put(path, data)
             return self._publish(path, key, "OVERWRITE")
+
+    def write_many(self, contents: Sequence[tuple[str, bytes]]) -> None:
+        """Create or overwrite several, one after the other."""
+        for key, data in contents:
+            self.write(key, data)
 
     def create(self, key: str, data: bytes) -> str:
         """Create; raises ``ObjectExistsError`` if the key exists. Exactly one of racing callers wins."""

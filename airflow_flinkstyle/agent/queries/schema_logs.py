@@ -90,7 +90,7 @@ class SchemaLogs:
         prefix = f"{schema_tracking.FOLDER}{name}/"
         logs = {
             query.name: {
-                entry.path.removeprefix(prefix): self._repository.read_blob(entry.blob)
+                entry.path.removeprefix(prefix): self._repository.read_file(entry)
                 for entry in query.files
                 if entry.path.startswith(prefix) and schema_tracking.is_entry(entry.path)
             }

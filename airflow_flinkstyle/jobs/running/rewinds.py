@@ -270,7 +270,7 @@ def _renamed(query: QuerySnapshot, repository: SavepointRepository, digest: str)
     files = []
     for entry in query.files:
         if entry.path == _METADATA:
-            metadata = {**json.loads(repository.read_blob(entry.blob)), "id": query_id}
+            metadata = {**json.loads(repository.read_file(entry)), "id": query_id}
             content = json.dumps(metadata, separators=(",", ":")).encode()
             entry = changed_file(repository, entry.path, content)
         files.append(entry)

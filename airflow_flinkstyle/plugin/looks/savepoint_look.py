@@ -95,4 +95,4 @@ class SavepointLook:
 
     def _blobs(self, savepoint_id: str) -> dict[str, int]:
         manifest = self._repository.find(savepoint_id)
-        return {blob: entry.size_bytes for blob, entry in manifest.blobs.items()} if manifest else {}
+        return dict(manifest.blobs) if manifest else {}

@@ -53,10 +53,9 @@ class Needs:
             if listed.get(savepoint_id) == need.version
         }
         for manifest, version in self._repository.each_of(listed.keys() - self._read.keys()):
-            blobs = ((blob, entry.size_bytes) for blob, entry in manifest.blobs.items())
             self._read[manifest.savepoint_id] = Need(
                 version=version,
                 cut=cut_of(manifest),
-                blobs=tuple(self._once.setdefault(blob, blob) for blob in blobs),
+                blobs=tuple(self._once.setdefault(blob, blob) for blob in manifest.blobs.items()),
             )
         return dict(self._read)

@@ -7,20 +7,25 @@ own service is copied there and never fetched; everything else is read, and stor
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 import tempfile
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.checkpoint.state_files import is_unique_sst
+from airflow_flinkstyle.savepoint.blobs.packing import PACK_BYTES, SmallFile, in_packs, put_pack, worn_packs
 from airflow_flinkstyle.savepoint.errors import TakeCancelledError
 from airflow_flinkstyle.savepoint.manifest import FileEntry
 from airflow_flinkstyle.storage.errors import ObjectMissingError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from concurrent.futures import Future
 
     from airflow_flinkstyle.savepoint.capture.patience import StorePatience
     from airflow_flinkstyle.savepoint.manifest import QuerySnapshot
@@ -28,6 +33,10 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.storage.base import ObjectInfo, ObjectStore, ServerCopy
 
 _IN_MEMORY_BYTES = 1 << 20
+_READ_BYTES, _READ_FILES = 1 << 20, 64
+"""Of small files, as one thread reads them."""
+_PACKS_AHEAD = 2
+"""Packs that are being sent while the next one is read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +92,15 @@ class FileCopier:
     uploaded: Callable[[str], None]
     threads: int
     patience: StorePatience
+    packed_below_bytes: int
+    """Smaller files that are read go into packs."""
     stored: StoredBlobs
     _stored: dict[str, int] = field(init=False, default_factory=dict)
     """Blobs that are there, with their sizes in bytes."""
     _kept: Mapping[str, FileEntry] = field(init=False, default_factory=dict)
     """Files of the earlier savepoint that are among these, by path."""
+    _in_pack: Mapping[str, FileEntry] = field(init=False, default_factory=dict)
+    """Those of them that are in packs, by content."""
     _server_copy: ServerCopy | None = field(init=False, default=None)
 
     def copy(
@@ -103,24 +116,34 @@ class FileCopier:
         self._stored = self.stored.sizes(self.patience)
         self._server_copy = self.repository.copier_from(self.checkpoint)
         self._kept = self._still_stored(query_id)
+        sizes = {path: info.size_bytes for path, info in files.items()}
+        sizes |= {path: len(content) for path, content in contents.items()}
+        self._leave_worn_packs(sizes)
         unchanged = {path: same for path, info in files.items() if (same := self._unchanged(info, query_id))}
-        read = [path for path in files if path not in unchanged]
+        rest = [path for path in sizes if path not in unchanged]
+        small = [path for path in rest if self._goes_into_a_pack(path, sizes[path], contents)]
+        packed = frozenset(small)
+        alone = [path for path in rest if path not in packed]
 
         def copy_one(path: str) -> FileEntry:
-            if self.cancelled():
-                raise TakeCancelledError.of(f"query {self.query}")
+            self._go_on()
             if path in contents:
                 return self._store(path, contents[path])
             if self._server_copy is not None:
                 return self._copy_inside(self._server_copy, files[path], query_id)
             return self._copy_through(files[path])
 
-        with ThreadPoolExecutor(max_workers=self.threads, thread_name_prefix="capture") as pool:
-            entries = pool.map(lambda path: self.patience(lambda: copy_one(path)), [*contents, *read])
-            total = sum(map(len, contents.values())) + sum(info.size_bytes for info in files.values())
+        def pooled(what: str) -> ThreadPoolExecutor:
+            return ThreadPoolExecutor(max_workers=self.threads, thread_name_prefix=what)
+
+        with pooled("capture") as pool, pooled("packs") as packs:
+            entries = pool.map(lambda path: self.patience(lambda: copy_one(path)), alone)
+            by_pack = self._in_packs(packs, {path: sizes[path] for path in sorted(small)}, contents)
             try:
-                done = list(self._reported(entries, unchanged.values(), len(contents) + len(files), total))
+                every = itertools.chain(by_pack, entries)
+                done = list(self._reported(every, unchanged.values(), len(sizes), sum(sizes.values())))
             except BaseException:
+                packs.shutdown(wait=True, cancel_futures=True)
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
         return tuple(sorted([*unchanged.values(), *done], key=lambda entry: entry.path))
@@ -146,6 +169,92 @@ class FileCopier:
             )
             yield entry
 
+    def _go_on(self) -> None:
+        if self.cancelled():
+            raise TakeCancelledError.of(f"query {self.query}")
+
+    def _goes_into_a_pack(self, path: str, size_bytes: int, contents: Mapping[str, bytes]) -> bool:
+        """Tell whether a file is small and is read: what the service copies by itself is not."""
+        return size_bytes < self.packed_below_bytes and (path in contents or self._server_copy is None)
+
+    def _leave_worn_packs(self, sizes: Mapping[str, int]) -> None:
+        """Rely on no pack of which this savepoint would need little: its files are packed anew."""
+        kept = self._kept
+        likely = (
+            same for path, size in sizes.items() if (same := kept.get(path)) and same.size_bytes == size
+        )
+        worn = worn_packs(likely)
+        self._kept = {path: entry for path, entry in kept.items() if entry.blob not in worn}
+        self._in_pack = {entry.content: entry for entry in self._kept.values() if entry.offset is not None}
+
+    def _in_packs(
+        self, pool: ThreadPoolExecutor, sizes: Mapping[str, int], contents: Mapping[str, bytes]
+    ) -> Iterator[FileEntry]:
+        """Read small files, and put those that no earlier pack holds into new ones as they come.
+
+        Both run a bounded way ahead, so what is in memory does not grow with the number of files.
+        """
+        new: list[SmallFile] = []
+        new_bytes = 0
+        sent: deque[Future[list[FileEntry]]] = deque()
+
+        def put(files: list[SmallFile]) -> list[FileEntry]:
+            entries = self.patience(lambda: put_pack(self.repository, files, is_new=self._is_new))
+            self._stored.update((entry.blob, entry.stored_bytes) for entry in entries)
+            return entries
+
+        groups = in_packs(sizes.items(), most_bytes=_READ_BYTES, most_files=self._read_at_once(len(sizes)))
+        for files in self._read_ahead(pool, groups, contents):
+            for file in files:
+                same = self._same(file)
+                if same is not None:
+                    yield same
+                    continue
+                new.append(file)
+                new_bytes += len(file.content)
+                if new_bytes >= PACK_BYTES:
+                    sent.append(pool.submit(put, new))
+                    new, new_bytes = [], 0
+                if len(sent) > _PACKS_AHEAD:
+                    yield from sent.popleft().result()
+        if new:
+            sent.append(pool.submit(put, new))
+        for pack in sent:
+            yield from pack.result()
+
+    def _read_at_once(self, files: int) -> int:
+        """Return how many files one thread reads before it is given others."""
+        return max(1, min(_READ_FILES, files // (4 * self.threads)))
+
+    def _read_ahead(
+        self, pool: ThreadPoolExecutor, groups: Iterable[list[str]], contents: Mapping[str, bytes]
+    ) -> Iterator[list[SmallFile]]:
+        def read_one(path: str) -> SmallFile:
+            self._go_on()
+            return SmallFile.of(path, contents[path] if path in contents else self.checkpoint.read(path))
+
+        def read(paths: list[str]) -> list[SmallFile]:
+            return [self.patience(partial(read_one, path)) for path in paths]
+
+        ahead: deque[Future[list[SmallFile]]] = deque()
+        for group in groups:
+            ahead.append(pool.submit(read, group))
+            if len(ahead) > self.threads:
+                yield ahead.popleft().result()
+        for last in ahead:
+            yield last.result()
+
+    def _same(self, file: SmallFile) -> FileEntry | None:
+        """Return the entry of a file whose content the repository has, in a pack or as a blob."""
+        digest, size_bytes = f"sha256:{file.sha256}", len(file.content)
+        packed = self._in_pack.get(digest)
+        if packed is not None:
+            return replace(packed, path=file.path) if packed.path != file.path else packed
+        blob = self.repository.key_for(file.sha256)
+        if self._stored.get(blob) != size_bytes:
+            return None
+        return FileEntry(path=file.path, size_bytes=size_bytes, blob=blob, digest=digest)
+
     def _still_stored(self, query_id: str) -> dict[str, FileEntry]:
         """Return what an earlier savepoint of the query holds and the repository still has, by path.
 
@@ -156,7 +265,7 @@ class FileCopier:
         return {
             entry.path: entry
             for entry in self.previous.files
-            if entry.digest is not None and self._stored.get(entry.blob) == entry.size_bytes
+            if entry.digest is not None and self._stored.get(entry.blob) == entry.stored_bytes
         }
 
     def _unchanged(self, info: ObjectInfo, query_id: str) -> FileEntry | None:

@@ -19,6 +19,7 @@ from airflow_flinkstyle.checkpoint.inventory import Inventory, read_inventory
 from airflow_flinkstyle.checkpoint.stores_in_use import shuffle_partitions
 from airflow_flinkstyle.checkpoint.table_position import TablePosition, source_position
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.savepoint.blobs.packing import PACKED_BELOW_BYTES
 from airflow_flinkstyle.savepoint.capture.copier import FileCopier, StoredBlobs, ignore, never
 from airflow_flinkstyle.savepoint.capture.patience import StorePatience
 from airflow_flinkstyle.savepoint.errors import BatchMismatchError, CaptureFailedError
@@ -79,6 +80,7 @@ def capture_query(
     threads: int = 8,
     plan_threads: int = 16,
     patience_s: float = 0.0,
+    packed_below_bytes: int = PACKED_BELOW_BYTES,
 ) -> QuerySnapshot:
     """Copy the newest committed batch of a checkpoint; uploads only what the repository lacks.
 
@@ -103,6 +105,7 @@ def capture_query(
         threads: Files copied at a time.
         plan_threads: Small files read at a time to find those to copy; a store's answer is waited for.
         patience_s: How long one call to a store may continue failing for a reason that may pass.
+        packed_below_bytes: Smaller files that are read go into packs.
 
     Raises:
         NoCommitYetError: If the query has committed nothing yet.
@@ -123,6 +126,7 @@ def capture_query(
         threads=threads,
         patience=patience,
         stored=stored or StoredBlobs(repository),
+        packed_below_bytes=packed_below_bytes,
     )
     for attempt in range(1, attempts + 1):
         try:

@@ -13,6 +13,7 @@ from airflow_flinkstyle.checkpoint.inventory import read_inventory
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.protocol.line import batches_run
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
+from airflow_flinkstyle.savepoint.blobs.packing import PACKED_BELOW_BYTES
 from airflow_flinkstyle.savepoint.capture.copier import StoredBlobs, ignore, never
 from airflow_flinkstyle.savepoint.capture.patience import StorePatience
 from airflow_flinkstyle.savepoint.capture.query import capture_query
@@ -101,6 +102,7 @@ def take_savepoint(
     progress: Callable[[CaptureProgress], None] = ignore,
     timeout_s: float | None = None,
     patience_s: float = 0.0,
+    packed_below_bytes: int = PACKED_BELOW_BYTES,
 ) -> Manifest:
     """Take a savepoint and return its manifest; if one of this id exists, that one is returned.
 
@@ -117,6 +119,7 @@ def take_savepoint(
         timeout_s: Give up before the first file that would begin later; a call to a store that hangs is
             ended by the store's own time-out.
         patience_s: How long one call to a store may continue failing for a reason that may pass.
+        packed_below_bytes: Smaller files that are read go into packs.
 
     Raises:
         TakeCancelledError: If ``cancelled`` answered yes.
@@ -131,7 +134,14 @@ def take_savepoint(
         if existing is not None:
             return existing
         return _take(
-            repository, queries, label, previous=previous, end=end, progress=progress, patience=patience
+            repository,
+            queries,
+            label,
+            previous=previous,
+            end=end,
+            progress=progress,
+            patience=patience,
+            packed_below_bytes=packed_below_bytes,
         )
     except SavepointConflictError:  # another attempt of the same request was first
         return repository.read(label.savepoint_id)
@@ -148,6 +158,7 @@ def _take(
     end: _EarlyEnd,
     progress: Callable[[CaptureProgress], None],
     patience: StorePatience,
+    packed_below_bytes: int,
 ) -> Manifest:
     """Capture and publish while nobody frees blobs."""
     holder = f"the taker of {label.savepoint_id}"
@@ -177,6 +188,7 @@ def _take(
                 uploaded=uploads.add,
                 stored=stored,
                 patience_s=patience.for_s,
+                packed_below_bytes=packed_below_bytes,
             )
             for query in queries
         ]

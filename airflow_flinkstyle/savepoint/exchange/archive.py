@@ -26,7 +26,7 @@ from airflow_flinkstyle.storage.errors import (
 from airflow_flinkstyle.storage.keys import checked_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -150,6 +150,11 @@ class ArchiveWriter:
         return key
 
     create = write
+
+    def write_many(self, contents: Sequence[tuple[str, bytes]]) -> None:
+        """Append several files, in this order."""
+        for key, data in contents:
+            self.write(key, data)
 
     def upload(self, key: str, source: Path, *, sha256: str | None = None) -> str:
         """Append a file from disk; one that is not of the digest makes the archive useless."""

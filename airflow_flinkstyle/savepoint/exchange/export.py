@@ -26,14 +26,16 @@ from airflow_flinkstyle.savepoint.files.transfer import (
     altered,
     copy_file,
     each_file,
+    each_window,
     ignore,
     known_sha256,
+    read_stored,
 )
 from airflow_flinkstyle.storage.errors import ObjectExistsError
 from airflow_flinkstyle.storage.streams import sha256_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from airflow_flinkstyle.savepoint.manifest import FileEntry, Manifest
@@ -117,16 +119,13 @@ class _Export:
 
     def write(self, target: Writable, uri: str, *, finish: Callable[[str, bytes], object]) -> Exported:
         """Write blobs, sums and manifest, in this order; the last two by ``finish``."""
-        entries = sorted(self.manifest.blobs.values(), key=lambda entry: entry.path)
-        outcomes = each_file(
+        entries = contents_of(self.manifest)
+        outcomes = each_window(
             partial(self._copy, target), entries, threads=self.threads, progress=self.progress
         )
         copied = require_whole(self.manifest, outcomes, state_after=_NO_MANIFEST)
-        digests = {entry.blob: done.sha256 for entry, done in zip(entries, copied, strict=True)}
-        portable = with_files(
-            self.manifest,
-            lambda entry: replace(entry, blob=digests[entry.blob], digest=f"sha256:{digests[entry.blob]}"),
-        )
+        digests = {entry.content: done.sha256 for entry, done in zip(entries, copied, strict=True)}
+        portable = with_files(self.manifest, lambda entry: alone(entry, digests[entry.content]))
         text = manifest_json.to_json(portable).encode()
         finish(SUMS, sums(portable, text))
         finish(MANIFEST, text)
@@ -135,10 +134,28 @@ class _Export:
             uri=uri,
             files_written=len(portable.blobs) - len(self.kept),
             files_kept=len(self.kept),
-            size_bytes=sum(entry.size_bytes for entry in portable.blobs.values()),
+            size_bytes=sum(portable.blobs.values()),
         )
 
-    def _copy(self, target: Writable, entry: FileEntry) -> Copied | DamagedFile:
+    def _copy(self, target: Writable, entries: Sequence[FileEntry]) -> Sequence[Copied | DamagedFile]:
+        """Copy one file, of any size, or several out of packs."""
+        if entries[0].offset is None:
+            return [self._copy_blob(target, entry) for entry in entries]
+        contents = read_stored(self.repository, entries)
+        outcomes: list[Copied | DamagedFile] = []
+        new: list[tuple[str, bytes]] = []
+        for entry, content in zip(entries, contents, strict=True):
+            if isinstance(content, DamagedFile):
+                outcomes.append(content)
+                continue
+            sha256 = entry.content.removeprefix("sha256:")
+            outcomes.append(Copied(sha256))
+            if sha256 not in self.kept:
+                new.append((BLOBS + sha256, content))
+        target.write_many(new)
+        return outcomes
+
+    def _copy_blob(self, target: Writable, entry: FileEntry) -> Copied | DamagedFile:
         sha256 = known_sha256(entry)
         if sha256 is None:  # the store made this copy, so nothing has read it yet
             if not self.repository.digest_matches(entry):
@@ -148,6 +165,18 @@ class _Export:
             return Copied(sha256)
         by_content = replace(entry, digest=f"sha256:{sha256}")
         return copy_file(by_content, self.repository.place(entry.blob), (target, BLOBS + sha256))
+
+
+def contents_of(manifest: Manifest) -> list[FileEntry]:
+    """Return a file for each content, in an order that does not depend on where it is stored."""
+    files = sorted((entry for query in manifest.queries for entry in query.files), key=lambda one: one.path)
+    contents = {entry.content: entry for entry in files}
+    return sorted(contents.values(), key=lambda entry: entry.path)
+
+
+def alone(entry: FileEntry, blob: str) -> FileEntry:
+    """Return a file whose content is the blob of its SHA-256."""
+    return replace(entry, blob=blob, digest=f"sha256:{blob}", offset=None, pack_bytes=None)
 
 
 def require_whole(
@@ -186,7 +215,7 @@ def _kept(target: ObjectStore, listed: Mapping[str, int], manifest: Manifest) ->
         key = f"{BLOBS}{sha256}"
         return listed.get(key) == entry.size_bytes and sha256_of(target, key)[0] == sha256
 
-    entries = list(manifest.blobs.values())
+    entries = contents_of(manifest)
     found = zip(entries, each_file(is_there, entries), strict=True)
     return {known_sha256(entry) or "" for entry, there in found if there}
 

@@ -11,19 +11,21 @@ import re
 import stat
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint import manifest_json
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
+from airflow_flinkstyle.savepoint.blobs.packing import PACKED_BELOW_BYTES, SmallFile, in_packs, put_pack
 from airflow_flinkstyle.savepoint.errors import ExportFormatError, SavepointConflictError
 from airflow_flinkstyle.savepoint.exchange.archive import ArchiveReader
 from airflow_flinkstyle.savepoint.exchange.export import (
     BLOBS,
     MANIFEST,
     SUMS,
+    contents_of,
     require_whole,
     sums,
     with_files,
@@ -34,8 +36,11 @@ from airflow_flinkstyle.savepoint.files.transfer import (
     Readable,
     copy_file,
     each_file,
+    each_window,
     ignore,
     known_sha256,
+    read_file,
+    read_stored,
 )
 from airflow_flinkstyle.savepoint.files.verified import record_verified
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
@@ -44,7 +49,7 @@ from airflow_flinkstyle.storage.local import is_inside
 from airflow_flinkstyle.types import Generation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from airflow_flinkstyle.savepoint.manifest import FileEntry, Manifest
@@ -76,6 +81,7 @@ def import_savepoint(
     *,
     from_job: str | None = None,
     progress: Callable[[FileProgress], None] = ignore,
+    packed_below_bytes: int = PACKED_BELOW_BYTES,
 ) -> Manifest:
     """Import a savepoint; of one that the repository has already, damaged files are put back.
 
@@ -87,6 +93,7 @@ def import_savepoint(
         repository: Of the job that the savepoint is to belong to.
         from_job: Name of the job it was taken from; needed where that is another one.
         progress: Told after each file.
+        packed_below_bytes: Smaller files go into packs.
 
     Raises:
         ExportFormatError: If the source is no whole export.
@@ -99,15 +106,10 @@ def import_savepoint(
     holder = f"import of {manifest.savepoint_id}"
     with hold_intent(repository, "take", holder=holder, publishes=manifest.savepoint_id) as held:
         existing = repository.find(manifest.savepoint_id)
-        work = partial(each_file, progress=progress)
-        copy = partial(_copy, source, repository)
         if existing is not None:
-            _put_back(_same(existing, manifest, repository), manifest, repository, work, copy)
+            _put_back(source, _same(existing, manifest, repository), manifest, repository, progress)
             return existing
-        manifest = with_files(manifest, lambda entry: replace(entry, blob=repository.key_for(entry.blob)))
-        stored = repository.reusable_blobs()
-        missing = [entry for blob, entry in manifest.blobs.items() if stored.get(blob) != entry.size_bytes]
-        require_whole(manifest, work(copy, missing), state_after=_ONLY_BLOBS)
+        manifest = _stored(source, manifest, repository, progress, packed_below_bytes)
         verify_savepoint(manifest, repository, level="full")  # as stored now, those of before included
         held.publish(repository, manifest)
     log.info("Savepoint %s: imported from %s", manifest.savepoint_id, source.uri)
@@ -125,39 +127,135 @@ def import_archive(
     return import_savepoint(ArchiveReader(path), repository, from_job=from_job, progress=progress)
 
 
+def _stored(
+    source: ExportSource,
+    manifest: Manifest,
+    repository: SavepointRepository,
+    progress: Callable[[FileProgress], None],
+    packed_below_bytes: int,
+) -> Manifest:
+    """Copy the files of an export that the repository lacks; return the manifest with where each is."""
+    manifest = with_files(manifest, lambda entry: replace(entry, blob=repository.key_for(entry.blob)))
+    stored = repository.reusable_blobs()
+    lacking = {
+        entry.blob: entry for entry in contents_of(manifest) if stored.get(entry.blob) != entry.size_bytes
+    }
+    small = {blob: entry for blob, entry in lacking.items() if entry.size_bytes < packed_below_bytes}
+    large = [entry for blob, entry in lacking.items() if blob not in small]
+    packs = list(in_packs((blob, entry.size_bytes) for blob, entry in small.items()))
+    copied = each_file(partial(_copy, source, repository), large, progress=progress)
+    require_whole(manifest, copied, state_after=_ONLY_BLOBS)
+    packed: dict[str, FileEntry] = {}
+    for blobs in packs:
+        files = _read_small(source, manifest, [small[blob] for blob in blobs], progress)
+        entries = put_pack(repository, files, is_new=lambda blob, size: stored.get(blob) != size)
+        packed.update(zip(blobs, entries, strict=True))
+    return with_files(manifest, lambda entry: _placed(entry, packed.get(entry.blob)))
+
+
+def _read_small(
+    source: ExportSource,
+    manifest: Manifest,
+    entries: Sequence[FileEntry],
+    progress: Callable[[FileProgress], None],
+) -> list[SmallFile]:
+    """Read the files of one pack from an export, comparing the digest of each."""
+    contents = list(each_file(partial(_read, source), entries, progress=progress))
+    damaged = (content for content in contents if isinstance(content, DamagedFile))
+    require_whole(manifest, damaged, state_after=_ONLY_BLOBS)
+    return [
+        SmallFile(path=entry.path, content=content, sha256=known_sha256(entry) or "")
+        for entry, content in zip(entries, contents, strict=True)
+        if isinstance(content, bytes)
+    ]
+
+
+def _placed(entry: FileEntry, stored: FileEntry | None) -> FileEntry:
+    if stored is None:
+        return entry
+    return replace(entry, blob=stored.blob, offset=stored.offset, pack_bytes=stored.pack_bytes)
+
+
 def _copy(source: ExportSource, repository: SavepointRepository, entry: FileEntry) -> Copied | DamagedFile:
     """Copy one file of an export to its blob."""
+    return copy_file(entry, (source, _key_in(source, entry)), repository.place(entry.blob))
+
+
+def _read(source: ExportSource, entry: FileEntry) -> bytes | DamagedFile:
+    """Read one small file of an export."""
+    return read_file(entry, (source, _key_in(source, entry)))
+
+
+def _key_in(source: ExportSource, entry: FileEntry) -> str:
     key = f"{BLOBS}{known_sha256(entry)}"
     _require_plain_file(source, key)
-    return copy_file(entry, (source, key), repository.place(entry.blob))
+    return key
 
 
 def _put_back(
+    source: ExportSource,
     existing: Manifest,
     manifest: Manifest,
     repository: SavepointRepository,
-    work: Callable[..., Iterator[Any]],
-    copy: Callable[[FileEntry], Copied | DamagedFile],
+    progress: Callable[[FileProgress], None],
 ) -> None:
     """Compare the savepoint that is there with the export, byte by byte, and replace what differs."""
     wanted = _entries_there(existing, manifest)
-    fits = work(partial(_fits, repository), wanted)
+    fits = each_window(partial(_fit, repository), wanted, progress=progress)
     damaged = [entry for entry, good in zip(wanted, fits, strict=True) if not good]
-    require_whole(existing, work(copy, damaged), state_after=_STILL_DAMAGED)
+    alone = [entry for entry in damaged if entry.offset is None]
+    copied = each_file(partial(_copy, source, repository), alone, progress=progress)
+    require_whole(existing, copied, state_after=_STILL_DAMAGED)
+    packs: dict[str, list[FileEntry]] = {}
+    for entry in damaged:
+        if entry.offset is not None:
+            packs.setdefault(entry.blob, []).append(entry)
+    mended = (found for entries in packs.values() for found in _mend(source, repository, entries))
+    require_whole(existing, mended, state_after=_STILL_DAMAGED)
     verified = verify_savepoint(existing, repository, level="full" if damaged else "quick")
     record_verified(repository, verified, at_ms=now_ms())
     if damaged:
         log.info("Savepoint %s: %d files were put back", existing.savepoint_id, len(damaged))
 
 
+def _mend(
+    source: ExportSource, repository: SavepointRepository, entries: Sequence[FileEntry]
+) -> Sequence[Copied | DamagedFile]:
+    """Put damaged files of one pack back in their places; what else is in it stays as it is found.
+
+    Where the pack was cut, other savepoints' files have zeros then, which their digests show.
+    """
+    store, key = repository.place(entries[0].blob)
+    size_bytes = entries[0].stored_bytes
+    found = store.get(key)
+    content = bytearray((found.data if found is not None else b"")[:size_bytes].ljust(size_bytes, b"\0"))
+    outcomes: list[Copied | DamagedFile] = []
+    for entry in entries:
+        good = _read(source, entry)
+        if isinstance(good, DamagedFile):
+            outcomes.append(good)
+        else:
+            begin = entry.offset or 0
+            content[begin : begin + entry.size_bytes] = good
+            outcomes.append(Copied(known_sha256(entry) or ""))
+    store.write(key, bytes(content))
+    return outcomes
+
+
 def _entries_there(existing: Manifest, manifest: Manifest) -> list[FileEntry]:
     """Return the files under the keys that they have here, with the digests that the export has of them."""
     entries = {
-        mine.blob: replace(mine, digest=told.digest)
+        mine.place: replace(mine, digest=told.digest)
         for here, there in zip(existing.queries, manifest.queries, strict=True)
         for mine, told in zip(here.files, there.files, strict=True)
     }
     return list(entries.values())
+
+
+def _fit(repository: SavepointRepository, entries: Sequence[FileEntry]) -> list[bool]:
+    if entries[0].offset is None:
+        return [_fits(repository, entry) for entry in entries]
+    return [isinstance(content, bytes) for content in read_stored(repository, entries)]
 
 
 def _fits(repository: SavepointRepository, entry: FileEntry) -> bool:
@@ -179,7 +277,8 @@ def _read_manifest(source: ExportSource, listed: Mapping[str, int]) -> Manifest:
     manifest = manifest_json.from_json(text.decode("utf-8", "replace"))
     for query in manifest.queries:
         for entry in query.files:
-            if not _SHA256.fullmatch(entry.blob) or entry.digest != f"sha256:{entry.blob}":
+            is_alone = entry.offset is None and _SHA256.fullmatch(entry.blob)
+            if not is_alone or entry.digest != f"sha256:{entry.blob}":
                 raise ExportFormatError.of(source.uri, "files keyed by their SHA-256", f"{entry.blob!r}")
     if source.read(SUMS) != sums(manifest, text):
         raise ExportFormatError.of(source.uri, f"{SUMS} that fits {MANIFEST}", "another one")
@@ -239,7 +338,9 @@ def _same(existing: Manifest, manifest: Manifest, repository: SavepointRepositor
     """Return the savepoint that is there if it is this one, however its blobs are keyed."""
 
     def content(one: Manifest) -> Manifest:
-        unkeyed = with_files(one, lambda entry: replace(entry, blob="", digest=None))
+        unkeyed = with_files(
+            one, lambda entry: replace(entry, blob="", digest=None, offset=None, pack_bytes=None)
+        )
         return replace(unkeyed, taken_from_generation=None)
 
     if content(existing) != content(manifest):

@@ -25,14 +25,15 @@ from airflow_flinkstyle.savepoint.files.transfer import (
     DamagedFile,
     copy_file,
     each_file,
+    each_window,
     ignore,
     known_sha256,
-    read_file,
+    read_stored,
 )
 from airflow_flinkstyle.storage.streams import sha256_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from airflow_flinkstyle.savepoint.files.transfer import Copied
     from airflow_flinkstyle.savepoint.manifest import FileEntry, Manifest, QuerySnapshot
@@ -173,7 +174,7 @@ def _restore(writer: _Writer, planned: bytes | None, *, complete: bool) -> Resto
     writer.seal(last)
     kept.discard(last)
     missing = [entry for entry in query.files if entry.path not in kept and entry.path != last]
-    missing.sort(key=lambda entry: entry.path != "metadata")  # early, so that no start gives it another id
+    missing.sort(key=_write_order)
     for path in _newest_log_last(extra):  # above the new seal, an older one may stand: it goes last
         target.delete(path)
     bytes_written = writer.write_all(missing)
@@ -188,10 +189,15 @@ def _restore(writer: _Writer, planned: bytes | None, *, complete: bool) -> Resto
     )
 
 
+def _write_order(entry: FileEntry) -> tuple[bool, str, int]:
+    """Order metadata first, so that no start gives the query another id; then as the files lie in packs."""
+    return entry.path != "metadata", entry.blob, entry.offset or 0
+
+
 def _copied(query: QuerySnapshot) -> dict[str, str]:
-    """Return the files that a pre-copy has written, by path: their blobs. Its newest log is the seal."""
+    """Return the files that a pre-copy has written, by path: their contents. Its newest log is the seal."""
     seals = {f"offsets/{query.batch_id}", f"offsets/{query.batch_id + 1}"}
-    return {entry.path: entry.blob for entry in query.files if entry.path not in seals}
+    return {entry.path: entry.content for entry in query.files if entry.path not in seals}
 
 
 def _planned_content(manifest: Manifest, query: QuerySnapshot) -> bytes | None:
@@ -270,7 +276,7 @@ class _Writer:
     threads: int
     progress: Callable[[FileProgress], None]
     known: Mapping[str, str]
-    """Files that this process has written there, by path: their blobs."""
+    """Files that this process has written there, by path: their contents."""
 
     def occupied(self, expected: str, found: str) -> TargetOccupiedError:
         """Build the error that names the target."""
@@ -294,10 +300,10 @@ class _Writer:
 
     def _is_equal(self, entry: FileEntry) -> bool:
         """Compare by content, but for SSTs, whose names are unique, and what was written here before."""
-        if is_unique_sst(entry.path) or self.known.get(entry.path) == entry.blob:
+        if is_unique_sst(entry.path) or self.known.get(entry.path) == entry.content:
             return True
         if is_relocatable(entry.path):
-            return self.target.read(entry.path) == self._relocated(entry)
+            return self.target.read(entry.path) == self._contents([entry])[0]
         return sha256_of(self.target, entry.path)[0] == known_sha256(entry)
 
     def seal(self, path: str) -> None:
@@ -326,26 +332,30 @@ class _Writer:
 
     def write_all(self, entries: list[FileEntry]) -> int:
         """Write files, several at a time; returns their size in bytes."""
-        outcomes = each_file(self._write, entries, threads=self.threads, progress=self.progress)
+        outcomes = each_window(self._write, entries, threads=self.threads, progress=self.progress)
         findings = [outcome.finding for outcome in outcomes if isinstance(outcome, DamagedFile)]
         if findings:
             raise SavepointDamagedError.of(self.manifest.savepoint_id, findings, state_after=_SEALED)
         return sum(entry.size_bytes for entry in entries)
 
-    def _write(self, entry: FileEntry) -> Copied | DamagedFile | None:
-        if not is_relocatable(entry.path):
-            place = self.repository.place(entry.blob)
-            return copy_file(entry, place, (self.target, entry.path))
-        content = self._relocated(entry)
-        if isinstance(content, DamagedFile):
-            return content
-        self.target.write(entry.path, content)
-        return None
+    def _write(self, entries: Sequence[FileEntry]) -> Sequence[Copied | DamagedFile | None]:
+        """Write one file, of any size, or several out of packs."""
+        if len(entries) == 1 and entries[0].offset is None and not is_relocatable(entries[0].path):
+            place = self.repository.place(entries[0].blob)
+            return [copy_file(entries[0], place, (self.target, entries[0].path))]
+        contents = self._contents(entries)
+        both = zip(entries, contents, strict=True)
+        self.target.write_many([(one.path, content) for one, content in both if isinstance(content, bytes)])
+        return [content if isinstance(content, DamagedFile) else None for content in contents]
 
-    def _relocated(self, entry: FileEntry) -> bytes | DamagedFile:
-        """Return the content of a file that names the checkpoint's place, as the target must have it."""
-        original = read_file(entry, self.repository.place(entry.blob))
-        return original if isinstance(original, DamagedFile) else relocate(entry.path, original, self.uri)
+    def _contents(self, entries: Sequence[FileEntry]) -> list[bytes | DamagedFile]:
+        """Return contents of small files as the target must have them: some name the checkpoint's place."""
+        return [
+            relocate(entry.path, content, self.uri)
+            if isinstance(content, bytes) and is_relocatable(entry.path)
+            else content
+            for entry, content in zip(entries, read_stored(self.repository, entries), strict=True)
+        ]
 
 
 def _seal_of(note: str) -> _Seal:

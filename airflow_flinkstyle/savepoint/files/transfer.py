@@ -13,16 +13,21 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from airflow_flinkstyle.python_versions import sha256_of
 from airflow_flinkstyle.savepoint.digests import matches
 from airflow_flinkstyle.savepoint.progress import FileProgress
+from airflow_flinkstyle.savepoint.repository.packs import read_packed
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectMissingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from airflow_flinkstyle.savepoint.manifest import FileEntry
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
 IN_MEMORY_BYTES: Final = 1 << 20
 """Larger files pass from file to file and are never held whole."""
 FILES_AT_A_TIME: Final = 8
+_SMALL_AT_A_TIME: Final = 256
+_SMALL_BYTES: Final = 8 << 20
+"""Of files in packs, as one thread takes them: they are read by few requests."""
 R = TypeVar("R")
 
 
@@ -48,6 +53,9 @@ class Writable(Protocol):
 
     def write(self, key: str, data: bytes) -> str:
         """Create or overwrite; returns the new version."""
+
+    def write_many(self, contents: Sequence[tuple[str, bytes]]) -> None:
+        """Create or overwrite several by key, each as ``write`` does."""
 
     def upload(self, key: str, source: Path, *, sha256: str | None = None) -> str:
         """Create or overwrite from a local file; ``ObjectChangedError`` if it is not of that digest."""
@@ -91,8 +99,29 @@ def copy_file(
         return _missing(entry)
 
 
+def read_stored(repository: SavepointRepository, entries: Sequence[FileEntry]) -> list[bytes | DamagedFile]:
+    """Read small files of a savepoint, those in packs by few requests, and compare each with its digest."""
+    packed = read_packed(repository, [entry for entry in entries if entry.offset is not None])
+    return [
+        read_file(entry, repository.place(entry.blob))
+        if entry.offset is None
+        else _judged(entry, packed[entry.place])
+        for entry in entries
+    ]
+
+
+def _judged(entry: FileEntry, content: bytes | None) -> bytes | DamagedFile:
+    if content is None:
+        return _missing(entry)
+    if len(content) != entry.size_bytes:
+        return other_size(entry, f"{len(content)}")
+    if not matches([content], size_bytes=entry.size_bytes, digest=entry.digest):
+        return altered(entry)
+    return content
+
+
 def read_file(entry: FileEntry, source: tuple[Readable, str]) -> bytes | DamagedFile:
-    """Read one small file of a savepoint from a store's key."""
+    """Read one small file that is an object of its own from a store's key."""
     store, key = source
     try:
         content = store.read(key, length=entry.size_bytes + 1)
@@ -167,10 +196,54 @@ def each_file(
         threads: Files at a time.
         progress: Told after each file, by the thread that iterates.
     """
+    return _each(lambda window: [work(window[0])], [[entry] for entry in entries], entries, threads, progress)
+
+
+def each_window(
+    work: Callable[[Sequence[FileEntry]], Sequence[R]],
+    entries: Sequence[FileEntry],
+    *,
+    threads: int = FILES_AT_A_TIME,
+    progress: Callable[[FileProgress], None] = ignore,
+) -> Iterator[R]:
+    """Yield what ``work`` makes of each file, in order, where neighbours in packs are worked on together.
+
+    Args:
+        work: Called by several threads, with one file that is a blob of its own, or with several in packs;
+            returns a result for each.
+        entries: The files.
+        threads: Calls at a time.
+        progress: Told after each file, by the thread that iterates.
+    """
+    return _each(work, list(_windows(entries)), entries, threads, progress)
+
+
+def _windows(entries: Sequence[FileEntry]) -> Iterator[list[FileEntry]]:
+    window: list[FileEntry] = []
+    window_bytes = 0
+    for entry in entries:
+        is_full = len(window) == _SMALL_AT_A_TIME or window_bytes + entry.size_bytes > _SMALL_BYTES
+        if window and (is_full or entry.offset is None or window[0].offset is None):
+            yield window
+            window, window_bytes = [], 0
+        window.append(entry)
+        window_bytes += entry.size_bytes
+    if window:
+        yield window
+
+
+def _each(
+    work: Callable[[Sequence[FileEntry]], Sequence[R]],
+    windows: Sequence[Sequence[FileEntry]],
+    entries: Sequence[FileEntry],
+    threads: int,
+    progress: Callable[[FileProgress], None],
+) -> Iterator[R]:
     total, done = sum(entry.size_bytes for entry in entries), 0
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="savepoint-files") as pool:
         try:
-            for number, result in enumerate(pool.map(work, entries), start=1):
+            results = (result for found in pool.map(work, windows) for result in found)
+            for number, result in enumerate(results, start=1):
                 done += entries[number - 1].size_bytes
                 progress(
                     FileProgress(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from airflow_flinkstyle.savepoint.files.verify import Verified
+    from airflow_flinkstyle.savepoint.manifest import StoredAt
     from airflow_flinkstyle.savepoint.progress import FileProgress
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
@@ -113,16 +114,21 @@ def check_savepoint(
 
 
 def _distrust(
-    repository: SavepointRepository, savepoint_id: str, altered: Collection[str], level: Level, *, by: str
+    repository: SavepointRepository,
+    savepoint_id: str,
+    altered: Collection[StoredAt],
+    level: Level,
+    *,
+    by: str,
 ) -> None:
-    """Let no later savepoint rely on altered blobs, and none that does count as verified."""
+    """Let no later savepoint rely on altered blobs, and none that needs altered content count as verified."""
     if not altered:
         return
-    listed = Condemned(holder=by, savepoints=(), blobs=tuple(sorted(altered)))
+    listed = Condemned(holder=by, savepoints=(), blobs=tuple(sorted({blob for blob, _, _ in altered})))
     try:
         repository.store.write(condemned_key(repository, f"altered-{savepoint_id}"), listed.to_bytes())
         for manifest in repository.each():
-            if manifest.savepoint_id != savepoint_id and not manifest.blobs.keys().isdisjoint(altered):
+            if manifest.savepoint_id != savepoint_id and not manifest.contents.keys().isdisjoint(altered):
                 found = f"a file that it shares with {savepoint_id} was altered"
                 record_damaged(repository, manifest.savepoint_id, level, found)
     except FlinkstyleError as error:  # never in the way of what the check found

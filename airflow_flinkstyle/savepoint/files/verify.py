@@ -12,14 +12,21 @@ from airflow_flinkstyle.checkpoint.stores_in_use import shuffle_partitions
 from airflow_flinkstyle.checkpoint.table_position import source_position
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError
-from airflow_flinkstyle.savepoint.files.transfer import altered, each_file, ignore, other_size
+from airflow_flinkstyle.savepoint.files.transfer import (
+    DamagedFile,
+    altered,
+    each_window,
+    ignore,
+    other_size,
+    read_stored,
+)
 from airflow_flinkstyle.storage.errors import ObjectMissingError, StoreDeniedError, StoreUnavailableError
 from airflow_flinkstyle.types import version_after
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from airflow_flinkstyle.savepoint.manifest import FileEntry, Manifest, QuerySnapshot
+    from airflow_flinkstyle.savepoint.manifest import FileEntry, Manifest, QuerySnapshot, StoredAt
     from airflow_flinkstyle.savepoint.progress import FileProgress
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
@@ -57,11 +64,12 @@ def verify_savepoint(
         SavepointDamagedError: If it is not whole; each bad file is listed as missing, cut or altered.
     """
     findings = list(_listed_findings(manifest, repository.blob_sizes()))
-    altered: dict[str, str] = {}
+    altered: dict[StoredAt, str] = {}
     if level == "full" and not findings:
-        blobs = sorted(manifest.blobs.values(), key=lambda entry: entry.path)
-        read = each_file(partial(_altered, repository), blobs, progress=progress)
-        altered = {entry.blob: found for entry, found in zip(blobs, read, strict=True) if found is not None}
+        contents = sorted(manifest.contents.values(), key=lambda entry: entry.path)
+        read = each_window(partial(_altered, repository), contents, progress=progress)
+        both = zip(contents, read, strict=True)
+        altered = {entry.place: found for entry, found in both if found is not None}
         findings = list(altered.values())
     if not findings:  # what reads the files would only repeat these
         for query in manifest.queries:
@@ -75,16 +83,39 @@ def verify_savepoint(
 
 
 def _listed_findings(manifest: Manifest, stored: Mapping[str, int]) -> Iterator[str]:
-    """Yield a line for each file whose blob is not there, or not of its size."""
+    """Yield a line for each file whose blob is not there, or not of its size; one for all in a pack."""
+    packs: dict[str, list[FileEntry]] = {}
     for entry in sorted((e for query in manifest.queries for e in query.files), key=lambda e: e.path):
         size_bytes = stored.get(entry.blob)
-        if size_bytes is None:
+        if size_bytes == entry.stored_bytes:
+            continue
+        if entry.offset is not None:
+            packs.setdefault(entry.blob, []).append(entry)
+        elif size_bytes is None:
             yield f"{entry.path} is missing (blob {entry.blob})"
-        elif size_bytes != entry.size_bytes:
+        else:
             yield other_size(entry, f"{size_bytes}").finding
+    for blob, entries in packs.items():
+        yield _pack_finding(entries, stored.get(blob))
 
 
-def _altered(repository: SavepointRepository, entry: FileEntry) -> str | None:
+def _pack_finding(entries: Sequence[FileEntry], size_bytes: int | None) -> str:
+    first = entries[0]
+    what = first.path if len(entries) == 1 else f"{first.path}, with {len(entries) - 1} other files,"
+    if size_bytes is None:
+        return f"{what} is missing (blob {first.blob})"
+    return f"{what} is in a pack of {size_bytes} bytes instead of {first.pack_bytes} (blob {first.blob})"
+
+
+def _altered(repository: SavepointRepository, entries: Sequence[FileEntry]) -> list[str | None]:
+    """Read files and compare each with its digest; return what is wrong with each."""
+    if entries[0].offset is None:
+        return [_altered_blob(repository, entry) for entry in entries]
+    read = read_stored(repository, entries)
+    return [content.finding if isinstance(content, DamagedFile) else None for content in read]
+
+
+def _altered_blob(repository: SavepointRepository, entry: FileEntry) -> str | None:
     """Read a blob in pieces and compare it with its digest; one without any only has its size."""
     try:
         return None if repository.digest_matches(entry) else altered(entry).finding
@@ -102,7 +133,7 @@ def _content_findings(query: QuerySnapshot, repository: SavepointRepository) -> 
         yield f"the manifest lists no {', '.join(missing)}"
         return
     try:
-        yield from _contradictions(query, lambda path: repository.read_blob(by_path[path].blob))
+        yield from _contradictions(query, lambda path: repository.read_file(by_path[path]))
     except (StoreUnavailableError, StoreDeniedError):
         raise  # says nothing of the savepoint
     except FlinkstyleError as error:

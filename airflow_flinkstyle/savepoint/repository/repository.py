@@ -27,8 +27,9 @@ from airflow_flinkstyle.savepoint.repository.manifest_objects import (
     require_own,
     tombstone_of,
 )
+from airflow_flinkstyle.savepoint.repository.packs import blob_key, read_packed
 from airflow_flinkstyle.savepoint.repository.summary import list_savepoints
-from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
+from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError, ObjectMissingError
 from airflow_flinkstyle.storage.streams import chunks, sha256_of
 
 if TYPE_CHECKING:
@@ -216,9 +217,18 @@ class SavepointRepository:
         """Return how the store itself copies another's objects; None if they pass through this process."""
         return self._store.copier_from(origin)
 
-    def read_blob(self, blob: str) -> bytes:
-        """Return a blob's content at once; for logs and other small files."""
-        return self._store.read(self._blob_key(blob))
+    def read_file(self, entry: FileEntry) -> bytes:
+        """Return a file's content at once, wherever it is stored; for logs and other small files.
+
+        Raises:
+            ObjectMissingError: If its blob is gone.
+        """
+        if entry.offset is None:
+            return self._store.read(self._blob_key(entry.blob))
+        content = read_packed(self, [entry])[entry.place]
+        if content is None:
+            raise ObjectMissingError.at(self._store.uri, self._blob_key(entry.blob))
+        return content
 
     def open(self, blob: str) -> Iterator[bytes]:
         """Yield a blob's content in pieces of 8 MiB; raises ``ObjectMissingError``."""
@@ -234,7 +244,8 @@ class SavepointRepository:
         Raises:
             ObjectMissingError: If there is no such blob.
         """
-        return matches(self.open(entry.blob), size_bytes=entry.size_bytes, digest=entry.digest)
+        content = self.open(entry.blob) if entry.offset is None else [self.read_file(entry)]
+        return matches(content, size_bytes=entry.size_bytes, digest=entry.digest)
 
     def place(self, blob: str) -> tuple[ObjectStore, str]:
         """Return the store and the key of a blob, to copy it from or to."""
@@ -244,4 +255,4 @@ class SavepointRepository:
         return manifest_key(self._job, savepoint_id)
 
     def _blob_key(self, blob: str) -> str:
-        return f"{self._job}/blobs/{blob}"
+        return blob_key(self._job, blob)

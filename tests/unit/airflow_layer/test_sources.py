@@ -35,6 +35,6 @@ def test_operator_writes_a_savepoint_and_a_retry_finds_it(world: World):
     manifest = world.repository.read(changed)
     assert manifest.parent == stopped.savepoint_id
     entry = manifest.queries[0].file(f"offsets/{manifest.queries[0].batch_id}")
-    assert list(offset_log.parse(world.repository.read_blob(entry.blob).decode()).sources) == ["0"]
+    assert list(offset_log.parse(world.repository.read_file(entry).decode()).sources) == ["0"]
     with pytest.raises(AirflowFailException, match="SOURCE_CHANGE"):
         operator(world, stopped.savepoint_id, {"remove": ["7"]}).execute(context)

@@ -158,7 +158,7 @@ def test_restore_writes_the_checkpoint_and_does_it_again_without_writing(root: R
 
 def test_planned_batch_is_restored_unless_somebody_drops_it_by_name(root: Root):
     query = root.take("sp-1", "4.2.0/rocksdb").queries[0]
-    log = (root.repository.read_blob(query.file(f"offsets/{query.batch_id}").blob)).decode()
+    log = root.repository.read_file(query.file(f"offsets/{query.batch_id}")).decode()
     saved = root.repository.read("sp-1")
     root.repository.publish(
         replace(saved, savepoint_id="sp-2", queries=(replace(query, planned_offsets=log),))

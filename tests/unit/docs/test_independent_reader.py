@@ -90,7 +90,7 @@ def test_it_reads_a_compressed_manifest_and_files_that_are_not_known_by_their_sh
     entries = list(query.files)
     for number, kind in ((0, "etag"), (2, "size"), (3, "other key")):
         entry, key = entries[number], f"origin/{query.query_id}/{number}"
-        data = repository.read_blob(entry.blob)
+        data = repository.read_file(entry)
         repository.store.write(f"orders/blobs/{key}", data)
         md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
         digest = {"etag": f"etag:{md5}", "size": None}.get(kind, entry.digest)
@@ -122,7 +122,7 @@ def test_it_never_unseals_a_damaged_savepoint(repository: SavepointRepository, t
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('"format_version": 1', '"format_version": 2', "format 2 is newer"),
+        ('"format_version": 2', '"format_version": 3', "format 3 is newer"),
         ('"metadata"', '"../metadata"', "unsafe name '../metadata'"),
         ('"name": "rocksdb"', '"name": "../rocksdb"', "unsafe name '../rocksdb'"),
         ('"job": "orders"', '"job": "other"', "one of other/sp-1"),

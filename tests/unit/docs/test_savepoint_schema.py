@@ -125,7 +125,7 @@ SINKS, LINEAGE = (*QUERY, "sinks"), (*QUERY, "sinks", "lineages", 0)
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        (("format_version",), 2),
+        (("format_version",), 3),
         (("format_version",), 0),
         (("savepoint_id",), "../sp-1"),
         (("job",), "a/b"),

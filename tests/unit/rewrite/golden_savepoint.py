@@ -52,7 +52,7 @@ class Savepoint:
     def text(self, path: str, manifest: Manifest | None = None) -> str:
         entry = (manifest or self.manifest).queries[0].file(path)
         assert entry is not None, path
-        return self.repository.read_blob(entry.blob).decode()
+        return self.repository.read_file(entry).decode()
 
     def sources(self, manifest: Manifest, batch: int = 4) -> dict[str, str]:
         return dict(offset_log.parse(self.text(f"offsets/{batch}", manifest)).sources)

@@ -114,7 +114,7 @@ class Shop:
     def text(self, manifest: Manifest, path: str) -> str:
         entry = manifest.queries[0].file(path)
         assert entry is not None
-        return self.repository.read_blob(entry.blob).decode()
+        return self.repository.read_file(entry).decode()
 
     def failure(
         self,

@@ -39,7 +39,11 @@ def a_manifest(**changes: Any) -> Manifest:
         sink="foreachBatch",
         sinks=Sinks(lineages=(a_lineage(),), begins="7", under_way=True),
         sink_table=TablePosition(format="iceberg", table_id=None, version=1 << 60, files_read=None),
-        files=(entry, replace(entry, path="metadata", digest=None)),
+        files=(
+            entry,
+            replace(entry, path="metadata", digest=None),
+            replace(entry, path="state/0/0/1.delta", blob="packs/" + "cd" * 32, offset=4, pack_bytes=20),
+        ),
     )
     manifest = Manifest(
         savepoint_id="sp-1",

@@ -231,7 +231,7 @@ def test_every_damage_to_every_file_is_found_by_verify_and_never_restored_or_exp
     repository = Repository(store, "orders")
     manifest = take(repository, a_checkpoint())
     tried = 0
-    for blob, entry in manifest.blobs.items():
+    for (blob, _, _), entry in manifest.contents.items():
         key = f"orders/blobs/{blob}"
         whole = store.read(key)
         for how, content in damages(whole).items():

@@ -39,8 +39,8 @@ def test_equal_manifests_give_equal_text():
 
 
 def test_newer_format_is_refused_by_name():
-    with pytest.raises(ManifestFormatError, match="format_version: expected 1, found 2"):
-        from_json(edited(format_version=2))
+    with pytest.raises(ManifestFormatError, match="format_version: expected one of 1, 2, found 3"):
+        from_json(edited(format_version=3))
 
 
 def test_every_flipped_bit_of_a_manifest_is_found():
@@ -135,7 +135,7 @@ def test_files_of_every_kind_come_back_in_their_order():
     [
         {"path": ["offsets/", "5"]},
         {"path": ["offsets/", "5", "5"]},
-        {"path": ["offsets/", "5", "/", "metadata", "more"]},
+        {"path": ["offsets/", "5", "/", "metadata", "more", "most"]},
         {"path": ["offsets/", "5", "/", "offsets/5"]},
         {"path": ["offsets/", "5", "/", 1]},
         {"path": {}},
@@ -155,6 +155,21 @@ def test_files_of_every_kind_come_back_in_their_order():
         {"blob": {"1": "ab", "2": "ab"}},
         {"blob": {"1": 1}},
         {"surprise": 1},
+        {"packs": []},
+        {"packs": [["packs/x", 6]]},
+        {"packs": [["packs/x", -1]]},
+        {"packs": [["../x", 20]]},
+        {"packs": [["packs/x", 20, 1]]},
+        {"packs": [["packs/x", 20], ["packs/x", 21]]},
+        {"packed": [2, 1, 0]},
+        {"packed": [2, 1, 0, "4"]},
+        {"packed": [2, 1, 0, -4]},
+        {"packed": [2, 1, 1, 4]},
+        {"packed": [2, 2, 0, 4]},
+        {"packed": [2, 0, 0, 4]},
+        {"packed": [1, 2, 0, 4]},
+        {"packed": [2, 1, 0, 4, 0, 1, 0, 4]},
+        {"packed": [2, 1, 0, 18]},
     ],
     ids=str,
 )

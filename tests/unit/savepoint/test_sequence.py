@@ -104,8 +104,8 @@ def test_retention_keeps_the_jobs_last_cut_though_its_takers_clock_was_behind(
     repository: SavepointRepository,
 ):
     for manifest in manifests_of(repository):
-        for blob, entry in manifest.blobs.items():
-            repository.store.write(f"orders/blobs/{blob}", b"x" * entry.size_bytes)
+        for blob, size_bytes in manifest.blobs.items():
+            repository.store.write(f"orders/blobs/{blob}", b"x" * size_bytes)
     report = prune(repository, RetentionPolicy(max_count=1), in_use=dict, holder="test")
     assert report.plan.disposed == ("sp-first",)
 
@@ -173,8 +173,8 @@ def test_savepoints_from_elsewhere_are_candidates_of_a_job_that_never_ran_by_the
 
 def test_prune_disposes_of_what_is_abandoned_before_anything_on_the_line(repository: SavepointRepository):
     repository.publish(a_savepoint("sp-elsewhere", 99, at_min=30, generation=7))
-    for blob, entry in manifests_of(repository)[0].blobs.items():
-        repository.store.write(f"orders/blobs/{blob}", b"x" * entry.size_bytes)
+    for blob, size_bytes in manifests_of(repository)[0].blobs.items():
+        repository.store.write(f"orders/blobs/{blob}", b"x" * size_bytes)
     lead(repository, a_line(2, a_turn(2, back_to=1, run=11)))
     report = prune(repository, RetentionPolicy(max_count=1), in_use=dict, holder="test", dry_run=True)
     assert report.plan.disposed == ("sp-elsewhere", "sp-second")

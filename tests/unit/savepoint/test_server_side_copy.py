@@ -57,7 +57,7 @@ def test_state_files_are_copied_by_the_store_and_never_read(
     assert live.read_keys & {entry.path for entry in copied} == schema
     for entry in copied:
         content = live.read(entry.path)
-        assert repository.read_blob(entry.blob) == content
+        assert repository.read_file(entry) == content
         assert entry.digest == f"etag:{hashlib.md5(content, usedforsecurity=False).hexdigest()}"
     verify_savepoint(manifest, repository, level="full")
 
@@ -108,7 +108,7 @@ def test_file_that_changes_between_listing_and_copy_makes_the_take_start_over(
     assert live.changed
     entry = manifest.queries[0].file(path)
     assert entry is not None
-    assert repository.read_blob(entry.blob) == b"new content"
+    assert repository.read_file(entry) == b"new content"
 
 
 def test_altered_copy_is_found_and_never_restored(

@@ -279,7 +279,7 @@ def test_source_is_kafka_s_by_what_its_driver_says_and_never_by_the_look_of_its_
     assert set(saved.kafka) == {"0"}
     opaque = capture_query(store, repository, name="totals", kafka={})
     assert opaque.kafka == {}
-    logs = {entry.path: repository.read_blob(entry.blob) for entry in opaque.files if "offsets" in entry.path}
+    logs = {entry.path: repository.read_file(entry) for entry in opaque.files if "offsets" in entry.path}
     assert logs == {path: store.read(path) for path in ("offsets/1", "offsets/2")}
     # Nobody knows: what looks like Kafka's is guarded as such, without ids.
     unknown = capture_query(store, repository, name="totals", kafka=None).kafka

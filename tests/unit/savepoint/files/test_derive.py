@@ -81,4 +81,4 @@ def test_changed_file_is_named_by_its_content(repository: SavepointRepository):
     sha256 = hashlib.sha256(content).hexdigest()
     entry = changed_file(repository, "offsets/7", content)
     assert entry == FileEntry(path="offsets/7", size_bytes=7, blob=entry.blob, digest=f"sha256:{sha256}")
-    assert repository.read_blob(entry.blob) == content
+    assert repository.read_file(entry) == content

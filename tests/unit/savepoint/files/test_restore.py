@@ -539,7 +539,7 @@ def test_every_damaged_file_is_found_by_verify_and_refused_by_restore(
     checkpoint = a_checkpoint()
     words = {"missing": "is missing", "cut": "bytes instead of", "flipped": "was altered"}[how]
     manifest = take(Repository(MemoryStore(), "orders"), checkpoint)
-    for blob, entry in manifest.blobs.items():
+    for (blob, _, _), entry in manifest.contents.items():
         store = MemoryStore()
         repository = Repository(store, "orders")
         take(repository, checkpoint)

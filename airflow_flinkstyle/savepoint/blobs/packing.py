@@ -1,0 +1,119 @@
+"""Write packs: small files that a savepoint adds, many in one object.
+
+A request for each small file costs a hundred times what its bytes do: a millisecond of CPU in the client,
+and money in the bucket. A pack is one blob, and lives and goes as one. When later savepoints need little of
+it they pack that anew, and it goes with the last savepoint that needs all of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from airflow_flinkstyle.savepoint.manifest import FileEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+
+PACKED_BELOW_BYTES: Final = 0
+"""A larger file is one request that is worth its cost. 0 packs nothing."""
+PACK_BYTES: Final = 8 << 20
+"""About as long to send as a request takes to be answered; so much of each pack under way is in memory."""
+_MOST_FILES: Final = 1 << 16
+WORN: Final = 0.5
+"""A savepoint that would need less of an earlier pack than this part packs that anew: its packs hold at most
+twice what it needs, and later savepoints keep none for little."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmallFile:
+    """A file that was read to be packed."""
+
+    path: str
+    content: bytes
+    sha256: str
+    """Of the content, in hex."""
+
+    @classmethod
+    def of(cls, path: str, content: bytes) -> SmallFile:
+        """Return it with its digest."""
+        return cls(path=path, content=content, sha256=hashlib.sha256(content).hexdigest())
+
+
+def put_pack(
+    repository: SavepointRepository, files: Sequence[SmallFile], *, is_new: Callable[[str, int], bool]
+) -> list[FileEntry]:
+    """Store files as one pack, each content once; a single content is a blob of its own.
+
+    Args:
+        repository: Where it goes.
+        files: In the order in which they are to lie.
+        is_new: Called with key and size in bytes; a no means that the blob is there already.
+    """
+    contents = {file.sha256: file.content for file in files}
+    if len(contents) == 1:
+        return _put_alone(repository, files, is_new)
+    offsets: dict[str, int] = {}
+    end = 0
+    for sha256, content in contents.items():
+        offsets[sha256] = end
+        end += len(content)
+    # What it holds follows from these digests alone, and hashing it again would take as long as they did.
+    name = hashlib.sha256(bytes.fromhex("".join(contents))).hexdigest()
+    blob = repository.key_for(f"packs/{name}")
+    if is_new(blob, end):
+        store, key = repository.place(blob)
+        store.write(key, b"".join(contents.values()))
+    return [
+        FileEntry(
+            path=file.path,
+            size_bytes=len(file.content),
+            blob=blob,
+            digest=f"sha256:{file.sha256}",
+            offset=offsets[file.sha256],
+            pack_bytes=end,
+        )
+        for file in files
+    ]
+
+
+def _put_alone(
+    repository: SavepointRepository, files: Sequence[SmallFile], is_new: Callable[[str, int], bool]
+) -> list[FileEntry]:
+    content, sha256 = files[0].content, files[0].sha256
+    blob = repository.key_for(sha256)
+    if is_new(blob, len(content)):
+        repository.put_blob(content)
+    return [
+        FileEntry(path=file.path, size_bytes=len(content), blob=blob, digest=f"sha256:{sha256}")
+        for file in files
+    ]
+
+
+def worn_packs(entries: Iterable[FileEntry]) -> set[str]:
+    """Return the packs of which these files, that are all that a savepoint would need of them, are little."""
+    needed: dict[str, int] = {}
+    sizes: dict[str, int] = {}
+    for entry in {entry.place: entry for entry in entries if entry.pack_bytes is not None}.values():
+        needed[entry.blob] = needed.get(entry.blob, 0) + entry.size_bytes
+        sizes[entry.blob] = entry.stored_bytes
+    return {blob for blob, size_bytes in sizes.items() if needed[blob] < WORN * size_bytes}
+
+
+def in_packs(
+    files: Iterable[tuple[str, int]], *, most_bytes: int = PACK_BYTES, most_files: int = _MOST_FILES
+) -> Iterator[list[str]]:
+    """Yield the names of small files, each with its size in bytes, in groups of so many bytes and files."""
+    group: list[str] = []
+    group_bytes = 0
+    for path, size_bytes in files:
+        if group and (group_bytes + size_bytes > most_bytes or len(group) == most_files):
+            yield group
+            group, group_bytes = [], 0
+        group.append(path)
+        group_bytes += size_bytes
+    if group:
+        yield group
