@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from benchmarks.common import Report
 
 NAMES = (
-    *("copy_speed", "many_files", "flink_native", "slowdown", "copies_people_make"),
+    *("copy_speed", "small_files", "many_files", "flink_native", "slowdown", "copies_people_make"),
     *("translation_accuracy", "translation_speed"),
     *("commit_cost", "sink_speed", "sink_beside_flink"),
     *("downtime", "downtime_beside_flink", "downtime_migration", "rehearsal_cost"),

@@ -18,6 +18,7 @@ from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabe
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.repository.summary import newest_savepoint
 from airflow_flinkstyle.storage.open import open_store
+from benchmarks.counted import requests_of
 
 
 class NoHash:
@@ -50,16 +51,20 @@ def main() -> None:
     args = parser.parse_args()
     if args.unhashed:
         vars(hashlib).update(sha256=NoHash, file_digest=digest_of_nothing)
-    repository = SavepointRepository(open_store(args.root), "bench")
+    store = open_store(args.root)
+    counted = requests_of(store)
+    repository = SavepointRepository(store, "bench")
     source = QuerySource(name="query", checkpoint=open_store(args.checkpoint), kafka={})
     now_ms = time.time_ns() // 1_000_000
     label = SavepointLabel(
         savepoint_id=f"sp-{now_ms}", taken_at_ms=now_ms, spark_version="4.2.0", taken_from_generation=None
     )
     previous = newest_savepoint(repository)
+    counted.clear()
     began_s = time.monotonic()
     manifest = take_savepoint(repository, [source], label, previous=previous)
-    answer = json.dumps({"seconds": time.monotonic() - began_s, "size_bytes": manifest.total_bytes})
+    seconds = time.monotonic() - began_s
+    answer = json.dumps({"seconds": seconds, "size_bytes": manifest.total_bytes, "requests": counted.total()})
     print(answer)  # noqa: T201  (its purpose)
     if args.out:
         args.out.write_text(answer)

@@ -275,9 +275,13 @@ def _made_seeds() -> Iterator[tuple[str, bytes]]:
     repository = SavepointRepository(MemoryStore(), "orders")
     manifest = compose("orders", [capture_query(_checkpoint(4), repository, name="q", kafka=_KAFKA)], _LABEL)
     repository.publish(manifest)
-    empty = [replace(entry, size_bytes=0, digest=None) for entry in manifest.queries[0].files]
+    empty = [
+        replace(entry, size_bytes=0, digest=None, offset=None, pack_bytes=None)
+        for entry in manifest.queries[0].files
+    ]
     hollow = replace(manifest, queries=(replace(manifest.queries[0], files=tuple(empty)),))
     yield "manifest", manifest_json.to_json(hollow).encode()
+    yield "manifest", manifest_json.to_json(manifest).encode()
     with tempfile.TemporaryDirectory() as folder:
         export_archive(repository, "sp-1", Path(folder) / "a.tar")
         yield "archive", (Path(folder) / "a.tar").read_bytes()

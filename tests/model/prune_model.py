@@ -1,11 +1,12 @@
 """A small explicit-state model of a take, a restore, a person's pin and two prunes of one job's blobs.
 
-T takes a savepoint X, whose one file has the content of blob ``b``; R restores a savepoint M, which needs
-``b``; N holds M, as a pin or any other reference does; the prunes P and Q want M gone unless it is held, and
-every blob without a savepoint. Everybody may sleep before any step, for any time, and so be taken for dead;
-whoever never wakes is a crash. The delete of M's manifest may be refused (403), or get no answer and take
-effect whenever the network likes. Time is not in the model: nothing here may rest on how long a lease is.
-Each rule names the code that keeps it; taking one out must break something.
+T takes a savepoint X, whose one file has the content of blob ``b``, or of a part of it: ``b`` may be a pack,
+of which M names one range and X another, and T may as well pack anew what it could find there. R restores a
+savepoint M, which needs ``b``; N holds M, as a pin or any other reference does; the prunes P and Q want M
+gone unless it is held, and every blob without a savepoint. Everybody may sleep before any step, for any time,
+and so be taken for dead; whoever never wakes is a crash. The delete of M's manifest may be refused (403), or
+get no answer and take effect whenever the network likes. Time is not in the model: nothing here may rest on
+how long a lease is. Each rule names the code that keeps it; taking one out must break something.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ class Rules:
     """The slot is still held after that was written (``garbage_collection.HeldPrune``)."""
     avoid_condemned: bool = True
     """A take relies on no blob that somebody may still delete (``repository.avoid``)."""
+    pack_needed_by_any_range: bool = True
+    """A pack stays while a savepoint names one range of it, not only those of M (``manifest.blobs``)."""
     manifest_before_blobs: bool = True
     """A savepoint's manifest is deleted before its blobs (``garbage_collection.HeldPrune``)."""
     spend_condemned_savepoints: bool = True
@@ -131,6 +134,8 @@ def _take(state: State, rules: Rules) -> Iterator[Step]:
     if state.t < len(order):
         step, after = order[state.t], state._replace(t=state.t + 1)
         yield f"T: {step}", _take_step(step, state, after, rules, again=order.index("declare"))
+        if step == "look" and "b again" not in state.t_avoids:
+            yield "T: packs anew", after._replace(t_key="b again", t_uploads="b again" not in state.blobs)
 
 
 def _take_step(step: str, state: State, after: State, rules: Rules, *, again: int) -> State:
@@ -272,7 +277,8 @@ def _prune_decides(state: State, rules: Rules, who: Who, own: Prune) -> Iterator
             yield f"{who} reads the manifests", _with(state, who, read)
         case 5:
             kept = frozenset({"b"}) if state.m and not own.dooms_m else NOTHING
-            listed = own._replace(step=6, doomed=state.blobs - own.needed - kept)
+            needed = own.needed if rules.pack_needed_by_any_range else own.needed - {"b"}
+            listed = own._replace(step=6, doomed=state.blobs - needed - kept)
             yield f"{who} lists the blobs", _with(state, who, listed)
         case 6:
             after = own._replace(step=7)
