@@ -35,6 +35,7 @@ from airflow_flinkstyle.savepoint.files.restore import restore_query
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+from airflow_flinkstyle.storage.base import ObjectInfo
 from airflow_flinkstyle.storage.keys import is_name
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.open import open_store
@@ -132,6 +133,9 @@ def parse_manifest(data: bytes) -> None:
 
 class _Empty(MemoryStore):
     """Holds an empty file under every name that is read whole."""
+
+    def head(self, key: str) -> ObjectInfo | None:
+        return ObjectInfo(key=key, size_bytes=0, version="1") if "/blobs/" in key else super().head(key)
 
     def read(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
         return b"" if "/blobs/" in key else super().read(key, start=start, length=length)
@@ -281,7 +285,10 @@ def _made_seeds() -> Iterator[tuple[str, bytes]]:
     ]
     hollow = replace(manifest, queries=(replace(manifest.queries[0], files=tuple(empty)),))
     yield "manifest", manifest_json.to_json(hollow).encode()
-    yield "manifest", manifest_json.to_json(manifest).encode()
+    nothing = f"sha256:{hashlib.sha256(b'').hexdigest()}"
+    packed = [replace(entry, digest=nothing, blob="packs/x", offset=0, pack_bytes=0) for entry in empty]
+    hollow = replace(manifest, queries=(replace(manifest.queries[0], files=tuple(packed)),))
+    yield "manifest", manifest_json.to_json(hollow).encode()
     with tempfile.TemporaryDirectory() as folder:
         export_archive(repository, "sp-1", Path(folder) / "a.tar")
         yield "archive", (Path(folder) / "a.tar").read_bytes()

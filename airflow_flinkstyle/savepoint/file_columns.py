@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import base64
 import re
+import sys
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from airflow_flinkstyle.savepoint.manifest import Digest, FileEntry
 from airflow_flinkstyle.storage.keys import Key, first_no_key
@@ -52,6 +55,18 @@ NO_PACKS: Final[dict[str, Any]] = {"packs": [], "packed": []}
 """What a manifest of format 1 does not say, since it has none."""
 
 
+class _PackedRun(NamedTuple):
+    """Files that lie one behind the other in a pack."""
+
+    first: int
+    end: int
+    """The number behind that of the last one."""
+    pack: Key
+    pack_bytes: Count
+    offset: int
+    """Of the first one's first byte."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Checked:
     """Columns of which files can be made."""
@@ -60,8 +75,8 @@ class _Checked:
     paths: list[str]
     digits: str
     """The SHA-256s in hex, one behind the other."""
-    places: Mapping[int, tuple[Key, Count, int]]
-    """Of each file in a pack, by its number: the pack's key and size, and the file's first byte."""
+    runs: list[_PackedRun]
+    """In the order of their files."""
 
 
 def to_columns(files: Sequence[FileEntry]) -> dict[str, Any]:
@@ -101,6 +116,9 @@ def _packs_of(files: Sequence[FileEntry]) -> dict[str, Any]:
     return {"packs": [list(pack) for pack in numbers], "packed": packed}
 
 
+_NO_RUN = _PackedRun(sys.maxsize, sys.maxsize, "", 0, 0)
+
+
 def from_columns(columns: object) -> tuple[FileEntry, ...]:
     """Return the files that parsed columns stand for.
 
@@ -111,6 +129,9 @@ def from_columns(columns: object) -> tuple[FileEntry, ...]:
     read, digits = found.columns, found.digits
     own = iter([digits[start : start + _DIGITS] for start in range(0, len(digits), _DIGITS)])
     files = []
+    runs = iter(found.runs)
+    run = next(runs, _NO_RUN)
+    at = run.offset
     for number, (path, size_bytes) in enumerate(zip(found.paths, read.size_bytes, strict=True)):
         offset = pack_bytes = None
         if number in read.digest:
@@ -118,8 +139,12 @@ def from_columns(columns: object) -> tuple[FileEntry, ...]:
         else:
             sha256 = next(own)
             blob, digest = read.blob.get(number, sha256), _SHA256 + sha256
-            if number in found.places:
-                blob, pack_bytes, offset = found.places[number]
+        if number >= run.first:
+            blob, pack_bytes, offset = run.pack, run.pack_bytes, at
+            at += size_bytes
+            if number + 1 == run.end:
+                run = next(runs, _NO_RUN)
+                at = run.offset
         files.append(
             FileEntry(
                 path=path,
@@ -166,31 +191,33 @@ def _checked(columns: object) -> _Checked:
     if unnamed := read.digest.keys() - read.blob.keys():
         raise MismatchError("blob", "the key of each file without a SHA-256", f"none for {min(unnamed)}")
     digits = _digits(read.sha256, count - len(read.digest))
-    return _Checked(read, paths, digits, _places(read))
+    return _Checked(read, paths, digits, _runs(read))
 
 
-def _places(read: FileColumns) -> dict[int, tuple[Key, Count, int]]:
-    """Return where each file in a pack is; raises ``MismatchError`` unless each has one place inside one."""
+def _runs(read: FileColumns) -> list[_PackedRun]:
+    """Return the runs of files in packs; raises ``MismatchError`` unless each is one place inside one."""
     _require_all("packed", read.packed, int)
     require_once("packs", [key for key, _ in read.packs])
-    found: dict[int, tuple[Key, Count, int]] = {}
-    end = 0
+    before = list(accumulate(read.size_bytes, initial=0))
+    count, end = len(read.size_bytes), 0
+    runs = []
     for first, files, pack, offset in _in_fours(read.packed):
-        if first < end or files < 1 or first + files > len(read.size_bytes):
-            expected = f"runs of {len(read.size_bytes)} files, each behind the one before"
+        if first < end or files < 1 or first + files > count:
+            expected = f"runs of {count} files, each behind the one before"
             raise MismatchError("packed", expected, [first, files, pack, offset])
         if not (0 <= pack < len(read.packs) and offset >= 0):
             expected = f"a place in one of {len(read.packs)} packs"
             raise MismatchError("packed", expected, [first, files, pack, offset])
         end, (key, pack_bytes) = first + files, read.packs[pack]
-        for number in range(first, end):
-            found[number] = (key, pack_bytes, offset)
-            offset += read.size_bytes[number]
-        if offset > pack_bytes:
+        if offset + before[end] - before[first] > pack_bytes:
             raise MismatchError("packed", f"files inside the {pack_bytes} bytes of {key}", offset)
-    if twice := found.keys() & (read.digest.keys() | read.blob.keys()):
-        raise MismatchError("packed", "files with a SHA-256 and no blob of their own", min(twice))
-    return found
+        runs.append(_PackedRun(first, end, key, pack_bytes, offset))
+    starts = [run.first for run in runs]
+    for number in read.digest.keys() | read.blob.keys():
+        run = bisect_right(starts, number) - 1
+        if run >= 0 and number < runs[run].end:
+            raise MismatchError("packed", "files with a SHA-256 and no blob of their own", number)
+    return runs
 
 
 def _in_fours(numbers: Sequence[int]) -> Iterator[Sequence[int]]:

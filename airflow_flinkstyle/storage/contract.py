@@ -144,6 +144,11 @@ def _overwrites(store: ObjectStore, prefix: str) -> None:
     for number in range(5):
         store.write(key, str(number).encode())
         _expect("an object read after it was overwritten", str(number).encode(), store.read(key))
+    others = [(f"{prefix}/one/a", b"a"), (f"{prefix}/one/b", b""), (key, b"last"), (f"{prefix}/two/a", b"a")]
+    store.write_many(others)
+    _expect("objects written together", others, [(name, store.read(name)) for name, _ in others])
+    for name, _ in others[:2] + others[3:]:
+        store.delete(name)
     store.delete(key)
     _expect("an object read after it was deleted", None, store.head(key))
     _expect("a listing after it was deleted", [], [info.key for info in store.list(f"{prefix}/")])

@@ -199,7 +199,13 @@ def test_workers_key_records_that_a_savepoint_is_damaged_and_that_it_is_whole_ag
 def test_take_that_is_cancelled_leaves_its_blobs_to_prune(roles: Roles):
     repository, asked = SavepointRepository(roles.store("driver"), "cancelled"), iter([False] * 4)
     with pytest.raises(TakeCancelledError):
-        take_savepoint(repository, [a_source()], label("sp-2"), cancelled=lambda: next(asked, True))
+        take_savepoint(
+            repository,
+            [a_source()],
+            label("sp-2"),
+            cancelled=lambda: next(asked, True),
+            packed_below_bytes=0,  # else it would be cancelled before it sends its pack
+        )
     pruner = SavepointRepository(roles.store("prune"), "cancelled")
     assert pruner.blob_sizes()
     assert not list(pruner.store.list("cancelled/condemned/"))

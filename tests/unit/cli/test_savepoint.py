@@ -138,7 +138,7 @@ def test_verify_of_a_damaged_savepoint_ends_with_1_and_names_the_file(root: Root
     result = root.run("savepoint", "verify", "sp-1", "--full", code=1)
     problem, left, remedy = result.stderr.splitlines()
     assert problem.startswith("SAVEPOINT_DAMAGED: ")
-    assert ".zip was altered" in problem
+    assert "state/0/_metadata/metadata was altered" in problem
     assert left
     assert remedy
     assert result.stdout == ""
@@ -213,7 +213,7 @@ def test_a_savepoint_moves_to_another_root_and_job(root: Root, name: str):
     manifest = root.take("sp-1", "4.2.0/rocksdb")
     place = str(root.folder / name)
     exported = root.json("savepoint", "export", "sp-1", "--to", place)
-    assert exported["files_written"] == len(manifest.blobs)
+    assert exported["files_written"] == len(manifest.contents)
     other = type(root)(root.folder / "other", job="sums")
     refused = other.run("savepoint", "import", place, code=1)
     assert "say --from-job orders." in refused.stderr

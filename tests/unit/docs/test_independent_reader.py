@@ -94,7 +94,7 @@ def test_it_reads_a_compressed_manifest_and_files_that_are_not_known_by_their_sh
         repository.store.write(f"orders/blobs/{key}", data)
         md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
         digest = {"etag": f"etag:{md5}", "size": None}.get(kind, entry.digest)
-        entries[number] = replace(entry, blob=key, digest=digest)
+        entries[number] = replace(entry, blob=key, digest=digest, offset=None, pack_bytes=None)
     queries = (replace(query, files=tuple(entries)), *others)
     repository.publish(replace(manifest, savepoint_id="sp-2", queries=queries))
     path = tmp_path / "root" / "orders" / "savepoints" / "sp-2.json"
@@ -115,7 +115,7 @@ def test_it_never_unseals_a_damaged_savepoint(repository: SavepointRepository, t
     if damage != "missing":
         blob.write_bytes(data[:-1] if damage == "cut" else data[:-1] + bytes([data[-1] ^ 1]))
     said = read("restore", tmp_path / "root", "orders", "sp-1", tmp_path / "theirs", code=1)
-    assert query.files[-1].path in said
+    assert ("is missing" if damage == "missing" else query.files[-1].path) in said
     assert not (tmp_path / "theirs").exists()
 
 

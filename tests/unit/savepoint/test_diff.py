@@ -32,7 +32,7 @@ def test_offsets_move_by_records_and_files_are_shared_by_content(
         ("orders", 1, 22, 27, 5),
     ]
     old, new = before.queries[0].files, after.queries[0].files
-    shared = {(e.path, e.blob): e.size_bytes for e in old}.keys() & {(e.path, e.blob) for e in new}
+    shared = {(e.path, e.content): e.size_bytes for e in old}.keys() & {(e.path, e.content) for e in new}
     assert query.files.shared.files == len(shared) >= 4  # metadata, the source's log, the schema, SSTs
     assert query.files.shared.files + query.files.added.files == len(new)
     assert query.files.shared.files + query.files.removed.files == len(old)

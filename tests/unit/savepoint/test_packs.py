@@ -164,6 +164,22 @@ def test_the_next_savepoint_sends_what_is_new(
     assert restored(packed, repository)["sources/0/7"] != b"changed" * 10
 
 
+def test_ssts_in_a_pack_are_not_read_again(repository: Repository, a_checkpoint: Make, take: Make):
+    read: list[str] = []
+
+    class Watched(MemoryStore):
+        def read(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
+            read.append(key)
+            return super().read(key, start=start, length=length)
+
+    checkpoint = many_small(a_checkpoint, store=Watched())
+    first = take(repository, checkpoint, packed_below_bytes=BELOW)
+    read.clear()
+    checkpoint.commit()
+    take(repository, checkpoint, "sp-2", previous=first, packed_below_bytes=BELOW)
+    assert sum("/SSTs/" in key for key in read) == 1
+
+
 def test_pack_of_which_little_is_needed_is_packed_anew(
     repository: Repository, packed: Manifest, checkpoint: Checkpoint, take: Make
 ):

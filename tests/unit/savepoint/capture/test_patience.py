@@ -87,13 +87,13 @@ def test_next_take_finds_what_one_that_gave_up_has_uploaded(
     checkpoint = a_checkpoint()
     store.passes, store.refusals = 4, float("inf")
     with pytest.raises(StoreUnavailableError) as caught:
-        take(repository, checkpoint, "sp-1", patience_s=0.2)
+        take(repository, checkpoint, "sp-1", patience_s=0.2, packed_below_bytes=0)
     assert caught.value.retryable
     assert repository.ids() == ()
     kept = set(store.written)
     assert len(kept) == 4
     store.refusals = 0
-    manifest = take(repository, checkpoint, "sp-2", patience_s=0.2)
+    manifest = take(repository, checkpoint, "sp-2", patience_s=0.2, packed_below_bytes=0)
     assert len(store.written) == len(set(store.written))  # none of them twice
     assert kept <= {f"orders/blobs/{blob}" for blob in manifest.blobs}
     verify_savepoint(manifest, repository, level="full")
@@ -112,7 +112,7 @@ def test_time_out_ends_the_wait_and_names_what_the_store_said(
 def test_take_that_waits_for_its_store_can_be_cancelled(
     store: Throttled, repository: SavepointRepository, a_checkpoint: Make, take: Make
 ):
-    store.passes, store.refusals = 4, float("inf")
+    store.refusals = float("inf")
     with pytest.raises(TakeCancelledError):
         take(repository, a_checkpoint(), cancelled=store.refused.is_set, patience_s=PATIENCE_S)
     assert not repository.ids()
@@ -121,7 +121,7 @@ def test_take_that_waits_for_its_store_can_be_cancelled(
 def test_full_store_is_not_waited_for(
     store: Throttled, repository: SavepointRepository, a_checkpoint: Make, take: Make
 ):
-    store.passes, store.refusals, store.error = 4, float("inf"), StoreFullError
+    store.refusals, store.error = float("inf"), StoreFullError
     with pytest.raises(StoreFullError):
         take(repository, a_checkpoint(), patience_s=PATIENCE_S)
     assert not repository.ids()

@@ -75,7 +75,7 @@ def test_query_of_which_spark_keeps_few_batches_is_saved_whole(
     manifest = take(repository, checkpoint)
     verify_savepoint(manifest, repository, level="full")
     (query,) = manifest.queries
-    logs = {entry.path: entry.blob for entry in query.files if entry.path.startswith("offsets/")}
+    logs = {entry.path: entry.content for entry in query.files if entry.path.startswith("offsets/")}
     assert (query.batch_id, set(logs)) == (5, {"offsets/4", "offsets/5"})
     # The log before is gone: a batch without rows stands in, for a savepoint whose planned batch is left out.
     assert (logs["offsets/4"] == logs["offsets/5"]) == (retained == 1 and is_planned)
@@ -128,11 +128,11 @@ def test_only_what_is_new_is_uploaded_and_ssts_are_not_read_again(
             return super().read(key, start=start, length=length)
 
     checkpoint = a_checkpoint(batches=3, store=Watched())
-    first = take(repository, checkpoint, "sp-1")
+    first = take(repository, checkpoint, "sp-1", packed_below_bytes=0)
     stored = set(repository.blob_sizes())
     read.clear()
     checkpoint.commit()
-    second = take(repository, checkpoint, "sp-2", previous=first)
+    second = take(repository, checkpoint, "sp-2", previous=first, packed_below_bytes=0)
     assert sum("/SSTs/" in key for key in read) == 1
     assert set(repository.blob_sizes()) - stored <= {entry.blob for entry in second.queries[0].files}
     verify_savepoint(second, repository, level="full")
@@ -364,7 +364,7 @@ def test_savepoint_is_whole_or_absent_whichever_call_fails(a_checkpoint: Make, t
         for savepoint_id in repository.ids():
             verify_savepoint(repository.read(savepoint_id), repository, level="full")
         verify_savepoint(take(repository, checkpoint), repository, level="full")
-    assert failures > 10
+    assert failures > 8
 
 
 def test_failing_checkpoint_store_leaves_no_savepoint(a_checkpoint: Make, take: Make, repository: Repository):

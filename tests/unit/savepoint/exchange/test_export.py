@@ -165,8 +165,8 @@ def test_second_export_writes_nothing_and_archives_are_equal_byte_for_byte(
     first = export_savepoint(repository, "sp-1", folder)
     before = [info.version for info in folder.list()]
     second = export_savepoint(repository, "sp-1", folder)
-    assert (first.files_written, first.files_kept) == (len(manifest.blobs), 0)
-    assert (second.files_written, second.files_kept) == (0, len(manifest.blobs))
+    assert (first.files_written, first.files_kept) == (len(manifest.contents), 0)
+    assert (second.files_written, second.files_kept) == (0, len(manifest.contents))
     assert [info.version for info in folder.list()] == before
     content = archive.read_bytes()
     export_archive(repository, "sp-1", archive)
@@ -223,13 +223,14 @@ def test_blobs_copied_inside_a_store_are_exported_by_their_content(
     store, folder, other = repository.place("x")[0], MemoryStore(), another()
     query = manifest.queries[0]
     entry = next(entry for entry in query.files if entry.path.endswith(".zip"))
-    store.write("orders/blobs/origin/q/3.zip-9", store.read(f"orders/blobs/{entry.blob}"))
-    files = tuple(replace(e, blob="origin/q/3.zip-9", digest=None) if e is entry else e for e in query.files)
+    store.write("orders/blobs/origin/q/3.zip-9", repository.read_file(entry))
+    copied = replace(entry, blob="origin/q/3.zip-9", digest=None, offset=None, pack_bytes=None)
+    files = tuple(copied if e is entry else e for e in query.files)
     origin = replace(manifest, savepoint_id="sp-origin", queries=(replace(query, files=files),))
     repository.publish(origin)
     export_savepoint(repository, "sp-origin", folder)
     imported = import_savepoint(folder, other)
-    assert {e.digest for e in imported.queries[0].files} == {f"sha256:{e.blob}" for e in query.files}
+    assert {e.digest for e in imported.queries[0].files} == {e.digest for e in query.files}
     assert import_savepoint(folder, repository) == origin
 
 
@@ -282,9 +283,9 @@ def test_import_over_the_same_savepoint_puts_its_damaged_files_back(
 def test_export_that_lacks_a_file_puts_none_back_and_says_so(repository: Repository, manifest: Manifest):
     folder = MemoryStore()
     export_savepoint(repository, "sp-1", folder)
-    blob = min(manifest.blobs)
-    repository.store.delete(f"orders/blobs/{blob}")
-    folder.delete(f"blobs/{blob}")
+    entry = manifest.queries[0].files[0]
+    repository.store.delete(f"orders/blobs/{entry.blob}")
+    folder.delete(f"blobs/{entry.content.removeprefix('sha256:')}")
     with pytest.raises(SavepointDamagedError, match=r"is missing.*still damaged"):
         import_savepoint(folder, repository)
 

@@ -23,9 +23,9 @@ def test_altered_file_is_stored_again_by_the_next_savepoint_and_distrusted_in_ot
 ):
     repository = SavepointRepository(MemoryStore("root", service=service), "orders")
     checkpoint = a_checkpoint(store=MemoryStore("live", service=service))
-    unrelated = take(repository, a_checkpoint(2, query_id="q-2"), "sp-0")
-    first = take(repository, checkpoint, "sp-1")
-    second = take(repository, checkpoint, "sp-2", previous=first)
+    unrelated = take(repository, a_checkpoint(2, query_id="q-2"), "sp-0", packed_below_bytes=0)
+    first = take(repository, checkpoint, "sp-1", packed_below_bytes=0)
+    second = take(repository, checkpoint, "sp-2", previous=first, packed_below_bytes=0)
     for savepoint in (unrelated, first, second):
         check_savepoint(repository, savepoint.savepoint_id, level="full", by="test")
     entry = [entry for entry in first.queries[0].files if entry.path.endswith(".sst")][-1]
@@ -38,7 +38,7 @@ def test_altered_file_is_stored_again_by_the_next_savepoint_and_distrusted_in_ot
     assert damaged.keys() == {"sp-1", "sp-2"}
     assert "was altered" in str(damaged["sp-2"].found)
     assert damaged["sp-1"].found == "a file that it shares with sp-2 was altered"
-    third = take(repository, checkpoint, "sp-3", previous=second)
+    third = take(repository, checkpoint, "sp-3", previous=second, packed_below_bytes=0)
     check_savepoint(repository, "sp-3", level="full", by="test")
     assert third.queries[0].file(entry.path).blob == f"{entry.blob}.1"
     others = {e.path: e.blob for e in second.queries[0].files if e.blob != entry.blob}

@@ -28,6 +28,7 @@ from airflow_flinkstyle.savepoint.retention.policy import Candidate, RetentionPo
 from airflow_flinkstyle.savepoint.retention.prune import prune, read_contents
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.storage.versions import Versioning
+from airflow_flinkstyle.wording import size
 from testbed.memory_store import MemoryStore
 from tests.manifests import manifests_of
 from tests.unit.clocks import SleptClock
@@ -102,7 +103,7 @@ def test_dry_run_says_the_same_and_changes_nothing(three: Repository):
     assert len(manifests_of(three)) == 3
     done = prune_to(three, 1)
     assert wanted == replace(done, dry_run=True)
-    told = f"1 savepoints kept, 2 disposed of; {done.freed_blobs} blobs of {done.freed_bytes} bytes"
+    told = f"1 savepoints kept, 2 disposed of; {done.freed_blobs} blobs of {size(done.freed_bytes)}"
     assert wanted.as_markdown() == f"{done.plan.as_markdown()}\n\n{told} would be freed."
     assert done.as_markdown() == f"{done.plan.as_markdown()}\n\n{told} were freed."
 
