@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
-PACKED_BELOW_BYTES: Final = 0
+PACKED_BELOW_BYTES: Final = 1 << 20
 """A larger file is one request that is worth its cost."""
 PACK_BYTES: Final = 8 << 20
 """About as long to send as a request takes to be answered; so much of each pack under way is in memory."""
