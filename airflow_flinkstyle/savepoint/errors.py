@@ -163,7 +163,7 @@ class SavepointDamagedError(SavepointError):
 
     code = "SAVEPOINT_DAMAGED"
     altered: Collection[tuple[str, int | None, int]] = ()
-    """Keys of the blobs that have their size and other content, as far as they were read."""
+    """Places (``StoredAt``) of contents that have their size but are others, as far as they were read."""
     first: str = ""
     """The first finding."""
 

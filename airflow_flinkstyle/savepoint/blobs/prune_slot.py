@@ -48,7 +48,10 @@ class PruneSlot(Leased):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condemned(Record):
-    """``condemned/<prune id>.json``: what one prune is deleting; ``altered-<savepoint id>``: what is bad."""
+    """``condemned/<prune id>.json``: what one prune is deleting.
+
+    ``altered-<savepoint id>.json`` and ``mended-<savepoint id>.json``: what is bad, or may be.
+    """
 
     what: ClassVar[str] = "list of condemned blobs"
 

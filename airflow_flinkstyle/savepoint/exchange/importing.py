@@ -42,7 +42,7 @@ from airflow_flinkstyle.savepoint.files.transfer import (
     read_file,
     read_stored,
 )
-from airflow_flinkstyle.savepoint.files.verified import record_verified
+from airflow_flinkstyle.savepoint.files.verified import distrust_packs, record_verified
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.storage.errors import ObjectMissingError
 from airflow_flinkstyle.storage.local import is_inside
@@ -210,6 +210,7 @@ def _put_back(
     for entry in damaged:
         if entry.offset is not None:
             packs.setdefault(entry.blob, []).append(entry)
+    _tell_of_holes(existing, packs, repository)
     mended = (found for entries in packs.values() for found in _mend(source, repository, entries))
     require_whole(existing, mended, state_after=_STILL_DAMAGED)
     verified = verify_savepoint(existing, repository, level="full" if damaged else "quick")
@@ -218,12 +219,30 @@ def _put_back(
         log.info("Savepoint %s: %d files were put back", existing.savepoint_id, len(damaged))
 
 
+def _tell_of_holes(
+    existing: Manifest, packs: Mapping[str, Sequence[FileEntry]], repository: SavepointRepository
+) -> None:
+    """Let nobody rely on a pack that was missing or cut, and that this savepoint does not need all of.
+
+    Once it is mended it has its size again, and zeros in place of what only others need.
+    """
+    stored = repository.blob_sizes() if packs else {}
+    held: dict[str, int] = dict.fromkeys(packs, 0)
+    for blob, _, size_bytes in existing.contents:
+        if blob in held:
+            held[blob] += size_bytes
+    sizes = {blob: entries[0].stored_bytes for blob, entries in packs.items()}
+    holed = {blob for blob, size in sizes.items() if held[blob] < size != stored.get(blob)}
+    if holed:
+        distrust_packs(repository, existing, holed, by=f"import of {existing.savepoint_id}")
+
+
 def _mend(
     source: ExportSource, repository: SavepointRepository, entries: Sequence[FileEntry]
 ) -> Sequence[Copied | DamagedFile]:
     """Put damaged files of one pack back in their places; what else is in it stays as it is found.
 
-    Where the pack was cut, other savepoints' files have zeros then, which their digests show.
+    Where the pack was missing or cut, other savepoints' files have zeros then, which their digests show.
     """
     store, key = repository.place(entries[0].blob)
     size_bytes = entries[0].stored_bytes

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from airflow_flinkstyle.savepoint.files.verify import Verified
-    from airflow_flinkstyle.savepoint.manifest import StoredAt
+    from airflow_flinkstyle.savepoint.manifest import Manifest, StoredAt
     from airflow_flinkstyle.savepoint.progress import FileProgress
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
@@ -133,6 +133,23 @@ def _distrust(
                 record_damaged(repository, manifest.savepoint_id, level, found)
     except FlinkstyleError as error:  # never in the way of what the check found
         log.warning("Other savepoints may still rely on the altered files of %s: %s", savepoint_id, error)
+
+
+def distrust_packs(
+    repository: SavepointRepository, mended: Manifest, packs: Collection[str], *, by: str
+) -> None:
+    """Let no later savepoint rely on packs that will hold again what one savepoint needs, and nothing else.
+
+    Other savepoints that need more of them count as verified no more: their files have their sizes again, so
+    only a full check would find them.
+    """
+    listed = Condemned(holder=by, savepoints=(), blobs=tuple(sorted(packs)))
+    repository.store.write(condemned_key(repository, f"mended-{mended.savepoint_id}"), listed.to_bytes())
+    for manifest in repository.each():
+        lost = [place for place in manifest.contents.keys() - mended.contents.keys() if place[0] in packs]
+        if lost:
+            found = f"{len(lost)} files were lost with a pack that it shares with {mended.savepoint_id}"
+            record_damaged(repository, manifest.savepoint_id, "full", found)
 
 
 def verified_records(repository: SavepointRepository) -> Mapping[str, VerifiedRecord]:

@@ -413,6 +413,30 @@ def test_import_over_the_same_savepoint_mends_its_pack(repository: Repository, p
     assert import_savepoint(folder, repository) == packed
     assert repository.store.read(key) == whole
     assert damaged_records(repository) == {}
+    assert not list(repository.store.list("orders/condemned/mended")), "it has no holes"
+
+
+@pytest.mark.parametrize("how", ["missing", "cut"])
+def test_pack_that_was_mended_for_one_savepoint_is_relied_on_no_more(
+    repository: Repository, packed: Manifest, checkpoint: Checkpoint, take: Make, how: str
+):
+    folder, key = MemoryStore(), pack_key(packed)
+    checkpoint.store.write("sources/0/1", b"changed" * 10)
+    later = take(repository, checkpoint, "sp-2", previous=packed, packed_below_bytes=BELOW)
+    export_savepoint(repository, "sp-2", folder)
+    whole = repository.store.read(key)
+    repository.store.delete(key)
+    if how == "cut":
+        repository.store.write(key, whole[:100])
+    import_savepoint(folder, repository)
+    verify_savepoint(later, repository, level="full")
+    assert set(damaged_records(repository)) == {"sp-1"}, "what only it needs is lost"
+    with pytest.raises(SavepointDamagedError, match="sources/0/1 was altered"):
+        restored(packed, repository)
+    checkpoint.store.write("sources/0/1", b"source 0 " * 20)
+    third = take(repository, checkpoint, "sp-3", previous=packed, packed_below_bytes=BELOW)
+    assert packs_of(third).isdisjoint(packs_of(packed))
+    verify_savepoint(third, repository, level="full")
 
 
 # --- requests ----------------------------------------------------------------------------------
