@@ -27,7 +27,7 @@ IN_MEMORY_BYTES: Final = 1 << 20
 FILES_AT_A_TIME: Final = 8
 _SMALL_AT_A_TIME: Final = 256
 _SMALL_BYTES: Final = 8 << 20
-"""Of files in packs, as one thread takes them: they are read by few requests."""
+"""Of files in packs, as one thread takes them at most: they are read by few requests."""
 R = TypeVar("R")
 
 
@@ -215,14 +215,20 @@ def each_window(
         threads: Calls at a time.
         progress: Told after each file, by the thread that iterates.
     """
-    return _each(work, list(_windows(entries)), entries, threads, progress)
+    return _each(work, list(_windows(entries, threads)), entries, threads, progress)
 
 
-def _windows(entries: Sequence[FileEntry]) -> Iterator[list[FileEntry]]:
+def _windows(entries: Sequence[FileEntry], threads: int) -> Iterator[list[FileEntry]]:
+    """Yield neighbours in packs together, and every other file by itself.
+
+    Where they are written to a service, each is a request; so few of them are dealt out to all threads.
+    """
+    packed = sum(entry.offset is not None for entry in entries)
+    most = min(_SMALL_AT_A_TIME, -(-packed // threads))
     window: list[FileEntry] = []
     window_bytes = 0
     for entry in entries:
-        is_full = len(window) == _SMALL_AT_A_TIME or window_bytes + entry.size_bytes > _SMALL_BYTES
+        is_full = len(window) == most or window_bytes + entry.size_bytes > _SMALL_BYTES
         if window and (is_full or entry.offset is None or window[0].offset is None):
             yield window
             window, window_bytes = [], 0

@@ -18,6 +18,7 @@ from airflow_flinkstyle.savepoint.errors import ManifestFormatError, SavepointDa
 from airflow_flinkstyle.savepoint.exchange.export import export_archive, export_savepoint
 from airflow_flinkstyle.savepoint.exchange.importing import import_savepoint
 from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
+from airflow_flinkstyle.savepoint.files.transfer import each_window
 from airflow_flinkstyle.savepoint.files.verified import check_savepoint, damaged_records
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.manifest import FileEntry
@@ -30,7 +31,7 @@ from airflow_flinkstyle.storage.local import LocalStore
 from testbed.memory_store import MemoryStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from airflow_flinkstyle.savepoint.files.verify import Level
@@ -462,6 +463,18 @@ def test_two_thousand_small_files_take_few_requests(a_checkpoint: Make, take: Ma
     repository.store.asked.clear()
     restored(manifest, repository)
     assert sum(repository.store.asked.values()) < 30
+
+
+def test_few_small_files_are_dealt_out_to_all_threads(packed: Manifest):
+    """Where the target is a service, each that is written is a request."""
+    windows: list[int] = []
+
+    def work(window: Sequence[FileEntry]) -> list[None]:
+        windows.append(len(window))
+        return [None for _ in window]
+
+    assert len(list(each_window(work, list(packed.contents.values())[:40], threads=8))) == 40
+    assert windows == [5] * 8
 
 
 def test_ranges_far_apart_are_read_apart_and_near_ones_together():
