@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 import random
 from collections import Counter
 from dataclasses import replace
@@ -17,6 +19,7 @@ from airflow_flinkstyle.savepoint.diff import diff_savepoints
 from airflow_flinkstyle.savepoint.errors import ManifestFormatError, SavepointDamagedError
 from airflow_flinkstyle.savepoint.exchange.export import export_archive, export_savepoint
 from airflow_flinkstyle.savepoint.exchange.importing import import_savepoint
+from airflow_flinkstyle.savepoint.files.derive import publish_derived
 from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
 from airflow_flinkstyle.savepoint.files.transfer import each_window
 from airflow_flinkstyle.savepoint.files.verified import check_savepoint, damaged_records
@@ -24,6 +27,8 @@ from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.manifest import FileEntry
 from airflow_flinkstyle.savepoint.repository.packs import read_packed
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository as Repository
+from airflow_flinkstyle.savepoint.repository.summary import list_savepoints
+from airflow_flinkstyle.savepoint.retention.dispose import dispose_savepoint
 from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
 from airflow_flinkstyle.savepoint.retention.prune import prune
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
@@ -378,6 +383,82 @@ def test_worn_packs_are_those_of_which_less_than_half_is_needed():
 
     assert worn_packs([entry("a", 0, 4), entry("b", 0, 5), entry("c", 0, 3), entry("c", 3, 3)]) == {"a"}
     assert worn_packs([entry("a", 0, 4), replace(entry("a", 0, 4), path="again")]) == {"a"}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_prune_keeps_what_any_savepoint_needs_and_nothing_else_whatever_came_before(
+    repository: Repository, a_checkpoint: Make, take: Make, seed: int
+):
+    chances, checkpoint, store = random.Random(seed), many_small(a_checkpoint, 30), repository.store  # noqa: S311
+    for number in range(25):
+        for _ in range(chances.choice([1, 5, 25])):
+            place, content = chances.randrange(1, 31), chances.randbytes(chances.randrange(300))
+            checkpoint.store.write(f"sources/0/{place}", content)
+        if chances.random() < 0.5:
+            checkpoint.commit()
+        previous = chances.choice([None, *repository.each()])
+        crashes = chances.random() < 0.3
+        store.fail_at(chances.randrange(1, 12) if crashes else None, lost_answer=chances.random() < 0.5)
+        with contextlib.suppress(StoreUnavailableError):
+            take(repository, checkpoint, f"sp-{number}", previous=previous, taken_at_ms=number)
+        store.fail_at(None)
+        for info in list(store.list("orders/takes/")):  # its lease has passed
+            store.delete(info.key)
+        if chances.random() < 0.4:
+            policy = RetentionPolicy(max_count=chances.randrange(1, 5))
+            prune(repository, policy, in_use=dict, holder="test")
+            needed = {blob for manifest in repository.each() for blob in manifest.blobs}
+            assert repository.blob_sizes().keys() == needed
+        for manifest in repository.each():
+            verify_savepoint(manifest, repository, level="full")
+
+
+# --- savepoints of 0.1.0 -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def old(repository: Repository, checkpoint: Checkpoint, take: Make) -> Manifest:
+    """Return a savepoint as 0.1.0 has stored it: a manifest of format 1, every file a blob."""
+    manifest: Manifest = take(repository, checkpoint, packed_below_bytes=0)
+    document = json.loads(manifest_json.to_json(manifest)) | {"format_version": 1}
+    for query in document["queries"]:
+        assert (query["files"].pop("packs"), query["files"].pop("packed")) == ([], [])
+    text = manifest_json.with_checksum(json.dumps(document, sort_keys=True) + "\n")
+    repository.store.write("orders/savepoints/sp-1.json", text.encode())
+    return manifest
+
+
+def test_savepoint_of_format_1_is_listed_checked_restored_exported_and_imported(
+    repository: Repository, old: Manifest, checkpoint: Checkpoint
+):
+    assert [one.savepoint_id for one in list_savepoints(repository)] == ["sp-1"]
+    assert repository.read("sp-1") == old
+    check_savepoint(repository, "sp-1", level="full", by="ann")
+    found = restored(repository.read("sp-1"), repository)
+    assert found == {entry.path: checkpoint.store.read(entry.path) for entry in old.queries[0].files}
+    folder, other = MemoryStore(), Repository(MemoryStore(), "orders")
+    export_savepoint(repository, "sp-1", folder)
+    assert restored(import_savepoint(folder, other), other) == found
+    assert import_savepoint(folder, repository) == old, "over itself"
+    repository.store.delete(f"orders/blobs/{old.queries[0].file('sources/0/7').blob}")
+    import_savepoint(folder, repository)
+    check_savepoint(repository, "sp-1", level="full", by="ann")
+
+
+def test_savepoint_of_format_1_is_built_on_and_goes_as_any_other(
+    repository: Repository, old: Manifest, checkpoint: Checkpoint, take: Make
+):
+    checkpoint.commit()
+    later = take(repository, checkpoint, "sp-2", previous=old, taken_at_ms=2)
+    assert later.blobs.keys() & old.blobs.keys()
+    derived = publish_derived(old, repository, "sp-1-fork", lambda query: query)
+    before = restored(derived, repository)
+    dispose_savepoint(repository, "sp-1", in_use=dict, holder="ann")
+    assert restored(derived, repository) == before
+    prune(repository, RetentionPolicy(max_count=1), in_use=dict, holder="test")
+    assert repository.ids() == ("sp-2",)
+    assert repository.blob_sizes().keys() == later.blobs.keys()
+    verify_savepoint(later, repository, level="full")
 
 
 # --- exchange ----------------------------------------------------------------------------------
