@@ -34,6 +34,7 @@ from tests.unit.jobs.adoption.plain import OneCluster, PlainSpark, adopt, at, co
 from tests.unit.jobs.conftest import QUERY
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from tests.unit.jobs.conftest import World
@@ -336,6 +337,10 @@ def test_leaving_that_ends_half_way_is_continued_by_a_retry(world: World, plain:
             if key.startswith("commits/"):
                 raise StoreDeniedError(f"{key} may not be written.", "Nothing.", "Ask its owner.")
             return super().write(key, data)
+
+        def write_many(self, contents: Sequence[tuple[str, bytes]]) -> None:
+            for key, data in contents:
+                self.write(key, data)
 
     broken = JobClient(view=replace(world.client().view, open_checkpoint=lambda _: Full(out)))
     with pytest.raises(StoreDeniedError):
