@@ -145,7 +145,7 @@ class Outcome:
     case: Interference
     frozen_in: str
     free_s: float | None
-    """Until producers wrote again, from the interference on; None if they were not held."""
+    """Until producers wrote again, from the interference on; None if they were not held then."""
     rest_s: float
     """Until nothing was unsettled and one driver of the job ran."""
     runs_on: Literal["old", "new"]
@@ -185,6 +185,8 @@ class Frozen:
     pid: int
     """Of the task's process."""
     phase: str
+    holds: bool
+    """Whether producers are held."""
     since_s: float
 
     @property
@@ -226,7 +228,8 @@ class InterferedJob:
             return None
         self._interfere(frozen)
         _within(STATED_S, f"all is at rest: {case}", self._rests)
-        rest_s, free_s = time.time() - frozen.since_s, self._freed_s(frozen.since_s)
+        rest_s = time.time() - frozen.since_s
+        free_s = self._freed_s(frozen.since_s) if frozen.holds else None
         self.scenario.wait_commits(1)
         self._patch(f"/dags/{frozen.dag_id}", {"is_paused": False})
         _within(STATED_S, f"the run has ended: {case}", lambda: self._is_over(frozen.dag_id, frozen.run_id))
@@ -250,7 +253,13 @@ class InterferedJob:
         while not self._is_over(dag_id, run_id):
             for pid, phase in self._just_begun(case.phase, known):
                 return Frozen(
-                    case=case, dag_id=dag_id, run_id=run_id, pid=pid, phase=phase, since_s=time.time()
+                    case=case,
+                    dag_id=dag_id,
+                    run_id=run_id,
+                    pid=pid,
+                    phase=phase,
+                    holds=self.scenario.switch.is_held(),
+                    since_s=time.time(),
                 )
         return None
 
