@@ -157,7 +157,7 @@ class S3Store:
         """Return content and version; None if the key is missing or its version is still ``unless``."""
         condition = {} if unless is None else {"IfNoneMatch": unless}
         try:
-            with self._translated("read", key):
+            with self._translated("read", key, conditional=unless is not None):
                 answer = self._client.get_object(**self._at(key), **condition)
                 return Versioned(data=body_of(answer), version=tag_of(answer))
         except (ObjectMissingError, NotModifiedError):
@@ -276,7 +276,7 @@ class S3Store:
         token = uuid.uuid4().hex
         for attempt in range(_CONFLICT_RETRIES):
             try:
-                with self._translated("write", key):
+                with self._translated("write", key, conditional=True):
                     answer = self._client.put_object(
                         **self._at(key), Body=data, Metadata={_TOKEN: token}, **condition, **self._encryption
                     )
@@ -319,7 +319,7 @@ class S3Store:
             "CopySourceIfMatch": source.version,
         }
         try:
-            with self._translated("copy", source.key):
+            with self._translated("copy", source.key, conditional=True):
                 if source.size_bytes > _MOST_COPIED_BYTES:
                     at, extra = self._at(target), self._encryption
                     tag = copy_parts(self._client, wanted, source.size_bytes, at, extra)
@@ -328,6 +328,8 @@ class S3Store:
                     **wanted, **self._at(target), **self._encryption, ChecksumAlgorithm="SHA256"
                 )
                 return CopiedObject(version=tag_of(answer["CopyObjectResult"]), digest=digest_of_copy(answer))
+        except ConflictError as error:
+            raise StoreUnavailableError.during(f"copy {source.key}", self._where, error) from error
         except PreconditionError:
             expected = f"version {source.version}"
             raise ObjectChangedError.at(
@@ -335,12 +337,17 @@ class S3Store:
             ) from None
 
     @contextlib.contextmanager
-    def _translated(self, action: str, key: str, *, expected: str | None = None) -> Iterator[None]:
+    def _translated(
+        self, action: str, key: str, *, expected: str | None = None, conditional: bool = False
+    ) -> Iterator[None]:
+        """Turn errors of a call into the store's; a conditional one is told what came of its condition."""
         breaker = self._settings.breaker
         if breaker is not None:
             breaker.admit(f"{action} {key}".strip(), self._where)
         try:
-            with translated(action, key, uri=self.uri, where=self._where, expected=expected):
+            with translated(
+                action, key, uri=self.uri, where=self._where, expected=expected, conditional=conditional
+            ):
                 yield
         except BaseException as error:
             if breaker is not None:

@@ -13,6 +13,7 @@ from airflow_flinkstyle.storage.errors import (
     ObjectChangedError,
     ObjectMissingError,
     StoreDeniedError,
+    StoreFullError,
     StoreRefusedError,
     StoreUnavailableError,
 )
@@ -37,25 +38,41 @@ _DENIED = frozenset(
     }
 )
 
+_FULL = frozenset({"QuotaExceeded", "XMinioStorageFull", "StorageFull"})
+"""Ceph answers with 403 then."""
+_OTHER_CONTENT = frozenset({"BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"})
+_OF_THE_OBJECT = frozenset({"InvalidObjectState"})
+"""Answers of status 403 that are no word on the key: the object is archived."""
+_PASSING = re.compile("Throttl|SlowDown|LimitExceeded|TooMany|RequestTimeout|IncompleteBody|TimeTooSkewed")
+"""In the codes of answers below 500 that say "not now"; KMS throttles with 400, and a clock is set right."""
 
-_PASSING = re.compile("Throttl|SlowDown|LimitExceeded|TooMany|RequestTimeout|IncompleteBody")
-"""In the codes of answers below 500 that say "not now"; KMS throttles with 400."""
+
+class ConditionSignal(Exception):
+    """What a conditional call is told of its condition."""
 
 
-class NotModifiedError(Exception):
+class NotModifiedError(ConditionSignal):
     """The object still has the version that the caller knows."""
 
 
-class PreconditionError(Exception):
+class PreconditionError(ConditionSignal):
     """A conditional write was refused."""
 
 
-class ConflictError(Exception):
+class ConflictError(ConditionSignal):
     """A conditional write met another one and is to be sent again."""
 
 
 @contextlib.contextmanager
-def translated(action: str, key: str, *, uri: str, where: str, expected: str | None = None) -> Iterator[None]:
+def translated(
+    action: str,
+    key: str,
+    *,
+    uri: str,
+    where: str,
+    expected: str | None = None,
+    conditional: bool = False,
+) -> Iterator[None]:
     """Turn boto3's errors into the store's.
 
     Args:
@@ -64,6 +81,8 @@ def translated(action: str, key: str, *, uri: str, where: str, expected: str | N
         uri: Of the store.
         where: The store and its service, for messages.
         expected: The SHA-256 that the content should have.
+        conditional: The caller has set a condition, and hears by a ``ConditionSignal`` what came of it. To
+            any other call such an answer is one that nobody can use.
     """
     import botocore.exceptions as boto
     from boto3.exceptions import Boto3Error
@@ -73,7 +92,10 @@ def translated(action: str, key: str, *, uri: str, where: str, expected: str | N
     try:
         yield
     except boto.ClientError as error:
-        raise _answered(error, what, key, uri=uri, where=where, expected=expected) from error
+        found = _answered(error, what, key, uri=uri, where=where, expected=expected)
+        if isinstance(found, ConditionSignal) and not conditional:
+            found = StoreUnavailableError.during(what, where, error)
+        raise found from error
     except (boto.NoCredentialsError, boto.TokenRetrievalError) as error:
         raise CredentialsMissingError.during(what, where, error) from error
     except boto.PartialCredentialsError as error:
@@ -100,16 +122,20 @@ def _answered(error: Any, what: str, key: str, *, uri: str, where: str, expected
     if code in {"412", "PreconditionFailed"}:
         return PreconditionError()
     if code in {"ConditionalRequestConflict", "OperationAborted"}:
-        return ConflictError()
-    if code in {"BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"}:
+        return ConflictError(f"it met another write ({code})")
+    if code in _OTHER_CONTENT and expected is not None:  # else it was damaged on its way
         return ObjectChangedError.at(uri, key, expected=f"content {expected}", found="other content")
     if code in EXPIRED:
         return CredentialsExpiredError.during(what, where, code)
-    if code in _DENIED or status in {401, 403}:
+    if code in _FULL:
+        return StoreFullError.during(what, where, code)
+    says_so = _PASSING.search(code) is not None or code in _OTHER_CONTENT
+    passes = says_so or status is None or status >= 500 or status in {408, 429}
+    is_of_key = status in {401, 403} and not passes and code not in _OF_THE_OBJECT
+    if code in _DENIED or is_of_key:
         return StoreDeniedError.during(what, where, code)
     if code == "NoSuchBucket":
-        return StoreDeniedError.during(what, where, "the bucket does not exist")
-    passes = status is None or status >= 500 or status in {408, 429} or _PASSING.search(code) is not None
+        return StoreDeniedError.during(what, where, f"the bucket does not exist ({code})")
     kind = StoreUnavailableError if passes and code != "NotImplemented" else StoreRefusedError
     return kind.during(what, where, f"{code} (HTTP {status})")
 

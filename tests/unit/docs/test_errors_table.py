@@ -15,8 +15,5 @@ def test_table_of_final_failures_is_current():
 @pytest.mark.parametrize("status", range(400, 600))
 def test_status_of_s3_passes_unless_it_denies_or_is_an_answer(status: int):
     error = errors.store_error(status)
-    if status == 412:  # a conditional write: its caller decides
-        assert not isinstance(error, FlinkstyleError)
-        return
     assert isinstance(error, FlinkstyleError)
     assert error.retryable == (status not in {401, 403, 404})

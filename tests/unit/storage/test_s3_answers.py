@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from typing import TYPE_CHECKING
 
 import botocore.exceptions as boto
 import pytest
@@ -13,11 +14,16 @@ from airflow_flinkstyle.storage.errors import (
     CredentialsMissingError,
     StoreDeniedError,
     StoreError,
+    StoreFullError,
+    StoreRefusedError,
     StoreUnavailableError,
 )
 from airflow_flinkstyle.storage.s3 import S3Store
 from airflow_flinkstyle.storage.s3_errors import digest_of_copy, translated
 from airflow_flinkstyle.storage.s3_settings import S3Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SHA256 = hashlib.sha256(b"x")
 MD5 = hashlib.md5(b"x", usedforsecurity=False).hexdigest()
@@ -57,9 +63,70 @@ def test_only_what_the_whole_content_gives_becomes_a_digest(
     assert digest_of_copy(answer) == digest
 
 
+def a_store() -> S3Store:
+    settings = S3Settings(
+        endpoint="http://127.0.0.1:1",
+        access_key="key",
+        secret_key="any",  # noqa: S106
+        max_attempts=1,
+    )
+    return S3Store(bucket="bucket", prefix="root", settings=settings)
+
+
+CALLS: dict[str, tuple[str, Callable[[S3Store], object]]] = {
+    "list": ("list_objects_v2", lambda store: list(store.list())),
+    "folders": ("list_objects_v2", lambda store: list(store.folders())),
+    "head": ("head_object", lambda store: store.head("a")),
+    "read": ("get_object", lambda store: store.read("a")),
+    "get": ("get_object", lambda store: store.get("a")),
+    "write": ("put_object", lambda store: store.write("a", b"x")),
+    "delete": ("delete_object", lambda store: store.delete("a")),
+}
+"""Calls without a condition, and what each asks the service for."""
+NO_ERRORS = {*((name, "404") for name in ("head", "get", "delete")), ("read", "416")}
+"""What is no failure: the object is not there, or ends before."""
+CODES = ("OperationAborted", "ConditionalRequestConflict", "PreconditionFailed", "NotModified", "BadDigest")
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_call_without_a_condition_ends_with_an_error_of_the_store_whatever_is_answered(name: str):
+    operation, call = CALLS[name]
+    store, wrong = a_store(), []
+    for code in (*map(str, range(300, 600)), *CODES):
+        status = int(code) if code.isdigit() else 409
+        with Stubber(store._client) as answers:
+            answers.add_client_error(operation, code, http_status_code=status)
+            try:
+                call(store)
+            except StoreError as error:
+                if error.retryable == (status in {401, 403, 404}):
+                    wrong.append(f"{code}: {error}")
+            else:
+                wrong += [code] * ((name, code) not in NO_ERRORS)
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("RequestTimeTooSkewed", StoreUnavailableError),
+        ("QuotaExceeded", StoreFullError),
+        ("InvalidObjectState", StoreRefusedError),
+        ("AccessDenied", StoreDeniedError),
+        ("AllAccessDisabled", StoreDeniedError),
+    ],
+)
+def test_403_is_a_word_on_the_key_only_where_its_code_says_nothing_else(code: str, kind: type[StoreError]):
+    store = a_store()
+    with Stubber(store._client) as answers:
+        answers.add_client_error("put_object", code, http_status_code=403)
+        with pytest.raises(StoreError) as told:
+            store.write("a", b"x")
+    assert type(told.value) is kind
+
+
 def test_object_that_is_listed_while_it_is_replaced_is_looked_at_by_itself():
-    settings = S3Settings(endpoint="http://127.0.0.1:1", access_key="key", secret_key="any")  # noqa: S106
-    store = S3Store(bucket="bucket", prefix="root", settings=settings)
+    store = a_store()
     entries = [
         {"Key": "root/a", "Size": 1, "ETag": '"1"'},
         {"Key": "root/b", "Size": 2},
