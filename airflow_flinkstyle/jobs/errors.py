@@ -130,9 +130,15 @@ class SigningKeyError(JobError):
 
 
 class DriverLostError(DriverFailedError):
-    """The driver had begun and ended without a word: killed, out of memory, or its host was lost."""
+    """The driver ended without a word: killed, out of memory, its host or the store was lost."""
 
     code = "DRIVER_LOST"
+    retryable = True
+
+
+class DriverRetriedError(DriverFailedError):
+    """The driver failed of a cause that may pass: a watcher, or the same start once more, starts the next."""
+
     retryable = True
 
 
@@ -162,6 +168,13 @@ class RequestPostponedError(RequestFailedError):
     retryable = True
 
 
+class StopIncompleteError(JobError):
+    """The savepoint of a stop is complete, and the run did not close: asking again stops it anew."""
+
+    code = "STOP_INCOMPLETE"
+    retryable = True
+
+
 class CutFailedError(JobError):
     """Several jobs could not be cut together; they continue uncut."""
 
@@ -180,6 +193,10 @@ class CheckpointMismatchError(JobError):
     """The checkpoint that was found is not the one the last run recorded."""
 
     code = "CHECKPOINT_MISMATCH"
+
+
+class CheckpointUnreadError(CheckpointMismatchError):
+    """What was found there cannot be read from here; its own driver may."""
 
 
 class RewindError(JobError):
@@ -322,6 +339,12 @@ class FenceStandsError(JobError):
     """The rollback could not take down the fence, and releases nobody into it."""
 
     code = "FENCE_STANDS"
+
+
+class FenceStandsYetError(FenceStandsError):
+    """It could not for a reason that may pass: a retry takes it down and continues the rollback."""
+
+    retryable = True
 
 
 class MirrorBehindError(JobError):

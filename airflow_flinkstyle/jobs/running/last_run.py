@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.checkpoint import metadata
 from airflow_flinkstyle.checkpoint.inventory import list_batches, read_inventory
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
-from airflow_flinkstyle.jobs.errors import CheckpointMismatchError, JobNotRunningError
+from airflow_flinkstyle.jobs.errors import CheckpointMismatchError, CheckpointUnreadError, JobNotRunningError
 from airflow_flinkstyle.jobs.found import require_known
 from airflow_flinkstyle.jobs.status import Closed
 from airflow_flinkstyle.protocol.places import place_id_of
@@ -244,7 +244,8 @@ def _as_mismatch(checkpoint: ObjectStore, beat: QueryStatus | None) -> Iterator[
     except FlinkstyleError as error:
         if error.retryable or isinstance(error, CheckpointMismatchError):
             raise
-        raise _mismatch(checkpoint, beat, str(error.problem)) from error
+        unread = _mismatch(checkpoint, beat, str(error.problem))
+        raise CheckpointUnreadError(unread.problem, unread.state_after, unread.remedy) from error
 
 
 def _require_recorded(

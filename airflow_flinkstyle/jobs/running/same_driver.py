@@ -1,7 +1,8 @@
-"""The driver that died, started once more in the checkpoint that it left, so that it closes there.
+"""The job's own driver, started once more in the checkpoint that it left, so that it closes there.
 
 What Spark can continue from is healthy, whatever a caller can read of it. Before anybody is told to give a
-state up, the one that can continue from it has tried.
+state up, the one that can continue from it has tried. A run that has closed is followed by one more of the
+same script and settings.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
-from airflow_flinkstyle.jobs.errors import CheckpointMismatchError, StepTimeoutError
+from airflow_flinkstyle.jobs.errors import CheckpointMismatchError, CheckpointUnreadError, StepTimeoutError
 from airflow_flinkstyle.jobs.requests import request_for, send
 from airflow_flinkstyle.jobs.running import last_run
 from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Running, classify, describe_status
@@ -29,13 +30,22 @@ NAMED_S = 60.0
 log = logging.getLogger(__name__)
 
 
-def close_in_place(runs: JobView, submit: Callable[[Run], None], key: str) -> str | None:
+def close_in_place(
+    runs: JobView,
+    submit: Callable[[Run], None],
+    follow: Callable[[Generation], Generation],
+    key: str,
+    *,
+    why: BaseException | None,
+) -> str | None:
     """Start the driver of the last run again, and stop it at the next batch boundary.
 
     Args:
         runs: The job; no driver of it runs.
         submit: Starts one more driver of a run.
+        follow: Starts another run behind one that has closed, of the same script in the same checkpoint.
         key: Who asks, without the try number.
+        why: What keeps a caller from continuing there.
 
     Returns:
         None once the run has closed; else why it could not, as half a sentence.
@@ -44,20 +54,30 @@ def close_in_place(runs: JobView, submit: Callable[[Run], None], key: str) -> st
         StepTimeoutError: If it failed of a cause that may pass, or took too long.
     """
     run, words = last_run.last_words(runs)
-    if run is None or words is None or words.state == "closed" or not run.claim.launch:
-        return "its run has closed, and no driver is started in it again"
+    if run is None or words is None or not run.claim.launch:
+        return "no driver has said last where the job was, so none was started there again"
+    closed = words.state == "closed"
     if not _may_be_here(runs, run):
         return "its checkpoint is not here, so its driver was not started in it again"
+    if closed and not isinstance(why, CheckpointUnreadError):
+        return (
+            "nothing, for its run has closed and another state is there now, from which a driver would "
+            "continue without a word"
+        )
     try:
         runs.signed_claim(run.generation)
         runs.deployment_of(run.generation, run.claim).require_able()
         log.warning("Generation %d: its own driver is started in its checkpoint again", run.generation)
-        submit(run)
+        generation = run.generation
+        if closed:
+            generation = follow(generation)
+        else:
+            submit(run)
     except FlinkstyleError as error:
         if error.retryable:
             raise
         return f"its driver could not be started in it again: {error.problem}"
-    return _closed(runs, run.generation, key)
+    return _closed(runs, generation, key)
 
 
 def _may_be_here(runs: JobView, run: Run) -> bool:

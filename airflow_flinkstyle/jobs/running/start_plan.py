@@ -25,6 +25,7 @@ from airflow_flinkstyle.wording import batch_words
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from airflow_flinkstyle.jobs.status import Run
     from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.records import Current, Heartbeat
     from airflow_flinkstyle.savepoint.manifest import Manifest
@@ -190,21 +191,14 @@ def plan_checkpoint(runs: JobView, claim_key: str) -> StartPlan:
         JobNotRunningError: If no run of the job has taken over.
         CheckpointMismatchError: If the checkpoint is not what the last run recorded.
     """
-    run, words = last_run.last_words(runs)
-    if run is None or words is None:
-        raise JobNotRunningError(
-            f"Job {runs.board.job} was expected to have a checkpoint, found that it was never started.",
-            state_after="Nothing was started.",
-            remedy="Start it fresh, or from a savepoint.",
-        )
+    run, words = _last_words(runs)
     closed = words.state == "closed" and words.incarnation != CALLER
     seen, ran = last_run.look(runs, run, words), last_run.driver_of(runs, run)
     location, where = run.claim.checkpoint_location, f"in the checkpoint of generation {run.generation}"
     if isinstance(seen, last_run.Unseen) and not (closed and seen.only_by_driver):
         raise seen.error
     if closed:
-        why = f"{where}, which closed at {batch_words(words.batches())}: {location}"
-        return StartPlan(checkpoint_location=location, order=order_to_continue(words, ran), why=why)
+        return plan_closed(runs)
     if isinstance(seen, last_run.CheckpointProgress) and (seen.is_empty or seen.unfinished):
         left = stopped.close(runs, copy_key(claim_key), seen)
         why = f"{where}, which died in a query's first batch: {location}"
@@ -213,6 +207,29 @@ def plan_checkpoint(runs: JobView, claim_key: str) -> StartPlan:
     batches = {query.name: int(query.batch_id) for query in manifest.queries}
     why = f"{where}, which died, copied as savepoint {manifest.savepoint_id} at {batch_words(batches)}"
     return StartPlan(checkpoint_location=None, order=_order_to_start(runs, manifest), why=why)
+
+
+def plan_closed(runs: JobView) -> StartPlan:
+    """Adopt the checkpoint of the last run, which closed, by its own word alone."""
+    run, words = _last_words(runs)
+    location = run.claim.checkpoint_location
+    return StartPlan(
+        checkpoint_location=location,
+        order=order_to_continue(words, last_run.driver_of(runs, run)),
+        why=f"in the checkpoint of generation {run.generation}, which closed at "
+        f"{batch_words(words.batches())}: {location}",
+    )
+
+
+def _last_words(runs: JobView) -> tuple[Run, Heartbeat]:
+    run, words = last_run.last_words(runs)
+    if run is None or words is None:
+        raise JobNotRunningError(
+            f"Job {runs.board.job} was expected to have a checkpoint, found that it was never started.",
+            state_after="Nothing was started.",
+            remedy="Start it fresh, or from a savepoint.",
+        )
+    return run, words
 
 
 def copy_key(claim_key: str) -> str:

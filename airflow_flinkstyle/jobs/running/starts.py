@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPending
-from airflow_flinkstyle.jobs.errors import JobRunningError, LastStateError
+from airflow_flinkstyle.jobs.errors import CheckpointUnreadError, JobRunningError, LastStateError
 from airflow_flinkstyle.jobs.found import queries_elsewhere
 from airflow_flinkstyle.jobs.requests import key_of_kill, request_for
 from airflow_flinkstyle.jobs.running import offline_lock, same_driver, start_choice, start_plan
@@ -120,8 +120,8 @@ class JobStarts:
                 if generation is not None and not self._has_place_of(generation, spec, plan):
                     generation = None
                 if generation is None:
-                    lock = self.view.own_claim(offline_lock.lock_key(start_plan.copy_key(claim_key)))
-                    last = max(before, lock or before)
+                    own = (offline_lock.lock_key(start_plan.copy_key(claim_key)), _same_driver_key(claim_key))
+                    last = max(before, *(self.view.own_claim(one) or before for one in own))
                     generation = self._claim(
                         spec,
                         target,
@@ -146,11 +146,20 @@ class JobStarts:
             return start_choice.plan_start(self.view, origin, claim_key)
         except LastStateError as error:
             why_not = same_driver.close_in_place(
-                self.view, lambda run: self.drivers.submit(run, f"relaunch:{claim_key}"), claim_key
+                self.view,
+                lambda run: self.drivers.submit(run, f"relaunch:{claim_key}"),
+                lambda closed: self.follow(closed, claim_key=_same_driver_key(claim_key)).generation,
+                claim_key,
+                why=error.__cause__,
             )
+        try:
+            return start_choice.plan_start(self.view, origin, claim_key)
+        except LastStateError as error:
             if why_not is not None:
                 raise error.after_trying(why_not) from error
-        return start_choice.plan_start(self.view, origin, claim_key)
+            if isinstance(error.__cause__, CheckpointUnreadError):  # its driver has just read it, and closed
+                return start_plan.plan_closed(self.view)
+            raise error.after_trying("its own driver was started in it again, and closed there") from error
 
     def standby(
         self,
@@ -460,9 +469,15 @@ def _reference(
     )
 
 
+def _same_driver_key(claim_key: str) -> str:
+    """Return who claims, for a start, one more run of the driver that has closed."""
+    return f"{claim_key}/same-driver"
+
+
 def _is_own(run: Run, claim_key: str) -> bool:
-    """Return whether it is an earlier try of the same start: its claim, or its lock to copy a checkpoint."""
-    return run.claim.claim_key in (claim_key, offline_lock.lock_key(start_plan.copy_key(claim_key)))
+    """Return whether it is an earlier try of the same start: its claim, or one that it made before that."""
+    copied = offline_lock.lock_key(start_plan.copy_key(claim_key))
+    return run.claim.claim_key in (claim_key, copied, _same_driver_key(claim_key))
 
 
 def _was_refused(run: Run) -> bool:
