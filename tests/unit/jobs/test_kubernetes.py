@@ -114,6 +114,38 @@ def test_warnings_of_a_pod_are_told_but_for_those_that_pass():
     assert words_of(a_pod("Running"), events) == ""
 
 
+def not_mounted(last: str) -> dict[str, Any]:
+    """Return what a node says again and again of a ConfigMap that was never made."""
+    return {
+        "type": "Warning",
+        "reason": "FailedMount",
+        "message": 'MountVolume.SetUp failed for volume "spark-conf-volume-driver" : configmap "c" not found',
+        "firstTimestamp": "2026-11-27T00:00:00Z",
+        "lastTimestamp": last,
+    }
+
+
+@pytest.mark.parametrize(
+    ("last", "may_pass"),
+    [("2026-11-27T00:00:02Z", True), ("", True), ("at noon", True), ("2026-11-27T00:02:08Z", False)],
+)
+def test_pod_whose_configmap_never_came_is_no_pod_that_is_being_prepared(
+    last: str, api: Manager, tmp_path: Path, *, may_pass: bool
+):
+    """The submission had ended in between: https://github.com/kubeflow/spark-operator/issues/1828."""
+    preparing = a_pod("Pending", **in_state(waiting={"reason": "ContainerCreating"}))
+    api.says(f"{PODS}/{POD}", preparing)
+    deployment = deployment_for(on_kubernetes(api.url, tmp_path))
+    path = "/api/v1/namespaces/default/events"
+    events = f"{path}?fieldSelector={quote(f'involvedObject.name={POD}', safe='')}"
+    api.says(events, {"kind": "EventList", "items": [not_mounted(last)]})
+    state = deployment.state(DRIVER)
+    assert isinstance(state, DriverPending)
+    assert state.may_pass == may_pass
+    assert ('configmap "c" not found' in state.reason) != may_pass
+    assert ('configmap "c" not found' in deployment.log_tail(DRIVER)) != may_pass
+
+
 def test_refusal_of_a_pod_is_told_in_the_api_servers_words():
     message = 'pods "x" is forbidden: exceeded quota: full'
     said = f"Failure executing: POST at: https://a. Message: {message}. Received status: Status("

@@ -33,7 +33,7 @@ from airflow_flinkstyle.jobs.deployments.kubernetes.driver import (
     wrong,
 )
 from airflow_flinkstyle.jobs.deployments.kubernetes.makers import SparkApplications, SparkSubmit
-from airflow_flinkstyle.jobs.deployments.kubernetes.pods import CONTAINER, state_of, words_of
+from airflow_flinkstyle.jobs.deployments.kubernetes.pods import CONTAINER, missing_volume, state_of, words_of
 from airflow_flinkstyle.jobs.deployments.rest import NoAnswerError, NotDeliveredError, StateCache
 from airflow_flinkstyle.jobs.deployments.room import of_quotas
 from airflow_flinkstyle.jobs.errors import DriverFailedError
@@ -185,12 +185,11 @@ class KubernetesDeployment:
             return ""
         if not is_of_claim(pod, native_id.get(CLAIM)):
             return f"(not shown: {OF_ANOTHER})"
-        query = urlencode({"fieldSelector": f"involvedObject.name={pod}"})
         try:
             record = self._api.get(self._api.pod(pod))
             if record is None:
                 return self._maker.words_without_pod(pod)
-            events = self._api.ask(f"{self._api.path('events')}?{query}").get("items") or []
+            events = self._events(pod)
             gave_up = self._maker.gave_up(pod) if isinstance(state_of(record), DriverPending) else ""
         except (NotDeliveredError, NoAnswerError) as error:
             return f"(not readable from here: {error})"
@@ -235,8 +234,21 @@ class KubernetesDeployment:
 
     def _state_of(self, pod: str, record: Mapping[str, Any]) -> DriverState:
         state = state_of(record)
-        waits = isinstance(state, DriverPending) and state.may_pass
-        return DriverPending(why) if waits and (why := self._maker.gave_up(pod)) else state
+        if not isinstance(state, DriverPending) or not state.may_pass:
+            return state
+        why = self._maker.gave_up(pod) or self._missing_volume(pod)
+        return DriverPending(why) if why else state
+
+    def _missing_volume(self, pod: str) -> str:
+        try:
+            return missing_volume(self._events(pod))
+        except (NotDeliveredError, NoAnswerError) as error:  # the account may not read events
+            log.debug("Events of pod %s cannot be read: %s", pod, error)
+            return ""
+
+    def _events(self, pod: str) -> list[Mapping[str, Any]]:
+        query = urlencode({"fieldSelector": f"involvedObject.name={pod}"})
+        return self._api.ask(f"{self._api.path('events')}?{query}").get("items") or []
 
     def _delete(self, kind: str, name: str) -> None:
         name, _, query = name.partition("?")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPending, DriverState, Gone, Unknown
@@ -16,8 +17,10 @@ _ENDED = ("Succeeded", "Failed")
 _NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError")
 _NOT_MADE = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 _SHOWN_EVENTS = 3
-_PASSING_EVENTS = ("FailedMount",)
-"""Spark makes a pod before the ConfigMap that it mounts: for about a second this is no fault."""
+_NOT_MOUNTED: Final = "FailedMount"
+_MOUNT_GRACE_S: Final = 60.0
+"""Spark makes a pod before the ConfigMap that it mounts: for about a second this is no fault. If what submits
+it ends in between, as an operator that is throttled or restarted, the ConfigMap never comes."""
 _SIGNALLED = 128
 _SAID_BY_API = re.compile(r"Message: (.+?)\.? (?:Received status|Failure executing)|Message: (.+)")
 _QUOTA = "exceeded quota"
@@ -60,6 +63,19 @@ def words_of(pod: Mapping[str, Any], events: Sequence[Mapping[str, Any]] = ()) -
     said = _why_waiting(pod)[0] if phase == "Pending" else _how_ended(pod)
     warnings = _warnings(events) if phase == "Pending" or not _driver(pod) else []
     return " ".join([f"Pod {name} is {phase}: {said}.", *warnings])
+
+
+def missing_volume(events: Sequence[Mapping[str, Any]]) -> str:
+    """Return what a pod that is being prepared has waited for too long to mount; empty if there is nothing.
+
+    Args:
+        events: Of the pod, in any order.
+    """
+    lasting = [event for event in events if event.get("reason") == _NOT_MOUNTED and not _passes(event)]
+    newest = max(lasting, key=_time, default=None)
+    if newest is None:
+        return ""
+    return f"a volume cannot be mounted ({_NOT_MOUNTED}: {str(newest.get('message') or '').strip()})"
 
 
 def refusal_words(said: str) -> str:
@@ -118,13 +134,21 @@ def _disrupted_by(status: Mapping[str, Any]) -> str:
 
 
 def _warnings(events: Sequence[Mapping[str, Any]]) -> list[str]:
-    bad = [
-        event
-        for event in events
-        if event.get("type") == "Warning" and event.get("reason") not in _PASSING_EVENTS
-    ]
+    bad = [event for event in events if event.get("type") == "Warning" and not _passes(event)]
     newest = sorted(bad, key=_time)[-_SHOWN_EVENTS:]
     return [f"{event.get('reason')}: {str(event.get('message') or '').strip()}" for event in newest]
+
+
+def _passes(event: Mapping[str, Any]) -> bool:
+    """Return whether an event tells of what Spark itself is about to make."""
+    if event.get("reason") != _NOT_MOUNTED:
+        return False
+    first, last = (str(event.get(name) or "") for name in ("firstTimestamp", "lastTimestamp"))
+    try:
+        lasted = datetime.fromisoformat(last) - datetime.fromisoformat(first)
+    except (TypeError, ValueError):  # not told, or one of them
+        return True
+    return lasted.total_seconds() <= _MOUNT_GRACE_S
 
 
 def _time(event: Mapping[str, Any]) -> str:
