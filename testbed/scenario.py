@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.hooks.aws import s3_environment
+from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.jobs.deployments.base import Gone
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
@@ -21,7 +22,6 @@ from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.cutover import PHASES, Cutover
 from airflow_flinkstyle.jobs.migration.kafka_side import LiveKafka
 from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
-from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget, from_launch, submission_of
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.jobs.view import JobView
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from airflow_flinkstyle.jobs.running.start_plan import Origin
+    from airflow_flinkstyle.jobs.start.origins import Origin
     from airflow_flinkstyle.storage.s3_settings import S3Settings
     from airflow_flinkstyle.types import Generation
     from testbed.s3 import S3Server

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_flinkstyle.agent.jvm.causes import FINAL_CLASSES, FINAL_TYPES
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.deployments.refusals import FINAL_STATUSES, FINAL_WORDS
-from airflow_flinkstyle.jobs.running.relaunch import MOST_RETRY_S, RETRY_S
+from airflow_flinkstyle.jobs.relaunch import MOST_RETRY_S, RETRY_S
 from airflow_flinkstyle.jobs.status import LEAST_RETRIES, RETRY_FOR_S
 from airflow_flinkstyle.kafka.final_codes import FINAL
 from airflow_flinkstyle.storage.s3_errors import translated

@@ -8,7 +8,7 @@ import typer
 from airflow_flinkstyle.cli.factories import client_of
 from airflow_flinkstyle.cli.options import AsJson, Key, Root, TimeoutS, Yes, complete_job
 from airflow_flinkstyle.cli.output import ExitCode, confirm, show, table
-from airflow_flinkstyle.jobs.running.together import cut_together
+from airflow_flinkstyle.jobs.cut import cut_together
 
 
 def cut(

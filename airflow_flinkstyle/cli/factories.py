@@ -7,10 +7,10 @@ import socket
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.jobs.answers.values import is_true
+from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.errors import JobUnknownError
 from airflow_flinkstyle.jobs.found import jobs_below
-from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.signing import Signer
 from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.protocol.board import JobBoard

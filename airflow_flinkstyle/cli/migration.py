@@ -15,9 +15,9 @@ from airflow_flinkstyle.cli.kafka.options import (
 from airflow_flinkstyle.cli.options import AsJson, Job, Root, Yes
 from airflow_flinkstyle.cli.output import confirm, moment, note, show, table
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.migration.cutover import Cutover, approved_of, resumed
 from airflow_flinkstyle.jobs.migration.producers import SwappedSwitch, simple_switch
-from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.unsettled import Unsettled, find_unsettled
 from airflow_flinkstyle.jobs.unsettled import release as release_producers
 from airflow_flinkstyle.jobs.unsettled import settle as settle_one

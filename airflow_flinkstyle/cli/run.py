@@ -14,22 +14,16 @@ from airflow_flinkstyle.cli.output import ExitCode, confirm, note, show, table
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.answers.values import seconds_or_none
+from airflow_flinkstyle.jobs.asking import SavepointOnly
+from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.definition import SparkStreamingJob, read_job
 from airflow_flinkstyle.jobs.errors import JobNotRunningError
 from airflow_flinkstyle.jobs.requests import digest_of
-from airflow_flinkstyle.jobs.running.asking import SavepointOnly
-from airflow_flinkstyle.jobs.running.client import JobClient
-from airflow_flinkstyle.jobs.running.home import moved_on
-from airflow_flinkstyle.jobs.running.last_run import recorded_launch
-from airflow_flinkstyle.jobs.running.start_plan import (
-    Fresh,
-    FromCheckpoint,
-    FromSavepoint,
-    LastState,
-    Origin,
-)
 from airflow_flinkstyle.jobs.spec import JobSpec, default_checkpoint_root, launch_of
+from airflow_flinkstyle.jobs.start.home import moved_on
+from airflow_flinkstyle.jobs.start.origins import Fresh, FromCheckpoint, FromSavepoint, LastState, Origin
 from airflow_flinkstyle.jobs.status import NeverStarted, Running, Starting, describe_status
+from airflow_flinkstyle.jobs.stopped.last_run import recorded_launch
 from airflow_flinkstyle.jobs.target import SubmitTarget, record_of, target_of
 from airflow_flinkstyle.protocol.records import PAST_THE_AGENT
 from airflow_flinkstyle.savepoint.files.verified import damaged_records, verified_records

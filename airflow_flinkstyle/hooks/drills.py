@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from airflow_flinkstyle.jobs import drills
 from airflow_flinkstyle.jobs.errors import JobNotRunningError
-from airflow_flinkstyle.jobs.running import drills
-from airflow_flinkstyle.jobs.running.last_run import recorded_launch
+from airflow_flinkstyle.jobs.stopped.last_run import recorded_launch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ def begin_drill(
     """Start the driver; returns its generation and the savepoint, ``latest`` being the newest one.
 
     A job that was never started here, because plain Spark runs it, is drilled with the ``script`` and what
-    belongs to it. Raises as ``jobs.running.drills.begin_drill`` does.
+    belongs to it. Raises as ``jobs.drills.begin_drill`` does.
     """
     client = hook.client(job)
     try:

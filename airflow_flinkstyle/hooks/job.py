@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from airflow.sdk import Connection
 
     from airflow_flinkstyle.hooks.connections import Defaults
+    from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.jobs.deployments.base import Deployment
     from airflow_flinkstyle.jobs.migration.approved import ClusterRef, Migration
     from airflow_flinkstyle.jobs.migration.form_reader import LookUps
     from airflow_flinkstyle.jobs.migration.kafka_side import LiveKafka
     from airflow_flinkstyle.jobs.migration.producers import ProducerSwitch
     from airflow_flinkstyle.jobs.requests import PendingRequest
-    from airflow_flinkstyle.jobs.running.client import JobClient
     from airflow_flinkstyle.jobs.signing import Signer
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
     from airflow_flinkstyle.jobs.status import Running, Starting
@@ -188,7 +188,7 @@ class StreamingJobHook(BaseHook):
 
     def client(self, job: str) -> JobClient:
         """Return the job's client."""
-        from airflow_flinkstyle.jobs.running.client import JobClient
+        from airflow_flinkstyle.jobs.client import JobClient
         from airflow_flinkstyle.jobs.view import JobView
         from airflow_flinkstyle.storage.open import open_as_hadoop
 
@@ -274,7 +274,7 @@ class StreamingJobHook(BaseHook):
             DriverFailedError: If it said why it failed.
             JobNotRunningError: If it was stopped before its end, or the job was never started.
         """
-        from airflow_flinkstyle.jobs.running.run_end import end_as_told, look_for_end
+        from airflow_flinkstyle.jobs.run_end import end_as_told, look_for_end
 
         return end_as_told(look_for_end(self.client(job).starts, generation))
 

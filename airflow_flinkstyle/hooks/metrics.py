@@ -130,7 +130,7 @@ def emit(found: Iterator[Measured], stats: Stats, *, tagged: bool) -> None:
 
 def measure_job(hook: StreamingJobHook, job: str, stats: Stats, *, tagged: bool) -> None:
     """Read a job's records once, and set its numbers."""
-    from airflow_flinkstyle.jobs.running.last_run import failed_before
+    from airflow_flinkstyle.jobs.stopped.last_run import failed_before
 
     client, newest = hook.client(job), hook.newest_savepoint(job)
     status = client.view.status()

@@ -1,5 +1,6 @@
-"""Callers' side of the protocol, without Airflow: what a job is, what it does, what is asked of its driver.
+"""What becomes of jobs, without Airflow: how one is started, kept up, asked, stopped, moved, and stored.
 
-Starting, upgrading and migrating have rooms of their own; nothing of the flat part imports a room but
-``deployments``.
+A subject is one file (``status``: whether a job runs; ``relaunch``: how a dead driver is followed by the
+next), and a room if it takes several: ``start``, ``stopped``, ``cutover``, ``upgrade``, ``migration``,
+``adoption``.
 """

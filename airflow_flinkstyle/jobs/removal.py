@@ -13,7 +13,7 @@ from airflow_flinkstyle.protocol.home import HOME_KEY
 from airflow_flinkstyle.savepoint.blobs.references import pins
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.jobs.running.client import JobClient
+    from airflow_flinkstyle.jobs.client import JobClient
 
 log = logging.getLogger(__name__)
 _KEPT = "Nothing was removed."

@@ -18,10 +18,10 @@ from airflow_flinkstyle.jobs.upgrade.upgrade import resumed as resumed_upgrade
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.jobs.cutover.context import Settled
     from airflow_flinkstyle.jobs.migration.cutover import Cutover
     from airflow_flinkstyle.jobs.migration.producers import Released
-    from airflow_flinkstyle.jobs.running.client import JobClient
     from airflow_flinkstyle.protocol.board import JobBoard
     from airflow_flinkstyle.protocol.records import WorkRecord
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from airflow_flinkstyle.jobs.running.together import JobsCut
+    from airflow_flinkstyle.jobs.cut import JobsCut
 
 
 class CutJobsOperator(BaseOperator):
@@ -59,7 +59,7 @@ class CutJobsOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Cut them together."""
         from airflow_flinkstyle.hooks.job import StreamingJobHook
-        from airflow_flinkstyle.jobs.running.together import cut_together
+        from airflow_flinkstyle.jobs.cut import cut_together
 
         named = self.jobs.split(",") if isinstance(self.jobs, str) else self.jobs
         jobs = [str(job).strip() for job in named]

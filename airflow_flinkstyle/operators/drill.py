@@ -125,7 +125,7 @@ class DrillRestoreOperator(StreamingJobOperator):
         return self._finish(context, Generation(event["generation"]), _SLACK_S)
 
     def _finish(self, context: Context, generation: Generation, timeout_s: float) -> dict[str, Any]:
-        from airflow_flinkstyle.jobs.running.drills import finish_drill
+        from airflow_flinkstyle.jobs.drills import finish_drill
 
         with airflow_errors():
             found = finish_drill(self.hook.client(self.job), generation, timeout_s=timeout_s)

@@ -62,7 +62,7 @@ class TakeSavepointOperator(SavepointMaker):
     def execute(self, context: Context) -> str:
         """Ask, show the link, and wait here or in the triggerer."""
         from airflow_flinkstyle.jobs.requests import PendingRequest
-        from airflow_flinkstyle.jobs.running.stopped import savepoint_at_rest
+        from airflow_flinkstyle.jobs.stopped.saving import savepoint_at_rest
 
         with airflow_errors():
             outside = self._from_outside(context)

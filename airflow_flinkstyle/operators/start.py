@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from airflow_flinkstyle.jobs.running.start_plan import Origin
+    from airflow_flinkstyle.jobs.start.origins import Origin
 
 _STARTS = ("last_state", "checkpoint", "savepoint", "fresh")
 
@@ -149,7 +149,7 @@ class StartStreamingJobOperator(StreamingJobOperator):
     def _origin(self) -> Origin:
         from airflow_flinkstyle.hooks.launches import rewind
         from airflow_flinkstyle.jobs.answers.values import text_or_none
-        from airflow_flinkstyle.jobs.running.start_plan import Fresh, FromCheckpoint, FromSavepoint, LastState
+        from airflow_flinkstyle.jobs.start.origins import Fresh, FromCheckpoint, FromSavepoint, LastState
 
         start = one_of("start_from", self.start_from, _STARTS)
         for name, only in (("savepoint_id", "savepoint"), ("discard_history", "fresh")):

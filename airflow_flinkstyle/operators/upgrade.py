@@ -129,7 +129,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         )
         from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
         from airflow_flinkstyle.jobs.journal import CutoverJournal
-        from airflow_flinkstyle.jobs.running.last_run import recorded_launch
+        from airflow_flinkstyle.jobs.stopped.last_run import recorded_launch
         from airflow_flinkstyle.jobs.upgrade.repartition import with_partitions, with_provider
         from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 

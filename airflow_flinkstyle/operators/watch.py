@@ -38,9 +38,9 @@ class WatchStreamingJobOperator(StreamingJobOperator):
         """Start the driver again if it died, and look at the newest savepoint."""
         from airflow_flinkstyle.hooks.migration import settle_abandoned
         from airflow_flinkstyle.jobs.errors import SavepointStaleError
-        from airflow_flinkstyle.jobs.running.home import require_old_job_ended
-        from airflow_flinkstyle.jobs.running.last_run import failed_before
+        from airflow_flinkstyle.jobs.start.home import require_old_job_ended
         from airflow_flinkstyle.jobs.status import describe_status, stays_down
+        from airflow_flinkstyle.jobs.stopped.last_run import failed_before
 
         with airflow_errors():
             max_age_s = seconds_or_none("fresh", self.fresh)

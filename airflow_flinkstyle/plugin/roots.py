@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.hooks.job import StreamingJobHook
     from airflow_flinkstyle.hooks.page_roots import PageRoot
-    from airflow_flinkstyle.jobs.running.client import JobClient
+    from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.storage.base import ObjectStore
 
 

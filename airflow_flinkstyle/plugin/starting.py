@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.running.dry_start import (
+from airflow_flinkstyle.jobs.start.dry import (
     NotJudged,
     Passes,
     Refuses,

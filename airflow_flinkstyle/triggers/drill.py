@@ -25,7 +25,7 @@ class DrillTrigger(PollTrigger):
 
     def check(self) -> dict[str, Any] | None:
         """Return ``{"generation": ...}``; the task reads the outcome itself."""
-        from airflow_flinkstyle.jobs.running.drills import is_drilled
+        from airflow_flinkstyle.jobs.drills import is_drilled
 
         return self.arguments() if is_drilled(self.hook.client(self.job), self.generation) else None
 

@@ -32,7 +32,7 @@ class RunEndTrigger(PollTrigger):
     def check(self) -> dict[str, Any] | None:
         """Return ``{"end": ...}`` once it has ended, or ``{"look": ...}`` for a driver that does not run."""
         from airflow_flinkstyle.jobs.answers.values import number_or_none
-        from airflow_flinkstyle.jobs.running.run_end import end_as_told, seen_of_end
+        from airflow_flinkstyle.jobs.run_end import end_as_told, seen_of_end
 
         status = seen_of_end(self.hook.client(self.job).view, number_or_none("generation", self.generation))
         if isinstance(status, (Running, Starting)):

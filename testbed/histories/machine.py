@@ -46,7 +46,7 @@ _POOLS = (
 _THREADS = (
     "airflow_flinkstyle.jobs.cutover.context",
     "airflow_flinkstyle.jobs.migration.context",
-    "airflow_flinkstyle.jobs.running.offline_lock",
+    "airflow_flinkstyle.jobs.stopped.offline_lock",
     "airflow_flinkstyle.savepoint.blobs.leases",
 )
 

@@ -6,15 +6,15 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.jobs.asking import SavepointOnly
 from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.jobs.migration.cutover import PHASES, Cutover
 from airflow_flinkstyle.jobs.requests import PendingRequest, digest_of
 from airflow_flinkstyle.jobs.retention import dispose_of, prune_job
-from airflow_flinkstyle.jobs.running import start_choice
-from airflow_flinkstyle.jobs.running.asking import SavepointOnly
-from airflow_flinkstyle.jobs.running.last_run import recorded_launch
-from airflow_flinkstyle.jobs.running.start_plan import Fresh, FromCheckpoint, FromSavepoint, LastState
+from airflow_flinkstyle.jobs.start import choice
+from airflow_flinkstyle.jobs.start.origins import Fresh, FromCheckpoint, FromSavepoint, LastState
 from airflow_flinkstyle.jobs.status import Starting
+from airflow_flinkstyle.jobs.stopped.last_run import recorded_launch
 from airflow_flinkstyle.jobs.upgrade.on_demand import roll_back_to
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from airflow_flinkstyle.savepoint.blobs.references import pin, unpin
@@ -29,8 +29,8 @@ from testbed.histories.places import Place, RootStore
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.jobs.running.client import JobClient
-    from airflow_flinkstyle.jobs.running.start_plan import Origin
+    from airflow_flinkstyle.jobs.client import JobClient
+    from airflow_flinkstyle.jobs.start.origins import Origin
     from testbed.histories.oracle import Batch
     from testbed.histories.world import World
 
@@ -143,7 +143,7 @@ class Asker:
             case "checkpoint":
                 return FromCheckpoint()
             case "fresh":
-                history = start_choice.history_of(client.view)
+                history = choice.history_of(client.view)
                 none: dict[str, Any] = dict.fromkeys(self.world.queries)
                 self._choose(Choice(batches=none, what="fresh", new_sink=True))
                 return Fresh(discard_history=history.name if history else None)

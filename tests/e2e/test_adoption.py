@@ -12,7 +12,7 @@ import pytest
 
 from airflow_flinkstyle.jobs.adoption.ending import EndByCommand, EndProcess
 from airflow_flinkstyle.jobs.adoption.taking import take_outside
-from airflow_flinkstyle.jobs.running.drills import begin_drill, finish_drill
+from airflow_flinkstyle.jobs.drills import begin_drill, finish_drill
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.jobs.errors import DriverFailedError, RolledBackError
-from airflow_flinkstyle.jobs.running.start_plan import FromCheckpoint
+from airflow_flinkstyle.jobs.start.origins import FromCheckpoint
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from testbed.cycles import Cycle, Moves
 from testbed.exactly_once import ExactlyOnceJob

@@ -14,7 +14,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from airflow_flinkstyle.jobs.running.rewinds import fork
+from airflow_flinkstyle.jobs.start.rewinds import fork
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository

@@ -6,8 +6,8 @@ import json
 import time
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
-from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
 from airflow_flinkstyle.jobs.status import Closed, Running, Starting
 from airflow_flinkstyle.jobs.view import JobView

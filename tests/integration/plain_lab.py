@@ -18,9 +18,9 @@ from airflow_flinkstyle.cli.app import app
 from airflow_flinkstyle.jobs.adoption.outside import LiveClusters
 from airflow_flinkstyle.jobs.adoption.running import ADOPTION_PHASES, RunningAdoption
 from airflow_flinkstyle.jobs.adoption.taking import WatchedCheckpoint
+from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.journal import CutoverJournal
-from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
 from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.kafka.settings import KafkaCluster

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.checkpoint import offset_log
+from airflow_flinkstyle.jobs.client import JobClient
+from airflow_flinkstyle.jobs.cut import cut_together, find_cut
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.errors import CutFailedError
-from airflow_flinkstyle.jobs.running.client import JobClient
-from airflow_flinkstyle.jobs.running.together import cut_together, find_cut
 from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.protocol.cuts import CutBoard, Positions
 from airflow_flinkstyle.types import Generation, NextOffset
@@ -26,7 +26,7 @@ from tests.integration.agent_lab import Driver, Lab, logs_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_flinkstyle.jobs.running.together import JobsCut
+    from airflow_flinkstyle.jobs.cut import JobsCut
     from airflow_flinkstyle.protocol.records import Request
     from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
     from testbed.kafka import Broker

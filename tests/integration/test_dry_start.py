@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 
-from airflow_flinkstyle.jobs.running.dry_start import NotJudged, Passes, Refuses, check_positions
+from airflow_flinkstyle.jobs.start.dry import NotJudged, Passes, Refuses, check_positions
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.offsets import Offsets

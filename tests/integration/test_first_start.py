@@ -14,7 +14,7 @@ from airflow_flinkstyle.jobs.adoption.outside import LiveClusters
 from airflow_flinkstyle.jobs.adoption.stopped import adopt_stopped
 from airflow_flinkstyle.jobs.adoption.taking import WatchedCheckpoint
 from airflow_flinkstyle.jobs.errors import DriverFailedError
-from airflow_flinkstyle.jobs.running.start_plan import Fresh
+from airflow_flinkstyle.jobs.start.origins import Fresh
 from airflow_flinkstyle.jobs.status import Failed
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from tests.integration.agent_lab import plain_submit

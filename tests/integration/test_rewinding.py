@@ -16,7 +16,7 @@ import pytest
 from airflow_flinkstyle.agent.guards.sinks import newest_batch, sink_of
 from airflow_flinkstyle.agent.job_query import Sink
 from airflow_flinkstyle.agent.stream_options import StreamOptions
-from airflow_flinkstyle.jobs.running.rewinds import fork
+from airflow_flinkstyle.jobs.start.rewinds import fork
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.files.renumber import renumber
 from airflow_flinkstyle.savepoint.files.restore import restore_query

@@ -29,7 +29,7 @@ class Rules:
     first_decision_counts: bool = True
     """Whoever decides second obeys the first (``CutBoard.decide``)."""
     complete_after_savepoints: bool = True
-    """The caller decides once every job has its savepoint (``jobs.running.together``)."""
+    """The caller decides once every job has its savepoint (``jobs.cut``)."""
     stop_after_complete: bool = True
     """A job stops only once the cut is complete (``Agreement.require_complete``)."""
     final_by_replace: bool = True

@@ -149,7 +149,7 @@ def _old_driver(state: State, rules: Rules) -> Iterator[Step]:
             yield "D1 reports", state._replace(d1="reporting", report=state.batches)
         case "reporting":
             yield "D1 exits", state._replace(d1="exited", closed=state.batches, report=state.batches)
-        case "dead" if state.closed is None and state.current == 1:  # jobs.running.relaunch.ensure_running
+        case "dead" if state.closed is None and state.current == 1:  # jobs.relaunch.ensure_running
             slot = "lost" if state.slot in ("sent", "accepted") else state.slot
             yield "D1 relaunched", state._replace(d1="running", slot=slot)
 

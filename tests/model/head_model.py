@@ -122,7 +122,7 @@ def _newest(state: State, rules: Rules) -> Saved | None:
 
 
 def _is_last(state: State, saved: Saved, rules: Rules) -> bool:
-    """Compare as ``jobs.running.rewinds.require_newest`` does."""
+    """Compare as ``jobs.start.rewinds.require_newest`` does."""
     on_line = isinstance(place_of(saved.cut, state.line), OnLine) or not rules.along_the_line
     return on_line and (saved.query_id, saved.cut.batches_run) == (state.query_id, state.run)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What the protocol demands; True keeps the rule. All are kept in ``jobs.running.offline_lock``."""
+    """What the protocol demands; True keeps the rule. All are kept in ``jobs.stopped.offline_lock``."""
 
     await_driver: bool = True
     """The driver before has closed, or was silent for its lease (``await_end``)."""

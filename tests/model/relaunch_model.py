@@ -34,7 +34,7 @@ class Rules:
     waits_for_silence: bool = True
     """A driver runs no batch before the earlier one was silent for the lease (``takeover.begin``)."""
     one_submit: bool = True
-    """One caller creates the next submit, the other starts nothing (``jobs.running.relaunch.submit``)."""
+    """One caller creates the next submit, the other starts nothing (``jobs.relaunch.submit``)."""
     surplus_leaves: bool = True
     """Who finds an earlier driver alive leaves (``agent.board.takeover._await_earlier``)."""
     speaker_counts: bool = True

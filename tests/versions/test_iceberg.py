@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
-from airflow_flinkstyle.jobs.running.start_choice import plan_start
-from airflow_flinkstyle.jobs.running.start_plan import Fresh, FromSavepoint
+from airflow_flinkstyle.jobs.start.choice import plan_start
+from airflow_flinkstyle.jobs.start.origins import Fresh, FromSavepoint
 from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from testbed.paths import SPARK, jar_set
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from airflow_flinkstyle.jobs.running.start_plan import Origin
+    from airflow_flinkstyle.jobs.start.origins import Origin
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from tests.integration.agent_lab import Driver
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.jobs.adoption.taking import OutsideLife, head_of, see
+from airflow_flinkstyle.jobs.asking import SavepointOnly
 from airflow_flinkstyle.jobs.deployments.base import Program
 from airflow_flinkstyle.jobs.errors import (
     AdoptedBeforeError,
@@ -20,13 +21,12 @@ from airflow_flinkstyle.jobs.errors import (
     NotAdoptedError,
     RequestFailedError,
 )
-from airflow_flinkstyle.jobs.running.asking import SavepointOnly
-from airflow_flinkstyle.jobs.running.home import require_still
-from airflow_flinkstyle.jobs.running.last_run import last_words
-from airflow_flinkstyle.jobs.running.stopped import savepoint_at_rest, take_stopped
 from airflow_flinkstyle.jobs.secrets import without_secrets
 from airflow_flinkstyle.jobs.spec import from_launch, submit_argv
+from airflow_flinkstyle.jobs.start.home import require_still
 from airflow_flinkstyle.jobs.status import NeverStarted, Running, Starting, describe_status
+from airflow_flinkstyle.jobs.stopped.last_run import last_words
+from airflow_flinkstyle.jobs.stopped.saving import savepoint_at_rest, take_stopped
 from airflow_flinkstyle.protocol.home import ADOPTED_KEY, AdoptedMark, Home, OutsideCheckpoint
 from airflow_flinkstyle.protocol.places import MARK_KEY
 from airflow_flinkstyle.savepoint.blobs.references import pins
@@ -37,7 +37,7 @@ from airflow_flinkstyle.storage.open import is_of_hadoop
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from airflow_flinkstyle.jobs.running.client import JobClient
+    from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
     from airflow_flinkstyle.protocol.home import HomeState
     from airflow_flinkstyle.savepoint.manifest import Manifest

@@ -21,7 +21,7 @@ from airflow_flinkstyle.jobs.cutover.context import CutoverContext, late
 from airflow_flinkstyle.jobs.cutover.steps import require_room
 from airflow_flinkstyle.jobs.errors import CheckpointWrittenError, DriverFailedError, RolledBackError
 from airflow_flinkstyle.jobs.journal import is_last
-from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint, plan_savepoint
+from airflow_flinkstyle.jobs.start.origins import FromSavepoint, plan_savepoint
 from airflow_flinkstyle.jobs.upgrade.health import await_first
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.jobs.adoption.outside import UNKNOWN_SPARK, find_logs, look_at_all
 from airflow_flinkstyle.jobs.errors import AdoptedBeforeError, HistoryError, JobRunningError
-from airflow_flinkstyle.jobs.running.start_choice import history_of
+from airflow_flinkstyle.jobs.start.choice import history_of
 from airflow_flinkstyle.jobs.status import Running, Starting, describe_status
 from airflow_flinkstyle.protocol.home import Home
 from airflow_flinkstyle.savepoint.capture.copier import ignore

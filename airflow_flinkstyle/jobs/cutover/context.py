@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.jobs.journal import CutoverJournal
     from airflow_flinkstyle.jobs.requests import CutMode
-    from airflow_flinkstyle.jobs.running.client import JobClient
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
     from airflow_flinkstyle.jobs.status import Successor
     from airflow_flinkstyle.protocol.board import JobBoard

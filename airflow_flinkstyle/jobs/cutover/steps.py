@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.asking import SavepointOnly
 from airflow_flinkstyle.jobs.cutover.context import late
 from airflow_flinkstyle.jobs.errors import (
     DoneBeforeError,
@@ -18,14 +19,13 @@ from airflow_flinkstyle.jobs.errors import (
 from airflow_flinkstyle.jobs.journal import read_unrested
 from airflow_flinkstyle.jobs.placement import beyond, footprint, lack
 from airflow_flinkstyle.jobs.requests import PendingRequest
-from airflow_flinkstyle.jobs.running.asking import SavepointOnly
 from airflow_flinkstyle.jobs.status import Failed, NeverStarted, Running, describe_status, stays_down
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.jobs.cutover.context import CutoverContext
-    from airflow_flinkstyle.jobs.running.client import JobClient
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
     from airflow_flinkstyle.jobs.status import Run
     from airflow_flinkstyle.protocol.records import Heartbeat

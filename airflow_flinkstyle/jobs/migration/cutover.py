@@ -27,18 +27,18 @@ from airflow_flinkstyle.jobs.migration import fence_phase, window
 from airflow_flinkstyle.jobs.migration.approved import Approved
 from airflow_flinkstyle.jobs.migration.context import MigrationContext
 from airflow_flinkstyle.jobs.migration.report import CutoverReport, build_report
-from airflow_flinkstyle.jobs.running.last_run import recorded_launch
 from airflow_flinkstyle.jobs.status import Dead, Starting, describe_status
+from airflow_flinkstyle.jobs.stopped.last_run import recorded_launch
 from airflow_flinkstyle.storage.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.jobs.cutover.context import Where
     from airflow_flinkstyle.jobs.migration.approved import Migration
     from airflow_flinkstyle.jobs.migration.kafka_side import KafkaSide
     from airflow_flinkstyle.jobs.migration.producers import ProducerSwitch
-    from airflow_flinkstyle.jobs.running.client import JobClient
     from airflow_flinkstyle.jobs.status import Run
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.types import Generation

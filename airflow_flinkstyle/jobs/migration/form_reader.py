@@ -19,7 +19,7 @@ from airflow_flinkstyle.jobs.answers.values import is_true, seconds_or_none
 from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.jobs.errors import JobNotRunningError
 from airflow_flinkstyle.jobs.migration.approved import ClusterRef, Migration
-from airflow_flinkstyle.jobs.running.last_run import recorded_launch
+from airflow_flinkstyle.jobs.stopped.last_run import recorded_launch
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.fence.fences import parse_fence
 from airflow_flinkstyle.kafka.login.driver import named_connections, require_no_secrets
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.jobs.migration.form import MigrationForm
-    from airflow_flinkstyle.jobs.running.client import JobClient
     from airflow_flinkstyle.kafka.mirror.found import FoundMirror
     from airflow_flinkstyle.kafka.settings import KafkaCluster
     from airflow_flinkstyle.protocol.records import KafkaOverride

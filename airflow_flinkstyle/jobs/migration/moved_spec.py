@@ -10,8 +10,8 @@ from airflow_flinkstyle.protocol.records import KafkaOverride
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.jobs.migration.kafka_side import LiveKafka
-    from airflow_flinkstyle.jobs.running.client import JobClient
     from airflow_flinkstyle.jobs.spec import JobSpec
 
 _SERVERS = "kafka.bootstrap.servers"

@@ -13,8 +13,8 @@ from airflow_flinkstyle.wording import escape, size
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.jobs.journal import CutoverJournal
-    from airflow_flinkstyle.jobs.running.client import JobClient
     from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
 
 

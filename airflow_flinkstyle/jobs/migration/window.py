@@ -10,7 +10,7 @@ from airflow_flinkstyle.jobs.cutover import steps
 from airflow_flinkstyle.jobs.errors import ProducersNotHeldError
 from airflow_flinkstyle.jobs.migration import fence_phase
 from airflow_flinkstyle.jobs.migration.context import sources_read
-from airflow_flinkstyle.jobs.running.start_plan import order_to_restore
+from airflow_flinkstyle.jobs.start.origins import order_to_restore
 from airflow_flinkstyle.rewrite import plan_json
 from airflow_flinkstyle.sinks.errors import LineageError
 

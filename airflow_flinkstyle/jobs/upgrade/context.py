@@ -9,7 +9,7 @@ from airflow_flinkstyle.jobs.cutover.context import CutoverContext
 from airflow_flinkstyle.jobs.upgrade.health import UNWATCHED, Bounds
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
+    from airflow_flinkstyle.jobs.start.origins import FromSavepoint
     from airflow_flinkstyle.protocol.records import CutoverKind
     from airflow_flinkstyle.types import Rewind
 

@@ -11,8 +11,8 @@ from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.cutover.downtime import batch_ms
 from airflow_flinkstyle.jobs.errors import DriverFailedError
-from airflow_flinkstyle.jobs.running import last_run
 from airflow_flinkstyle.jobs.status import Closed, Failed, Running
+from airflow_flinkstyle.jobs.stopped import last_run
 from airflow_flinkstyle.protocol.records import PAST_THE_AGENT
 
 if TYPE_CHECKING:

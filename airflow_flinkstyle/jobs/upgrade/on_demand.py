@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.errors import JobNotRunningError
-from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
 from airflow_flinkstyle.jobs.spec import from_launch
+from airflow_flinkstyle.jobs.start.origins import FromSavepoint
 from airflow_flinkstyle.jobs.upgrade.upgrade import Upgrade
 from airflow_flinkstyle.protocol.head import read_line
 from airflow_flinkstyle.protocol.line import OnLine
@@ -21,9 +21,9 @@ from airflow_flinkstyle.wording import batch_words, moment, row
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
     from airflow_flinkstyle.jobs.journal import CutoverJournal
-    from airflow_flinkstyle.jobs.running.client import JobClient
     from airflow_flinkstyle.jobs.upgrade.context import Standby
     from airflow_flinkstyle.jobs.upgrade.report import UpgradeReport
     from airflow_flinkstyle.protocol.line import Turn

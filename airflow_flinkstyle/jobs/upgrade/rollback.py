@@ -13,9 +13,9 @@ from airflow_flinkstyle.checkpoint.stores_in_use import SHUFFLE_PARTITIONS
 from airflow_flinkstyle.jobs.cutover import race
 from airflow_flinkstyle.jobs.deployments.base import Gone
 from airflow_flinkstyle.jobs.errors import UpgradeChoiceError
-from airflow_flinkstyle.jobs.running import last_run, offline_lock
-from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
+from airflow_flinkstyle.jobs.start.origins import FromSavepoint
 from airflow_flinkstyle.jobs.status import Running
+from airflow_flinkstyle.jobs.stopped import last_run, offline_lock
 from airflow_flinkstyle.jobs.upgrade.repartition import begun_at
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError
 from airflow_flinkstyle.savepoint.files.derive import changed_file, publish_derived
@@ -25,9 +25,9 @@ from airflow_flinkstyle.types import BatchId
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.jobs.running.client import JobClient
-    from airflow_flinkstyle.jobs.running.offline_lock import OfflineLock
-    from airflow_flinkstyle.jobs.running.starts import RunHandle
+    from airflow_flinkstyle.jobs.client import JobClient
+    from airflow_flinkstyle.jobs.start.starts import RunHandle
+    from airflow_flinkstyle.jobs.stopped.offline_lock import OfflineLock
     from airflow_flinkstyle.jobs.upgrade.context import UpgradeContext
     from airflow_flinkstyle.protocol.query_records import QueryStatus, Sinks
     from airflow_flinkstyle.savepoint.manifest import FileEntry, Manifest, QuerySnapshot

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.cutover import steps
+from airflow_flinkstyle.jobs.cutover.compat import require_fitting
 from airflow_flinkstyle.jobs.cutover.context import UNTOUCHED, Settled
 from airflow_flinkstyle.jobs.cutover.steps import require_room
 from airflow_flinkstyle.jobs.errors import (
@@ -25,11 +26,10 @@ from airflow_flinkstyle.jobs.errors import (
     UpgradeUnhealthyError,
 )
 from airflow_flinkstyle.jobs.journal import CutoverJournal, is_last
-from airflow_flinkstyle.jobs.running.compat import require_fitting
-from airflow_flinkstyle.jobs.running.last_run import recorded_launch
-from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint, plan_savepoint, require_allowed
 from airflow_flinkstyle.jobs.spec import from_launch
+from airflow_flinkstyle.jobs.start.origins import FromSavepoint, plan_savepoint, require_allowed
 from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Starting
+from airflow_flinkstyle.jobs.stopped.last_run import recorded_launch
 from airflow_flinkstyle.jobs.upgrade import health, repartition, rollback
 from airflow_flinkstyle.jobs.upgrade.context import UpgradeContext
 from airflow_flinkstyle.jobs.upgrade.health import UNWATCHED, observe, summary
@@ -40,8 +40,8 @@ from airflow_flinkstyle.types import Generation
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.jobs.cutover.context import Where
-    from airflow_flinkstyle.jobs.running.client import JobClient
     from airflow_flinkstyle.jobs.status import Run
     from airflow_flinkstyle.savepoint.manifest import Manifest
 

@@ -9,9 +9,9 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.journal import has_ended, read_phases
 from airflow_flinkstyle.jobs.retention import savepoints_in_use
-from airflow_flinkstyle.jobs.running.last_run import driver_of
-from airflow_flinkstyle.jobs.running.offline_lock import is_lock
 from airflow_flinkstyle.jobs.status import Closed, NeverStarted
+from airflow_flinkstyle.jobs.stopped.last_run import driver_of
+from airflow_flinkstyle.jobs.stopped.offline_lock import is_lock
 from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.plugin.looks.documents import (
     journal_document,

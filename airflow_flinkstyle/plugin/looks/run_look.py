@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.jobs.running.offline_lock import is_lock
+from airflow_flinkstyle.jobs.stopped.offline_lock import is_lock
 from airflow_flinkstyle.plugin.looks.documents import asked_by
 from airflow_flinkstyle.protocol.line import Abandoned, batches_run
 from airflow_flinkstyle.types import Incarnation

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.jobs.running.dry_start import NotJudged, Passes, Refuses
+from airflow_flinkstyle.jobs.start.dry import NotJudged, Passes, Refuses
 from airflow_flinkstyle.python_versions import assert_never
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from airflow_flinkstyle.jobs.running.dry_start import DryStart, StartCheck
+    from airflow_flinkstyle.jobs.start.dry import DryStart, StartCheck
     from airflow_flinkstyle.savepoint.files.verified import DamagedRecord, VerifiedRecord
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.repository.summary import Summary

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_flinkstyle.hooks.airflow_versions import AirflowException, AirflowFailException
 from airflow_flinkstyle.hooks.assets import SAVEPOINTS, savepoint_asset
-from airflow_flinkstyle.jobs.running.together import find_cut
+from airflow_flinkstyle.jobs.cut import find_cut
 from airflow_flinkstyle.jobs.status import Closed
 from airflow_flinkstyle.operators import CutJobsOperator
 from tests.unit.airflow_layer.conftest import a_context

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException, AirflowSensorTimeout
-from airflow_flinkstyle.jobs.running.stopped import take_stopped
 from airflow_flinkstyle.jobs.status import Running
+from airflow_flinkstyle.jobs.stopped.saving import take_stopped
 from airflow_flinkstyle.operators import StartStreamingJobOperator
 from airflow_flinkstyle.sensors import (
     SavepointFreshnessSensor,

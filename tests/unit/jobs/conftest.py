@@ -26,9 +26,9 @@ from airflow_flinkstyle.agent.board.held import HeldWatch
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.clock import CLOCK, LEASE_CLOCK, Clock
 from airflow_flinkstyle.errors import FlinkstyleError, SignatureError
+from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPages, Gone, Submission
 from airflow_flinkstyle.jobs.errors import MirrorBehindError
-from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
 from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView

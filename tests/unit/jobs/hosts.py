@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.clock import LeaseClock
+from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.deployments.base import Unknown
 from airflow_flinkstyle.jobs.errors import DiesWithStarterError, DriverFailedError
-from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.status import Sightings
 from airflow_flinkstyle.jobs.view import JobView
 from testbed.keys import SIGNER

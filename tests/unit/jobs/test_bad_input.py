@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.jobs.errors import JobNotRunningError, JobRunningError, RolledBackError
-from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
+from airflow_flinkstyle.jobs.start.origins import FromSavepoint
 from airflow_flinkstyle.savepoint.errors import ManifestFormatError, SavepointMissingError
 from tests.unit.jobs.cutovers import a_cutover, position
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.errors import FlinkstyleError
-    from airflow_flinkstyle.jobs.running.client import JobClient
+    from airflow_flinkstyle.jobs.client import JobClient
     from tests.unit.jobs.conftest import World
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.retention import prune_job
-from airflow_flinkstyle.jobs.running.start_plan import Fresh, FromCheckpoint, FromSavepoint
 from airflow_flinkstyle.jobs.signing import Signer
+from airflow_flinkstyle.jobs.start.origins import Fresh, FromCheckpoint, FromSavepoint
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES
 from airflow_flinkstyle.jobs.usage import usage_of
 from airflow_flinkstyle.protocol.places import MARK_KEY

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.retention import dispose_of, prune_job, release_ended, savepoints_in_use
-from airflow_flinkstyle.jobs.running.client import JobClient
-from airflow_flinkstyle.jobs.running.offline_lock import hold_offline
-from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
-from airflow_flinkstyle.jobs.running.stopped import take_stopped
+from airflow_flinkstyle.jobs.start.origins import FromSavepoint
+from airflow_flinkstyle.jobs.stopped.offline_lock import hold_offline
+from airflow_flinkstyle.jobs.stopped.saving import take_stopped
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.blobs.references import Reference, references, release, write_reference

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.cutover.steps import require_room
 from airflow_flinkstyle.jobs.deployments.room import Room
 from airflow_flinkstyle.jobs.errors import NoRoomError
-from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.target import Deployments
 from tests.unit.jobs.hosts import Host
 from tests.unit.jobs.specs import a_spec, a_target

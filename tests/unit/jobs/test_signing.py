@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.errors import SignatureError
+from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.errors import DriverFailedError, SigningKeyError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.cutover import PHASES
 from airflow_flinkstyle.jobs.migration.fail_back import last_migration
-from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.signing import KEY_VARIABLE, PREVIOUS_VARIABLE, Signer
 from airflow_flinkstyle.jobs.spec import driver_env
 from airflow_flinkstyle.protocol import signatures

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from airflow_flinkstyle.jobs.journal import APPROVED, DECIDED, PhaseRecord
-from airflow_flinkstyle.jobs.running.offline_lock import lock_key
 from airflow_flinkstyle.jobs.status import Sightings
+from airflow_flinkstyle.jobs.stopped.offline_lock import lock_key
 from airflow_flinkstyle.links.address import web_address
 from airflow_flinkstyle.plugin.cache.memo_store import MemoStore
 from airflow_flinkstyle.plugin.cache.meter import Meter, MeteredStore

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_flinkstyle.jobs.adoption.stopped import Adoption
-    from airflow_flinkstyle.jobs.running.starts import RunHandle
+    from airflow_flinkstyle.jobs.start.starts import RunHandle
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from tests.unit.jobs.conftest import World
 

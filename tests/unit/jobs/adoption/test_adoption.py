@@ -12,6 +12,7 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.adoption.leaving import leave
 from airflow_flinkstyle.jobs.adoption.stopped import adopt_stopped
 from airflow_flinkstyle.jobs.adoption.taking import take_outside
+from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.errors import (
     AdoptedBeforeError,
     CheckpointWrittenError,
@@ -23,10 +24,9 @@ from airflow_flinkstyle.jobs.errors import (
     SourceClusterError,
 )
 from airflow_flinkstyle.jobs.retention import savepoints_in_use
-from airflow_flinkstyle.jobs.running.client import JobClient
-from airflow_flinkstyle.jobs.running.home import moved_on
-from airflow_flinkstyle.jobs.running.start_choice import plan_start
-from airflow_flinkstyle.jobs.running.start_plan import Fresh, FromCheckpoint, FromSavepoint, LastState
+from airflow_flinkstyle.jobs.start.choice import plan_start
+from airflow_flinkstyle.jobs.start.home import moved_on
+from airflow_flinkstyle.jobs.start.origins import Fresh, FromCheckpoint, FromSavepoint, LastState
 from airflow_flinkstyle.kafka.errors import OffsetBeforeStartError, OffsetBeyondEndError
 from airflow_flinkstyle.storage.errors import StoreDeniedError
 from airflow_flinkstyle.storage.local import LocalStore

@@ -9,14 +9,14 @@ import pytest
 
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.jobs.adoption.stopped import adopt_stopped
+from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.errors import (
     AdoptedBeforeError,
     CheckpointWrittenError,
     NotAdoptedError,
 )
-from airflow_flinkstyle.jobs.running.client import JobClient
-from airflow_flinkstyle.jobs.running.start_choice import plan_start
-from airflow_flinkstyle.jobs.running.start_plan import LastState
+from airflow_flinkstyle.jobs.start.choice import plan_start
+from airflow_flinkstyle.jobs.start.origins import LastState
 from airflow_flinkstyle.protocol.home import ADOPTED_KEY
 from airflow_flinkstyle.storage.local import LocalStore
 from tests.unit.jobs.adoption.plain import PlainSpark, adopt, at, start, watched

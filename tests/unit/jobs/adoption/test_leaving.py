@@ -9,16 +9,16 @@ import pytest
 
 from airflow_flinkstyle.jobs.adoption.leaving import leave
 from airflow_flinkstyle.jobs.adoption.taking import take_outside
+from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.errors import (
     JobRunningError,
     NotAdoptedError,
     OldJobRunsError,
     RewindError,
 )
-from airflow_flinkstyle.jobs.running.client import JobClient
-from airflow_flinkstyle.jobs.running.start_choice import plan_start
-from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint, LastState
-from airflow_flinkstyle.jobs.running.stopped import savepoint_at_rest, take_stopped
+from airflow_flinkstyle.jobs.start.choice import plan_start
+from airflow_flinkstyle.jobs.start.origins import FromSavepoint, LastState
+from airflow_flinkstyle.jobs.stopped.saving import savepoint_at_rest, take_stopped
 from airflow_flinkstyle.savepoint.files.restore import is_unfinished
 from airflow_flinkstyle.storage.errors import StoreDeniedError
 from airflow_flinkstyle.storage.local import LocalStore

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.running.rewinds import UNSEEN_BATCHES, unused_from
+from airflow_flinkstyle.jobs.start.rewinds import UNSEEN_BATCHES, unused_from
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.line import BEGINNING
 from airflow_flinkstyle.protocol.query_records import QueryStatus, Sinks

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.asking import SavepointOnly, Stopped
 from airflow_flinkstyle.jobs.errors import (
     DriverFailedError,
     DriverLostError,
@@ -22,10 +23,9 @@ from airflow_flinkstyle.jobs.errors import (
     StepTimeoutError,
 )
 from airflow_flinkstyle.jobs.requests import CutMode, Ended, TooLate, Withdrawn, key_of_kill, request_for
-from airflow_flinkstyle.jobs.running.asking import SavepointOnly, Stopped
-from airflow_flinkstyle.jobs.running.start_plan import FromCheckpoint, FromSavepoint
-from airflow_flinkstyle.jobs.running.stopped import take_stopped
+from airflow_flinkstyle.jobs.start.origins import FromCheckpoint, FromSavepoint
 from airflow_flinkstyle.jobs.status import Closed, Dead, NeverStarted, Running, Starting
+from airflow_flinkstyle.jobs.stopped.saving import take_stopped
 from airflow_flinkstyle.kafka.errors import LoginMissingError
 from airflow_flinkstyle.kafka.login.driver import CONNECTION
 from airflow_flinkstyle.protocol.board import JobBoard
@@ -38,7 +38,7 @@ from tests.unit.jobs.conftest import written_by
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_flinkstyle.jobs.running.client import JobClient
+    from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.types import Rewind
     from tests.unit.jobs.conftest import Mood, World
 

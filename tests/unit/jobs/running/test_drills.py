@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_flinkstyle.jobs.drills import begin_drill, finish_drill
 from airflow_flinkstyle.jobs.errors import DrillFailedError, DriverFailedError, StepTimeoutError
 from airflow_flinkstyle.jobs.retention import savepoints_in_use
-from airflow_flinkstyle.jobs.running.drills import begin_drill, finish_drill
-from airflow_flinkstyle.jobs.running.last_run import recorded_launch
+from airflow_flinkstyle.jobs.stopped.last_run import recorded_launch
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.savepoint.errors import SavepointMissingError
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
@@ -19,7 +19,7 @@ from tests.unit.jobs.conftest import Mood, World
 from tests.unit.stores import ActingStore
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.jobs.running.drills import Drill
+    from airflow_flinkstyle.jobs.drills import Drill
 
 
 def save(world: World, key: str = "save") -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.jobs.running.dry_start import (
+from airflow_flinkstyle.jobs.start.dry import (
     DryStart,
     NotJudged,
     Passes,
@@ -17,8 +17,8 @@ from airflow_flinkstyle.jobs.running.dry_start import (
     check_positions,
     dry_start,
 )
-from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
-from airflow_flinkstyle.jobs.running.stopped import take_stopped
+from airflow_flinkstyle.jobs.start.origins import FromSavepoint
+from airflow_flinkstyle.jobs.stopped.saving import take_stopped
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.protocol.query_records import Sinks
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, QuerySnapshot
@@ -27,7 +27,7 @@ from testbed.ports import free_port
 from tests.manifests import a_manifest
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.jobs.running.client import JobClient
+    from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.types import Rewind
     from tests.unit.jobs.conftest import Mood, World

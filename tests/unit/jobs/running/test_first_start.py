@@ -9,8 +9,8 @@ import pytest
 
 from airflow_flinkstyle.hooks.failures import in_a_block
 from airflow_flinkstyle.jobs.errors import BeginsAnewError
-from airflow_flinkstyle.jobs.running.last_run import recorded_launch
 from airflow_flinkstyle.jobs.spec import launch_of
+from airflow_flinkstyle.jobs.stopped.last_run import recorded_launch
 from airflow_flinkstyle.types import Generation
 
 if TYPE_CHECKING:

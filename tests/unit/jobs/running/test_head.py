@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.jobs.errors import LastStateError, RewindError
-from airflow_flinkstyle.jobs.running.dry_start import dry_start
-from airflow_flinkstyle.jobs.running.start_plan import Fresh, FromSavepoint
-from airflow_flinkstyle.jobs.running.stopped import take_stopped
+from airflow_flinkstyle.jobs.start.dry import dry_start
+from airflow_flinkstyle.jobs.start.origins import Fresh, FromSavepoint
+from airflow_flinkstyle.jobs.stopped.saving import take_stopped
 from airflow_flinkstyle.jobs.upgrade.on_demand import rollback_targets
 from airflow_flinkstyle.protocol.head import read_line
 from airflow_flinkstyle.savepoint.errors import SavepointProtectedError
@@ -18,8 +18,8 @@ from airflow_flinkstyle.savepoint.repository.summary import newest_summary, read
 from airflow_flinkstyle.savepoint.retention.dispose import dispose_savepoint
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.jobs.running.client import JobClient
-    from airflow_flinkstyle.jobs.running.start_plan import Origin
+    from airflow_flinkstyle.jobs.client import JobClient
+    from airflow_flinkstyle.jobs.start.origins import Origin
     from tests.unit.jobs.conftest import World
 
 

@@ -19,12 +19,12 @@ from airflow_flinkstyle.jobs.errors import (
     LastStateError,
     StepTimeoutError,
 )
-from airflow_flinkstyle.jobs.running import same_driver
-from airflow_flinkstyle.jobs.running.offline_lock import hold_offline
-from airflow_flinkstyle.jobs.running.start_choice import plan_start
-from airflow_flinkstyle.jobs.running.start_plan import Fresh, FromCheckpoint, FromSavepoint, LastState
-from airflow_flinkstyle.jobs.running.stopped import take_stopped
+from airflow_flinkstyle.jobs.start import same_driver
+from airflow_flinkstyle.jobs.start.choice import plan_start
+from airflow_flinkstyle.jobs.start.origins import Fresh, FromCheckpoint, FromSavepoint, LastState
 from airflow_flinkstyle.jobs.status import Sightings, Starting, describe_status
+from airflow_flinkstyle.jobs.stopped.offline_lock import hold_offline
+from airflow_flinkstyle.jobs.stopped.saving import take_stopped
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.places import MARK_KEY, OwnersMark
 from airflow_flinkstyle.storage.errors import StoreDeniedError, StoreUnavailableError
@@ -34,9 +34,9 @@ from airflow_flinkstyle.types import Generation
 from tests.unit.stores import ActingStore
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.jobs.running.client import JobClient
-    from airflow_flinkstyle.jobs.running.start_plan import Origin
-    from airflow_flinkstyle.jobs.running.starts import RunHandle
+    from airflow_flinkstyle.jobs.client import JobClient
+    from airflow_flinkstyle.jobs.start.origins import Origin
+    from airflow_flinkstyle.jobs.start.starts import RunHandle
     from airflow_flinkstyle.storage.base import Versioned
     from tests.unit.jobs.conftest import Mood, World
 

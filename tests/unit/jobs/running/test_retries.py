@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.clock import Clock
+from airflow_flinkstyle.jobs import relaunch
 from airflow_flinkstyle.jobs.deployments.refusals import not_taken
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.requests import PendingRequest
-from airflow_flinkstyle.jobs.running import relaunch
 from airflow_flinkstyle.jobs.status import (
     LEAST_RETRIES,
     RETRY_FOR_S,
@@ -24,7 +24,7 @@ from airflow_flinkstyle.savepoint.manifest import Manifest
 from airflow_flinkstyle.wording import moment
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.jobs.running.client import JobClient
+    from airflow_flinkstyle.jobs.client import JobClient
     from tests.unit.jobs.conftest import Mood, World
 
 

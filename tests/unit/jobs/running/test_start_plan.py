@@ -10,7 +10,7 @@ import pytest
 
 from airflow_flinkstyle.jobs.deployments.base import Unknown
 from airflow_flinkstyle.jobs.errors import RewindError
-from airflow_flinkstyle.jobs.running.rewinds import require_newest
+from airflow_flinkstyle.jobs.start.rewinds import require_newest
 from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.head import placed

@@ -14,7 +14,7 @@ from airflow_flinkstyle.jobs.status import STUCK_LOOK_S, Dead, Running, Starting
 from tests.unit.jobs.hosts import Host
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.jobs.running.client import JobClient
+    from airflow_flinkstyle.jobs.client import JobClient
     from tests.unit.jobs.conftest import World
 
 NO_ROOM = "no node can take it (Insufficient memory)"

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.cut import JobsCut, cut_together, find_cut
 from airflow_flinkstyle.jobs.errors import CutFailedError, JobNotRunningError, RequestBusyError
 from airflow_flinkstyle.jobs.requests import CutMode, Ended, InProgress, TooLate
-from airflow_flinkstyle.jobs.running.together import JobsCut, cut_together, find_cut
 from airflow_flinkstyle.jobs.status import Closed, Running
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.cuts import CutBoard, Positions
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from airflow_flinkstyle.jobs.running.client import JobClient
+    from airflow_flinkstyle.jobs.client import JobClient
 
 TIMEOUT_S = 10.0
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_flinkstyle.jobs.asking import Stopped
 from airflow_flinkstyle.jobs.requests import PendingRequest
-from airflow_flinkstyle.jobs.running.asking import Stopped
 from airflow_flinkstyle.jobs.status import Closed, Running, Starting, describe_status
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.jobs.running.client import JobClient
+    from airflow_flinkstyle.jobs.client import JobClient
     from tests.unit.jobs.conftest import World
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_flinkstyle.jobs.cutover.compat import spark_findings
 from airflow_flinkstyle.jobs.errors import (
     DiesWithStarterError,
     JobRunningError,
@@ -14,8 +15,7 @@ from airflow_flinkstyle.jobs.errors import (
 )
 from airflow_flinkstyle.jobs.journal import CutoverJournal, has_ended, read_phases
 from airflow_flinkstyle.jobs.migration.preflight import spark_finding
-from airflow_flinkstyle.jobs.running.compat import spark_findings
-from airflow_flinkstyle.jobs.running.starts import JobStarts
+from airflow_flinkstyle.jobs.start.starts import JobStarts
 from airflow_flinkstyle.jobs.status import Closed, Failed, Running
 from airflow_flinkstyle.jobs.upgrade import rollback
 from airflow_flinkstyle.jobs.upgrade.health import await_first

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.errors import JobRunningError
-from airflow_flinkstyle.jobs.running import last_run
-from airflow_flinkstyle.jobs.running.rewinds import require_newest, unused_from
 from airflow_flinkstyle.jobs.spec import from_launch
+from airflow_flinkstyle.jobs.start.rewinds import require_newest, unused_from
 from airflow_flinkstyle.jobs.status import NeverStarted, Running, Starting, describe_status
+from airflow_flinkstyle.jobs.stopped import last_run
 from airflow_flinkstyle.kafka.cluster import describe, existing_topics
 from airflow_flinkstyle.kafka.errors import TopicMissingError
 from airflow_flinkstyle.kafka.login.driver import named_connections

@@ -8,7 +8,7 @@ from airflow_flinkstyle.jobs.errors import JobNotRunningError
 from airflow_flinkstyle.jobs.status import Closed, NeverStarted, Running, Starting, describe_status
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.jobs.running.starts import JobStarts
+    from airflow_flinkstyle.jobs.start.starts import JobStarts
     from airflow_flinkstyle.jobs.status import JobStatus
     from airflow_flinkstyle.jobs.view import JobView
 

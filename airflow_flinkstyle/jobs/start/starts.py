@@ -12,9 +12,8 @@ from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPending
 from airflow_flinkstyle.jobs.errors import CheckpointUnreadError, JobRunningError, LastStateError
 from airflow_flinkstyle.jobs.found import queries_elsewhere
 from airflow_flinkstyle.jobs.requests import key_of_kill, request_for
-from airflow_flinkstyle.jobs.running import offline_lock, same_driver, start_choice, start_plan
-from airflow_flinkstyle.jobs.running.last_run import driver_of
 from airflow_flinkstyle.jobs.spec import from_launch, launch_of, require_recordable
+from airflow_flinkstyle.jobs.start import choice, origins, same_driver
 from airflow_flinkstyle.jobs.status import (
     Closed,
     Dead,
@@ -25,6 +24,8 @@ from airflow_flinkstyle.jobs.status import (
     describe_status,
     stays_down,
 )
+from airflow_flinkstyle.jobs.stopped import offline_lock
+from airflow_flinkstyle.jobs.stopped.last_run import driver_of
 from airflow_flinkstyle.protocol.errors import CheckpointFoundError, PredecessorError
 from airflow_flinkstyle.protocol.head import placed
 from airflow_flinkstyle.protocol.records import Claim
@@ -37,9 +38,9 @@ from airflow_flinkstyle.types import Generation
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.jobs.running.relaunch import JobDrivers
-    from airflow_flinkstyle.jobs.running.start_plan import Origin, StartPlan
+    from airflow_flinkstyle.jobs.relaunch import JobDrivers
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
+    from airflow_flinkstyle.jobs.start.origins import Origin, StartPlan
     from airflow_flinkstyle.jobs.status import JobStatus, Run
     from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.board import Slot
@@ -112,7 +113,7 @@ class JobStarts:
             ended = self._require_stopped(claim_key)
             # Outside the intent: it may take or derive a savepoint, under an intent of its own, and a prune
             # that waited for the first one would keep the second one waiting.
-            plan = self._plan(origin or start_plan.LastState(), claim_key).behind(ended)
+            plan = self._plan(origin or origins.LastState(), claim_key).behind(ended)
             # From here to the reference of the generation, only this keeps a prune off the savepoint.
             with hold_intent(self.view.repository, "restore", holder=f"the start {claim_key}") as held:
                 if plan.order.savepoint_id is not None:
@@ -120,7 +121,7 @@ class JobStarts:
                 if generation is not None and not self._has_place_of(generation, spec, plan):
                     generation = None
                 if generation is None:
-                    own = (offline_lock.lock_key(start_plan.copy_key(claim_key)), _same_driver_key(claim_key))
+                    own = (offline_lock.lock_key(origins.copy_key(claim_key)), _same_driver_key(claim_key))
                     last = max(before, *(self.view.own_claim(one) or before for one in own))
                     generation = self._claim(
                         spec,
@@ -143,7 +144,7 @@ class JobStarts:
             LastStateError: If that driver cannot continue from it either.
         """
         try:
-            return start_choice.plan_start(self.view, origin, claim_key)
+            return choice.plan_start(self.view, origin, claim_key)
         except LastStateError as error:
             why_not = same_driver.close_in_place(
                 self.view,
@@ -153,12 +154,12 @@ class JobStarts:
                 why=error.__cause__,
             )
         try:
-            return start_choice.plan_start(self.view, origin, claim_key)
+            return choice.plan_start(self.view, origin, claim_key)
         except LastStateError as error:
             if why_not is not None:
                 raise error.after_trying(why_not) from error
             if isinstance(error.__cause__, CheckpointUnreadError):  # its driver has just read it, and closed
-                return start_plan.plan_closed(self.view)
+                return origins.plan_closed(self.view)
             raise error.after_trying("its own driver was started in it again, and closed there") from error
 
     def standby(
@@ -199,7 +200,7 @@ class JobStarts:
         if own is None:
             spec, target = self.view.launch_of(generation)
             own = self._claim(spec, target, claim_key, run.claim.checkpoint_location, None, generation)
-        self.order_takeover(own, start_plan.order_to_continue(run.heartbeat, driver_of(self.view, run)))
+        self.order_takeover(own, origins.order_to_continue(run.heartbeat, driver_of(self.view, run)))
         return self._submit_once(own, claim_key)
 
     def look_after(self, status: JobStatus | None = None) -> JobStatus:
@@ -476,7 +477,7 @@ def _same_driver_key(claim_key: str) -> str:
 
 def _is_own(run: Run, claim_key: str) -> bool:
     """Return whether it is an earlier try of the same start: its claim, or one that it made before that."""
-    copied = offline_lock.lock_key(start_plan.copy_key(claim_key))
+    copied = offline_lock.lock_key(origins.copy_key(claim_key))
     return run.claim.claim_key in (claim_key, copied, _same_driver_key(claim_key))
 
 

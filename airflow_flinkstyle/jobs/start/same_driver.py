@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.jobs.errors import CheckpointMismatchError, CheckpointUnreadError, StepTimeoutError
 from airflow_flinkstyle.jobs.requests import request_for, send
-from airflow_flinkstyle.jobs.running import last_run
 from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Running, classify, describe_status
+from airflow_flinkstyle.jobs.stopped import last_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -29,7 +29,6 @@ from airflow_flinkstyle.jobs.errors import (
     StepTimeoutError,
     StillBeatingError,
 )
-from airflow_flinkstyle.jobs.running.offline_lock import give_back_abandoned, is_open_lock
 from airflow_flinkstyle.jobs.spec import from_launch
 from airflow_flinkstyle.jobs.status import (
     Closed,
@@ -41,6 +40,7 @@ from airflow_flinkstyle.jobs.status import (
     classify,
     describe_status,
 )
+from airflow_flinkstyle.jobs.stopped.offline_lock import give_back_abandoned, is_open_lock
 from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.kafka.login.driver import named_connections, require_logins
 from airflow_flinkstyle.protocol.records import Submit

@@ -11,15 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.jobs.errors import HistoryError, LastStateError, RewindError
-from airflow_flinkstyle.jobs.running import last_run, start_plan
-from airflow_flinkstyle.jobs.running.home import from_home
-from airflow_flinkstyle.jobs.running.start_plan import (
-    Fresh,
-    FromCheckpoint,
-    FromSavepoint,
-    LastState,
-    StartPlan,
-)
+from airflow_flinkstyle.jobs.start import origins
+from airflow_flinkstyle.jobs.start.home import from_home
+from airflow_flinkstyle.jobs.start.origins import Fresh, FromCheckpoint, FromSavepoint, LastState, StartPlan
+from airflow_flinkstyle.jobs.stopped import last_run
 from airflow_flinkstyle.protocol.head import read_line
 from airflow_flinkstyle.python_versions import assert_never
 from airflow_flinkstyle.savepoint.repository.summary import list_savepoints
@@ -28,7 +23,7 @@ from airflow_flinkstyle.wording import batch_words
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.errors import FlinkstyleError
-    from airflow_flinkstyle.jobs.running.start_plan import Origin
+    from airflow_flinkstyle.jobs.start.origins import Origin
     from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.savepoint.repository.summary import Summary
 
@@ -64,9 +59,9 @@ def plan_start(runs: JobView, origin: Origin, claim_key: str) -> StartPlan:
         case Fresh():
             plan = _fresh(runs, origin)
         case FromSavepoint():
-            plan = start_plan.plan_savepoint(runs, origin, claim_key)
+            plan = origins.plan_savepoint(runs, origin, claim_key)
         case FromCheckpoint():
-            plan = start_plan.plan_checkpoint(runs, claim_key)
+            plan = origins.plan_checkpoint(runs, claim_key)
         case _:
             assert_never(origin)
     log.info("Job %s starts %s", runs.board.job, plan.why)
@@ -101,7 +96,7 @@ def history_of(runs: JobView) -> PriorState | None:
 def _fresh(runs: JobView, origin: Fresh) -> StartPlan:
     history = history_of(runs)
     if history is None:
-        return start_plan.plan_fresh(runs, "fresh; it has no history")
+        return origins.plan_fresh(runs, "fresh; it has no history")
     if origin.discard_history != history.name:
         confirmed = f", and discard_history={origin.discard_history!r}" if origin.discard_history else ""
         raise HistoryError(
@@ -112,19 +107,19 @@ def _fresh(runs: JobView, origin: Fresh) -> StartPlan:
             f"its batches and state are given up, with discard_history={history.name!r}.",
         )
     log.warning("Job %s gives up %s; they stay where they are", runs.board.job, history)
-    return start_plan.plan_fresh(runs, f"fresh, as confirmed for {history.name}")
+    return origins.plan_fresh(runs, f"fresh, as confirmed for {history.name}")
 
 
 def _last_state(runs: JobView, claim_key: str) -> StartPlan:
     """Continue where the job was: in its last run's checkpoint, or from a savepoint of the same state."""
     history = history_of(runs)
     if history is None:
-        return start_plan.plan_fresh(runs, "fresh: no run of it has planned a batch")
+        return origins.plan_fresh(runs, "fresh: no run of it has planned a batch")
     if last_run.last_words(runs)[0] is None:
         newest = history.savepoints[0].savepoint_id
-        return start_plan.plan_savepoint(runs, FromSavepoint(savepoint_id=newest), claim_key)
+        return origins.plan_savepoint(runs, FromSavepoint(savepoint_id=newest), claim_key)
     try:
-        return start_plan.plan_checkpoint(runs, claim_key)
+        return origins.plan_checkpoint(runs, claim_key)
     except last_run.OUT_OF_REACH as error:
         return _from_same_state(runs, history, error, claim_key)
 
@@ -165,7 +160,7 @@ def _from_same_state(
     if history.savepoints:
         try:
             newest = _as_it_was_read(runs, history.savepoints[0].savepoint_id)
-            plan = start_plan.plan_savepoint(runs, FromSavepoint(savepoint_id=newest), claim_key)
+            plan = origins.plan_savepoint(runs, FromSavepoint(savepoint_id=newest), claim_key)
         except RewindError as error:
             found = f"and its newest savepoint is not that state: {error.problem}"
         else:

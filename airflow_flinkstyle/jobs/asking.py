@@ -25,7 +25,6 @@ from airflow_flinkstyle.jobs.requests import (
     PendingRequest,
     newest_attempt,
 )
-from airflow_flinkstyle.jobs.running.stopped import take_stopped
 from airflow_flinkstyle.jobs.status import (
     Closed,
     Dead,
@@ -37,6 +36,7 @@ from airflow_flinkstyle.jobs.status import (
     describe_status,
     stays_down,
 )
+from airflow_flinkstyle.jobs.stopped.saving import take_stopped
 from airflow_flinkstyle.savepoint.capture import copier
 from airflow_flinkstyle.types import Incarnation
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from airflow_flinkstyle.jobs.requests import RequestState, TooLate, Withdrawn
-    from airflow_flinkstyle.jobs.running.starts import JobStarts
+    from airflow_flinkstyle.jobs.start.starts import JobStarts
     from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.records import Progress
     from airflow_flinkstyle.savepoint.capture.copier import CaptureProgress

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from airflow_flinkstyle.jobs.errors import RewindError
-from airflow_flinkstyle.jobs.running import last_run
+from airflow_flinkstyle.jobs.stopped import last_run
 from airflow_flinkstyle.protocol.head import read_line
 from airflow_flinkstyle.protocol.line import Abandoned, Elsewhere, OnLine
 from airflow_flinkstyle.savepoint.compat import read_up_to

@@ -1,6 +1,6 @@
 """Where a start can continue from: nothing, a checkpoint, a savepoint; and what its driver must find there.
 
-``start_choice`` chooses between them.
+``choice`` chooses between them.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.errors import JobNotRunningError
-from airflow_flinkstyle.jobs.running import last_run, stopped
-from airflow_flinkstyle.jobs.running.offline_lock import CALLER
-from airflow_flinkstyle.jobs.running.rewinds import fork, is_from_elsewhere, require_newest, unused_from
+from airflow_flinkstyle.jobs.start.rewinds import fork, is_from_elsewhere, require_newest, unused_from
+from airflow_flinkstyle.jobs.stopped import last_run, saving
+from airflow_flinkstyle.jobs.stopped.offline_lock import CALLER
 from airflow_flinkstyle.protocol.line import BEGINNING, Parent, batches_run
 from airflow_flinkstyle.protocol.query_records import SourceIdentity
 from airflow_flinkstyle.protocol.records import TakeoverOrder
@@ -200,10 +200,10 @@ def plan_checkpoint(runs: JobView, claim_key: str) -> StartPlan:
     if closed:
         return plan_closed(runs)
     if isinstance(seen, last_run.CheckpointProgress) and (seen.is_empty or seen.unfinished):
-        left = stopped.close(runs, copy_key(claim_key), seen)
+        left = saving.close(runs, copy_key(claim_key), seen)
         why = f"{where}, which died in a query's first batch: {location}"
         return StartPlan(checkpoint_location=location, order=order_to_continue(left, ran), why=why)
-    manifest = stopped.take_stopped(runs, copy_key(claim_key))
+    manifest = saving.take_stopped(runs, copy_key(claim_key))
     batches = {query.name: int(query.batch_id) for query in manifest.queries}
     why = f"{where}, which died, copied as savepoint {manifest.savepoint_id} at {batch_words(batches)}"
     return StartPlan(checkpoint_location=None, order=_order_to_start(runs, manifest), why=why)

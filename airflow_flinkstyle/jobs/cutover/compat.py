@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.jobs.running.last_run import read_checkpoint
 from airflow_flinkstyle.jobs.status import Running
+from airflow_flinkstyle.jobs.stopped.last_run import read_checkpoint
 from airflow_flinkstyle.savepoint.compat import (
     as_asked,
     check_confs,

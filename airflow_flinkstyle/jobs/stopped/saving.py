@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.jobs.errors import JobRunningError, NotAdoptedError
-from airflow_flinkstyle.jobs.running import last_run
-from airflow_flinkstyle.jobs.running.offline_lock import hold_offline, is_own, lock_key
 from airflow_flinkstyle.jobs.status import Closed, Running, Starting, describe_status
+from airflow_flinkstyle.jobs.stopped import last_run
+from airflow_flinkstyle.jobs.stopped.offline_lock import hold_offline, is_own, lock_key
 from airflow_flinkstyle.savepoint.capture.copier import ignore
 from airflow_flinkstyle.savepoint.capture.patience import STORE_PATIENCE_S
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
@@ -19,7 +19,7 @@ from airflow_flinkstyle.savepoint.repository.summary import newest_savepoint, ne
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_flinkstyle.jobs.running.offline_lock import OfflineLock
+    from airflow_flinkstyle.jobs.stopped.offline_lock import OfflineLock
     from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.home import Home
     from airflow_flinkstyle.protocol.records import Heartbeat

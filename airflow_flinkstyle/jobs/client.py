@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.jobs.running.asking import JobRequests
-from airflow_flinkstyle.jobs.running.relaunch import JobDrivers
-from airflow_flinkstyle.jobs.running.starts import JobStarts
+from airflow_flinkstyle.jobs.asking import JobRequests
+from airflow_flinkstyle.jobs.relaunch import JobDrivers
+from airflow_flinkstyle.jobs.start.starts import JobStarts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from airflow_flinkstyle.clock import Wait
+    from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.jobs.requests import Asked
-    from airflow_flinkstyle.jobs.running.client import JobClient
     from airflow_flinkstyle.storage.base import ObjectStore
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from airflow_flinkstyle.jobs.errors import DrillFailedError, StepTimeoutError
 from airflow_flinkstyle.wording import size
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.jobs.running.client import JobClient
+    from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
     from airflow_flinkstyle.protocol.rehearsal_records import Rehearsal, Rehearse
     from airflow_flinkstyle.types import Generation

@@ -10,14 +10,14 @@ from airflow_flinkstyle.checkpoint.errors import CheckpointError
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.errors import NotAdoptedError, OldJobRunsError, RewindError
-from airflow_flinkstyle.jobs.running.start_plan import FromCheckpoint, FromSavepoint, LastState
+from airflow_flinkstyle.jobs.start.origins import FromCheckpoint, FromSavepoint, LastState
 from airflow_flinkstyle.savepoint.compat import read_up_to
 from airflow_flinkstyle.storage.errors import ObjectMissingError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_flinkstyle.jobs.running.start_plan import Origin
+    from airflow_flinkstyle.jobs.start.origins import Origin
     from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.home import Home, OutsideCheckpoint
 

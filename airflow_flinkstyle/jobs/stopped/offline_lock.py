@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.errors import JobNotRunningError, JobRunningError
-from airflow_flinkstyle.jobs.running import last_run
+from airflow_flinkstyle.jobs.stopped import last_run
 from airflow_flinkstyle.protocol.query_records import left_by
 from airflow_flinkstyle.protocol.records import AsRecorded, Claim, Current, Heartbeat
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError, StoreError
