@@ -11,7 +11,7 @@ from airflow_flinkstyle.errors import BadInputError, SignatureError
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPending, Gone, Unknown
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.deployments.rest import both_ends
-from airflow_flinkstyle.jobs.deployments.yarn import command_line
+from airflow_flinkstyle.jobs.deployments.yarn import Yarn, command_line
 from airflow_flinkstyle.jobs.errors import DeployModeError, DriverFailedError
 from airflow_flinkstyle.jobs.spec import require_recordable
 from airflow_flinkstyle.jobs.target import Deployments, deployment_for
@@ -218,7 +218,7 @@ def test_application_of_others_and_one_that_only_its_own_record_names_are_not_ki
 
 def test_yarn_is_given_secrets_in_a_file_of_this_user_only(tmp_path: Path):
     target = on_yarn("http://rm:8088", spark_home=str(tmp_path))
-    command = command_line(target, a_submission(target), "tag", tmp_path)
+    command = command_line(Yarn(), a_submission(target), "tag", tmp_path)
     file = tmp_path / "driver.properties"
     assert command[1:3] == ["--properties-file", str(file)]
     assert file.stat().st_mode & 0o777 == 0o600
@@ -229,7 +229,7 @@ def test_yarn_is_given_secrets_in_a_file_of_this_user_only(tmp_path: Path):
 def test_application_is_tagged_and_not_waited_for_whatever_the_job_sets(tmp_path: Path):
     conf = {"spark.yarn.submit.waitAppCompletion": "true", "spark.yarn.tags": "mine"}
     target = on_yarn("http://rm:8088", spark_home=str(tmp_path), conf=conf)
-    command = command_line(target, a_submission(target), "tag", tmp_path)
+    command = command_line(Yarn(), a_submission(target), "tag", tmp_path)
     assert not any(part.startswith(tuple(conf)) for part in command), "there it would win over the file"
     said = (tmp_path / "driver.properties").read_text()
     assert "waitAppCompletion=false" in said
