@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.jobs.asking import JobRequests
@@ -26,17 +27,17 @@ class JobClient:
     asked_by: Mapping[str, str] = field(default_factory=dict)
     """See ``JobStarts``."""
 
-    @property
+    @cached_property
     def drivers(self) -> JobDrivers:
         """Its driver processes: relaunched, waited for, ended."""
         return JobDrivers(view=self.view, kafka_logins=self.kafka_logins)
 
-    @property
+    @cached_property
     def starts(self) -> JobStarts:
         """How one more run of it begins."""
         return JobStarts(view=self.view, drivers=self.drivers, asked_by=self.asked_by)
 
-    @property
+    @cached_property
     def requests(self) -> JobRequests:
         """What its driver is asked for: savepoints and stops."""
         return JobRequests(view=self.view, starts=self.starts)
