@@ -333,16 +333,16 @@ def test_checkpoint_of_a_closed_run_that_a_caller_cannot_read_is_tried_by_the_sa
     client = stopped(world)
     at = batches(world, 1)["orders"]
     world.logs.produce(4)
-    client.open_checkpoint = lambda location: Unread(Path(location))
+    client.view.open_checkpoint = lambda location: Unread(Path(location))
     with caplog.at_level(logging.WARNING):
-        handle = client.start(world.spec("v2.py"), world.target(), claim_key="again")
-    client.wait_running(handle.generation, timeout_s=10)
+        handle = client.starts.start(world.spec("v2.py"), world.target(), claim_key="again")
+    client.drivers.wait_running(handle.generation, timeout_s=10)
     assert "Generation 1: its own driver is started in its checkpoint again" in caplog.text
-    launched = [client.claim(Generation(one)).launch["spec"]["script"] for one in (1, 2, 3)]
+    launched = [client.view.claim(Generation(one)).launch["spec"]["script"] for one in (1, 2, 3)]
     assert launched == ["v1.py", "v1.py", "v2.py"]
-    assert client.board.heartbeat(2).value.state == "closed"
+    assert client.view.board.heartbeat(2).value.state == "closed"
     assert batches(world, 2)["orders"] >= at
-    assert handle.checkpoint_location == client.run(1).claim.checkpoint_location
+    assert handle.checkpoint_location == client.view.run(1).claim.checkpoint_location
     world.judge()
 
 
@@ -351,25 +351,25 @@ def test_start_fresh_is_offered_once_the_driver_of_a_closed_run_has_failed_there
 ):
     client = stopped(world)
     world.moods["v1.py"] = mood(fails_guard=True)
-    client.open_checkpoint = lambda location: Unread(Path(location))
+    client.view.open_checkpoint = lambda location: Unread(Path(location))
     tried = r"Tried first: its own driver was started in it again: generation 2 has failed"
     for _ in range(2):  # a retry finds what was tried, and tries it no more
         with pytest.raises(LastStateError, match=tried) as refused:
-            client.start(world.spec("v2.py"), world.target(), claim_key="again")
+            client.starts.start(world.spec("v2.py"), world.target(), claim_key="again")
         assert "discard_history='generation 1'" in refused.value.remedy
-    assert client.board.generations() == [1, 2]
-    assert client.board.current().value.generation == 1
+    assert client.view.board.generations() == [1, 2]
+    assert client.view.board.current().value.generation == 1
 
 
 def test_no_driver_is_started_in_another_state_than_the_one_that_a_run_has_closed_at(world: World):
     client = stopped(world)
-    commits = Path(client.run(1).claim.checkpoint_location) / "orders" / "commits"
+    commits = Path(client.view.run(1).claim.checkpoint_location) / "orders" / "commits"
     (commits / "7").write_text("v1\n{}")  # plain Spark has run there since
     with pytest.raises(
         LastStateError, match="Tried first: nothing, for its run has closed and another state"
     ):
-        client.start(world.spec("v2.py"), world.target(), claim_key="again")
-    assert client.board.generations() == [1]
+        client.starts.start(world.spec("v2.py"), world.target(), claim_key="again")
+    assert client.view.board.generations() == [1]
 
 
 def test_cause_that_may_pass_offers_nothing_to_give_up(world: World, mood: type[Mood]):
