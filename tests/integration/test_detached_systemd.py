@@ -29,8 +29,8 @@ import sys, time
 from pathlib import Path
 from tests.integration.detached_lab import TIMEOUT_S, Lab
 lab = Lab(Path(sys.argv[1]))
-lab.client.start(lab.spec(), lab.target(), claim_key="start")
-lab.client.wait_running(1, timeout_s=TIMEOUT_S)
+lab.client.starts.start(lab.spec(), lab.target(), claim_key="start")
+lab.client.drivers.wait_running(1, timeout_s=TIMEOUT_S)
 (lab.folder / "started").touch()
 time.sleep(1000)
 """
