@@ -20,7 +20,7 @@ class Answer(TypedDict):
 class Fault(Answer):
     """An error, as three sentences."""
 
-    code: Annotated[str, Field(description="Stable name, listed on the page of bad input.")]
+    code: Annotated[str, Field(description="Stable name, listed in the incident cookbook.")]
     problem: str
     state_after: str
     remedy: str
