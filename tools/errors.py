@@ -44,18 +44,18 @@ def render() -> str:
 def section() -> str:
     """Return the rule, and the table of what is final."""
     rule = (
-        "A failure that nobody knows is taken for one that passes: the job is `failed` (`dead` if its "
-        "cluster takes no driver), `transient`, and a watcher, or a task that saves the job, starts it again "
-        "after "
+        "Any other failure is taken for one that passes: the job is `failed` (`dead` if its cluster takes no "
+        "driver), `transient`, and a watcher, or a task that saves the job, starts it again after "
         f"{RETRY_S:g} s, {2 * RETRY_S:g} s, ... at most {MOST_RETRY_S:g} s, for {RETRY_FOR_S / 60:g} minutes "
         f"and {LEAST_RETRIES} times at least, counted from the last new batch. `job status` says since when "
-        "and until when. Final, and told at once, is what this table has, and every error of the package "
-        "that names what to correct. A wrong setting of Java's with an error of a network or a file behind "
-        "it passes.\n"
+        "and until when. Final, and told at once, are the answers below, and every error of the package that "
+        "names what to correct. A wrong setting of Java's with an error of a network or a file behind it "
+        "passes.\n"
     )
     lines = ["| answer of | final | why trying again cannot help |", "|---|---|---|"]
     for place, final in _finals():
-        lines += [f"| {place} | {', '.join(f'`{name}`' for name in names)} | {why} |" for why, names in final]
+        rows = [f"{', '.join(f'`{name}`' for name in names)} | {why} |" for why, names in final]
+        lines += [f"| {place} | {rows[0]}", *(f"| | {row}" for row in rows[1:])]
     return "\n".join((rule, *lines))
 
 
