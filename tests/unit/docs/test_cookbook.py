@@ -10,11 +10,13 @@ from testbed import paths
 from tools import codes
 
 TEXT = codes.COOKBOOK.read_text(encoding="utf-8")
-ROWS = [line for line in TEXT.splitlines() if line.startswith("| `")]
+ROWS = [line for line in TEXT.splitlines() if line.startswith("- `")]
 
 
 def codes_of(row: str) -> list[str]:
-    return re.findall(r"`([A-Z_]+)`", row.split("|")[1])
+    begin = re.match(r"- (?:`[A-Z_]+`(?:, )?)+", row)
+    assert begin is not None, row
+    return re.findall(r"`([A-Z_]+)`", begin[0])
 
 
 def test_every_code_has_one_row_and_no_row_is_about_another():

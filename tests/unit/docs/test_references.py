@@ -73,7 +73,10 @@ def test_every_failure_that_is_operated_has_a_way_out_and_a_test():
     for fails, happens, acts in table:
         assert happens, f"{fails}: nothing on what happens"
         assert acts, f"{fails}: nobody acts"
-    proofs = [row for row in rows(ROOT / "docs" / "proofs.md") if row[0] != "what fails"]
+    shown = (ROOT / "docs" / "proofs.md").read_text(encoding="utf-8").partition("\n## Done again\n")[0]
+    proofs = re.findall(r"^- (.+?): (`tests/.+)$", shown, re.MULTILINE)
     begins = [re.sub(r"\[(.*?)\]\(.*?\)", r"\1", row[0]) for row in table]
-    assert [row[0] for row, whole in zip(proofs, begins, strict=True) if not whole.startswith(row[0])] == []
+    assert [
+        begin for (begin, _), whole in zip(proofs, begins, strict=True) if not whole.startswith(begin)
+    ] == []
     assert [fails for fails, proof in proofs if "::test_" not in proof] == []
