@@ -35,8 +35,7 @@ SURVIVED, KILLED, UNTESTED = 0, 1, 33
 STATUS: Final = {SURVIVED: "survived", KILLED: "killed", UNTESTED: "untested"}
 """By the exit code of the tests; mutants that did not end are killed, too."""
 _BEGIN = "<!-- outcome: written by `make mutants`, do not edit -->"
-_HEAD = "| module | mutants | killed | survived, with a reason | not read yet | when | version |"
-_HEAD += "\n|---|---|---|---|---|---|---|"
+_HEAD = "| module | mutants | survived, with a reason | without | run |\n|---|---|---|---|---|"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,7 +279,7 @@ def row(module: Module, mutants: Sequence[Mutant], reasons: Sequence[Reason], da
     """Return a module's row of the table; mutants of which only the words differ are left out."""
     count = Counter(one.status == "killed" for one in mutants if not one.words)
     unread = len(_unread(mutants, reasons))
-    cells = (f"`{module.name}`", count.total(), count[True], count[False] - unread, unread, date, version)
+    cells = (f"`{module.name}`", count.total(), count[False] - unread, unread, f"{date}, {version}")
     return f"| {' | '.join(map(str, cells))} |"
 
 
