@@ -84,8 +84,7 @@ def report(found: Mapping[str, Any], window_s: float) -> Report:
         about=(
             f"One stream of {RECORDS_PER_S:,} records of {RECORD_BYTES} B per second from {PARTITIONS} "
             f"partitions, ten batches a second, in windows of {window_s:.0f} s, with its offsets committed "
-            "back and without, in turn. Nothing of the commits runs on the query's thread: measured is "
-            "what they take from the same machine."
+            "back and without, in turn. No commit runs on the query's thread."
         ),
         tables=(
             Table(columns=("commits", "mean batch", "batches", "commits succeeded", "failed"), rows=rows),

@@ -125,8 +125,8 @@ class Table:
 
     def as_markdown(self) -> str:
         """Render as GitHub draws it."""
-        lines = [self.columns, tuple("---" for _ in self.columns), *self.rows]
-        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        head, *rows = [f"| {' | '.join(line)} |" for line in (self.columns, *self.rows)]
+        return "\n".join([head, f"|{'---|' * len(self.columns)}", *rows])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -135,10 +135,9 @@ def run(*, quick: bool) -> Report:
     return Report(
         about=(
             f"The same count of {KEYS[size]:,} keys with 1 KiB beside each, {ROWS_PER_S:,} rows a second, in "
-            "Flink (RocksDB, native savepoint, rows printed) and in Spark, side by side on one machine. "
-            "Flink: from the last row before the stop to the first row after the start, the start of its "
-            "client's JVM included, as with its command line; its savepoint is on the local disk. Ours: as "
-            "above."
+            "Flink (RocksDB, native savepoint on the local disk, rows printed) and in Spark, side by side. "
+            "Flink: from the last row before the stop to the first after the start, "
+            "its client's JVM included."
         ),
         tables=(
             Table(columns=("what", "downtime", "against Flink"), rows=table),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.common import PAIRS, Report, Spread
 from benchmarks.downtime import batches, phases, promises, shares
-from benchmarks.moved_job import KEYS, ROWS_PER_S, MovedJob, two_brokers
+from benchmarks.moved_job import KEYS, MovedJob, two_brokers
 from testbed.mirror import Mirror, MirrorSettings
 
 if TYPE_CHECKING:
@@ -47,9 +47,8 @@ def run(*, quick: bool) -> Report:
             f"The same job moves to another cluster, {times}: "
             "producers are held, a mirror catches up, the job stops, its positions are proved on the other "
             "side, the next driver takes over, producers are released there. Meanwhile nothing is written, "
-            "so that the last commit of the old run comes soon after the hold. *Before* is what passed "
-            f"between that commit and the hold, if it came earlier. {ROWS_PER_S:,} records a second. The "
-            "machine's load before each was "
+            "so that the last commit of the old run comes soon after the hold. The machine's load before "
+            "each was "
             f"{Spread.of([one.load for _, _, of in rows for one in of]).text(digits=1)}."
         ),
         tables=(shares(rows), batches(rows), phases(rows, SHOWN)),

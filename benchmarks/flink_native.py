@@ -182,9 +182,8 @@ def report(keys: int, found: dict[str, list[Sample]]) -> Report:
         about=(
             f"A keyed count of {keys:,} keys with a payload of {PAYLOAD_BYTES:,} characters each that do not "
             f"compress, RocksDB, two partitions, {TRICKLE} more rows a second while it is saved, everything "
-            "on one local disk. Time runs from the request to the end as each engine reports it; the rows "
-            "*by a caller* start with the copying. Ours brings every file to the disk (fsync) before the "
-            "savepoint exists."
+            "on one local disk. Time runs from the request, or with *by a caller* from the first copy, to "
+            "the end. Ours brings every file to the disk (fsync) before the savepoint exists."
         ),
         tables=(
             Table(columns=("savepoint", "state", "time", "per MiB of state", "against Flink"), rows=rows),

@@ -11,6 +11,7 @@ import platform
 import re
 import subprocess
 import time
+from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ DOWNTIME = ROOT / "docs" / "downtime.svg"
 PROMISES = "promises"
 """The marker of the table with what every benchmark has promised."""
 GIB = 1 << 30
+_OF_ONE = re.compile(r" \(([\d.]+)-\1\)")
+"""The range of measurements that are all the same, or of a single one: the page leaves it out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,16 +77,23 @@ def save(name: str, report: Report, when: Occasion) -> None:
 def page(text: str) -> str:
     """Return the page with each benchmark's tables, and all promises in its first one, from the results."""
     results = {name: json.loads((RESULTS / f"{name}.json").read_text()) for name in _benchmarks(text)}
+    usual, _ = Counter(_machine(result) for result in results.values()).most_common(1)[0]
     for name, result in results.items():
-        text = inserted(text, name, section(result))
-    return inserted(text, PROMISES, _shortly(results).as_markdown())
+        text = inserted(text, name, section(result, usual))
+    return inserted(text, PROMISES, f"{_shortly(results).as_markdown()}\n\nMachine: {usual}.")
 
 
-def section(result: Mapping[str, Any]) -> str:
-    """Render what the page shows of one result: no details, and no promises, which are in its first table."""
+def section(result: Mapping[str, Any], usual: str) -> str:
+    """Render what the page shows of one result: no details, and no promises, which are in its first table.
+
+    Args:
+        result: As its file holds it.
+        usual: The machine that the page names once.
+    """
     tables = [_table(table).as_markdown() for table in result["tables"] if not table["detail"]]
-    when = Occasion(machine=result["machine"], date=result["date"], seconds=result["seconds"])
-    return "\n\n".join([result["about"], *tables, f"_{when}._"])
+    tables = [_OF_ONE.sub("", table) for table in tables]
+    machine = "" if _machine(result) == usual else f"{_machine(result)}; "
+    return "\n\n".join([result["about"], *tables, f"_{machine}{result['date']}, {result['seconds']:.0f} s._"])
 
 
 def draw_downtime() -> None:
@@ -106,6 +116,11 @@ def inserted(page: str, name: str, text: str) -> str:
     return changed
 
 
+def _machine(result: Mapping[str, Any]) -> str:
+    """Return the machine of a result without its kernel, which only the file names."""
+    return re.sub(r" Linux \S+,", "", str(result["machine"]))
+
+
 def _benchmarks(text: str) -> Iterator[str]:
     return (name for name in re.findall(r"<!-- bench:(\w+) -->", text) if name != PROMISES)
 
@@ -122,13 +137,13 @@ def _shortly(results: Mapping[str, Mapping[str, Any]]) -> Table:
     """Return all promises with the median of what was found."""
     rows = [
         (
-            f"`{name}`",
+            "" if number else f"`{name}`",
             target.what,
             f"{target.limit:.3g}{target.unit}",
             f"{target.found.median:.3g}{target.unit}{'' if target.met else ', **not kept**'}",
         )
         for name, result in results.items()
-        for target in _targets(result)
+        for number, target in enumerate(_targets(result))
     ]
     return Table(columns=("benchmark", "promise", "at most", "found"), rows=tuple(rows))
 

@@ -118,10 +118,10 @@ def report(found: Mapping[str, Mapping[str, list[float]]]) -> Report:
     return Report(
         about=(
             f"All records of a case, numbers with keys, into a topic of {PARTITIONS} partitions of one "
-            "broker, on this machine's cores. Flink: two slots, from the start of its tasks to the end of "
-            f"the job, a transaction for each checkpoint, one each {CHECKPOINT.removesuffix('s')} s. Ours: "
-            f"{SHARDS} shards, whole batches of a stream, planning and logs of Spark included, without the "
-            "first one. Both clients have their defaults."
+            "broker. Flink: two slots, from the start of its tasks to the end of the job, a transaction for "
+            f"each checkpoint, one each {CHECKPOINT.removesuffix('s')} s. Ours: {SHARDS} shards, whole "
+            "batches, Spark's planning and logs included, without the first. "
+            "Both clients have their defaults."
         ),
         tables=(Table(columns=("batch", "sink", "records per second", "against Flink"), rows=rows),),
         targets=tuple(

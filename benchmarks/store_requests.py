@@ -212,12 +212,12 @@ def _report(driver: Asked, look: Asked, first: Asked, later: Asked, files: tuple
     jobs = Table(
         columns=("jobs", "PUT, LIST a day", "GET, HEAD a day", "dollars in 30 days"),
         rows=tuple(_row(str(number), day.times(number), MONTH_DAYS) for number in JOBS),
+        detail=True,
     )
     return Report(
         about="Requests to the savepoint store by one job: the agent's threads (heartbeat, request slot) for "
         f"a minute with a lease of {LEASE_S:.0f} s, its history by its interval, a look of a caller, and "
-        "savepoints of 200 files of which a tenth changes. Then all of it for a number of jobs, each saved "
-        "every hour and looked at every 10 s. Prices: S3 Standard, us-east-1, "
+        "hourly savepoints of 200 files of which a tenth changes. Prices: S3 Standard, us-east-1, "
         f"{PRICE_PUT * 1000:.4f} dollars for 1,000 PUT, COPY, POST or LIST, {PRICE_GET * 1000:.4f} for 1,000 "
         "of the others.",
         tables=(counted, jobs),
