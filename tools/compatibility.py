@@ -43,6 +43,7 @@ TABLES = {"delta": "delta-spark", "iceberg": "iceberg-spark-runtime"}
 ONLY_OF_TABLES = {"tests/integration/test_tables.py": "delta", "tests/versions/test_iceberg.py": "iceberg"}
 """Files of tests that nothing is left of on a Spark without that."""
 _OPERATOR = re.compile(r"test_restored_operator_goes_on_as_the_unbroken_one\[(.+)\]")
+_CASE_IN_ROW = re.compile(r"`[^`]+`")
 _BEGIN, _END = "<!-- spark: written by its tests -->\n", "<!-- spark: end -->\n"
 _CHAIN_TITLE = "### One job over all versions"
 CHAIN = "tests/versions/test_chain.py"
@@ -91,12 +92,12 @@ def render(logs: Path, said: str = "") -> str:
 
 
 def _cells(said: str) -> dict[str, dict[str, str]]:
-    """Return what a section's tables say of each Spark: by the first cell of the row."""
+    """Return what a section's tables say of each Spark: by the first cell of the row, or each case in it."""
     rows = [line.strip("| ").split(" | ") for line in said.splitlines() if line.startswith("| ")]
     found: dict[str, dict[str, str]] = {minor: {} for minor in SPARKS}
-    for name, *cells in (row for row in rows if len(row) == len(SPARKS) + 1):
+    for names, *cells in (row for row in rows if len(row) == len(SPARKS) + 1):
         for minor, cell in zip(SPARKS, cells, strict=True):
-            found[minor][name] = cell
+            found[minor] |= dict.fromkeys(_CASE_IN_ROW.findall(names) or [names], cell)
     return found
 
 
@@ -116,10 +117,10 @@ def read(junits: Iterable[Path]) -> Report:
 
 
 def _head(reports: dict[str, Report], kept: Kept) -> Iterator[str]:
-    yield "What has no date was not run. A cell counts the tests that ran: a run that was cut short, or of"
-    yield "some files only (`AREA`), has fewer than `make test-versions` of that version.\n"
+    yield "What has no date was not run. A number counts the tests that passed; a run of some files only"
+    yield "(`AREA`) has fewer.\n"
     yield from _row(("", *(f"Spark {minor}" for minor in SPARKS)))
-    yield from _row(["---"] * (len(SPARKS) + 1))
+    yield _ruler(len(SPARKS) + 1)
     yield from _row(("PySpark", *(_pinned(minor) for minor in SPARKS)))
     yield from _row(("Kafka connector", *(_connector(minor) for minor in SPARKS)))
     for name in TABLES:
@@ -152,15 +153,17 @@ def _operators(reports: dict[str, Report], kept: Kept) -> Iterator[str]:
     } | {name.strip("`"): None for cells in kept.values() for name in cells if name.startswith("`")}
     file = AREAS["operators and state stores"]
     yield "\n### Operators and state stores\n"
-    yield "A savepoint of the running query, restored elsewhere, goes on as the unbroken one: batch by batch,"
-    yield "the same rows. The cases are in `tests/golden/stateful.py`. `-`: not in that Spark, or not run.\n"
+    yield "A savepoint of the running query, restored elsewhere, gives the same rows, batch by batch. Cases:"
+    yield "`tests/golden/stateful.py`. `-`: not in that Spark, or not run.\n"
     yield from _row(("case", *(f"Spark {minor}" for minor in SPARKS)))
-    yield from _row(["---"] * (len(SPARKS) + 1))
+    yield _ruler(len(SPARKS) + 1)
+    rows = []
     for case in names:
         test = f"test_restored_operator_goes_on_as_the_unbroken_one[{case}]"
         ran = {minor: reports[minor].cases.get((file, test), "-") for minor in SPARKS}
-        cells = (kept.get(minor, {}).get(f"`{case}`", said) for minor, said in ran.items())
-        yield from _row((f"`{case}`", *cells))
+        cells = [kept.get(minor, {}).get(f"`{case}`", said) for minor, said in ran.items()]
+        rows.append((f"`{case}`", cells))
+    yield from _merged(rows)
 
 
 def _chain(report: Report) -> Iterator[str]:
@@ -171,15 +174,16 @@ def _chain(report: Report) -> Iterator[str]:
     found = dict(_of_chain(report))
     if found:
         yield from _row(("test", *STORES))
-        yield from _row(["---"] * (len(STORES) + 1))
-    for test, of in dict.fromkeys((test, of) for test, of, _ in found):
-        said = _said(test) + (f" ({of})" if of else "")
-        yield from _row((said, *(found.get((test, of, store), "-") for store in STORES)))
+        yield _ruler(len(STORES) + 1)
+    yield from _merged(
+        (_said(test) + (f" ({of})" if of else ""), [found.get((test, of, store), "-") for store in STORES])
+        for test, of in dict.fromkeys((test, of) for test, of, _ in found)
+    )
     others = [(file, name, word) for (file, name), word in report.cases.items() if file != CHAIN]
     if others:
         yield "\n### Single jobs\n"
         yield from _row(("test", "file", "result"))
-        yield from _row(["---"] * 3)
+        yield _ruler(3)
     for file, name, word in others:
         yield from _row((_said(name), f"`{file}`", word))
 
@@ -200,6 +204,19 @@ def _said(test: str) -> str:
     return test.removeprefix("test_").replace("_", " ")
 
 
+def _ruler(columns: int) -> str:
+    return f"|{'---|' * columns}"
+
+
+def _merged(rows: Iterable[tuple[str, Iterable[str]]]) -> Iterator[str]:
+    """Yield the rows, those with the same cells as one: their names, with commas between."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    for name, cells in rows:
+        names.setdefault(tuple(cells), []).append(name)
+    for cells, of in names.items():
+        yield from _row((", ".join(of), *cells))
+
+
 def _row(cells: Iterable[str]) -> Iterator[str]:
     yield f"| {' | '.join(cells)} |"
 
@@ -207,7 +224,7 @@ def _row(cells: Iterable[str]) -> Iterator[str]:
 def _count(passed: int, failed: int) -> str:
     if not passed and not failed:
         return "not run"
-    return f"{passed} passed" + (f", {failed} failed" if failed else "")
+    return f"{passed} passed, {failed} failed" if failed else str(passed)
 
 
 def _pinned(minor: str) -> str:

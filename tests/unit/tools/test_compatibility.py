@@ -54,7 +54,7 @@ def test_page_takes_a_test_from_its_newest_run_whatever_else_that_run_held(tmp_p
         (tmp_path / name).write_text(text)
         os.utime(tmp_path / name, (at_s, at_s))
     page = render(tmp_path)
-    assert f"| {next(iter(compatibility.AREAS))} | 2 passed |" in page
+    assert f"| {next(iter(compatibility.AREAS))} | 2 |" in page
     assert "| run on | 2026-11-23 to 2026-11-25 |" in page
     assert "| job goes | `tests/versions/test_upgrade.py` | passed |" in page
 
@@ -70,7 +70,7 @@ def test_page_keeps_what_it_says_of_what_has_no_report(tmp_path: Path) -> None:
     (second / f"tests-versions-spark-{SPARKS[1]}.xml").write_text(LATER)
     page, rest = render(second, earlier), ["not run"] * (len(SPARKS) - 2)
     area = next(iter(compatibility.AREAS))
-    assert f"| {' | '.join([area, '1 passed, 1 failed', '1 passed', *rest])} |" in page
+    assert f"| {' | '.join([area, '1 passed, 1 failed', '1', *rest])} |" in page
     assert f"| {' | '.join(['run on', '2026-11-23', '2026-11-25', *rest])} |" in page
     assert f"| {' | '.join(['`rocksdb`', 'passed', *['-'] * (len(SPARKS) - 1)])} |" in page
     assert "| join finds each pair once | passed | failed |" in page
