@@ -44,8 +44,9 @@ BEGIN, END = "<!-- contract: written by its tests -->", "<!-- contract: end -->"
 _DAYS = "run on"
 _OUTCOMES = ("failed", "passed")
 _EVERYWHERE = "each of them"
-_LAST = "A test is listed with its last result. Newest runs (UTC):"
-_DAY = re.compile(r" ([^;:]+?) \((\d{4}-\d\d-\d\d \d\d:\d\d)\)[;.]")
+_BUT = "all but "
+_LAST = "A test is listed with its last result. Newest runs:"
+_DAY = re.compile(r" ([^;:]+?) \((\d{4}-\d\d-\d\d)\)[;.]")
 _GROUP = re.compile(r"^- \*\*(failed|passed) on (.+?)\*\*: (.+)\.$", re.MULTILINE)
 _TEST = re.compile(r"^def test_(\w+)", re.MULTILINE)
 _CASE = re.compile(r"test_(\w+)\[([\w-]+)\]")
@@ -103,7 +104,7 @@ def section() -> str:
     cells = _written()
     days = cells.pop(_DAYS, {})
     for report in sorted(REPORTS.glob("*.xml"), key=lambda path: path.stat().st_mtime):
-        day = time.strftime("%Y-%m-%d %H:%M", time.gmtime(report.stat().st_mtime))
+        day = time.strftime("%Y-%m-%d", time.gmtime(report.stat().st_mtime))
         for case in ET.parse(report).getroot().iter("testcase"):  # noqa: S314  # pytest's own
             if (found := _CASE.fullmatch(str(case.get("name")))) and found[2] in PLACES:
                 cells.setdefault(found[1].replace("_", " "), {})[found[2]] = _cell(case)
@@ -119,9 +120,8 @@ def rendered(cells: Mapping[str, Mapping[str, str]], days: Mapping[str, str]) ->
     groups: dict[str, list[str]] = {}
     for name, row in cells.items():
         for outcome in _OUTCOMES:
-            if places := [PLACES[place] for place in PLACES if row.get(place) == outcome]:
-                where = _EVERYWHERE if set(places) == {PLACES[place] for place in days} else "; ".join(places)
-                groups.setdefault(f"{outcome} on {where}", []).append(name)
+            if places := [place for place in PLACES if row.get(place) == outcome]:
+                groups.setdefault(f"{outcome} on {_where(places, days)}", []).append(name)
     return "\n".join(
         [
             f"{os.cpu_count()} cores, Spark {_spark()}, Hadoop {_hadoop()}. {_LAST} {'; '.join(tried)}.",
@@ -131,6 +131,15 @@ def rendered(cells: Mapping[str, Mapping[str, str]], days: Mapping[str, str]) ->
     )
 
 
+def _where(places: Iterable[str], tried: Iterable[str]) -> str:
+    """Return the names of some places, or of the others, if these are fewer."""
+    others = [PLACES[place] for place in PLACES if place in set(tried).difference(places)]
+    named = [PLACES[place] for place in PLACES if place in set(places)]
+    if not others:
+        return _EVERYWHERE
+    return f"{_BUT}{'; '.join(others)}" if len(others) < len(named) else "; ".join(named)
+
+
 def _written() -> dict[str, dict[str, str]]:
     """Return the outcomes that the page has, by test and place: those of places that are not run now stay."""
     section = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
@@ -138,7 +147,10 @@ def _written() -> dict[str, dict[str, str]]:
     days = {titles[title]: day for title, day in _DAY.findall(section.partition(_LAST)[2]) if title in titles}
     cells: dict[str, dict[str, str]] = {_DAYS: days}
     for outcome, where, names in _GROUP.findall(section):
-        places = list(days) if where == _EVERYWHERE else [titles[title] for title in where.split("; ")]
+        named = [] if where == _EVERYWHERE else where.removeprefix(_BUT).split("; ")
+        listed = {titles[title] for title in named}
+        others = where == _EVERYWHERE or where.startswith(_BUT)
+        places = set(days) - listed if others else listed
         for name in names.split("; "):
             cells.setdefault(name, {}).update(dict.fromkeys(places, outcome))
     return cells
