@@ -12,13 +12,19 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tools.common import ROOT, say
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 DOCUMENT = ROOT / "docs" / "cli.md"
 _BEGIN = "<!-- reference: written by `python -m tools.cli_docs`, do not edit -->"
 _SHARED = 2
 """An option that so many commands have, with the same words, is explained once."""
+_ALWAYS = ("--root", "--job", "--json")
+"""Only a command that lacks one of these says so."""
 _COMMAND = re.compile(r"^#{2,4} `(flinkstyle [^`]+)`$", re.MULTILINE)
 _OPTION = re.compile(r"^\* `(-[^`<]*?)( <[^`]+>)?`: (.*?)(?:  \[(.*)\])?$", re.MULTILINE)
 _KINDS = {"str": "TEXT", "list[str]": "TEXT", "path": "PATH", "list[Path]": "PATH"}
@@ -34,6 +40,11 @@ class Option:
     words: str
     extra: str
     """Its default, or that it is required; empty if neither."""
+
+    @property
+    def short(self) -> str:
+        """Its long name alone: ``--job``."""
+        return self.name.partition("=")[0].split(", ")[-1]
 
     @property
     def shared(self) -> tuple[str, str]:
@@ -64,24 +75,38 @@ def reference(help_text: str) -> str:
     texts = {
         name: text for name, text in zip(parts[::2], parts[1::2], strict=True) if "**Commands**" not in text
     }
-    options = {name: _options(text) for name, text in texts.items()}
-    counted = Counter(option.shared for of in options.values() for option in of)
-    common = {name: (name, words) for (name, words), _ in reversed(counted.most_common())}
-    shared = {option for option in common.values() if counted[option] >= _SHARED}
-    lines = ["Options that mean the same in every command, unless it says otherwise:\n"]
-    lines += [f"- `{name}`: {words}" for name, words in sorted(shared)]
-    for name, text in texts.items():
-        lines.append(f"\n### `{name}{_arguments(text)}`\n\n{text.partition('**Usage**')[0].strip()}\n")
-        lines += [
-            f"- `{one.name}`{one.extra}: {one.words}" for one in options[name] if one.shared not in shared
-        ]
-        also = [
-            f"`{one.name.partition('=')[0].split(', ')[-1]}`{one.extra}"
-            for one in options[name]
-            if one.shared in shared
-        ]
-        lines += [f"- {', '.join(also)}"] if also else []
+    return laid_out(
+        {
+            f"{name}{_arguments(text)}": (text.partition("**Usage**")[0].strip(), _options(text))
+            for name, text in texts.items()
+        }
+    )
+
+
+def laid_out(commands: Mapping[str, tuple[str, Sequence[Option]]]) -> str:
+    """Return the reference of the commands: each as it is typed -> its paragraph and its options."""
+    counted = Counter(option.shared for _, of in commands.values() for option in of)
+    usual = {option[0]: option for option, _ in reversed(counted.most_common())}
+    shared = {option for option in counted if counted[option] >= _SHARED}
+    lines = [f"Every command takes {', '.join(f'`{name}`' for name in _ALWAYS)}, unless it says *without*.\n"]
+    for option in sorted(shared):
+        rooms = "" if option == usual[option[0]] else f" of {', '.join(_rooms(commands, option))}"
+        lines.append(f"- `{option[0]}`{rooms}: {option[1]}")
+    for name, (words, of) in commands.items():
+        lines.append(f"\n### `{name}`\n\n{words}\n")
+        lines += [f"- `{one.name}`{one.extra}: {one.words}" for one in of if one.shared not in shared]
+        also = [one for one in of if one.shared in shared and one.short not in _ALWAYS]
+        names = [f"`{one.short}`{one.extra}" for one in also]
+        without = [f"`{always}`" for always in _ALWAYS if always not in [one.short for one in of]]
+        names += [f"without {', '.join(without)}"] if without else []
+        lines += [f"- {', '.join(names)}"] if names else []
     return "\n".join(lines)
+
+
+def _rooms(commands: Mapping[str, tuple[str, Sequence[Option]]], option: tuple[str, str]) -> list[str]:
+    """Return the groups of the commands that have an option, each once: ``transactions``, ``topic``."""
+    having = [name for name, (_, of) in commands.items() if option in [one.shared for one in of]]
+    return [f"`{room}`" for room in dict.fromkeys(name.split()[1] for name in having)]
 
 
 def _arguments(text: str) -> str:
