@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tools.common import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Mapping
 
     from airflow.sdk import DAG
 
@@ -21,11 +21,13 @@ HEAD = (
     "# The DAGs and their forms\n\n"
     "Written by `python -m tools.forms` from the DAGs themselves. Each DAG is a file in "
     "[`dags/`](../dags/take_savepoint.py) and a function of `airflow_flinkstyle.dags` ([a DAG of your own]"
-    "(start.md#a-dag-of-your-own-for-a-job)); a field's name is the argument that answers it. Behind it "
-    "stand its default and what it asks for; one without a default must be filled in.\n"
+    "(start.md#a-dag-of-your-own-for-a-job)); a field's name is the argument that answers it, with its "
+    "default in brackets. One without a default must be filled in.\n"
 )
 _SHARED = 2
 """A field that so many forms have, with the same words, is explained once."""
+_ALWAYS = ("job", "flinkstyle_conn_id")
+"""Only a form that lacks one of these says so."""
 _NO_JOBS = "AIRFLOW__FLINKSTYLE__JOBS"
 """Without it the DAGs of defined jobs have no job, on whichever machine this runs."""
 
@@ -38,22 +40,30 @@ def text() -> str:
     finally:
         if before is not None:
             os.environ[_NO_JOBS] = before
-    counted = Counter(field for dag in found for field in _fields(dag).items())
-    common = dict(field for field, _ in reversed(counted.most_common()))
-    shared = {line for name, line in common.items() if counted[name, line] >= _SHARED}
-    fields = ["Fields that mean the same in every form, unless it says otherwise:\n", *sorted(shared), ""]
-    return "\n".join([HEAD, *fields, *(part for dag in found for part in _dag(dag, shared))])
+    return laid_out({dag.dag_id: ((dag.doc_md or "").strip(), _fields(dag)) for dag in found})
 
 
-def _dag(dag: DAG, shared: set[str]) -> Iterator[str]:
-    yield f"## {dag.dag_id}\n"
-    yield f"{(dag.doc_md or '').strip()}\n"
-    fields = _fields(dag)
-    also = [f"`{name}`" for name, line in fields.items() if line in shared]
-    yield from (line for line in fields.values() if line not in shared)
-    if also:
-        yield f"- {', '.join(also)}"
-    yield "" if fields else "It has no form.\n"
+def laid_out(forms: Mapping[str, tuple[str, Mapping[str, str]]]) -> str:
+    """Return the page: DAG -> its paragraphs, and its fields' lines by name."""
+    counted = Counter(field for _, fields in forms.values() for field in fields.items())
+    usual = dict(field for field, _ in reversed(counted.most_common()))
+    shared = {field for field, count in counted.items() if count >= _SHARED}
+    always = " and ".join(f"`{name}`" for name in _ALWAYS)
+    lines = [HEAD, f"Every form has {always}, unless it says *without*. Fields of several forms:\n"]
+    for name, line in sorted(shared, key=lambda field: field[1]):
+        having = [dag for dag, (_, fields) in forms.items() if fields.get(name) == line]
+        head, _, told = line.partition(": ")
+        lines.append(line if usual[name] == line else f"{head} of {', '.join(having)}: {told}")
+    lines.append("")
+    for dag, (words, fields) in forms.items():
+        lines += [f"## {dag}\n", f"{words}\n"]
+        lines += [line for name, line in fields.items() if (name, line) not in shared]
+        also = [f"`{name}`" for name in fields if (name, fields[name]) in shared and name not in _ALWAYS]
+        without = [f"`{name}`" for name in _ALWAYS if name not in fields]
+        also += [f"without {', '.join(without)}"] if without and fields else []
+        lines += [f"- {', '.join(also)}"] if also else []
+        lines.append("" if fields else "It has no form.\n")
+    return "\n".join(lines)
 
 
 def _fields(dag: DAG) -> dict[str, str]:
@@ -66,7 +76,8 @@ def _line(name: str, param: Any) -> str:  # noqa: ANN401 - Airflow's, of several
     choices = "; ".join(f"`{value}`: {words}" for value, words in shown.items())
     if not choices and schema.get("enum"):
         choices = ", ".join(f"`{value}`" for value in schema["enum"] if value is not None)
-    told = [f"{schema['title']}.", param.description, f"One of {choices}." if choices else None]
+    title = schema["title"] if schema["title"].lower() != name.replace("_", " ") else None
+    told = [title and f"{title}.", param.description, f"One of {choices}." if choices else None]
     default = f" ({_value(param.value)})" if param.has_value else ""
     return f"- `{name}`{default}: {' '.join(filter(None, told))}".replace("\n", " ")
 

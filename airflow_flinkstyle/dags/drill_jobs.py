@@ -1,7 +1,6 @@
 """Drill the restore of every job that is defined: its newest savepoint, in a scratch run that writes nothing.
 
-A driver beside the job restores all files, lets Spark run some batches on the copy, and throws it away. The
-task reports time and size; it fails if the savepoint cannot be restored or run. The job is not touched.
+Each task does for one job what `drill_restore` does, and fails if the savepoint cannot be restored or run.
 """
 
 from __future__ import annotations

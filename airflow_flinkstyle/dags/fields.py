@@ -40,7 +40,7 @@ def connection_fields() -> dict[str, Param]:
             DEFAULT_CONNECTION,
             type="string",
             title="Flinkstyle connection",
-            description="Connection with the savepoint root; another one must list this DAG (dags).",
+            description="With the savepoint root; another one must list this DAG (dags).",
             section=MORE,
         ),
     }
@@ -56,7 +56,7 @@ def program_fields(section: str | None = None) -> dict[str, Param]:
             None,
             type=["null", "array"],
             title="Arguments",
-            description="Arguments of the script, one per line.",
+            description="Of the script, one per line.",
             section=section,
         ),
         "conf": Param(None, type=["null", "object"], title="Spark settings", section=section),
@@ -142,7 +142,7 @@ def trial_fields() -> dict[str, Param]:
                 "none": "Start it once the running version has stopped",
             },
             title="Standby",
-            description="Beside the running version it needs the resources of a second driver meanwhile.",
+            description="Beside the running version it needs the resources of a second driver.",
             section=MORE,
         ),
         "rehearse_batches": Param(

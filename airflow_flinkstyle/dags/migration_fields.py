@@ -125,8 +125,8 @@ def _clusters() -> dict[str, Param]:
             None,
             type=["null", "string"],
             title="Cluster to leave",
-            description="Kafka connection; empty: the cluster that the job reads, among the connections "
-            "that the Flinkstyle connection lists (kafka_connections).",
+            description="Kafka connection; empty: the one that the job reads, of those that the Flinkstyle "
+            "connection lists (kafka_connections).",
             section=CLUSTERS,
         ),
         "script_servers": Param(
@@ -284,7 +284,7 @@ def _window() -> dict[str, Param]:
             None,
             type=["null", "string"],
             title="Consumer group to keep up",
-            description="Its offsets are set after the move, so that lag tools stay right.",
+            description="Its offsets are set after the move.",
             section=WINDOW,
         ),
         "producer_switch": Param(
@@ -313,7 +313,7 @@ def _window() -> dict[str, Param]:
             type="number",
             minimum=10,
             title="Seconds until a hold ends by itself",
-            description="If the task does not renew it: it was killed, or its machine is away.",
+            description="If the task does not renew it.",
             section=WINDOW,
         ),
         "first_commit_timeout_s": Param(

@@ -22,9 +22,7 @@ def take_savepoint_dag(job: Job = None, *, dag_id: str | None = None, **given: A
         given: Answers by the names of the form's fields, or ``Param``s to ask otherwise; all others are
             arguments of ``DAG``.
     """
-    form = Form(
-        {**job_fields("Name of the job under the savepoint root."), **connection_fields()}, job, given
-    )
+    form = Form({**job_fields("Name of the job."), **connection_fields()}, job, given)
     with form.dag("take_savepoint", dag_id, __doc__) as dag:
         TakeSavepointOperator(
             task_id="take_savepoint",
