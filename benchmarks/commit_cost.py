@@ -88,7 +88,7 @@ def report(found: Mapping[str, Any], window_s: float) -> Report:
         ),
         tables=(
             Table(columns=("commits", "mean batch", "batches", "commits succeeded", "failed"), rows=rows),
-            Table(columns=("partitions", "one commit, without the query"), rows=widths),
+            Table(columns=("partitions", "one commit, without the query"), rows=widths, detail=True),
         ),
         targets=(Target(what="mean batch longer", limit=1.0, found=added, unit=" ms"),),
         raw=dict(found),

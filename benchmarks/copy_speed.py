@@ -318,12 +318,14 @@ def report(
             (f"{mib} MiB", Spread.of(found).text(" s"), f"{mib / Spread.of(found).median:.0f}")
             for mib, found in sizes.items()
         ),
+        detail=True,
     )
     listed = Table(
         columns=("store", f"{count:,} savepoints", "the first time, reading all"),
         rows=tuple(
             (name, Spread.of(found[1:]).text(" s"), f"{found[0]:.1f} s") for name, found in listings.items()
         ),
+        detail=True,
     )
     return Report(
         about=(

@@ -8,7 +8,7 @@ import re
 import tempfile
 import threading
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -141,7 +141,7 @@ def run(*, quick: bool) -> Report:
         ),
         tables=(
             Table(columns=("what", "downtime", "against Flink"), rows=table),
-            *(shares(rows), batches(rows), phases(rows)),
+            *(replace(ours_alone, detail=True) for ours_alone in (shares(rows), batches(rows), phases(rows))),
         ),
         targets=(
             Target(

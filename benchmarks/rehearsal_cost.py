@@ -56,7 +56,11 @@ def run(*, quick: bool) -> Report:
             f"ready. *{APART}*: the job has one core and the standby the other."
         ),
         tables=(
-            Table(columns=("cores", "the job runs", "the first window", "rows per second"), rows=rows),
+            Table(
+                columns=("cores", "the job runs", "the first window", "rows per second"),
+                rows=rows,
+                detail=True,
+            ),
             Table(
                 columns=("cores", "rows per second lost"),
                 rows=tuple((how, Spread.of(of).text(" %")) for how, of in lost.items()),

@@ -153,7 +153,11 @@ def report(samples: dict[str, list[Sample]], files: int) -> Report:
         f"for each batch in each of {PARTITIONS} partitions) from a local disk to versitygw and back, in "
         "turn with s5cmd. Between two savepoints 2 % of the files are added. Wall and CPU are those of the "
         "whole process, Python's start included.",
-        tables=(Table(columns=("what", "wall", "without Python's start", "CPU", "requests"), rows=rows),),
+        tables=(
+            Table(
+                columns=("what", "wall", "without Python's start", "CPU", "requests"), rows=rows, detail=True
+            ),
+        ),
         targets=(
             Target(what="first savepoint, wall, of s5cmd's", limit=0.5, found=ratio(FIRST, UP, "wall_s")),
             Target(what="first savepoint, CPU, of s5cmd's", limit=0.5, found=ratio(FIRST, UP, "cpu_s")),

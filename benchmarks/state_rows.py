@@ -44,7 +44,9 @@ def run(*, quick: bool) -> Report:
         about=f"{number:,} keys of one string of 16 bytes and values of two numbers, {BATCH:,} at a time, to "
         f"Spark's rows and back, in one thread; seconds of the processor. The loop writes the same bytes by "
         f"Python's `struct` ({ratios(seconds[LOOP], seconds[ENCODE]).text('x')} of `encode_rows`).",
-        tables=(Table(columns=("way", "processor", "million keys and values a second"), rows=rows),),
+        tables=(
+            Table(columns=("way", "processor", "million keys and values a second"), rows=rows, detail=True),
+        ),
         targets=tuple(
             Target(
                 what=f"1,000,000 keys and values by `{way}`",

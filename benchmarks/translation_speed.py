@@ -218,13 +218,13 @@ def report(found: dict[Case, list[Sample]], heap_mb: int, *, quick: bool) -> Rep
         about=(
             f"Positions proved against two brokers with {heap_mb} MiB of heap each, the same records of "
             f"{VALUE_BYTES} bytes on both, target offsets {SHIFT} smaller; every verdict is checked to be "
-            "exact. Wall time is without Python's start, CPU and memory are of the whole process. The last "
-            "column divides CPU by the unread records of both sides."
+            "exact. Wall time is without Python's start, CPU and memory are of the whole process."
         ),
         tables=(
             Table(
                 columns=("", "topics x partitions", "unread each", "wall", "CPU", "peak", "us/record"),
                 rows=rows,
+                detail=True,
             ),
         ),
         targets=(
