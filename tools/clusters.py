@@ -1,11 +1,13 @@
 """`make test-clusters`: every deployment by one contract, and a migration on each cluster, into the docs.
 
-The table in docs/deployments.md is written from each test's last report, failures included.
+Each test's last result is kept in ``tests/clusters/outcomes.json``; the table in docs/deployments.md counts
+them, and names those that failed.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import subprocess
@@ -41,13 +43,8 @@ _BUILT = ("yarn-kerberos", "kubernetes", "spark-application", "spark-application
 _WITHOUT_BUILDING = [place for place in PLACES if place not in _BUILT]
 _WITH_BARE_WORKERS = {"standalone", "spark-application"}
 BEGIN, END = "<!-- contract: written by its tests -->", "<!-- contract: end -->"
-_DAYS = "run on"
-_OUTCOMES = ("failed", "passed")
-_EVERYWHERE = "each of them"
-_BUT = "all but "
-_LAST = "A test is listed with its last result. Newest runs:"
-_DAY = re.compile(r" ([^;:]+?) \((\d{4}-\d\d-\d\d)\)[;.]")
-_GROUP = re.compile(r"^- \*\*(failed|passed) on (.+?)\*\*: (.+)\.$", re.MULTILINE)
+OUTCOMES = ROOT / "tests" / "clusters" / "outcomes.json"
+"""The last result of each test on each deployment, and the day of the deployment's newest run."""
 _TEST = re.compile(r"^def test_(\w+)", re.MULTILINE)
 _CASE = re.compile(r"test_(\w+)\[([\w-]+)\]")
 
@@ -92,68 +89,44 @@ def run(place: str, again: str | None = None) -> bool:
 
 
 def write() -> None:
-    """Put the table of the last runs between the page's marks."""
+    """Keep the results of the last runs, and put their table between the page's marks."""
+    days, outcomes = collected()
+    kept = {"days": days, "outcomes": {name: outcomes[name] for name in sorted(outcomes)}}
+    OUTCOMES.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
-    PAGE.write_text(f"{before}{BEGIN}\n{section()}\n{END}{after}", encoding="utf-8")
+    head = f"{os.cpu_count()} cores, Spark {_spark()}, Hadoop {_hadoop()}."
+    section = f"{head}\n\n{rendered(outcomes, days)}"
+    PAGE.write_text(f"{before}{BEGIN}\n{section}\n{END}{after}", encoding="utf-8")
     say(f"Wrote {PAGE.relative_to(ROOT)}")
 
 
-def section() -> str:
-    """Return the table of each test's newest run on each deployment, with its day."""
-    cells = _written()
-    days = cells.pop(_DAYS, {})
+def collected() -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    """Return the day of each deployment's newest run, and test -> deployment -> its last result.
+
+    What was kept of deployments that were not run since stays; of tests that are gone it goes.
+    """
+    kept = json.loads(OUTCOMES.read_text(encoding="utf-8"))
+    days, outcomes = dict(kept["days"]), dict(kept["outcomes"])
     for report in sorted(REPORTS.glob("*.xml"), key=lambda path: path.stat().st_mtime):
         day = time.strftime("%Y-%m-%d", time.gmtime(report.stat().st_mtime))
         for case in ET.parse(report).getroot().iter("testcase"):  # noqa: S314  # pytest's own
             if (found := _CASE.fullmatch(str(case.get("name")))) and found[2] in PLACES:
-                cells.setdefault(found[1].replace("_", " "), {})[found[2]] = _cell(case)
+                outcomes.setdefault(found[1].replace("_", " "), {})[found[2]] = _cell(case)
                 days[found[2]] = day
     sources = (path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "clusters").glob("test_*.py"))
     known = {name.replace("_", " ") for text in sources for name in _TEST.findall(text)}
-    return rendered({name: row for name, row in cells.items() if name in known}, days)
+    return days, {name: of for name, of in outcomes.items() if name in known}
 
 
-def rendered(cells: Mapping[str, Mapping[str, str]], days: Mapping[str, str]) -> str:
-    """Return which places were tried when, and the tests by the places where they passed or failed."""
-    tried = [f"{PLACES[place]} ({days[place]})" for place in PLACES if place in days]
-    groups: dict[str, list[str]] = {}
-    for name, row in cells.items():
-        for outcome in _OUTCOMES:
-            if places := [place for place in PLACES if row.get(place) == outcome]:
-                groups.setdefault(f"{outcome} on {_where(places, days)}", []).append(name)
-    return "\n".join(
-        [
-            f"{os.cpu_count()} cores, Spark {_spark()}, Hadoop {_hadoop()}. {_LAST} {'; '.join(tried)}.",
-            "",
-            *(f"- **{head}**: {'; '.join(names)}." for head, names in groups.items()),
-        ]
-    )
-
-
-def _where(places: Iterable[str], tried: Iterable[str]) -> str:
-    """Return the names of some places, or of the others, if these are fewer."""
-    others = [PLACES[place] for place in PLACES if place in set(tried).difference(places)]
-    named = [PLACES[place] for place in PLACES if place in set(places)]
-    if not others:
-        return _EVERYWHERE
-    return f"{_BUT}{'; '.join(others)}" if len(others) < len(named) else "; ".join(named)
-
-
-def _written() -> dict[str, dict[str, str]]:
-    """Return the outcomes that the page has, by test and place: those of places that are not run now stay."""
-    section = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
-    titles = {title: place for place, title in PLACES.items()}
-    days = {titles[title]: day for title, day in _DAY.findall(section.partition(_LAST)[2]) if title in titles}
-    cells: dict[str, dict[str, str]] = {_DAYS: days}
-    for outcome, where, names in _GROUP.findall(section):
-        named = [] if where == _EVERYWHERE else where.removeprefix(_BUT).split("; ")
-        listed = {titles[title] for title in named}
-        others = where == _EVERYWHERE or where.startswith(_BUT)
-        places = set(days) - listed if others else listed
-        for name in names.split("; "):
-            cells.setdefault(name, {}).update(dict.fromkeys(places, outcome))
-    return cells
+def rendered(outcomes: Mapping[str, Mapping[str, str]], days: Mapping[str, str]) -> str:
+    """Return the table: for each deployment its newest run, how many tests passed, and which failed."""
+    lines = ["| deployment | newest run | passed | failed |", "|---|---|---|---|"]
+    for place in (place for place in PLACES if place in days):
+        passed = sum(of.get(place) == "passed" for of in outcomes.values())
+        failed = "; ".join(name for name, of in outcomes.items() if of.get(place) == "failed")
+        lines.append(f"| {PLACES[place]} | {days[place]} | {passed} | {failed or 'none'} |")
+    return "\n".join(lines)
 
 
 def _cell(case: ET.Element) -> str:

@@ -1,6 +1,6 @@
 """What every deployment does alike: one life of a job on each, in the order of these tests.
 
-``make test-clusters`` runs it and writes the table of docs/deployments.md.
+``make test-clusters`` runs it, and counts what passed in docs/deployments.md.
 """
 
 from __future__ import annotations
