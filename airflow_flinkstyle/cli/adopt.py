@@ -34,7 +34,7 @@ Checkpoints = Annotated[
 ]
 SparkVersion = Annotated[
     str | None,
-    typer.Option(help="Which Spark wrote it, if you know: an older one is then refused at the start."),
+    typer.Option(help="Which Spark wrote it, if you know."),
 ]
 
 

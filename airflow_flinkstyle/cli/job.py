@@ -45,9 +45,9 @@ _NAMES = {
 
 
 def list_jobs(root: Root, as_json: AsJson = False) -> None:
-    """List the jobs below a savepoint root, and what each is doing, as one look shows it.
+    """List the jobs below a savepoint root, and what each is doing.
 
-    A driver elsewhere that has died may still count as running; job status looks until it is certain.
+    A dead driver elsewhere may count as running; job status looks until it is certain.
     """
     found = {job: client_of(root, job).view.status() for job in jobs_found(root)}
     document = {"jobs": [_document(job, status) for job, status in found.items()]}
@@ -56,7 +56,7 @@ def list_jobs(root: Root, as_json: AsJson = False) -> None:
 
 
 def job_status(root: Root, job: Job, as_json: AsJson = False) -> None:
-    """Tell what a job is doing, by its own records, its lease and the processes of this machine.
+    """Tell what a job is doing.
 
     Takes a few seconds, until the heartbeat is seen to change; a lease for a dead driver elsewhere.
     """

@@ -48,7 +48,7 @@ def settle(
     migration_id: MigrationId = None,
     now: Annotated[
         bool,
-        typer.Option("--now", help="Do not wait to see whether somebody works on it: that one is replaced."),
+        typer.Option("--now", help="Do not wait to see whether somebody works on it."),
     ] = False,
     source_config: SourceConfig = None,
     source_conn_id: SourceConn = None,

@@ -73,6 +73,6 @@ Aligned = Annotated[
         help="aligned: all queries of the job stop at the same offsets first; none: each is cut where it is."
     ),
 ]
-Key = Annotated[str | None, typer.Option(help="Name of the request: asked again with it, it is found again.")]
+Key = Annotated[str | None, typer.Option(help="Name of the request, by which a repeated call finds it.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 TimeoutS = Annotated[float, typer.Option("--timeout", help="Seconds to wait at most.", min=0)]

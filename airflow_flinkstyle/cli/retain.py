@@ -36,7 +36,7 @@ def pin(
     savepoint_id: SavepointId,
     root: Root,
     job: Job,
-    reason: Annotated[str, typer.Option(help="Why it is kept; shown to everyone who cleans up later.")],
+    reason: Annotated[str, typer.Option(help="Why it is kept.")],
     as_json: AsJson = False,
 ) -> None:
     """Keep a savepoint whatever the policy says, until it is unpinned."""
@@ -46,7 +46,7 @@ def pin(
 
 
 def unpin(savepoint_id: SavepointId, root: Root, job: Job, as_json: AsJson = False) -> None:
-    """Let the policy decide on a savepoint again; it stays until the next prune."""
+    """Let the policy decide on a savepoint again."""
     repository = repository_of(root, job)
     repository.read(savepoint_id)  # a wrong id must not look like a success
     references.unpin(repository, savepoint_id)
@@ -62,9 +62,9 @@ def release(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Release a savepoint in the place of a holder that nobody will continue: a start whose DAG is gone.
+    """Release a savepoint of a holder that nobody will continue, such as a start whose DAG is gone.
 
-    A start that is tried again all the same fails if a prune has disposed of the savepoint meanwhile.
+    A start that is tried again fails if a prune has disposed of the savepoint.
     """
     repository = repository_of(root, job)
     confirm(f"Release savepoint {savepoint_id} of job {job} from {holder}?", yes=yes)
@@ -114,7 +114,7 @@ def prune(
         str | None, typer.Option("--max-age", help="After which one is not kept: 36h, 7d, or seconds.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be done; ends with 3 if that is anything.")
+        bool, typer.Option("--dry-run", help="Only say what would be done; ends with 3 if anything.")
     ] = False,
     yes: Yes = False,
     timeout_s: TimeoutS = 300.0,

@@ -131,7 +131,7 @@ def transform(
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the first keys that would change, and make no savepoint.")
+        bool, typer.Option("--dry-run", help="Only show the first keys that would change.")
     ] = False,
     limit: Limit = 20,
     python: Python = sys.executable,

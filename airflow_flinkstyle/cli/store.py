@@ -21,7 +21,7 @@ def check(
     uri: Annotated[str, typer.Argument(help="s3://bucket/prefix or an absolute path.", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
-    """Try on a store everything that savepoints rely on, below a prefix that is removed again.
+    """Try on a store everything that savepoints rely on; nothing stays.
 
     Ends with 3 if the store does not do all of it. Warns of a bucket that keeps every version for ever.
     """
@@ -70,9 +70,9 @@ def adopt(
 
 
 def usage(root: Root, job: Job, as_json: AsJson = False) -> None:
-    """Show what a job keeps, how much that is, and why: savepoints, who holds them, and checkpoints.
+    """Show what a job keeps, how much, and why: savepoints, who holds them, and checkpoints.
 
-    Changes nothing. A checkpoint on the disk of another machine, or on HDFS, is listed without its size.
+    A checkpoint on another machine's disk, or on HDFS, is listed without its size.
     """
     require_job(root, job)
     found = usage_of(board_of(root, job), repository_of(root, job))

@@ -26,7 +26,7 @@ def export(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Copy a savepoint out, with everything it needs; a repeated call writes only what is missing."""
+    """Copy a savepoint out; a repeated call writes only what is missing."""
     repository = repository_of(root, job)
     with progress_bar(f"export {savepoint_id}") as move:
         if to.endswith(_ARCHIVE):
@@ -50,7 +50,7 @@ def import_(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Bring an exported savepoint into a root; it exists once every byte was checked."""
+    """Bring an exported savepoint into a root, checking every byte."""
     repository = repository_of(root, job)
     with progress_bar(f"import {source}") as move:
         if source.endswith(_ARCHIVE):

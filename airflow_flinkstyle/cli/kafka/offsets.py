@@ -159,9 +159,9 @@ def apply(
     ] = "exact",
     as_json: AsJson = False,
 ) -> None:
-    """Check a plan against the live target once more, then write the rewritten savepoint.
+    """Check a plan against the live target, then write the rewritten savepoint.
 
-    The old savepoint stays as it is, and no job is touched. Doing it again changes nothing.
+    No job is touched. Doing it again changes nothing.
     """
     planned = plan_json.from_json(_read(plan_file))
     repository = repository_of(root, planned.job)

@@ -10,7 +10,7 @@ from airflow_flinkstyle.cli.kafka.airflow_connections import cluster_of_connecti
 from airflow_flinkstyle.cli.kafka.clusters import cluster_of
 from airflow_flinkstyle.kafka.settings import Isolation, KafkaCluster
 
-_FILE = "Properties file with librdkafka's settings of"
+_FILE = "Properties file (librdkafka) of"
 _CONN = "Airflow connection of type kafka of"
 
 SourceConfig = Annotated[Path | None, typer.Option(help=f"{_FILE} the source cluster.", show_default=False)]

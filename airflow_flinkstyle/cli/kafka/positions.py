@@ -39,7 +39,7 @@ def show_offsets(
     every: All = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show a savepoint's positions, and beside them the live logs of the clusters that you name.
+    """Show a savepoint's positions beside the live logs of the clusters that you name.
 
     Ends with 3 if the start guard would refuse one of them.
     """

@@ -94,7 +94,7 @@ def abort(
 ) -> None:
     """Abort the open transactions of producers that are dead, and fence these.
 
-    All are refused if one may be that of a producer at work: its job runs, or it is too young.
+    All are refused if one may be of a producer at work: its job runs, or it is too young.
     """
     if not prefix:
         raise typer.BadParameter("an empty one matches every application", param_hint="--prefix")
