@@ -116,11 +116,10 @@ def speed_tables(pairs: Sequence[tuple[Case, Mapping[str, Any]]]) -> tuple[Table
                     case.name,
                     NAMES.get(name) or f"{name} shards",
                     Spread.of(took).text(" ms", 0),
-                    f"{1000 * case.rows / statistics.median(took):,.0f}",
                     "" if name == "native" else ratios(native, took).text("x"),
                 )
             )
-    columns = ("batch", "sink", "time", "records per second", "against Spark's own")
+    columns = ("batch", "sink", "time", "speed against Spark's own")
     shown, detail = (Table(columns=columns, rows=tuple(rows[between]), detail=between) for between in rows)
     return shown, detail
 

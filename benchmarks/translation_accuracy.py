@@ -277,7 +277,7 @@ def by_kinds(by_method: Mapping[str, Sequence[Answer]]) -> Table:
             )
         )
     columns = ("topics", "proof: exact", "bounded", "refused", "checkpoints: exact", "losing")
-    return Table(columns=columns, rows=tuple(rows))
+    return Table(columns=columns, rows=tuple(rows), detail=True)
 
 
 def refusals(mine: Sequence[Answer]) -> Table:
