@@ -22,7 +22,7 @@ HEAD = (
     "Written by `python -m tools.forms` from the DAGs themselves. Each DAG is a file in "
     "[`dags/`](../dags/take_savepoint.py) and a function of `airflow_flinkstyle.dags` ([a DAG of your own]"
     "(start.md#a-dag-of-your-own-for-a-job)); a field's name is the argument that answers it, with its "
-    "default in brackets. One without a default must be filled in.\n"
+    "default in brackets. One without a default must be filled in. Airflow shows more of each DAG.\n"
 )
 _SHARED = 2
 """A field that so many forms have, with the same words, is explained once."""
@@ -40,11 +40,13 @@ def text() -> str:
     finally:
         if before is not None:
             os.environ[_NO_JOBS] = before
-    return laid_out({dag.dag_id: ((dag.doc_md or "").strip(), _fields(dag)) for dag in found})
+    return laid_out(
+        {dag.dag_id: ((dag.doc_md or "").strip().partition("\n\n")[0], _fields(dag)) for dag in found}
+    )
 
 
 def laid_out(forms: Mapping[str, tuple[str, Mapping[str, str]]]) -> str:
-    """Return the page: DAG -> its paragraphs, and its fields' lines by name."""
+    """Return the page: DAG -> its first paragraph, and its fields' lines by name."""
     counted = Counter(field for _, fields in forms.values() for field in fields.items())
     usual = dict(field for field, _ in reversed(counted.most_common()))
     shared = {field for field, count in counted.items() if count >= _SHARED}
