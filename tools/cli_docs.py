@@ -25,6 +25,7 @@ _SHARED = 2
 """An option that so many commands have, with the same words, is explained once."""
 _ALWAYS = ("--root", "--job", "--json")
 """Only a command that lacks one of these says so."""
+_MORE = "`flinkstyle COMMAND --help` says more of each.\n"
 _COMMAND = re.compile(r"^#{2,4} `(flinkstyle [^`]+)`$", re.MULTILINE)
 _OPTION = re.compile(r"^\* `(-[^`<]*?)( <[^`]+>)?`: (.*?)(?:  \[(.*)\])?$", re.MULTILINE)
 _KINDS = {"str": "TEXT", "list[str]": "TEXT", "path": "PATH", "list[Path]": "PATH"}
@@ -77,18 +78,21 @@ def reference(help_text: str) -> str:
     }
     return laid_out(
         {
-            f"{name}{_arguments(text)}": (text.partition("**Usage**")[0].strip(), _options(text))
+            f"{name}{_arguments(text)}": (_first_paragraph(text), _options(text))
             for name, text in texts.items()
         }
     )
 
 
 def laid_out(commands: Mapping[str, tuple[str, Sequence[Option]]]) -> str:
-    """Return the reference of the commands: each as it is typed -> its paragraph and its options."""
+    """Return the reference of the commands: each as it is typed -> its first paragraph and its options."""
     counted = Counter(option.shared for _, of in commands.values() for option in of)
     usual = {option[0]: option for option, _ in reversed(counted.most_common())}
     shared = {option for option in counted if counted[option] >= _SHARED}
-    lines = [f"Every command takes {', '.join(f'`{name}`' for name in _ALWAYS)}, unless it says *without*.\n"]
+    lines = [
+        f"Every command takes {', '.join(f'`{name}`' for name in _ALWAYS)}, unless it says *without*.",
+        _MORE,
+    ]
     for option in sorted(shared):
         rooms = "" if option == usual[option[0]] else f" of {', '.join(_rooms(commands, option))}"
         lines.append(f"- `{option[0]}`{rooms}: {option[1]}")
@@ -107,6 +111,10 @@ def _rooms(commands: Mapping[str, tuple[str, Sequence[Option]]], option: tuple[s
     """Return the groups of the commands that have an option, each once: ``transactions``, ``topic``."""
     having = [name for name, (_, of) in commands.items() if option in [one.shared for one in of]]
     return [f"`{room}`" for room in dict.fromkeys(name.split()[1] for name in having)]
+
+
+def _first_paragraph(text: str) -> str:
+    return text.partition("**Usage**")[0].strip().partition("\n\n")[0]
 
 
 def _arguments(text: str) -> str:
