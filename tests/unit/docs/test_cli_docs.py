@@ -17,7 +17,7 @@ from airflow_flinkstyle.storage.local import LocalStore
 from tools import cli_docs
 
 TEXT = cli_docs.DOCUMENT.read_text(encoding="utf-8")
-EXAMPLES = re.findall(r"```json (.+)\n((?:.+\n)+)```", TEXT)
+EXAMPLES = json.loads(cli_docs.DOCUMENT.with_name("cli-answers.json").read_text(encoding="utf-8"))
 PREPARATIONS = {
     "savepoint list": ("savepoint verify sp-2", "savepoint pin sp-2 --reason x"),
     "savepoint import {export}": ("savepoint export sp-1 --to {export}",),
@@ -59,9 +59,9 @@ def env(tmp_path: Path) -> dict[str, str]:
     return {"FLINKSTYLE_ROOT": str(tmp_path / "root"), "FLINKSTYLE_JOB": "orders"}
 
 
-@pytest.mark.parametrize(("command", "example"), EXAMPLES, ids=[command for command, _ in EXAMPLES])
+@pytest.mark.parametrize(("command", "example"), EXAMPLES.items(), ids=EXAMPLES)
 def test_documented_json_has_the_fields_of_the_real_one(
-    command: str, example: str, env: dict[str, str], tmp_path: Path
+    command: str, example: dict[str, object], env: dict[str, str], tmp_path: Path
 ):
     if command == "error":
         command = "savepoint show sp-9"
@@ -73,7 +73,7 @@ def test_documented_json_has_the_fields_of_the_real_one(
     args = command.format(folder=tmp_path / "new", export=exported).split()
     done = runner.invoke(app, [*args, "--json"], env=env)
     real = json.loads(done.stdout or done.stderr)
-    assert differences(shape(json.loads(example)), shape(real)) == []
+    assert differences(shape(example), shape(real)) == []
 
 
 def test_a_field_that_is_not_documented_is_found():
