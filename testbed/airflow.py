@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from testbed import paths
 from testbed.airflow_api import AirflowApi
+from testbed.chaos_processes import parent_of
 from testbed.ports import free_port
 from testbed.process import Service
 from testbed.waiting import PATIENCE_S
@@ -148,7 +149,6 @@ def _started_by(parent: int, *, but: bytes) -> Iterator[int]:
     """Yield the processes below one, but those whose command line says so, and what is below them."""
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            found = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            if found == parent and but not in (folder / "cmdline").read_bytes():
+            if parent_of(int(folder.name)) == parent and but not in (folder / "cmdline").read_bytes():
                 yield from _started_by(int(folder.name), but=but)
                 yield int(folder.name)

@@ -10,19 +10,17 @@ import html
 import re
 import subprocess
 import sys
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tools.common import ROOT, say
+from tools.said_once import said_often
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 DOCUMENT = ROOT / "docs" / "cli.md"
 _BEGIN = "<!-- reference: written by `python -m tools.cli_docs`, do not edit -->"
-_SHARED = 2
-"""An option that so many commands have, with the same words, is explained once."""
 _ALWAYS = ("--root", "--job", "--json")
 """Only a command that lacks one of these says so."""
 _MORE = "`flinkstyle COMMAND --help` says more of each.\n"
@@ -86,15 +84,13 @@ def reference(help_text: str) -> str:
 
 def laid_out(commands: Mapping[str, tuple[str, Sequence[Option]]]) -> str:
     """Return the reference of the commands: each as it is typed -> its first paragraph and its options."""
-    counted = Counter(option.shared for _, of in commands.values() for option in of)
-    usual = {option[0]: option for option, _ in reversed(counted.most_common())}
-    shared = {option for option in counted if counted[option] >= _SHARED}
+    usual, shared = said_often(option.shared for _, of in commands.values() for option in of)
     lines = [
         f"Every command takes {', '.join(f'`{name}`' for name in _ALWAYS)}, unless it says *without*.",
         _MORE,
     ]
     for option in sorted(shared):
-        rooms = "" if option == usual[option[0]] else f" of {', '.join(_rooms(commands, option))}"
+        rooms = "" if option[1] == usual[option[0]] else f" of {', '.join(_rooms(commands, option))}"
         lines.append(f"- `{option[0]}`{rooms}: {option[1]}")
     for name, (words, of) in commands.items():
         lines.append(f"\n### `{name}`\n\n{words}\n")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import runpy
 import sys
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from tools.common import ROOT
+from tools.said_once import said_often
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,8 +24,6 @@ HEAD = (
     "(start.md#a-dag-of-your-own-for-a-job)); a field's name is the argument that answers it, with its "
     "default in brackets. One without a default must be filled in. Airflow shows more of each DAG.\n"
 )
-_SHARED = 2
-"""A field that so many forms have, with the same words, is explained once."""
 _ALWAYS = ("job", "flinkstyle_conn_id")
 """Only a form that lacks one of these says so."""
 _NO_JOBS = "AIRFLOW__FLINKSTYLE__JOBS"
@@ -47,9 +45,7 @@ def text() -> str:
 
 def laid_out(forms: Mapping[str, tuple[str, Mapping[str, str]]]) -> str:
     """Return the page: DAG -> its first paragraph, and its fields' lines by name."""
-    counted = Counter(field for _, fields in forms.values() for field in fields.items())
-    usual = dict(field for field, _ in reversed(counted.most_common()))
-    shared = {field for field, count in counted.items() if count >= _SHARED}
+    usual, shared = said_often(field for _, fields in forms.values() for field in fields.items())
     always = " and ".join(f"`{name}`" for name in _ALWAYS)
     lines = [HEAD, f"Every form has {always}, unless it says *without*. Fields of several forms:\n"]
     for name, line in sorted(shared, key=lambda field: field[1]):

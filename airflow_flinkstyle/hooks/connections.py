@@ -187,7 +187,7 @@ def submit_target(
     """
     from airflow_flinkstyle.hooks.airflow_versions import conf as airflow_conf
     from airflow_flinkstyle.hooks.clusters import most_cores, on_cluster
-    from airflow_flinkstyle.jobs.target import target_of
+    from airflow_flinkstyle.jobs.target import runs_elsewhere, target_of
 
     require_type(connection, "spark")
     extra = connection.extra_dejson
@@ -200,7 +200,7 @@ def submit_target(
         "deploy_mode": extra.get("deploy-mode") or extra.get("deploy_mode") or "client",
         "deployment": extra.get("deployment") or "",
     }
-    if where["deploy_mode"] == "cluster" or where["deployment"]:
+    if runs_elsewhere(where):
         fields, of_cluster = on_cluster(connection.conn_id, extra, master, connection_of)
         where, conf = {**where, **fields}, {**of_cluster, **conf}
     common = {

@@ -136,12 +136,6 @@ class DriverLostError(DriverFailedError):
     retryable = True
 
 
-class DriverRetriedError(DriverFailedError):
-    """The driver failed of a cause that may pass: a watcher, or the same start once more, starts the next."""
-
-    retryable = True
-
-
 class StillBeatingError(JobError):
     """A driver was to be declared dead, and writes heartbeats."""
 
@@ -332,12 +326,6 @@ class FenceStandsError(JobError):
     """The rollback could not take down the fence, and releases nobody into it."""
 
     code = "FENCE_STANDS"
-
-
-class FenceStandsYetError(FenceStandsError):
-    """It could not for a reason that may pass: a retry takes it down and continues the rollback."""
-
-    retryable = True
 
 
 class MirrorBehindError(JobError):

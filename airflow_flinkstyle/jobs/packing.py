@@ -15,7 +15,7 @@ from airflow_flinkstyle.errors import BadInputError
 ROOMS: Final = (
     "agent", "sinks", "state", "rewrite", "savepoint", "kafka", "checkpoint", "protocol", "storage",
     "spark_versions.py", "python_versions.py", "patience.py", "offsets.py", "types.py", "clock.py",
-    "typed_json.py", "errors.py", "wording.py", "__init__.py",
+    "typed_json.py", "errors.py", "grouping.py", "wording.py", "__init__.py",
 )  # fmt: skip
 """What runs in a driver or an executor: the agent, and the layers below it."""
 _EPOCH: Final = (2020, 1, 1, 0, 0, 0)

@@ -14,11 +14,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.jobs import requests
-from airflow_flinkstyle.jobs.deployments.base import (
-    DriverState,
-    Gone,
-    Unknown,
-)
+from airflow_flinkstyle.jobs.deployments.base import DriverState, Gone, Unknown
 from airflow_flinkstyle.jobs.errors import (
     BeginsAnewError,
     DriverFailedError,
@@ -41,11 +37,9 @@ from airflow_flinkstyle.jobs.status import (
     describe_status,
 )
 from airflow_flinkstyle.jobs.stopped.offline_lock import give_back_abandoned, is_open_lock
-from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.kafka.login.driver import named_connections, require_logins
 from airflow_flinkstyle.protocol.records import Submit
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
-from airflow_flinkstyle.types import Generation
 from airflow_flinkstyle.wording import batch_words
 
 if TYPE_CHECKING:

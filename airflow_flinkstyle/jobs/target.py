@@ -211,7 +211,8 @@ class Deployments:
             verified: Returns the target of the signed claim, or raises.
             local: For drivers of this machine.
         """
-        if not _is_remote(launch):
+        record = launch.get("target")
+        if not (isinstance(record, dict) and runs_elsewhere(record)):
             return local
         if claim_id not in self._made:
             try:
@@ -221,11 +222,9 @@ class Deployments:
         return self._made[claim_id]
 
 
-def _is_remote(launch: Mapping[str, Any]) -> bool:
-    target = launch.get("target")
-    if not isinstance(target, dict):
-        return False
-    return target.get("deploy_mode") == "cluster" or bool(target.get("deployment"))
+def runs_elsewhere(record: Mapping[str, Any]) -> bool:
+    """Whether the driver runs elsewhere, by a target's record, which nobody may have verified yet."""
+    return record.get("deploy_mode") == "cluster" or bool(record.get("deployment"))
 
 
 def require_one_who_relaunches(conf: Mapping[str, str]) -> None:

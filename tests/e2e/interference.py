@@ -9,13 +9,13 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from airflow_flinkstyle.jobs.deployments.base import Alive
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.jobs.unsettled import find_unsettled
 from testbed.airflow_api import FINISHED, AirflowApiError
+from testbed.chaos_processes import parent_of
 from testbed.producer import read_events
 from testbed.waiting import wait_until
 from tests.e2e.upgrades import SCRIPTS
@@ -333,8 +333,7 @@ class InterferedJob:
         if what.startswith("pause the DAG"):
             self._patch(f"/dags/{cut.dag_id}", {"is_paused": True})
         if "worker" in what:
-            worker = Path(f"/proc/{cut.pid}/stat").read_text().rpartition(")")[2].split()[1]
-            _send(int(worker), signal.SIGKILL)
+            _send(parent_of(cut.pid), signal.SIGKILL)
         _send(cut.pid, signal.SIGCONT if what.endswith("the task runs on") else signal.SIGKILL)
 
     def _break_airflow(self, cut: Frozen) -> None:

@@ -14,7 +14,7 @@ from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.jobs.errors import CheckpointMismatchError, CheckpointUnreadError, StepTimeoutError
 from airflow_flinkstyle.jobs.requests import request_for, send
 from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Running, classify, describe_status
-from airflow_flinkstyle.jobs.stopped import last_run
+from airflow_flinkstyle.jobs.stopped.last_run import last_words, require_all_named, require_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,11 +53,11 @@ def close_in_place(
     Raises:
         StepTimeoutError: If it failed of a cause that may pass, or took too long.
     """
-    run, words = last_run.last_words(runs)
+    run, words = last_words(runs)
     if run is None or words is None or not run.claim.launch:
         return "no driver has said last where the job was, so none was started there again"
     closed = words.state == "closed"
-    if not _may_be_here(runs, run):
+    if not _holds(require_place, runs, run):  # a local path is another one on another machine
         return "its checkpoint is not here, so its driver was not started in it again"
     if closed and not isinstance(why, CheckpointUnreadError):
         return (
@@ -80,10 +80,10 @@ def close_in_place(
     return _closed(runs, generation, key)
 
 
-def _may_be_here(runs: JobView, run: Run) -> bool:
-    """Return whether the checkpoint is where the driver would look: a local path is another one elsewhere."""
+def _holds(require: Callable[[JobView, Run], object], runs: JobView, run: Run) -> bool:
+    """Whether what is required of a run's checkpoint is so, as far as a caller can tell."""
     try:
-        last_run.require_place(runs, run)
+        require(runs, run)
     except CheckpointMismatchError:
         return False
     except BadInputError:  # only Spark's own client can tell
@@ -98,7 +98,7 @@ def _closed(runs: JobView, generation: Generation, key: str) -> str | None:
         match status:
             case Closed():
                 return None
-            case Running(run, heartbeat) if not _all_named(runs, run) and named.again():
+            case Running(run, heartbeat) if not _holds(require_all_named, runs, run) and named.again():
                 continue  # its script has not started them again yet
             case Running(run, heartbeat):
                 send(runs.board, request_for(f"{key}/close", "stop", run.generation, heartbeat.incarnation))
@@ -110,16 +110,6 @@ def _closed(runs: JobView, generation: Generation, key: str) -> str | None:
                 pass  # it comes up
         if not wait.again():
             raise _passes(runs, status)
-
-
-def _all_named(runs: JobView, run: Run) -> bool:
-    try:
-        last_run.require_all_named(runs, run)
-    except CheckpointMismatchError:
-        return False
-    except BadInputError:  # only Spark's own client can tell
-        return True
-    return True
 
 
 def _status(runs: JobView, generation: Generation) -> JobStatus:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.grouping import groups_within
 from airflow_flinkstyle.kafka.fingerprints import Fingerprints
 from airflow_flinkstyle.kafka.reading import read_fingerprints
 
@@ -152,15 +153,5 @@ def lengthen(
 
 
 def batches(pairs: Collection[Pair], budget: int, growth: int = 1) -> Iterator[list[Pair]]:
-    """Yield groups of pairs that fit into memory together once they have grown so many times."""
-    batch: list[Pair] = []
-    size = 0
-    for pair in pairs:
-        own = growth * pair.size
-        if batch and size + own > budget:
-            yield batch
-            batch, size = [], 0
-        batch.append(pair)
-        size += own
-    if batch:
-        yield batch
+    """Return groups of pairs that fit into memory together once they have grown so many times."""
+    return groups_within(pairs, lambda pair: growth * pair.size, most=budget)

@@ -8,13 +8,14 @@ it they pack that anew, and it goes with the last savepoint that needs all of it
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from airflow_flinkstyle.savepoint.manifest import FileEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
@@ -22,7 +23,8 @@ PACKED_BELOW_BYTES: Final = 1 << 20
 """A larger file is one request that is worth its cost."""
 PACK_BYTES: Final = 8 << 20
 """About as long to send as a request takes to be answered; so much of each pack under way is in memory."""
-_MOST_FILES: Final = 1 << 16
+MOST_FILES: Final = 1 << 16
+"""In a pack."""
 WORN: Final = 0.5
 """A savepoint that would need less of an earlier pack than this part packs that anew: its packs hold at most
 twice what it needs, and later savepoints keep none for little."""
@@ -93,27 +95,19 @@ def _put_alone(
     ]
 
 
-def worn_packs(entries: Iterable[FileEntry]) -> set[str]:
-    """Return the packs of which these files, that are all that a savepoint would need of them, are little."""
-    needed: dict[str, int] = {}
-    sizes: dict[str, int] = {}
+def needed_bytes(entries: Iterable[FileEntry]) -> Mapping[str, int]:
+    """Return how much of each pack these files need, each content once, by the pack's key."""
+    needed: Counter[str] = Counter()
     for entry in {entry.place: entry for entry in entries if entry.pack_bytes is not None}.values():
-        needed[entry.blob] = needed.get(entry.blob, 0) + entry.size_bytes
-        sizes[entry.blob] = entry.stored_bytes
-    return {blob for blob, size_bytes in sizes.items() if needed[blob] < WORN * size_bytes}
+        needed[entry.blob] += entry.size_bytes
+    return needed
 
 
-def in_packs(
-    files: Iterable[tuple[str, int]], *, most_bytes: int = PACK_BYTES, most_files: int = _MOST_FILES
-) -> Iterator[list[str]]:
-    """Yield the names of small files, each with its size in bytes, in groups of so many bytes and files."""
-    group: list[str] = []
-    group_bytes = 0
-    for path, size_bytes in files:
-        if group and (group_bytes + size_bytes > most_bytes or len(group) == most_files):
-            yield group
-            group, group_bytes = [], 0
-        group.append(path)
-        group_bytes += size_bytes
-    if group:
-        yield group
+def worn_packs(entries: Sequence[FileEntry]) -> set[str]:
+    """Return the packs of which these files, that are all that a savepoint would need of them, are little."""
+    needed = needed_bytes(entries)
+    return {
+        entry.blob
+        for entry in entries
+        if entry.pack_bytes is not None and needed[entry.blob] < WORN * entry.pack_bytes
+    }

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.checkpoint.state_files import is_unique_sst
-from airflow_flinkstyle.savepoint.blobs.packing import PACK_BYTES, SmallFile, in_packs, put_pack, worn_packs
+from airflow_flinkstyle.grouping import groups_within
+from airflow_flinkstyle.savepoint.blobs.packing import PACK_BYTES, SmallFile, put_pack, worn_packs
 from airflow_flinkstyle.savepoint.errors import TakeCancelledError
 from airflow_flinkstyle.savepoint.manifest import FileEntry
 from airflow_flinkstyle.storage.errors import ObjectMissingError
@@ -180,9 +181,9 @@ class FileCopier:
     def _leave_worn_packs(self, sizes: Mapping[str, int]) -> None:
         """Rely on no pack of which this savepoint would need little: its files are packed anew."""
         kept = self._kept
-        likely = (
+        likely = [
             same for path, size in sizes.items() if (same := kept.get(path)) and same.size_bytes == size
-        )
+        ]
         worn = worn_packs(likely)
         self._kept = {path: entry for path, entry in kept.items() if entry.blob not in worn}
         self._in_pack = {entry.content: entry for entry in self._kept.values() if entry.offset is not None}
@@ -203,7 +204,8 @@ class FileCopier:
             self._stored.update((entry.blob, entry.stored_bytes) for entry in entries)
             return entries
 
-        groups = in_packs(sizes.items(), most_bytes=_READ_BYTES, most_files=self._read_at_once(len(sizes)))
+        most_files = self._read_at_once(len(sizes))
+        groups = groups_within(sizes, sizes.__getitem__, most=_READ_BYTES, most_items=most_files)
         for files in self._read_ahead(pool, groups, contents):
             for file in files:
                 same = self._same(file)

@@ -15,10 +15,18 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.grouping import groups_within
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint import manifest_json
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
-from airflow_flinkstyle.savepoint.blobs.packing import PACKED_BELOW_BYTES, SmallFile, in_packs, put_pack
+from airflow_flinkstyle.savepoint.blobs.packing import (
+    MOST_FILES,
+    PACK_BYTES,
+    PACKED_BELOW_BYTES,
+    SmallFile,
+    needed_bytes,
+    put_pack,
+)
 from airflow_flinkstyle.savepoint.errors import ExportFormatError, SavepointConflictError
 from airflow_flinkstyle.savepoint.exchange.archive import ArchiveReader
 from airflow_flinkstyle.savepoint.exchange.export import (
@@ -142,7 +150,7 @@ def _stored(
     }
     small = {blob: entry for blob, entry in lacking.items() if entry.size_bytes < packed_below_bytes}
     large = [entry for blob, entry in lacking.items() if blob not in small]
-    packs = list(in_packs((blob, entry.size_bytes) for blob, entry in small.items()))
+    packs = groups_within(small, lambda blob: small[blob].size_bytes, most=PACK_BYTES, most_items=MOST_FILES)
     copied = each_file(partial(_copy, source, repository), large, progress=progress)
     require_whole(manifest, copied, state_after=_ONLY_BLOBS)
     packed: dict[str, FileEntry] = {}
@@ -227,10 +235,7 @@ def _tell_of_holes(
     Once it is mended it has its size again, and zeros in place of what only others need.
     """
     stored = repository.blob_sizes() if packs else {}
-    held: dict[str, int] = dict.fromkeys(packs, 0)
-    for blob, _, size_bytes in existing.contents:
-        if blob in held:
-            held[blob] += size_bytes
+    held = needed_bytes(existing.contents.values())
     sizes = {blob: entries[0].stored_bytes for blob, entries in packs.items()}
     holed = {blob for blob, size in sizes.items() if held[blob] < size != stored.get(blob)}
     if holed:

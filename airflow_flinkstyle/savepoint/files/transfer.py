@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+from airflow_flinkstyle.grouping import groups_within
 from airflow_flinkstyle.python_versions import sha256_of
 from airflow_flinkstyle.savepoint.digests import matches
 from airflow_flinkstyle.savepoint.progress import FileProgress
@@ -113,8 +115,10 @@ def read_stored(repository: SavepointRepository, entries: Sequence[FileEntry]) -
 def _judged(entry: FileEntry, content: bytes | None) -> bytes | DamagedFile:
     if content is None:
         return _missing(entry)
-    if len(content) != entry.size_bytes:
+    if len(content) < entry.size_bytes:
         return other_size(entry, f"{len(content)}")
+    if len(content) > entry.size_bytes:
+        return other_size(entry, "more")
     if not matches([content], size_bytes=entry.size_bytes, digest=entry.digest):
         return altered(entry)
     return content
@@ -124,16 +128,9 @@ def read_file(entry: FileEntry, source: tuple[Readable, str]) -> bytes | Damaged
     """Read one small file that is an object of its own from a store's key."""
     store, key = source
     try:
-        content = store.read(key, length=entry.size_bytes + 1)
+        return _judged(entry, store.read(key, length=entry.size_bytes + 1))
     except (ObjectMissingError, FileNotFoundError):
         return _missing(entry)
-    if len(content) < entry.size_bytes:
-        return other_size(entry, f"{len(content)}")
-    if len(content) > entry.size_bytes:
-        return other_size(entry, "more")
-    if not matches([content], size_bytes=entry.size_bytes, digest=entry.digest):
-        return altered(entry)
-    return content
 
 
 def _copy_large(entry: FileEntry, source: Path, target: tuple[Writable, str]) -> Copied | DamagedFile:
@@ -225,17 +222,13 @@ def _windows(entries: Sequence[FileEntry], threads: int) -> Iterator[list[FileEn
     """
     packed = sum(entry.offset is not None for entry in entries)
     most = min(_SMALL_AT_A_TIME, -(-packed // threads))
-    window: list[FileEntry] = []
-    window_bytes = 0
-    for entry in entries:
-        is_full = len(window) == most or window_bytes + entry.size_bytes > _SMALL_BYTES
-        if window and (is_full or entry.offset is None or window[0].offset is None):
-            yield window
-            window, window_bytes = [], 0
-        window.append(entry)
-        window_bytes += entry.size_bytes
-    if window:
-        yield window
+    for alone, neighbours in itertools.groupby(entries, lambda entry: entry.offset is None):
+        if alone:
+            yield from ([entry] for entry in neighbours)
+        else:
+            yield from groups_within(
+                neighbours, lambda entry: entry.size_bytes, most=_SMALL_BYTES, most_items=most
+            )
 
 
 def _each(
