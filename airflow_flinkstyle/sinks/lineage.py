@@ -35,7 +35,7 @@ from airflow_flinkstyle.sinks.producer import (
 from airflow_flinkstyle.types import told_id
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from confluent_kafka import Producer
 
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _TIMEOUT_S = 20.0
+_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,10 +93,37 @@ def open_lineage(
     with suppress(ProducerFencedError):  # who is refused here has hurt nobody
         require_owner(settings, read_completion(settings), query_id)
     completer = Completer(settings)  # before the completion is read: an open one of an earlier run ends
+    for tries_left in reversed(range(_TRIES)):
+        opened = _looked_over(
+            settings, completer, cluster_id, range(room), query_id=query_id, batch_id=batch_id, behind=behind
+        )
+        try:
+            _claim(settings, range(room), opened.markers)
+        except ProducerFencedError as error:  # a task of a driver that has died outlives it for a while
+            if not tries_left:
+                raise
+            log.warning("A late task wrote while lineage %s was opened: %s", settings.lineage, error)
+            completer.complete(opened.completed)  # where another driver has begun meanwhile, it goes on
+        else:
+            return opened
+    raise AssertionError("the last try returns or raises")
+
+
+def _looked_over(
+    settings: SinkSettings,
+    completer: Completer,
+    cluster_id: str,
+    room: range,
+    *,
+    query_id: str,
+    batch_id: int,
+    behind: Callable[[Completion | None], int | None],
+) -> Opened:
+    """End what earlier runs left open, and return what they have written, once the batch follows it."""
     found, left_open = read_newest_completion(settings)
     if found is not None and left_open:
         completer.complete(found)
-    shards = _end_open(settings, range(room))
+    shards = _end_open(settings, room)
     markers = {shard: one.marker for shard, one in shards.items() if one.marker is not None}
     if (after_batch := behind(found)) is not None:
         require_owner(settings, found, query_id)
@@ -107,12 +135,12 @@ def open_lineage(
     require_next(settings, completed, markers, query_id=query_id, batch_id=batch_id)
     there = None
     if completed.unsure or any(one.left_open for one in shards.values()):
-        completer.complete(replace(completed, unsure=True))
-        abort_left_open(settings, range(room))
+        completed = replace(completed, unsure=True)
+        completer.complete(completed)
+        abort_left_open(settings, room)
         there = readable_since(settings, completed.ends)
     elif found is None:  # says where the output ended before the first batch
         completer.complete(completed)
-    _claim(settings, range(room), markers)
     return Opened(
         cluster_id=cluster_id, completer=completer, completed=completed, markers=markers, there=there
     )

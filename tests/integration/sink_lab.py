@@ -74,6 +74,8 @@ class Lab:
                 assert not query.awaitTermination(0.05), "the source has no end"
         finally:
             query.stop()
+            # Spark ends a query without waiting for its tasks: one would fence the run that comes next
+            wait_until("the end of the run's tasks", lambda: not running_tasks(self.spark))
             self.truncate(checkpoint, done)
 
     def truncate(self, checkpoint: str, done: list[int]) -> None:
@@ -125,6 +127,14 @@ def settled(cluster: KafkaCluster, topic: str) -> bool:
     unstable = {tp for tp, span in spans.items() if span is None or span.last_stable < span.end}
     left_open = [one for one in open_transactions(cluster) if one.state == "Ongoing"] if unstable else []
     return all(any(tp in one.partitions for one in left_open) for tp in unstable)
+
+
+def running_tasks(spark: SparkSession) -> int:
+    """Count the tasks that executors still run, those of cancelled stages included."""
+    context = spark.sparkContext._jsc.sc()
+    context.listenerBus().waitUntilEmpty()
+    executors = context.statusStore().executorList(True)
+    return sum(executors.apply(at).activeTasks() for at in range(executors.size()))
 
 
 def as_records(source: DataFrame) -> DataFrame:

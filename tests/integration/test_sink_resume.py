@@ -8,15 +8,20 @@ import pytest
 
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.settings import KafkaCluster
-from airflow_flinkstyle.sinks.errors import ControlTopicError, LineageError
+from airflow_flinkstyle.sinks import lineage
+from airflow_flinkstyle.sinks.errors import ControlTopicError, LineageError, ProducerFencedError
+from airflow_flinkstyle.sinks.producer import initialised_producer, send_marker
 from airflow_flinkstyle.sinks.resume import Resume, expect, states
 from tests.integration.sink_lab import Lab, die, once, refused, topic_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from confluent_kafka import Producer
     from pyspark.sql import SparkSession
 
+    from airflow_flinkstyle.sinks.marker import Marker
+    from airflow_flinkstyle.sinks.settings import SinkSettings
     from testbed.kafka import Broker
     from tests.conftest import KafkaPair
 
@@ -78,6 +83,36 @@ def test_lineage_that_was_begun_before_a_kill_is_not_begun_twice(lab: Lab):
             lab.run(lab.sink(on_phase=die(2, 0, "init")).foreach_batch, batches=1)
     lab.run(lab.sink().foreach_batch, batches=1)
     assert lab.counts() == once(3) + (once(3) - once(2))
+
+
+def test_a_task_that_outlives_its_driver_does_not_end_the_next_one(lab: Lab, monkeypatch: pytest.MonkeyPatch):
+    late: list[Producer] = []
+
+    def begin_late(settings: SinkSettings, producer: Producer, shard: int, marker: Marker) -> None:
+        if shard == 1 and not late:
+            late.append(initialised_producer(settings, settings.transactional_id(shard)))
+        send_marker(settings, producer, shard, marker)
+
+    lab.run(lab.sink().foreach_batch, batches=1)
+    monkeypatch.setattr(lineage, "send_marker", begin_late)
+    lab.run(lab.sink().foreach_batch, batches=1)
+    assert late
+    assert lab.counts() == once(2)
+
+
+def test_late_tasks_without_end_are_named(lab: Lab, monkeypatch: pytest.MonkeyPatch):
+    late: list[Producer] = []
+
+    def begin_late(settings: SinkSettings, producer: Producer, shard: int, marker: Marker) -> None:
+        late.append(initialised_producer(settings, settings.transactional_id(shard)))
+        send_marker(settings, producer, shard, marker)
+
+    lab.run(lab.sink().foreach_batch, batches=1)
+    monkeypatch.setattr(lineage, "send_marker", begin_late)
+    with refused(ProducerFencedError, "another attempt of the shard began"):
+        lab.run(lab.sink().foreach_batch, batches=1)
+    assert len(late) > 2  # each try met one
+    assert lab.counts() == once(1)
 
 
 @pytest.mark.nightly
