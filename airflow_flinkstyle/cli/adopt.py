@@ -133,7 +133,7 @@ def adopt_running(
     the same --key continues one that failed.
     """
     client = client_of(root, job)
-    spec, target = launch_by(client, root, wanted_by(job, file, master, python, log_dir))
+    spec, target = launch_by(client.view, root, wanted_by(job, file, master, python, log_dir))
     key = key or f"cli-{uuid.uuid4()}"
     adoption = RunningAdoption(
         client=client,
@@ -208,7 +208,7 @@ def leave(
     given = named_locations(to or [], "--to")
     require_job(root, job)
     client = client_of(root, job)
-    places = destinations(client, given)
+    places = destinations(client.view, given)
     shown = ", ".join(f"{name} in {location}" for name, location in sorted(places.items()))
     confirm(f"Stop job {job} and leave it to plain Spark ({shown or 'nowhere'})?", yes=yes)
     key = key or f"cli:{uuid.uuid4()}"

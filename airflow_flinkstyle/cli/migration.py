@@ -21,6 +21,7 @@ from airflow_flinkstyle.jobs.migration.producers import SwappedSwitch, simple_sw
 from airflow_flinkstyle.jobs.unsettled import Unsettled, find_unsettled
 from airflow_flinkstyle.jobs.unsettled import release as release_producers
 from airflow_flinkstyle.jobs.unsettled import settle as settle_one
+from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 
 MigrationId = Annotated[
@@ -63,7 +64,7 @@ def settle(
     released to the same side. Where a cluster of a migration asks for a login, name it.
     """
     client = client_of(root, job)
-    found = _the_one(client, migration_id)
+    found = _the_one(client.view, migration_id)
     confirm(f"Settle {found} of job {job}?", yes=yes)
     if not as_json:
         note(f"Settling {found}." if now else f"Watching {found} for {found.work.lease_s:g} s first.")
@@ -102,7 +103,7 @@ def release(
     where the job runs too: what is written where it does not read is in no result.
     """
     client = client_of(root, job)
-    found = _the_one(client, migration_id, only="migration")
+    found = _the_one(client.view, migration_id, only="migration")
     confirm(f"Release the producers of {found} of job {job} to {to or 'where the job runs'}?", yes=yes)
     moved = _migration(client, found.migration_id, one_cluster(source_config, source_conn_id, "source"), None)
     position = release_producers(moved, to)
@@ -130,13 +131,13 @@ def _worker(one: Unsettled) -> str:
     return f"{one.work.holder}, last seen {moment(one.work.written_at_ms)}"
 
 
-def _the_one(client: JobClient, migration_id: str | None, *, only: str | None = None) -> Unsettled:
-    found = [one for one in find_unsettled(client.view.board) if only in (None, one.work.cutover)]
+def _the_one(runs: JobView, migration_id: str | None, *, only: str | None = None) -> Unsettled:
+    found = [one for one in find_unsettled(runs.board) if only in (None, one.work.cutover)]
     named = [one for one in found if migration_id in (None, one.migration_id)]
     if len(named) == 1:
         return named[0]
     raise BadInputError(
-        f"One {only or 'migration or upgrade'} of job {client.view.job} that does not rest was expected"
+        f"One {only or 'migration or upgrade'} of job {runs.job} that does not rest was expected"
         f"{f' with the id {migration_id}' if migration_id else ''}, found "
         f"{', '.join(one.migration_id for one in found) or 'none'}.",
         state_after="Nothing was changed.",
@@ -147,7 +148,7 @@ def _the_one(client: JobClient, migration_id: str | None, *, only: str | None = 
 def _migration(
     client: JobClient, migration_id: str, source: KafkaCluster | None, target: KafkaCluster | None
 ) -> Cutover:
-    moving = approved_of(client, migration_id).migration
+    moving = approved_of(client.view, migration_id).migration
     switch = simple_switch(moving.producer_switch, client.view.board.store, client.view.job)
     if switch is None:
         raise BadInputError(

@@ -188,7 +188,7 @@ def remove(
     """
     require_job(root, job)
     confirm(f"Remove all records of job {job}?", yes=yes)
-    done = remove_job(client_of(root, job), savepoints=with_savepoints)
+    done = remove_job(client_of(root, job).view, savepoints=with_savepoints)
     said = f"Job {job} is removed: {done.objects} objects, {len(done.savepoints)} savepoints."
     if done.checkpoints:
         said += f" Its checkpoints stay, where there are any: {', '.join(done.checkpoints)}"

@@ -25,6 +25,7 @@ from airflow_flinkstyle.jobs.start.origins import Fresh, FromCheckpoint, FromSav
 from airflow_flinkstyle.jobs.status import NeverStarted, Running, Starting, describe_status
 from airflow_flinkstyle.jobs.stopped.last_run import recorded_launch
 from airflow_flinkstyle.jobs.target import SubmitTarget, record_of, target_of
+from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.protocol.records import PAST_THE_AGENT
 from airflow_flinkstyle.savepoint.files.verified import damaged_records, verified_records
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
@@ -116,7 +117,7 @@ def start(
     elif start_from == "checkpoint":
         origin = FromCheckpoint()
     client = client_of(root, job)
-    spec, target = launch_by(client, root, wanted_by(job, file, master, python, log_dir))
+    spec, target = launch_by(client.view, root, wanted_by(job, file, master, python, log_dir))
     spec = replace(spec, leave_checkpoints=tuple(leave_checkpoint or ()))
     _start(client, spec, target, origin, key, timeout_s, as_json=as_json)
 
@@ -141,7 +142,7 @@ def restart(
     """
     require_job(root, job)
     client = client_of(root, job)
-    spec, target = launch_by(client, root, wanted_by(job, file, master, python, log_dir))
+    spec, target = launch_by(client.view, root, wanted_by(job, file, master, python, log_dir))
     spec = replace(spec, leave_checkpoints=tuple(leave_checkpoint or ()))
     confirm(f"Restart job {job}?", yes=yes)
     key = key or f"cli:{uuid.uuid4()}"
@@ -248,17 +249,17 @@ def wanted_by(
     return Wanted(definition=definition, master=master, python=python, log_dir=log_dir)
 
 
-def launch_by(client: JobClient, root: str, wanted: Wanted) -> tuple[JobSpec, SubmitTarget]:
+def launch_by(runs: JobView, root: str, wanted: Wanted) -> tuple[JobSpec, SubmitTarget]:
     """Return what to run and where: the last start's, with what was said instead."""
     said = wanted.definition
     try:
-        spec, target = recorded_launch(client.view)
+        spec, target = recorded_launch(runs)
     except JobNotRunningError:
         missing = {"--file": said, "--master": wanted.master, "--python": wanted.python}
         if said is None or wanted.master is None or wanted.python is None:
             names = ", ".join(name for name, value in missing.items() if value is None)
             raise BadInputError(
-                f"The first start of job {client.view.job} needs {names}: no earlier one took over.",
+                f"The first start of job {runs.job} needs {names}: no earlier one took over.",
                 state_after="Nothing was started.",
                 remedy="Give them; later starts need none of them.",
             ) from None

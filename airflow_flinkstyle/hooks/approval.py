@@ -63,7 +63,7 @@ def approved_or_read(hook: StreamingJobHook, form: MigrationForm, migration_id: 
 def read(hook: StreamingJobHook, form: MigrationForm) -> Migration:
     """Read the form, with the hook's connections; what it leaves open is looked up."""
     return read_form(
-        fill_in(form, hook.client(form.job), hook.look_ups()),
+        fill_in(form, hook.client(form.job).view, hook.look_ups()),
         servers=lambda conn_id: hook.kafka(conn_id).bootstrap_servers,
         repository=hook.repository(form.job),
         producer_switch=hook.switch_name(None),

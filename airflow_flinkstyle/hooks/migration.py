@@ -36,7 +36,7 @@ def preflight(hook: StreamingJobHook, moving: Migration, *, savepoint_id: str | 
     kafka = hook.live_kafka(moving)
     moved_options(kafka.new, moving.kafka_options)  # refuses what no driver can log in with
     return run_preflight(
-        hook.client(moving.job),
+        hook.client(moving.job).view,
         kafka,
         producer_switch(hook, moving),
         target=hook.target(moving.spark_conn_id) if moving.spark_conn_id else None,
@@ -69,7 +69,7 @@ def cutover(
             old_servers=kafka.old.bootstrap_servers,
             script_servers=moving.script_servers,
             options=moved_options(kafka.new, moving.kafka_options),
-            rename=renamed_topics(client, kafka),
+            rename=renamed_topics(client.view, kafka),
         )
         moved.target = hook.target(moving.spark_conn_id) if moving.spark_conn_id else moved.target
     moved.hot_savepoint_id = hot_savepoint_id
@@ -92,11 +92,11 @@ def settle_abandoned(hook: StreamingJobHook, job: str, *, afresh: bool = False) 
     client, found = hook.client(job), []
 
     def migration(migration_id: str) -> Cutover:
-        moving = approved_of(client, migration_id).migration
+        moving = approved_of(client.view, migration_id).migration
         return cutover(hook, moving, migration_id, starts_driver=False)
 
     for one in find_unsettled(client.view.board):
-        if not afresh and not is_abandoned(client, one):
+        if not afresh and not is_abandoned(client.view, one):
             hook.log.info("Somebody works on %s of job %s", one, job)
             continue
         found.append((str(one), settle(client, one, migration=migration, afresh=True)))
@@ -124,7 +124,7 @@ def verify_moved(moved: Cutover | None, migration_id: str, *, timeout_s: float) 
             remedy="Look at the task with the window, and at the one that settles it.",
         )
     client, kafka = moved.client, moved.kafka
-    report = build_report(client, moved.journal)
+    report = build_report(client.view, moved.journal)
     target_id = report.plan.target_cluster_id
     wait = client.view.clock.wait(timeout_s, every_s=1.0)
     while True:

@@ -20,6 +20,7 @@ from airflow_flinkstyle.wording import size
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
+    from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.rehearsal_records import Rehearsal, Rehearse
     from airflow_flinkstyle.types import Generation
 
@@ -94,7 +95,7 @@ def begin_drill(
     handle = client.starts.standby(
         spec,
         target,
-        claim_key=_claim_key(client, key),
+        claim_key=_claim_key(client.view, key),
         prepare_savepoint_id=savepoint_id,
         rehearse=replace(rehearse, only=True),
     )
@@ -102,11 +103,11 @@ def begin_drill(
     return handle.generation
 
 
-def is_drilled(client: JobClient, generation: Generation) -> bool:
+def is_drilled(runs: JobView, generation: Generation) -> bool:
     """Return whether a drill has come to its end, whichever: it said so, or its driver is gone."""
-    if client.view.board.rehearsal(generation) is not None:
+    if runs.board.rehearsal(generation) is not None:
         return True
-    run = client.view.run(generation)
+    run = runs.run(generation)
     return run.is_over or not run.holds_the_job
 
 
@@ -120,7 +121,7 @@ def finish_drill(client: JobClient, generation: Generation, *, timeout_s: float)
     """
     wait = client.view.waiting(timeout_s)
     try:
-        while not is_drilled(client, generation):
+        while not is_drilled(client.view, generation):
             if not wait.again():
                 raise StepTimeoutError(
                     f"The drill of job {client.view.job} (generation {generation}) was expected to end "
@@ -157,11 +158,11 @@ def _outcome(client: JobClient, generation: Generation) -> Drill:
     )
 
 
-def _claim_key(client: JobClient, key: str) -> str:
+def _claim_key(runs: JobView, key: str) -> str:
     """Return the key of the caller's drill that has not ended."""
     for attempt in itertools.count(1):
         claim_key = f"{key}/drill-{attempt}"
-        own = client.view.own_claim(claim_key)
-        if own is None or not is_drilled(client, own):
+        own = runs.own_claim(claim_key)
+        if own is None or not is_drilled(runs, own):
             return claim_key
     raise AssertionError("count ended")

@@ -13,7 +13,7 @@ from airflow_flinkstyle.protocol.home import HOME_KEY
 from airflow_flinkstyle.savepoint.blobs.references import pins
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.jobs.client import JobClient
+    from airflow_flinkstyle.jobs.view import JobView
 
 log = logging.getLogger(__name__)
 _KEPT = "Nothing was removed."
@@ -31,13 +31,13 @@ class Removed:
     """Where its runs kept theirs; what is there stays."""
 
 
-def remove_job(client: JobClient, *, savepoints: bool = False) -> Removed:
+def remove_job(runs: JobView, *, savepoints: bool = False) -> Removed:
     """Delete everything below a job's folder of the root; a call that was cut off is called again.
 
     Checkpoints stay. So does what runs outside: a script that plain Spark has, its checkpoint and output.
 
     Args:
-        client: The job: one that no driver has ever taken over, or that was left to plain Spark.
+        runs: The job: one that no driver has ever taken over, or that was left to plain Spark.
         savepoints: Whether its savepoints may go with it.
 
     Raises:
@@ -46,10 +46,10 @@ def remove_job(client: JobClient, *, savepoints: bool = False) -> Removed:
         RecordsNeededError: If the job has run here and was not left; if it has savepoints and ``savepoints``
             is false, or one of them is pinned.
     """
-    board, store = client.view.board, client.view.board.store
+    board, store = runs.board, runs.board.store
     if next(iter(store.list(f"{board.job}/")), None) is None:
         raise JobUnknownError.of(board.job, store.uri, known=list(jobs_below(store)))
-    found = _require_over(client, savepoints=savepoints)
+    found = _require_over(runs, savepoints=savepoints)
     places = {claim.checkpoint_location for number in board.generations() if (claim := board.claim(number))}
     keys = sorted((info.key for info in store.list(f"{board.job}/")), key=_in_order)
     for key in keys:
@@ -60,10 +60,10 @@ def remove_job(client: JobClient, *, savepoints: bool = False) -> Removed:
     )
 
 
-def _require_over(client: JobClient, *, savepoints: bool) -> tuple[str, ...]:
+def _require_over(runs: JobView, *, savepoints: bool) -> tuple[str, ...]:
     """Require that nothing needs the records, and return the savepoints that go with them."""
-    board = client.view.board
-    status = client.view.settled_status()
+    board = runs.board
+    status = runs.settled_status()
     if isinstance(status, (Running, Starting)):
         raise JobRunningError(
             f"Job {board.job} was expected not to run, found that {describe_status(status)}.",
@@ -80,8 +80,8 @@ def _require_over(client: JobClient, *, savepoints: bool) -> tuple[str, ...]:
             remedy="Its records say where it is to continue. If plain Spark is to go on with it, leave it "
             "first (flinkstyle job leave).",
         )
-    ids = client.view.repository.ids()
-    held = sorted(pins(client.view.repository))
+    ids = runs.repository.ids()
+    held = sorted(pins(runs.repository))
     if held or (ids and not savepoints):
         what = f"pinned: {', '.join(held)}" if held else ", ".join(ids[-3:])
         raise RecordsNeededError(

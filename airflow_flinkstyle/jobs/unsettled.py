@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.cutover.context import Settled
     from airflow_flinkstyle.jobs.migration.cutover import Cutover
     from airflow_flinkstyle.jobs.migration.producers import Released
+    from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.board import JobBoard
     from airflow_flinkstyle.protocol.records import WorkRecord
 
@@ -67,11 +68,11 @@ def find_unsettled(board: JobBoard) -> list[Unsettled]:
     return sorted(found, key=lambda one: one.begun_at_ms)
 
 
-def is_abandoned(client: JobClient, found: Unsettled) -> bool:
+def is_abandoned(runs: JobView, found: Unsettled) -> bool:
     """Watch it for its lease; return whether nobody works on it. Takes that long, unless somebody does."""
-    wait = client.view.clock.wait(found.work.lease_s, every_s=min(_LOOK_S, found.work.lease_s / 10))
+    wait = runs.clock.wait(found.work.lease_s, every_s=min(_LOOK_S, found.work.lease_s / 10))
     while wait.again():
-        work = client.view.board.work(found.migration_id)
+        work = runs.board.work(found.migration_id)
         if work is None or work.version != found.version:
             return False
     return True
@@ -91,7 +92,7 @@ def settle(
     Raises:
         MigrationBusyError: If somebody works on it.
     """
-    if not afresh and not is_abandoned(client, found):
+    if not afresh and not is_abandoned(client.view, found):
         raise MigrationBusyError(
             f"Nobody was expected to work on {found} of job {client.view.job}, found that "
             f"{found.work.holder} does.",

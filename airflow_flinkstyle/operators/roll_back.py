@@ -21,7 +21,7 @@ class ShowRollbackTargetsOperator(StreamingJobOperator):
         from airflow_flinkstyle.jobs.upgrade.on_demand import as_markdown, rollback_targets
 
         with airflow_errors():
-            shown = as_markdown(rollback_targets(self.hook.client(self.job)))
+            shown = as_markdown(rollback_targets(self.hook.client(self.job).view))
         context["ti"].xcom_push(key="markdown", value=shown)
         self.log.info("Job %s can be brought back to:\n%s", self.job, shown)
         return shown

@@ -27,7 +27,7 @@ class DrillTrigger(PollTrigger):
         """Return ``{"generation": ...}``; the task reads the outcome itself."""
         from airflow_flinkstyle.jobs.drills import is_drilled
 
-        return self.arguments() if is_drilled(self.hook.client(self.job), self.generation) else None
+        return self.arguments() if is_drilled(self.hook.client(self.job).view, self.generation) else None
 
     async def on_kill(self) -> None:
         """End the drill's driver when a person kills or clears the task."""

@@ -41,6 +41,6 @@ def test_queue_without_room_for_a_standby_is_an_error_before_anything_is_started
         assert room is not None
         assert room.limit == Room(where="queue streams of YARN", memory_mb=2048)
         with pytest.raises(NoRoomError, match=r"queue streams of YARN has 2\.0 GiB of 2\.8 GiB free"):
-            require_room(lab.client, lab.spec(), target)
+            require_room(lab.client.view, lab.spec(), target)
         other = replace(target, conf={**conf, "spark.yarn.queue": "default"})
-        assert require_room(lab.client, lab.spec(), other)[1]
+        assert require_room(lab.client.view, lab.spec(), other)[1]

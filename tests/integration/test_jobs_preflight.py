@@ -115,7 +115,7 @@ class Bench:
             "old": self.old, "new": self.new,
             "mirror": MirrorSettings(source_alias="old", target_alias="new"), **changes,
         })  # fmt: skip
-        return run_preflight(self.client, kafka, self.switch, manifest=manifest)
+        return run_preflight(self.client.view, kafka, self.switch, manifest=manifest)
 
 
 @pytest.fixture

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
+    from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.home import HomeState
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.progress import FileProgress
@@ -117,49 +118,49 @@ def leave(
     """
     since = see(client.view)
     before = since.slot.value if since.slot is not None and since.slot.value.binds(since.head) else None
-    to = destinations(client, to)
+    to = destinations(client.view, to)
     if before is not None and before.state == "left":
-        return _left_before(client, before, to, progress)
-    _require_named(client, to)
+        return _left_before(client.view, before, to, progress)
+    _require_named(client.view, to)
     begun = before if before is not None and before.state == "leaving" else None
     if begun is None or {name: one.location for name, one in begun.checkpoints.items()} != dict(to):
-        _require_empty(client, to)
+        _require_empty(client.view, to)
         manifest = _stopped(client, before, key, timeout_s)
         _require_queries(manifest, to)
         since = _say(
-            client, "leaving", manifest, to, by, OutsideLife(slot=since.slot, head=head_of(client.view))
+            client.view, "leaving", manifest, to, by, OutsideLife(slot=since.slot, head=head_of(client.view))
         )
     else:
         manifest = client.view.repository.read(begun.savepoint_id or "")
-    _write(client, manifest, to, progress, complete=False)
-    _require_not_started(client, since)
-    left = _say(client, "left", manifest, to, by, since)
-    _require_not_started(client, left)
-    _write(client, manifest, to, progress, precopied=manifest)
+    _write(client.view, manifest, to, progress, complete=False)
+    _require_not_started(client.view, since)
+    left = _say(client.view, "left", manifest, to, by, since)
+    _require_not_started(client.view, left)
+    _write(client.view, manifest, to, progress, precopied=manifest)
     log.info("Job %s is left to plain Spark, with savepoint %s", client.view.job, manifest.savepoint_id)
-    return _report(client, _home(left), manifest)
+    return _report(client.view, _home(left), manifest)
 
 
-def destinations(client: JobClient, to: Mapping[str, str]) -> dict[str, str]:
+def destinations(runs: JobView, to: Mapping[str, str]) -> dict[str, str]:
     """Return query name -> location: as it is given, else where the query's own script looks for it.
 
     A job that was left, or is being left, keeps the locations of that. For another one it is what its last
     driver told of its script, or the location from which the job was adopted. A query of which nothing is
     known is not among them.
     """
-    slot = client.view.board.home()
+    slot = runs.board.home()
     home = slot.value if slot is not None else None
     outside = {name: one.location for name, one in home.checkpoints.items()} if home is not None else {}
-    if home is not None and home.binds(head_of(client.view)) and home.state != "watched":
+    if home is not None and home.binds(head_of(runs)) and home.state != "watched":
         return {**outside, **to}  # what ran here before says nothing of it
-    _, words = last_words(client.view)
+    _, words = last_words(runs)
     beats = words.queries.items() if words is not None else ()
     known = {name: beat.own_location or outside.get(name) for name, beat in beats if beat.query_id}
     return {**{name: location for name, location in known.items() if location is not None}, **to}
 
 
 def _write(
-    client: JobClient,
+    runs: JobView,
     manifest: Manifest,
     to: Mapping[str, str],
     progress: Callable[[FileProgress], None],
@@ -170,21 +171,21 @@ def _write(
     """Write the checkpoints; all but what lets Spark start from them, if they are not to be complete."""
     restore_savepoint(
         manifest,
-        client.view.repository,
-        lambda name: client.view.open_checkpoint(to[name]),
+        runs.repository,
+        lambda name: runs.open_checkpoint(to[name]),
         complete=complete,
         precopied=precopied,
         progress=progress,
     )
 
 
-def _require_not_started(client: JobClient, since: OutsideLife) -> None:
+def _require_not_started(runs: JobView, since: OutsideLife) -> None:
     """Require that nobody started the job here meanwhile; raises ``JobRunningError``."""
-    status = client.view.status()
-    if head_of(client.view) == since.head and not isinstance(status, (Running, Starting)):
+    status = runs.status()
+    if head_of(runs) == since.head and not isinstance(status, (Running, Starting)):
         return
     raise JobRunningError(
-        f"Job {client.view.job} was expected to stay stopped while it was left, found that it was started "
+        f"Job {runs.job} was expected to stay stopped while it was left, found that it was started "
         f"here: {describe_status(status)}.",
         state_after="It runs here, and was not left; Spark cannot start from what was written.",
         remedy="Delete what was written to the locations, or name others, and leave it again.",
@@ -223,14 +224,14 @@ def _stopped(client: JobClient, before: Home | None, key: str, timeout_s: float)
     )
 
 
-def _require_named(client: JobClient, to: Mapping[str, str]) -> None:
+def _require_named(runs: JobView, to: Mapping[str, str]) -> None:
     """Require a location of its own for each query that the job has, before it is stopped."""
-    _, words = last_words(client.view)
+    _, words = last_words(runs)
     known = [name for name, beat in words.queries.items() if beat.query_id] if words is not None else []
     missing = sorted(set(known) - set(to))
     if missing or not to:
         raise BadInputError(
-            f"Expected the location of each query of job {client.view.job}, found none of "
+            f"Expected the location of each query of job {runs.job}, found none of "
             f"{', '.join(missing) or 'any'}, and none that its script has told.",
             state_after="Nothing was stopped or written.",
             remedy="Name for each query the checkpointLocation that its script names (--to QUERY=LOCATION).",
@@ -245,7 +246,7 @@ def _require_named(client: JobClient, to: Mapping[str, str]) -> None:
                 remedy=f"Name another place (--to {name}=FOLDER), then copy what is written there (hadoop fs "
                 f"-put FOLDER {shlex.quote(location)}) before the script is started.",
             )
-        other = places.setdefault(client.view.open_checkpoint(location).uri.rstrip("/"), name)
+        other = places.setdefault(runs.open_checkpoint(location).uri.rstrip("/"), name)
         if other != name:
             raise BadInputError(
                 f"Expected a location of its own for each query, found that {other} and {name} have one: "
@@ -267,12 +268,12 @@ def _require_queries(manifest: Manifest, to: Mapping[str, str]) -> None:
         )
 
 
-def _require_empty(client: JobClient, to: Mapping[str, str]) -> None:
+def _require_empty(runs: JobView, to: Mapping[str, str]) -> None:
     for name, location in sorted(to.items()):
-        first = next(iter(client.view.open_checkpoint(location).list()), None)
+        first = next(iter(runs.open_checkpoint(location).list()), None)
         if first is None:
             continue
-        what = _held(client, location, first.key)
+        what = _held(runs, location, first.key)
         raise LocationNotEmptyError(
             f"{location} was expected to be empty, to receive the checkpoint of query {name}, found {what}.",
             state_after="Nothing was stopped or written; the job keeps running.",
@@ -281,11 +282,11 @@ def _require_empty(client: JobClient, to: Mapping[str, str]) -> None:
         )
 
 
-def _held(client: JobClient, location: str, first: str) -> str:
+def _held(runs: JobView, location: str, first: str) -> str:
     """Say what a location holds, of which ``first`` is the first key."""
     if first == MARK_KEY:
         return "the checkpoint of a job of this package"
-    found = client.view.open_checkpoint(location).get(ADOPTED_KEY)
+    found = runs.open_checkpoint(location).get(ADOPTED_KEY)
     if found is not None:
         with contextlib.suppress(FlinkstyleError):
             mark = AdoptedMark.from_bytes(found.data)
@@ -294,7 +295,7 @@ def _held(client: JobClient, location: str, first: str) -> str:
 
 
 def _say(
-    client: JobClient,
+    runs: JobView,
     state: HomeState,
     manifest: Manifest,
     to: Mapping[str, str],
@@ -320,17 +321,17 @@ def _say(
         at_ms=now_ms(),
     )
     try:
-        client.view.board.put_home(home, seen=since.slot)
+        runs.board.put_home(home, seen=since.slot)
     except (ObjectChangedError, ObjectExistsError) as error:
-        found = client.view.board.home()
+        found = runs.board.home()
         if found is None or replace(found.value, at_ms=0) != replace(home, at_ms=0):
             raise AdoptedBeforeError(
-                f"Job {client.view.job} was expected to be left alone, found that another caller leaves or "
+                f"Job {runs.job} was expected to be left alone, found that another caller leaves or "
                 "adopts it at this moment.",
                 state_after="The job is stopped, and not left.",
                 remedy="Look at what that caller did, then leave it again.",
             ) from error
-    return OutsideLife(slot=client.view.board.home(), head=since.head)
+    return OutsideLife(slot=runs.board.home(), head=since.head)
 
 
 def _home(seen: OutsideLife) -> Home:
@@ -340,46 +341,46 @@ def _home(seen: OutsideLife) -> Home:
 
 
 def _left_before(
-    client: JobClient, home: Home, to: Mapping[str, str], progress: Callable[[FileProgress], None]
+    runs: JobView, home: Home, to: Mapping[str, str], progress: Callable[[FileProgress], None]
 ) -> Left:
     """Report it again, once what a killed try left unfinished is complete."""
     was = {name: one.location for name, one in home.checkpoints.items()}
     if was != dict(to):
         raise NotAdoptedError(
-            f"Job {client.view.job} was expected to be run from here, found that it was left before, to "
+            f"Job {runs.job} was expected to be run from here, found that it was left before, to "
             f"{', '.join(f'{name}={location}' for name, location in sorted(was.items()))}.",
             state_after="Nothing was changed.",
             remedy="Plain Spark has it: copy its checkpoint yourself while it is stopped; or adopt it, and "
             "leave it again.",
         )
-    manifest = client.view.repository.read(home.savepoint_id or "")
-    unfinished = [one for one in manifest.queries if is_unfinished(client.view.open_checkpoint(to[one.name]))]
+    manifest = runs.repository.read(home.savepoint_id or "")
+    unfinished = [one for one in manifest.queries if is_unfinished(runs.open_checkpoint(to[one.name]))]
     if unfinished:  # others may run by now
-        _write(client, replace(manifest, queries=tuple(unfinished)), to, progress)
-    return _report(client, home, manifest)
+        _write(runs, replace(manifest, queries=tuple(unfinished)), to, progress)
+    return _report(runs, home, manifest)
 
 
-def _report(client: JobClient, home: Home, manifest: Manifest) -> Left:
-    launch = _launch(client)
+def _report(runs: JobView, home: Home, manifest: Manifest) -> Left:
+    launch = _launch(runs)
     named = sorted(home.checkpoints.items())
     cluster = " --kafka-conn-id CONN" if any(query.kafka for query in manifest.queries) else ""
     back = "".join(f" --checkpoint {shlex.quote(f'{name}={one.location}')}" for name, one in named)
     return Left(
-        job=client.view.job,
+        job=runs.job,
         savepoint_id=manifest.savepoint_id,
         checkpoints=home.checkpoints,
         spark_submit=_command(*launch) if launch is not None else None,
-        way_back=f"flinkstyle job adopt --job {client.view.job}{back}{cluster}",
-        notes=tuple(_notes(client, home, launch)),
+        way_back=f"flinkstyle job adopt --job {runs.job}{back}{cluster}",
+        notes=tuple(_notes(runs, home, launch)),
     )
 
 
-def _launch(client: JobClient) -> tuple[JobSpec, SubmitTarget] | None:
+def _launch(runs: JobView) -> tuple[JobSpec, SubmitTarget] | None:
     """Return how the job ran last; not verified, because nothing is started by it."""
-    current = client.view.board.current()
+    current = runs.board.current()
     generation = current.value.head if current is not None else None
     while generation is not None:
-        claim = client.view.board.claim(generation)
+        claim = runs.board.claim(generation)
         if claim is None:
             return None
         if claim.launch:
@@ -405,7 +406,7 @@ def _command(spec: JobSpec, target: SubmitTarget) -> str:
     return env + shlex.join(submit_argv(program, target, name=spec.name))
 
 
-def _notes(client: JobClient, home: Home, launch: tuple[JobSpec, SubmitTarget] | None) -> list[str]:
+def _notes(runs: JobView, home: Home, launch: tuple[JobSpec, SubmitTarget] | None) -> list[str]:
     """Say what the script must name, and what stays behind here."""
     notes = [
         f"The script of query {name} must name checkpointLocation {one.location}."
@@ -427,7 +428,7 @@ def _notes(client: JobClient, home: Home, launch: tuple[JobSpec, SubmitTarget] |
     planned = [name for name, one in home.checkpoints.items() if one.planned]
     if planned:
         notes.append(f"A batch of {', '.join(sorted(planned))} is planned: Spark runs it first, as it was.")
-    held = sorted(pins(client.view.repository))
+    held = sorted(pins(runs.repository))
     notes.append(
         "What stays here: the savepoints"
         + (f", of which {', '.join(held)} are pinned" if held else "")

@@ -210,7 +210,7 @@ class RunningAdoption(CutoverContext):
             queries = look_at_all(self.watched.checkpoints, self.client.view.open_checkpoint)
             require_of_nobody_else(self.client.view, queries)
             self.client.view.deployment_for(self.target).require_able()
-            require_room(self.client, self.spec, self.target)
+            require_room(self.client.view, self.spec, self.target)
             self.ending.prepare()
         saved = self.phase("savepoint", {}, lambda: self._save("savepoint"))
         self.hot_savepoint_id = saved["savepoint_id"]
@@ -236,7 +236,11 @@ class RunningAdoption(CutoverContext):
             return beat.state == "standby" and bool(beat.application_id)
 
         steps.await_word(self.client, handle.generation, has_come_up, "come up and wait", timeout_s)
-        told = steps.told_of_rehearsal(self.client, handle.generation) if self.rehearse is not None else None
+        told = (
+            steps.told_of_rehearsal(self.client.view, handle.generation)
+            if self.rehearse is not None
+            else None
+        )
         return {"old": 0, "new": handle.generation, "rehearsal": told}
 
     def _precopy(self) -> Mapping[str, Any]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.cutover.context import CutoverContext
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
     from airflow_flinkstyle.jobs.status import Run
+    from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.records import Heartbeat
     from airflow_flinkstyle.types import Generation
 
@@ -90,7 +91,7 @@ def require_still(context: CutoverContext, what: str, is_so: Callable[[Run], boo
 # Whether a cluster has room for the next driver beside the one that runs, before anything is started.
 
 
-def require_room(client: JobClient, spec: JobSpec, target: SubmitTarget) -> tuple[str, bool]:
+def require_room(runs: JobView, spec: JobSpec, target: SubmitTarget) -> tuple[str, bool]:
     """Return what the next driver takes while it waits, in words, and whether all of that is free.
 
     What is merely not free is no error: a cluster may grow, and a driver begins with fewer executors.
@@ -108,7 +109,7 @@ def require_room(client: JobClient, spec: JobSpec, target: SubmitTarget) -> tupl
             remedy="Raise standby-cores or standby-memory in the connection's extra, give the job less "
             "(spark.executor.instances), or upgrade with standby='none'.",
         )
-    ask = getattr(client.view.deployment_for(target), "room", None)
+    ask = getattr(runs.deployment_for(target), "room", None)
     room = ask() if ask is not None else None
     if room is not None and (short := lack(needed.least, room.limit)) is not None:
         raise NoRoomError(
@@ -142,7 +143,7 @@ def start_standby(context: CutoverContext) -> Mapping[str, Any]:
     client, rehearse = context.client, context.rehearse
     if context.new is None:
         context.require_same_run()
-        require_room(client, context.spec, context.target)
+        require_room(client.view, context.spec, context.target)
     timeout_s = context.settings.standby_timeout_s + (rehearse.timeout_s if rehearse is not None else 0)
     handle = client.starts.standby(
         context.spec,
@@ -159,11 +160,11 @@ def start_standby(context: CutoverContext) -> Mapping[str, Any]:
     try:
         await_word(client, handle.generation, has_come_up, "come up and wait", timeout_s)
     except DriverFailedError:
-        told_of_rehearsal(client, handle.generation)
+        told_of_rehearsal(client.view, handle.generation)
         raise
-    told = told_of_rehearsal(client, handle.generation) if rehearse is not None else None
+    told = told_of_rehearsal(client.view, handle.generation) if rehearse is not None else None
     if rehearse is not None and not rehearse.allow_untested:
-        _require_tested(client, handle.generation)
+        _require_tested(client.view, handle.generation)
     return {"old": context.old(), "new": handle.generation, "rehearsal": told}
 
 
@@ -188,17 +189,17 @@ def await_word(
         check()
 
 
-def told_of_rehearsal(client: JobClient, generation: Generation) -> Mapping[str, str] | None:
+def told_of_rehearsal(runs: JobView, generation: Generation) -> Mapping[str, str] | None:
     """Return what came of a rehearsal, as a line and as a table; None if nothing was said."""
-    rehearsal = client.view.board.rehearsal(generation)
+    rehearsal = runs.board.rehearsal(generation)
     if rehearsal is None:
         return None
     log.info("Generation %d: %s", generation, rehearsal.as_markdown())
     return {"summary": rehearsal.summary(), "table": rehearsal.as_markdown()}
 
 
-def _require_tested(client: JobClient, generation: Generation) -> None:
-    rehearsal = client.view.board.rehearsal(generation)
+def _require_tested(runs: JobView, generation: Generation) -> None:
+    rehearsal = runs.board.rehearsal(generation)
     if rehearsal is not None and rehearsal.not_tested:
         raise NotTestedError.of(rehearsal.savepoint_id, rehearsal.not_tested)
 

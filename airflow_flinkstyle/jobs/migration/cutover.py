@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.migration.kafka_side import KafkaSide
     from airflow_flinkstyle.jobs.migration.producers import ProducerSwitch
     from airflow_flinkstyle.jobs.status import Run
+    from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.types import Generation
 
@@ -85,7 +86,7 @@ class Cutover(MigrationContext):
         self._refuse_if_ended()
         if self.journal.result("running") is not None:
             steps.require_still(self, "read the new cluster", self._is_there)
-            return build_report(self.client, self.journal)
+            return build_report(self.client.view, self.journal)
         old = self.old()
         if self.journal.read("standby") is None:
             steps.refuse_another(self, old)
@@ -97,7 +98,7 @@ class Cutover(MigrationContext):
             raise self._give_up(error) from error
         release(self)
         self.phase("running", {}, lambda: complete_cutover(self.in_window(), rewritten))
-        return build_report(self.client, self.journal)
+        return build_report(self.client.view, self.journal)
 
     def _has_taken_over(self) -> bool:
         """Return whether the new driver has the job, as the journal or ``current.json`` says."""
@@ -109,7 +110,7 @@ class Cutover(MigrationContext):
         """Return whether a later run of the job reads the new cluster too."""
         queries = run.heartbeat.queries.values() if run.heartbeat is not None else ()
         read = {source.cluster_id for beat in queries for source in beat.sources.values()}
-        return build_report(self.client, self.journal).plan.target_cluster_id in read
+        return build_report(self.client.view, self.journal).plan.target_cluster_id in read
 
     def _refuse_if_ended(self) -> None:
         back = self.journal.read("rollback")
@@ -339,15 +340,15 @@ def _require_quiet_old(context: MigrationContext) -> None:
 # A migration by its journal alone: enough to bring it to rest, by whoever finds it unfinished.
 
 
-def approved_of(client: JobClient, migration_id: str) -> Approved:
+def approved_of(runs: JobView, migration_id: str) -> Approved:
     """Return what was approved of a migration that has begun.
 
     Raises:
         BadInputError: If nothing was stored: a program moves the job by itself, without the operators.
         SignatureError: If no caller with the key has stored it.
     """
-    job = client.view.job
-    journal = CutoverJournal(client.view.board.store, job, migration_id, PHASES, signer=client.view.signer)
+    job = runs.job
+    journal = CutoverJournal(runs.board.store, job, migration_id, PHASES, signer=runs.signer)
     fields = journal.approved()
     if fields is None:
         raise BadInputError(

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.jobs.migration.form import MigrationForm
+    from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.kafka.mirror.found import FoundMirror
     from airflow_flinkstyle.kafka.settings import KafkaCluster
     from airflow_flinkstyle.protocol.records import KafkaOverride
@@ -97,14 +97,14 @@ class LookUps:
         )
 
 
-def fill_in(form: MigrationForm, client: JobClient, look_ups: LookUps) -> MigrationForm:
+def fill_in(form: MigrationForm, runs: JobView, look_ups: LookUps) -> MigrationForm:
     """Return the form with the answers that the job and the clusters know, where it has none.
 
     Raises:
         BadInputError: If an answer is missing, and more than one thing, or nothing, is found in its place.
         FlinkstyleError: If a cluster that must be asked cannot be.
     """
-    sources = tuple(_sources(client))
+    sources = tuple(_sources(runs))
     if not form.target_kafka_conn_id or not sources:
         return form  # what is missing is named where the form is read
     if not form.source_kafka_conn_id:
@@ -126,11 +126,11 @@ def fill_in(form: MigrationForm, client: JobClient, look_ups: LookUps) -> Migrat
 # --- the job ----------------------------------------------------------------------------------
 
 
-def _sources(client: JobClient) -> Iterator[JobSource]:
-    last = client.view.board.current_heartbeat()
+def _sources(runs: JobView) -> Iterator[JobSource]:
+    last = runs.board.current_heartbeat()
     if last is None:
         return
-    rules = _rules(client)
+    rules = _rules(runs)
     for beat in last.queries.values():
         for name, identity in beat.sources.items():
             reading = beat.reads.get(name)
@@ -146,10 +146,10 @@ def _sources(client: JobClient) -> Iterator[JobSource]:
             )
 
 
-def _rules(client: JobClient) -> tuple[KafkaOverride, ...]:
+def _rules(runs: JobView) -> tuple[KafkaOverride, ...]:
     """Return what the start set over the script's own options of sources."""
     try:
-        spec, _ = recorded_launch(client.view)
+        spec, _ = recorded_launch(runs)
     except JobNotRunningError:
         return ()
     return tuple(rule for rule in spec.overrides if rule.role == "source")

@@ -10,16 +10,16 @@ from airflow_flinkstyle.protocol.records import KafkaOverride
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.jobs.migration.kafka_side import LiveKafka
     from airflow_flinkstyle.jobs.spec import JobSpec
+    from airflow_flinkstyle.jobs.view import JobView
 
 _SERVERS = "kafka.bootstrap.servers"
 
 
-def renamed_topics(client: JobClient, kafka: LiveKafka) -> dict[str, str]:
+def renamed_topics(runs: JobView, kafka: LiveKafka) -> dict[str, str]:
     """Return topic -> topic on the target for all the current run reads on the old cluster; {} if equal."""
-    last = client.view.board.current_heartbeat()
+    last = runs.board.current_heartbeat()
     old_id = kafka.old_cluster_id
     topics = {
         topic

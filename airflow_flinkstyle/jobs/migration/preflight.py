@@ -22,10 +22,10 @@ from airflow_flinkstyle.wording import row
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.jobs.migration.kafka_side import LiveKafka
     from airflow_flinkstyle.jobs.migration.producers import ProducerSwitch
     from airflow_flinkstyle.jobs.spec import SubmitTarget
+    from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
     from airflow_flinkstyle.kafka.settings import KafkaCluster
@@ -103,7 +103,7 @@ class Preflight:
 
 
 def run_preflight(
-    client: JobClient,
+    runs: JobView,
     kafka: LiveKafka,
     switch: ProducerSwitch,
     *,
@@ -113,27 +113,27 @@ def run_preflight(
     """Look at the job, its next Spark, both clusters, MirrorMaker, retention and the producer switch.
 
     Args:
-        client: The job; it must run.
+        runs: The job; it must run.
         kafka: The clusters and MirrorMaker's settings.
         switch: How producers are held; only read.
         target: Where the job is to run then; None for where it runs now.
         manifest: A recent savepoint, whose positions say what the job has read. Without one, what the
             target's retention would delete of the whole log is a warning only.
     """
-    findings, sources = [*_job(client)], _sources(client)
+    findings, sources = [*_job(runs)], _sources(runs)
     checks: list[tuple[str, Callable[[], PreflightFinding]]] = [
         ("producer switch", lambda: _switch(switch)),
     ]
     if sources is not None:
         checks = [
-            ("spark", lambda: spark_finding(client, target)),
-            ("standby", lambda: _standby(client, target)),
+            ("spark", lambda: spark_finding(runs, target)),
+            ("standby", lambda: _standby(runs, target)),
             ("clusters", lambda: _clusters(kafka, sources)),
             ("topics", lambda: _topics(kafka, sources)),
             ("mirror", lambda: _mirror(kafka, sources)),
             ("retention", lambda: _retention(kafka, sources, manifest)),
             ("fence", lambda: _fence(kafka, sources)),
-            ("control topics", lambda: _control_topics(client, kafka)),
+            ("control topics", lambda: _control_topics(runs, kafka)),
             *checks,
         ]
     for name, check in checks:
@@ -144,42 +144,38 @@ def run_preflight(
     return Preflight(findings=tuple(findings))
 
 
-def _job(client: JobClient) -> list[PreflightFinding]:
-    status = client.view.settled_status()
+def _job(runs: JobView) -> list[PreflightFinding]:
+    status = runs.settled_status()
     level: Level = "ok" if isinstance(status, Running) else "refusal"
-    return [
-        PreflightFinding(
-            check="job", level=level, detail=f"Job {client.view.job}: {describe_status(status)}."
-        )
-    ]
+    return [PreflightFinding(check="job", level=level, detail=f"Job {runs.job}: {describe_status(status)}.")]
 
 
-def spark_finding(client: JobClient, target: SubmitTarget | None) -> PreflightFinding:
+def spark_finding(runs: JobView, target: SubmitTarget | None) -> PreflightFinding:
     """Compare what the running version was given with what the next one will be."""
-    status = client.view.status()
+    status = runs.status()
     findings: tuple[compat.Incompatibility, ...] = ()
     if target is not None and isinstance(status, Running) and status.run.claim.launch:
         spec, _ = from_launch(status.run.claim.launch, secret_env={})
-        findings = spark_findings(client.view, spec, target)
+        findings = spark_findings(runs, spec, target)
     detail = " ".join(map(str, findings)) or "The next driver's Spark can resume from the checkpoint."
     return PreflightFinding(check="spark", level="refusal" if findings else "ok", detail=detail)
 
 
-def _standby(client: JobClient, target: SubmitTarget | None) -> PreflightFinding:
+def _standby(runs: JobView, target: SubmitTarget | None) -> PreflightFinding:
     """Say what the next driver takes beside the one that runs."""
-    status = client.view.settled_status(at_most_s=0)
+    status = runs.settled_status(at_most_s=0)
     if isinstance(status, NeverStarted):
         return PreflightFinding(
             check="standby", level="warning", detail="The job never ran: nothing tells its size."
         )
-    spec, at = client.view.launch_of(status.run.generation)
-    told, is_free = require_room(client, spec, target or at)
+    spec, at = runs.launch_of(status.run.generation)
+    told, is_free = require_room(runs, spec, target or at)
     return PreflightFinding(check="standby", level="ok" if is_free else "warning", detail=told)
 
 
-def _sources(client: JobClient) -> Sources | None:
+def _sources(runs: JobView) -> Sources | None:
     """Return the Kafka sources of the running job; None if it does not run."""
-    status = client.view.status()
+    status = runs.status()
     if not isinstance(status, Running):
         return None
     return {
@@ -293,8 +289,8 @@ def _fence(kafka: LiveKafka, sources: Sources) -> PreflightFinding:
     return PreflightFinding(check="fence", level="ok", detail=planned.describe())
 
 
-def _control_topics(client: JobClient, kafka: LiveKafka) -> PreflightFinding:
-    status = client.view.status()
+def _control_topics(runs: JobView, kafka: LiveKafka) -> PreflightFinding:
+    status = runs.status()
     beats = status.heartbeat.queries.values() if isinstance(status, Running) else ()
     sinks = [one for beat in beats if beat.sinks for one in beat.sinks.lineages]
     found = mirrored(kafka.new, kafka.mirror, sinks) if kafka.mirror and sinks else []

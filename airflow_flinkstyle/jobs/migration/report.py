@@ -13,8 +13,8 @@ from airflow_flinkstyle.wording import escape, size
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.jobs.journal import CutoverJournal
+    from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
 
 
@@ -86,21 +86,21 @@ class CutoverReport:
         )
 
 
-def build_report(client: JobClient, journal: CutoverJournal) -> CutoverReport:
+def build_report(runs: JobView, journal: CutoverJournal) -> CutoverReport:
     """Read the report of a finished migration from its journal."""
     standby, stop = _result(journal, "standby"), _result(journal, "stop")
     rewritten_id = _result(journal, "rewrite")["savepoint_id"]
     hold, release = journal.read("hold"), journal.read("release")
     held_ms = release.result_at_ms - hold.intent_at_ms if hold and release and release.result_at_ms else 0
-    slot, running = client.view.board.heartbeat(standby["old"]), _result(journal, "running")
-    old, new = slot.value if slot else None, client.view.run(standby["new"]).heartbeat
+    slot, running = runs.board.heartbeat(standby["old"]), _result(journal, "running")
+    old, new = slot.value if slot else None, runs.run(standby["new"]).heartbeat
     return CutoverReport(
         migration_id=journal.migration_id,
-        job=client.view.job,
+        job=runs.job,
         generation=standby["new"],
         savepoint_id=stop["savepoint_id"],
         rewritten_id=rewritten_id,
-        savepoint_bytes=client.view.repository.read(stop["savepoint_id"]).total_bytes,
+        savepoint_bytes=runs.repository.read(stop["savepoint_id"]).total_bytes,
         phases_s=journal.seconds(),
         held_s=held_ms / 1000,
         downtime=of_cutover(journal, old, new, began="hold", seen=running),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.journal import CutoverJournal
     from airflow_flinkstyle.jobs.upgrade.context import Standby
     from airflow_flinkstyle.jobs.upgrade.report import UpgradeReport
+    from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.line import Turn
     from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
     from airflow_flinkstyle.types import Rewind
@@ -75,47 +76,47 @@ class RollbackTarget:
         return (self.savepoint_id, self.version.says(), f"{when}, at {batch_words(self.batches)}", since)
 
 
-def previous(client: JobClient) -> GenerationVersion:
+def previous(runs: JobView) -> GenerationVersion:
     """Return the newest version that ran before the one that runs, and was another one.
 
     Raises:
         JobNotRunningError: If there is none.
     """
-    versions = list(_versions(client))
+    versions = list(_versions(runs))
     now = versions[0] if versions else None
     for version in versions[1:]:
         if now is not None and _told(version) != _told(now):
             return version
     raise JobNotRunningError(
-        f"Job {client.view.job} was expected to have run another version before, found none.",
+        f"Job {runs.job} was expected to have run another version before, found none.",
         state_after="Nothing was stopped.",
         remedy="Name a savepoint to go back to, or upgrade to the version that is to run.",
     )
 
 
-def require_savepoint(client: JobClient, savepoint_id: str) -> Generation:
+def require_savepoint(runs: JobView, savepoint_id: str) -> Generation:
     """Return the generation that took a savepoint: its version goes back to it.
 
     Raises:
         BadInputError: If no run of this job took it; or if it is of another cluster than the job reads now,
             to which no producer may write any more.
     """
-    manifest = client.view.repository.read(savepoint_id)
+    manifest = runs.repository.read(savepoint_id)
     taken_from = manifest.taken_from_generation
-    if taken_from is None or client.view.board.claim(Generation(taken_from)) is None:
+    if taken_from is None or runs.board.claim(Generation(taken_from)) is None:
         raise BadInputError(
-            f"Savepoint {savepoint_id} was expected to be of a run of job {client.view.job}, found none.",
+            f"Savepoint {savepoint_id} was expected to be of a run of job {runs.job}, found none.",
             state_after="Nothing was stopped.",
             remedy="Start the job from it with StartStreamingJobOperator, which names the script.",
         )
-    last = client.view.board.current_heartbeat()
+    last = runs.board.current_heartbeat()
     now = last.queries.values() if last is not None else ()
     reads = {id_words(source.cluster_id) for beat in now for source in beat.sources.values()}
     read = {id_words(position.cluster_id) for query in manifest.queries for position in query.kafka.values()}
     if reads and not read <= reads:
         raise BadInputError(
             f"Savepoint {savepoint_id} was expected to be of Kafka cluster {', '.join(sorted(reads))}, which "
-            f"job {client.view.job} reads now, found {', '.join(sorted(read - reads))}: it is from before a "
+            f"job {runs.job} reads now, found {', '.join(sorted(read - reads))}: it is from before a "
             "migration.",
             state_after="Nothing was stopped.",
             remedy="Fail back first (DAG fail_back), which takes the producers along; or name a savepoint "
@@ -124,20 +125,20 @@ def require_savepoint(client: JobClient, savepoint_id: str) -> Generation:
     return Generation(taken_from)
 
 
-def rollback_targets(client: JobClient) -> list[RollbackTarget]:
+def rollback_targets(runs: JobView) -> list[RollbackTarget]:
     """Return where the job can be brought back to, the nearest first."""
-    found = {version.generation: version for version in _versions(client)}
-    last = client.view.board.current_heartbeat()
+    found = {version.generation: version for version in _versions(runs)}
+    last = runs.board.current_heartbeat()
     now = last.batches() if last is not None else {}
     targets = []
     with suppress(JobNotRunningError):  # it has run one version only
-        before = previous(client)
+        before = previous(runs)
         targets.append(
             RollbackTarget(version=before, savepoint_id=None, taken_at_ms=None, batches={}, behind={})
         )
-    listed = list_savepoints(client.view.repository)[:_MOST]
+    listed = list_savepoints(runs.repository)[:_MOST]
     earliest = min((one.taken_from_generation or 0 for one in listed), default=0)
-    line = read_line(client.view.board, back_to=earliest)
+    line = read_line(runs.board, back_to=earliest)
     for one in listed:
         taken_from = one.taken_from_generation
         version = found.get(Generation(taken_from)) if taken_from is not None else None
@@ -162,18 +163,18 @@ def as_markdown(targets: Sequence[RollbackTarget]) -> str:
     return "\n".join([row(heads), "|---" * len(heads) + "|", *(row(target.cells()) for target in targets)])
 
 
-def _versions(client: JobClient) -> Iterator[GenerationVersion]:
+def _versions(runs: JobView) -> Iterator[GenerationVersion]:
     """Yield what ran, from the job's head backwards along its line."""
-    current = client.view.board.current()
+    current = runs.board.current()
     generation = current.value.head if current else None
     while generation is not None:
-        claim = client.view.board.claim(generation)
+        claim = runs.board.claim(generation)
         if claim is None:
             return
         if claim.launch:
             spec, _ = from_launch(claim.launch, secret_env={})
             yield GenerationVersion(generation=generation, script=spec.script, args=spec.args, conf=spec.conf)
-        order = client.view.board.takeover_order(generation)
+        order = runs.board.takeover_order(generation)
         generation = order.parent.generation if order is not None else None
 
 
@@ -215,7 +216,9 @@ def roll_back_to(
             state_after="Nothing was stopped.",
             remedy="Name a savepoint, or leave rewind out to continue where the job is.",
         )
-    noted = journal.approve({"generation": _whose(client, savepoint_id)}) if not journal.approved() else {}
+    noted = (
+        journal.approve({"generation": _whose(client.view, savepoint_id)}) if not journal.approved() else {}
+    )
     chosen = Generation((journal.approved() or noted)["generation"])  # a retry finds another version running
     spec, target = client.view.launch_of(chosen)
     back_to = None
@@ -235,7 +238,7 @@ def roll_back_to(
     ).run()
 
 
-def _whose(client: JobClient, savepoint_id: str | None) -> Generation:
+def _whose(runs: JobView, savepoint_id: str | None) -> Generation:
     if savepoint_id is None:
-        return previous(client).generation
-    return require_savepoint(client, savepoint_id)
+        return previous(runs).generation
+    return require_savepoint(runs, savepoint_id)

@@ -25,10 +25,10 @@ from airflow_flinkstyle.types import BatchId
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.jobs.start.starts import RunHandle
     from airflow_flinkstyle.jobs.stopped.offline_lock import OfflineLock
     from airflow_flinkstyle.jobs.upgrade.context import UpgradeContext
+    from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.query_records import QueryStatus, Sinks
     from airflow_flinkstyle.savepoint.manifest import FileEntry, Manifest, QuerySnapshot
     from airflow_flinkstyle.storage.base import ObjectStore
@@ -74,11 +74,11 @@ class FailedVersion:
         return None
 
 
-def look_at(client: JobClient, lock: OfflineLock) -> FailedVersion:
+def look_at(runs: JobView, lock: OfflineLock) -> FailedVersion:
     """Read the logs of the driver that the lock represents."""
     committed, planned, checkpoints = {}, {}, {}
     for name in lock.last_words.queries:
-        checkpoint = last_run.read_checkpoint(client.view, lock.last, name)
+        checkpoint = last_run.read_checkpoint(runs, lock.last, name)
         done, logged = list_batches(checkpoint, "commits"), list_batches(checkpoint, "offsets")
         newest, last = max(done, default=-1), max(logged, default=-1)
         if done:
@@ -103,7 +103,7 @@ def _moved_to(before: Sinks | None, after: Sinks | None) -> str | None:
     return None
 
 
-def carry_planned(manifest: Manifest, failed: FailedVersion, client: JobClient) -> Manifest:
+def carry_planned(manifest: Manifest, failed: FailedVersion, runs: JobView) -> Manifest:
     """Publish the savepoint with the batches that were planned behind it, by id, offsets and source logs.
 
     What the sinks had written comes from the last words of who planned them: a part may stand there.
@@ -118,12 +118,12 @@ def carry_planned(manifest: Manifest, failed: FailedVersion, client: JobClient) 
         if query.name not in planned:
             return query
         told = failed.last_words[query.name].sinks or query.sinks
-        logged = source_logs(query, failed.checkpoints[query.name], client)
+        logged = source_logs(query, failed.checkpoints[query.name], runs)
         files = tuple(sorted((*query.files, *logged), key=lambda entry: entry.path))
         offsets = _as_saved(planned[query.name][1], query)
         return replace(query, planned_offsets=offsets, sinks=told, files=files)
 
-    return publish_derived(manifest, client.view.repository, f"sp-carry-{digest}", carry)
+    return publish_derived(manifest, runs.repository, f"sp-carry-{digest}", carry)
 
 
 def _as_saved(planned: str, query: QuerySnapshot) -> str:
@@ -134,17 +134,17 @@ def _as_saved(planned: str, query: QuerySnapshot) -> str:
     return log.with_confs({**log.confs, SHUFFLE_PARTITIONS: saved}).render()
 
 
-def source_logs(query: QuerySnapshot, checkpoint: ObjectStore, client: JobClient) -> list[FileEntry]:
+def source_logs(query: QuerySnapshot, checkpoint: ObjectStore, runs: JobView) -> list[FileEntry]:
     """Store what sources have logged since the savepoint: offsets of files are numbers of such entries."""
     logged = [info.key for info in checkpoint.list("sources/") if _SOURCE_LOG.fullmatch(info.key)]
     return [
-        changed_file(client.view.repository, key, checkpoint.read(key))
+        changed_file(runs.repository, key, checkpoint.read(key))
         for key in sorted(logged)
         if query.file(key) is None
     ]
 
 
-def require_possible(client: JobClient, if_committed: Rewind, *, skip_known: bool) -> None:
+def require_possible(runs: JobView, if_committed: Rewind, *, skip_known: bool) -> None:
     """Require that the rollback that was chosen loses nothing silently, before anything stops.
 
     Raises:
@@ -152,7 +152,7 @@ def require_possible(client: JobClient, if_committed: Rewind, *, skip_known: boo
     """
     if if_committed != "re-emit" or skip_known:
         return
-    last = client.view.board.current_heartbeat()
+    last = runs.board.current_heartbeat()
     told = last.queries if last is not None else {}
     found = [name for name, beat in sorted(told.items()) if may_skip(beat.sink, beat.sinks)]
     if found:
@@ -211,7 +211,7 @@ def roll_back(upgrade: UpgradeContext) -> Mapping[str, Any]:
     """
     client, old, new = upgrade.client, upgrade.old(), upgrade.new
     for key in (f"{upgrade.journal.migration_id}/{which}" for which in ("return", "rollback")):
-        if _may_run(client, client.view.own_claim(key)):  # an earlier attempt came this far
+        if _may_run(client.view, client.view.own_claim(key)):  # an earlier attempt came this far
             spec, target = client.view.launch_of(old)
             return _running(
                 upgrade, client.starts.start(spec, target, claim_key=key), "by an earlier attempt"
@@ -233,12 +233,12 @@ def roll_back(upgrade: UpgradeContext) -> Mapping[str, Any]:
     return _running(upgrade, handle, how)
 
 
-def _may_run(client: JobClient, own: Generation | None) -> bool:
+def _may_run(runs: JobView, own: Generation | None) -> bool:
     """Return whether a generation was told to run, and neither the new version nor a lock was faster."""
-    if own is None or client.view.board.takeover_order(own) is None:
+    if own is None or runs.board.takeover_order(own) is None:
         return False
-    current = client.view.board.current()
-    return current is None or current.value.generation in (own, client.view.claim(own).follows)
+    current = runs.board.current()
+    return current is None or current.value.generation in (own, runs.claim(own).follows)
 
 
 def _running(upgrade: UpgradeContext, handle: RunHandle, how: str) -> Mapping[str, Any]:
@@ -255,7 +255,7 @@ def _from_new(upgrade: UpgradeContext, *, driver_has_ended: bool) -> tuple[RunHa
     with offline_lock.hold_offline(
         client.view, key, driver_has_ended=driver_has_ended, needed=set(saved)
     ) as lock:
-        failed = look_at(client, lock)
+        failed = look_at(client.view, lock)
         lock.close(failed.committed, ids={}, under_way=failed.planned.keys())
     began = begun_at(saved, upgrade.spec, manifest.savepoint_id, client.view.repository)
     why_not = failed.why_no_rollback(manifest, began)
@@ -266,7 +266,7 @@ def _from_new(upgrade: UpgradeContext, *, driver_has_ended: bool) -> tuple[RunHa
         origin = FromSavepoint(savepoint_id=manifest.savepoint_id, rewind="re-emit", skip_known_batches=True)
         how = f"from {manifest.savepoint_id}: but for the repartition, the new version had planned nothing"
     elif why_not is None:
-        carried = carry_planned(manifest, failed, client)
+        carried = carry_planned(manifest, failed, client.view)
         origin = FromSavepoint(savepoint_id=carried.savepoint_id)
         which = ", ".join(sorted(failed.planned)) or "no query"
         how = f"from {carried.savepoint_id}, planned batch of {which} carried over"

@@ -225,13 +225,13 @@ class Upgrade(UpgradeContext):
     # --- what is looked at before anything is started or stopped ------------------------------
 
     def _require_possible(self) -> None:
-        rollback.require_possible(self.client, self.if_committed, skip_known=self.skip_known_batches)
+        rollback.require_possible(self.client.view, self.if_committed, skip_known=self.skip_known_batches)
         if self.back_to is not None:
             require_allowed(self.client.view, self.back_to)
         require_fitting(self.client.view, self.spec, self.target)
         self.client.view.deployment_for(self.target).require_able()
         if self.standby != "none":
-            require_room(self.client, self.spec, self.target)
+            require_room(self.client.view, self.spec, self.target)
 
     # --- until the new version runs -----------------------------------------------------------
 

@@ -44,15 +44,15 @@ def test_job_that_was_left_is_removed_and_plain_spark_goes_on(world: World):
     plain = left(world)
     before = content(plain.place)
     with pytest.raises(RecordsNeededError, match=r"no savepoints, found 2") as caught:
-        remove_job(world.client())
+        remove_job(world.client().view)
     assert "--with-savepoints" in caught.value.remedy
     kept = world.repository.ids()[0]
     pin(world.repository, kept, reason="audit", by="test", at_ms=now_ms())
     with pytest.raises(RecordsNeededError, match=f"pinned: {kept}"):
-        remove_job(world.client(), savepoints=True)
+        remove_job(world.client().view, savepoints=True)
     unpin(world.repository, kept)
     assert is_known(world)
-    removed = remove_job(world.client(), savepoints=True)
+    removed = remove_job(world.client().view, savepoints=True)
     assert len(removed.savepoints) == 2
     assert not is_known(world)
     assert list(world.store.list(f"{world.job}/")) == []
@@ -60,16 +60,16 @@ def test_job_that_was_left_is_removed_and_plain_spark_goes_on(world: World):
     plain.run()
     world.judge()
     with pytest.raises(JobUnknownError):
-        remove_job(world.client())
+        remove_job(world.client().view)
 
 
 def test_job_that_runs_or_has_run_is_not_removed(world: World):
     client = world.start()
     with pytest.raises(JobRunningError):
-        remove_job(client, savepoints=True)
+        remove_job(client.view, savepoints=True)
     client.requests.stop("stop", savepoint=False, timeout_s=10)
     with pytest.raises(RecordsNeededError, match="has run here: generation 1 has closed") as caught:
-        remove_job(client, savepoints=True)
+        remove_job(client.view, savepoints=True)
     assert "job leave" in caught.value.remedy
     assert is_known(world)
 
@@ -81,7 +81,7 @@ def test_job_whose_driver_never_came_up_is_removed(world: World, mood: type[Mood
     with pytest.raises(DriverFailedError):
         client.drivers.wait_running(handle.generation, timeout_s=10)
     assert is_known(world)
-    assert remove_job(world.client()).savepoints == ()
+    assert remove_job(world.client().view).savepoints == ()
     assert not is_known(world)
     world.start()
     world.judge()
@@ -92,8 +92,8 @@ def test_job_of_which_only_savepoints_were_taken_is_removed_with_them(world: Wor
     plain.run(batches=2)
     take_outside(world.client().view, watched(world, plain), "one", by="test")
     with pytest.raises(RecordsNeededError):
-        remove_job(world.client())
-    remove_job(world.client(), savepoints=True)
+        remove_job(world.client().view)
+    remove_job(world.client().view, savepoints=True)
     assert not is_known(world)
 
 
@@ -110,11 +110,11 @@ def test_removal_that_is_cut_off_is_completed_by_a_second_call(world: World, aft
 
     world.store.delete = fails  # type: ignore[method-assign]
     try:
-        remove_job(world.client(), savepoints=True)
+        remove_job(world.client().view, savepoints=True)
     except StoreDeniedError:
         pass
     finally:
         world.store.delete = delete  # type: ignore[method-assign]
     if list(world.store.list(f"{world.job}/")):
-        remove_job(world.client(), savepoints=True)
+        remove_job(world.client().view, savepoints=True)
     assert list(world.store.list(f"{world.job}/")) == []

@@ -36,7 +36,9 @@ def ask(world: World, told: Room | None, **limits: Any) -> tuple[str, bool]:
     host = Cluster(world, "a")
     host.told = told
     client = JobClient(view=replace(host.client().view, clusters=Deployments(make=lambda _: host)))
-    return require_room(client, a_spec(), a_target(master="yarn", deploy_mode="cluster", conf={}, **limits))
+    return require_room(
+        client.view, a_spec(), a_target(master="yarn", deploy_mode="cluster", conf={}, **limits)
+    )
 
 
 def test_what_a_standby_takes_is_told(world: World):
@@ -49,7 +51,7 @@ def test_what_a_standby_takes_is_told(world: World):
 
 
 def test_standby_on_the_workers_machine_is_told_as_such(world: World):
-    told, is_free = require_room(Host(world, "a").client(), a_spec(), a_target())
+    told, is_free = require_room(Host(world, "a").client().view, a_spec(), a_target())
     assert is_free
     assert told.endswith("waits until it takes over: a driver on the worker's machine.")
 

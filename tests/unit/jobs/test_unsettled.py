@@ -106,7 +106,7 @@ def test_migration_that_never_comes_back_holds_producers_no_longer_than_its_leas
         world.logs.produce(5)
     client = world.client()
     for found in find_unsettled(client.view.board):
-        assert is_abandoned(world.client(Leaping()), found)
+        assert is_abandoned(world.client(Leaping()).view, found)
         (where,) = settle_all(world)
         assert told in (None, f"release_{where}")
         assert position(world) in (None, f"release_{where}")

@@ -41,7 +41,7 @@ def look_ups(*, allowed: Sequence[str] = tuple(LEADS_TO), mirror: FoundMirror = 
 
 def filled(world: World, found: LookUps | None = None, **answers: Any) -> MigrationForm:
     form = MigrationForm(job=world.job, target_kafka_conn_id="kafka_new", **answers)
-    return fill_in(form, world.client(), found or look_ups())
+    return fill_in(form, world.client().view, found or look_ups())
 
 
 def test_form_that_names_the_target_alone_is_completed(world: World):

@@ -97,7 +97,7 @@ def test_what_a_fork_left_is_shown_beside_the_line_and_comes_back_by_a_choice(
     listing = read_listing(world.repository)
     assert [one.savepoint.savepoint_id for one in listing.beside] == [s2]
     assert listing.beside[0].why.startswith("abandoned: generation 2 started from savepoint sp-fork-")
-    assert s2 not in [target.savepoint_id for target in rollback_targets(client)]
+    assert s2 not in [target.savepoint_id for target in rollback_targets(client.view)]
     stop(world, "stop")
     start(world, "back", FromSavepoint(savepoint_id=s2, rewind="fork"))
     listing = read_listing(world.repository)
@@ -109,7 +109,7 @@ def test_batches_since_a_savepoint_are_not_counted_by_numbers_that_a_fork_has_ch
     world: World, forked: tuple[JobClient, str, str]
 ):
     client, s1, _ = forked
-    (target,) = (one for one in rollback_targets(client) if one.savepoint_id == s1)
+    (target,) = (one for one in rollback_targets(client.view) if one.savepoint_id == s1)
     assert target.cells()[-1].startswith("not counted: generation 2 started from savepoint sp-fork-")
 
 

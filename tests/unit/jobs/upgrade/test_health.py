@@ -182,7 +182,7 @@ def test_job_goes_back_to_the_version_before_from_where_it_is(world: World):
     with pytest.raises(JobNotRunningError, match="another version before"):
         go_back(world, "b0", None, "continue")
     an_upgrade(world).run()
-    shown = as_markdown(rollback_targets(world.client()))
+    shown = as_markdown(rollback_targets(world.client().view))
     assert "| where the job is | generation 1: v1.py | now | nothing |" in shown
     with pytest.raises(BadInputError, match="with a savepoint only"):
         go_back(world, "b1", None, "fork")
@@ -208,7 +208,7 @@ def test_job_goes_back_to_a_savepoint_with_the_version_that_took_it(world: World
     savepoint_id = an_upgrade(world).run().savepoint_id
     world.logs.produce(5)
     world.until(lambda: len(world.logs.counted) == 20)
-    shown = as_markdown(rollback_targets(world.client()))
+    shown = as_markdown(rollback_targets(world.client().view))
     assert f"| {savepoint_id} | generation 1: v1.py |" in shown
     with pytest.raises(BadInputError, match="rewind='continue'"):
         go_back(world, "b1", savepoint_id, "continue")

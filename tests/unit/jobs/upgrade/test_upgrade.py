@@ -407,9 +407,9 @@ def test_migration_to_an_older_spark_is_found_by_the_preflight(
     client = world.start()
     (tmp_path / file).write_text(says)
     older = replace(world.target(), spark_home=str(tmp_path))
-    found = spark_finding(client, older)
+    found = spark_finding(client.view, older)
     assert (found.level, "Spark is 4.2.0 there and 4.1.0 here" in found.detail) == ("refusal", True)
-    assert spark_finding(client, None).level == "ok"
+    assert spark_finding(client.view, None).level == "ok"
 
 
 def test_setting_that_both_versions_are_given_is_left_to_the_driver(world: World):
