@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from airflow_flinkstyle.kafka.start.kinds import StartRules
+from airflow_flinkstyle.rewrite.rows import MigrationStrategy
+from airflow_flinkstyle.typed_json import stored
 
-    from airflow_flinkstyle.kafka.start.kinds import StartRules
-    from airflow_flinkstyle.rewrite.rows import MigrationStrategy, SourceRef
+if TYPE_CHECKING:
+    from airflow_flinkstyle.rewrite.rows import SourceRef
 
 
 Topology = Literal["refuse", "repartitioned"]
 """What about topics whose partitions are not the target's one by one: refuse, or start them by a position."""
 
 
+@stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRule:
     """How one source moves."""
@@ -37,6 +40,7 @@ class SourceRule:
         return self.strategy == "producers_first" and self.start is None
 
 
+@stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrategyRules:
     """How each source of a savepoint moves."""

@@ -22,7 +22,7 @@ from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.start.kinds import AtOffsets, text_of
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.rewrite.rules import PROVED, SourceRule, StrategyRules
-from airflow_flinkstyle.rewrite.strategies_json import strategies_fields, strategies_of
+from airflow_flinkstyle.typed_json import decode, encode
 from airflow_flinkstyle.wording import row
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Migration:
             "target": asdict(self.target),
             "mirror": None if self.mirror is None else asdict(self.mirror),
             "rename": dict(self.rename),
-            "strategies": strategies_fields(self.strategies),
+            "strategies": encode(self.strategies),
             "allow": self.allow.describe(),
             "fence": asdict(self.fence),
             "kafka_options": dict(self.kafka_options),
@@ -120,7 +120,7 @@ class Migration:
             "source": ClusterRef(**fields["source"]),
             "target": ClusterRef(**fields["target"]),
             "mirror": None if mirror is None else MirrorSettings(**_tuples(mirror)),
-            "strategies": strategies_of(fields["strategies"]),
+            "strategies": decode(StrategyRules, fields["strategies"]),
             "allow": parse_policies(fields["allow"]),
             "fence": FenceTerms(**_tuples(fence)),
             "settings": CutoverSettings(**fields["settings"]),

@@ -1,34 +1,46 @@
-"""The start positions a person can pick. Pure; ``resolve`` makes offsets of them."""
+"""The start positions a person can pick. Pure; ``resolve`` makes offsets of them.
+
+A start that was read from a file or a savepoint is stored as its table: those may change or vanish.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.errors import NOTHING_CHANGED
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.python_versions import assert_never
-from airflow_flinkstyle.types import KafkaId  # noqa: TC001  # read from JSON
+from airflow_flinkstyle.typed_json import stored, stored_as
+from airflow_flinkstyle.types import KafkaId
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
-    from airflow_flinkstyle.offsets import Offsets
     from airflow_flinkstyle.types import TopicPartition
 
 IfMissing = Literal["refuse", "earliest", "latest"]
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class Earliest:
     """The oldest record that exists."""
 
+    kind: ClassVar[str] = "earliest"
 
+
+@stored
 @dataclass(frozen=True, slots=True)
 class Latest:
     """Behind the last record: only what is written from now on."""
 
+    kind: ClassVar[str] = "latest"
 
+
+@stored
 @dataclass(frozen=True, slots=True)
 class AtTimestamp:
     """The first record, in the order of the log, whose timestamp is at or after this moment.
@@ -37,21 +49,27 @@ class AtTimestamp:
     moment, and records before the found one never are at or after it.
     """
 
+    kind: ClassVar[str] = "timestamp"
+
     ms: int
     """Epoch milliseconds."""
     after_last: Literal["refuse", "latest"] = "refuse"
     """For a partition all of whose records are older. An empty one starts at its end either way."""
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class FromGroup:
     """The offsets that a consumer group has committed on this cluster; nothing proves them."""
+
+    kind: ClassVar[str] = "group"
 
     group: str
     missing: IfMissing = "refuse"
     """For a partition the group has not committed."""
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class LogIdentity:
     """Which log the offsets of a topic count in."""
@@ -60,9 +78,12 @@ class LogIdentity:
     topic_id: KafkaId | None
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class AtOffsets:
     """Offsets from a table; a partition that it leaves out is refused."""
+
+    kind: ClassVar[str] = "offsets"
 
     offsets: Offsets
     origin: str = "offsets"
@@ -71,9 +92,12 @@ class AtOffsets:
     """By topic, where the table knows it; another log then refuses the offsets."""
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class Shifted:
     """The position so far, moved back (negative) or on; exactly one of the two is given."""
+
+    kind: ClassVar[str] = "shift"
 
     records: int | None = None
     """Records as the job's own reader sees them; neither transaction markers nor compacted gaps count."""
@@ -92,6 +116,17 @@ class Shifted:
 Start = Earliest | Latest | AtTimestamp | FromGroup | AtOffsets | Shifted
 
 
+@stored
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StoredRules:
+    """``StartRules`` in JSON, whose keys are texts: partitions by topic, then by number."""
+
+    default: Start | None
+    topics: Mapping[str, Start]
+    partitions: Mapping[str, Mapping[str, Start]]
+
+
+@stored_as(_StoredRules)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRules:
     """Which start each partition takes: its own, else its topic's, else the default."""
@@ -101,6 +136,23 @@ class StartRules:
     topics: Mapping[str, Start] = field(default_factory=dict)
     """By the topic's name on the cluster where the job will read."""
     partitions: Mapping[TopicPartition, Start] = field(default_factory=dict)
+
+    @classmethod
+    def from_stored(cls, rules: _StoredRules) -> StartRules:
+        """Read what ``to_stored`` made."""
+        partitions = {
+            (topic, int(number)): start
+            for topic, numbers in rules.partitions.items()
+            for number, start in numbers.items()
+        }
+        return cls(default=rules.default, topics=rules.topics, partitions=partitions)
+
+    def to_stored(self) -> _StoredRules:
+        """Return what ``from_stored`` makes this of."""
+        by_topic: dict[str, dict[str, Start]] = {}
+        for (topic, number), start in self.partitions.items():
+            by_topic.setdefault(topic, {})[str(number)] = start
+        return _StoredRules(default=self.default, topics=self.topics, partitions=by_topic)
 
     def of(self, partition: TopicPartition) -> Start | None:
         """Return the rule of one partition, or None."""
