@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.cutover.downtime import Downtime
     from airflow_flinkstyle.jobs.migration.report import CutoverReport
     from airflow_flinkstyle.jobs.upgrade.context import Standby
-    from airflow_flinkstyle.jobs.upgrade.report import UpgradeReport
+    from airflow_flinkstyle.jobs.upgrade.upgrade import UpgradeReport
     from airflow_flinkstyle.types import Generation
 
 JOB = paths.ROOT / "benchmarks" / "jobs" / "versioned_count.py"

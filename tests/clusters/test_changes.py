@@ -33,7 +33,7 @@ from tests.integration.detached_lab import COUNTS, TIMEOUT_S
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_flinkstyle.jobs.upgrade.report import UpgradeReport
+    from airflow_flinkstyle.jobs.upgrade.upgrade import UpgradeReport
     from tests.integration.cluster_lab import Cluster, ClusterLab
 
 pytestmark = pytest.mark.integration

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from airflow_flinkstyle.jobs.upgrade.report import UpgradeReport
+    from airflow_flinkstyle.jobs.upgrade.upgrade import UpgradeReport
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 OLD, NEW = "3.5", "4.2"

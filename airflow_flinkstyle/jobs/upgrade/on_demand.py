@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
     from airflow_flinkstyle.jobs.journal import CutoverJournal
     from airflow_flinkstyle.jobs.upgrade.context import Standby
-    from airflow_flinkstyle.jobs.upgrade.report import UpgradeReport
+    from airflow_flinkstyle.jobs.upgrade.upgrade import UpgradeReport
     from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.line import Turn
     from airflow_flinkstyle.protocol.rehearsal_records import Rehearse

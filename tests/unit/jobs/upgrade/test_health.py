@@ -27,7 +27,7 @@ from tests.unit.jobs.upgrade.paces import a_beat, a_pace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_flinkstyle.jobs.upgrade.report import UpgradeReport
+    from airflow_flinkstyle.jobs.upgrade.upgrade import UpgradeReport
     from airflow_flinkstyle.protocol.query_records import QueryStatus
     from airflow_flinkstyle.types import Rewind
     from tests.unit.jobs.conftest import Mood, World
