@@ -22,10 +22,10 @@ from airflow_flinkstyle.jobs.errors import (
     RequestFailedError,
 )
 from airflow_flinkstyle.jobs.secrets import without_secrets
-from airflow_flinkstyle.jobs.spec import from_launch, submit_argv
+from airflow_flinkstyle.jobs.spec import submit_argv
 from airflow_flinkstyle.jobs.start.home import require_still
 from airflow_flinkstyle.jobs.status import NeverStarted, Running, Starting, describe_status
-from airflow_flinkstyle.jobs.stopped.last_run import last_words
+from airflow_flinkstyle.jobs.stopped.last_run import last_words, told_launch
 from airflow_flinkstyle.jobs.stopped.saving import savepoint_at_rest, take_stopped
 from airflow_flinkstyle.protocol.home import ADOPTED_KEY, AdoptedMark, Home, OutsideCheckpoint
 from airflow_flinkstyle.protocol.places import MARK_KEY
@@ -361,7 +361,7 @@ def _left_before(
 
 
 def _report(runs: JobView, home: Home, manifest: Manifest) -> Left:
-    launch = _launch(runs)
+    launch = told_launch(runs)
     named = sorted(home.checkpoints.items())
     cluster = " --kafka-conn-id CONN" if any(query.kafka for query in manifest.queries) else ""
     back = "".join(f" --checkpoint {shlex.quote(f'{name}={one.location}')}" for name, one in named)
@@ -373,20 +373,6 @@ def _report(runs: JobView, home: Home, manifest: Manifest) -> Left:
         way_back=f"flinkstyle job adopt --job {runs.job}{back}{cluster}",
         notes=tuple(_notes(runs, home, launch)),
     )
-
-
-def _launch(runs: JobView) -> tuple[JobSpec, SubmitTarget] | None:
-    """Return how the job ran last; not verified, because nothing is started by it."""
-    current = runs.board.current()
-    generation = current.value.head if current is not None else None
-    while generation is not None:
-        claim = runs.board.claim(generation)
-        if claim is None:
-            return None
-        if claim.launch:
-            return from_launch(claim.launch, secret_env={})
-        generation = claim.follows
-    return None
 
 
 def _command(spec: JobSpec, target: SubmitTarget) -> str:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.errors import JobRunningError
-from airflow_flinkstyle.jobs.spec import from_launch
 from airflow_flinkstyle.jobs.start.rewinds import require_newest, unused_from
 from airflow_flinkstyle.jobs.status import NeverStarted, Running, Starting, describe_status
 from airflow_flinkstyle.jobs.stopped import last_run
@@ -233,7 +232,7 @@ def dry_start(runs: JobView, manifest: Manifest) -> DryStart:
     line = read_line(runs.board, back_to=manifest.taken_from_generation or 0)
     where = place_of(cut_of(manifest), line) if line is not None else None
     since = _since(status, manifest, where)
-    launch = _last_launch(runs)
+    launch = last_run.told_launch(runs)
     overrides = launch[0].overrides if launch is not None else ()
     return DryStart(
         since=since,
@@ -280,20 +279,6 @@ def _stopped(runs: JobView, status: JobStatus) -> str:
             remedy="Stop it first; or bring it back to this savepoint while it runs (DAG roll_back).",
         )
     return f"It does not run: {describe_status(status)}."
-
-
-def _last_launch(runs: JobView) -> tuple[JobSpec, SubmitTarget] | None:
-    """Return how the job was started last, by its claim; not verified, because nothing is started by it."""
-    current = runs.board.current()
-    generation = current.value.generation if current is not None else None
-    while generation is not None:
-        claim = runs.board.claim(generation)
-        if claim is None:
-            return None
-        if claim.launch:
-            return from_launch(claim.launch, secret_env={})
-        generation = claim.follows  # a caller held the job
-    return None
 
 
 def _spark(status: JobStatus, manifest: Manifest, launch: tuple[JobSpec, SubmitTarget] | None) -> StartCheck:

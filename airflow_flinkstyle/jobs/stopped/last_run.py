@@ -11,6 +11,7 @@ from airflow_flinkstyle.checkpoint.inventory import list_batches, read_inventory
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.jobs.errors import CheckpointMismatchError, CheckpointUnreadError, JobNotRunningError
 from airflow_flinkstyle.jobs.found import require_known
+from airflow_flinkstyle.jobs.spec import from_launch
 from airflow_flinkstyle.jobs.status import Closed
 from airflow_flinkstyle.protocol.places import place_id_of
 from airflow_flinkstyle.storage.keys import below, is_name
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.status import JobStatus, Run
     from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.query_records import QueryStatus
-    from airflow_flinkstyle.protocol.records import Heartbeat
+    from airflow_flinkstyle.protocol.records import Claim, Heartbeat
     from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import BatchId, Generation
 
@@ -267,27 +268,40 @@ def _mismatch(checkpoint: ObjectStore, beat: QueryStatus | None, found: str) -> 
     )
 
 
-# How a job was started last, by its signed claims.
-
-
 def recorded_launch(runs: JobView) -> tuple[JobSpec, SubmitTarget]:
-    """Return how the current run was started; a caller's fence has no launch, the run before it has.
+    """Return how the current run was started, by its signed claim, to start it or what follows it.
 
     Raises:
         JobNotRunningError: If the job has never run.
         JobUnknownError: If nothing below the root has its name.
         SignatureError: If no caller has signed that start.
     """
-    current = runs.board.current()
-    generation = current.value.generation if current else None
-    while generation is not None:
-        claim = runs.run(generation).claim
-        if claim.launch:
-            return runs.launch_of(generation)
-        generation = claim.follows
+    driven = _driven_last(runs)
+    if driven is not None:
+        return runs.launch_of(driven[0])
     require_known(runs.board.store, runs.job)
     raise JobNotRunningError(
         f"Job {runs.job} was expected to have run, found that no driver ever took it over.",
         state_after="Nothing was changed.",
         remedy="Start it first (StartStreamingJobOperator, flinkstyle job start).",
     )
+
+
+def told_launch(runs: JobView) -> tuple[JobSpec, SubmitTarget] | None:
+    """Return how the job was started last, to show it; not verified, so nothing is started by it."""
+    driven = _driven_last(runs)
+    return from_launch(driven[1].launch, secret_env={}) if driven is not None else None
+
+
+def _driven_last(runs: JobView) -> tuple[Generation, Claim] | None:
+    """Return the current generation, or the one whose place callers have taken, and its claim."""
+    current = runs.board.current()
+    generation = current.value.generation if current is not None else None
+    while generation is not None:
+        claim = runs.board.claim(generation)
+        if claim is None:
+            return None
+        if claim.launch:
+            return generation, claim
+        generation = claim.follows  # a caller held the job
+    return None
