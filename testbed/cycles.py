@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.jobs.asking import Stopped
 from airflow_flinkstyle.jobs.errors import RequestFailedError, RolledBackError
 from airflow_flinkstyle.jobs.migration.fail_back import mirror_begins
 from airflow_flinkstyle.jobs.migration.producers import SwappedSwitch
+from airflow_flinkstyle.jobs.request import Stopped
 from airflow_flinkstyle.jobs.start.origins import FromSavepoint
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.kafka.mirror.lag import CaughtUp

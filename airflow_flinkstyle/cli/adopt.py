@@ -21,7 +21,7 @@ from airflow_flinkstyle.jobs.adoption.running import ADOPTION_PHASES, RunningAdo
 from airflow_flinkstyle.jobs.adoption.stopped import adopt_stopped
 from airflow_flinkstyle.jobs.adoption.taking import WatchedCheckpoint
 from airflow_flinkstyle.jobs.journal import CutoverJournal
-from airflow_flinkstyle.jobs.requests import digest_of
+from airflow_flinkstyle.jobs.request_slot import digest_of
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 
 Checkpoints = Annotated[

@@ -9,8 +9,8 @@ import typer
 from airflow_flinkstyle.cli.factories import client_of, jobs_found, require_job, whoami
 from airflow_flinkstyle.cli.options import Aligned, AsJson, Job, Key, Root, TimeoutS, Yes
 from airflow_flinkstyle.cli.output import ExitCode, batches, confirm, moment, note, show, table
-from airflow_flinkstyle.jobs.asking import SavepointOnly
-from airflow_flinkstyle.jobs.requests import CutMode
+from airflow_flinkstyle.jobs.request import SavepointOnly
+from airflow_flinkstyle.jobs.request_slot import CutMode
 from airflow_flinkstyle.jobs.status import (
     Closed,
     Dead,

@@ -14,11 +14,11 @@ from airflow_flinkstyle.cli.output import ExitCode, confirm, note, show, table
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.answers.values import seconds_or_none
-from airflow_flinkstyle.jobs.asking import SavepointOnly
 from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.definition import SparkStreamingJob, read_job
 from airflow_flinkstyle.jobs.errors import JobNotRunningError
-from airflow_flinkstyle.jobs.requests import digest_of
+from airflow_flinkstyle.jobs.request import SavepointOnly
+from airflow_flinkstyle.jobs.request_slot import digest_of
 from airflow_flinkstyle.jobs.spec import JobSpec, default_checkpoint_root, launch_of
 from airflow_flinkstyle.jobs.start.home import moved_on
 from airflow_flinkstyle.jobs.start.origins import Fresh, FromCheckpoint, FromSavepoint, LastState, Origin

@@ -14,7 +14,7 @@ from airflow_flinkstyle.cli.output import batches, batches_of, note, show, table
 from airflow_flinkstyle.cli.progress import progress_bar
 from airflow_flinkstyle.jobs.adoption.taking import take_outside
 from airflow_flinkstyle.jobs.client import JobClient
-from airflow_flinkstyle.jobs.requests import PendingRequest, Withdrawn
+from airflow_flinkstyle.jobs.request_slot import PendingRequest, Withdrawn
 from airflow_flinkstyle.protocol.places import require_unmarked
 from airflow_flinkstyle.protocol.records import Progress
 from airflow_flinkstyle.savepoint.files.restore import restore_savepoint

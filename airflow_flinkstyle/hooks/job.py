@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.migration.form_reader import LookUps
     from airflow_flinkstyle.jobs.migration.kafka_side import LiveKafka
     from airflow_flinkstyle.jobs.migration.producers import ProducerSwitch
-    from airflow_flinkstyle.jobs.requests import PendingRequest
+    from airflow_flinkstyle.jobs.request_slot import PendingRequest
     from airflow_flinkstyle.jobs.signing import Signer
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
     from airflow_flinkstyle.jobs.status import Running, Starting

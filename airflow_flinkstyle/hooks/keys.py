@@ -6,7 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.jobs.requests import digest_of
+from airflow_flinkstyle.jobs.request_slot import digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,7 +10,7 @@ from airflow_flinkstyle.jobs.migration.moved_spec import moved_spec, renamed_top
 from airflow_flinkstyle.jobs.migration.preflight import run_preflight
 from airflow_flinkstyle.jobs.migration.producers import SwappedSwitch
 from airflow_flinkstyle.jobs.migration.report import build_report
-from airflow_flinkstyle.jobs.requests import AS_IT_IS, DRAINED
+from airflow_flinkstyle.jobs.request_slot import AS_IT_IS, DRAINED
 from airflow_flinkstyle.jobs.unsettled import find_unsettled, is_abandoned, settle
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError
 from airflow_flinkstyle.kafka.login.driver import moved_options

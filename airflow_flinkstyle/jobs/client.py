@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.jobs.asking import JobRequests
 from airflow_flinkstyle.jobs.relaunch import JobDrivers
+from airflow_flinkstyle.jobs.request import JobRequests
 from airflow_flinkstyle.jobs.start.starts import JobStarts
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.jobs.errors import CutFailedError
-from airflow_flinkstyle.jobs.requests import CutMode, Ended, Lost, PendingRequest
+from airflow_flinkstyle.jobs.request_slot import CutMode, Ended, Lost, PendingRequest
 from airflow_flinkstyle.jobs.status import Closed, Running, describe_status
 from airflow_flinkstyle.protocol.cuts import Cut, CutBoard, Positions, furthest
 from airflow_flinkstyle.storage.errors import ObjectExistsError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.clock import Wait
     from airflow_flinkstyle.jobs.client import JobClient
-    from airflow_flinkstyle.jobs.requests import Asked
+    from airflow_flinkstyle.jobs.request_slot import Asked
     from airflow_flinkstyle.storage.base import ObjectStore
 
 T = TypeVar("T")

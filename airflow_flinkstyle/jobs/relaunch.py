@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
-from airflow_flinkstyle.jobs import requests
+from airflow_flinkstyle.jobs import request_slot
 from airflow_flinkstyle.jobs.deployments.base import DriverState, Gone, Unknown
 from airflow_flinkstyle.jobs.errors import (
     BeginsAnewError,
@@ -178,8 +178,8 @@ class JobDrivers:
         run = self.view.run(generation)
         if run.is_over or isinstance(self.end_driver(generation), Gone) or run.heartbeat is None:
             return
-        pending = requests.request_for("dismiss", "stop", generation, run.heartbeat.incarnation)
-        requests.send(self.view.board, pending)  # it runs where nobody here can reach it
+        pending = request_slot.request_for("dismiss", "stop", generation, run.heartbeat.incarnation)
+        request_slot.send(self.view.board, pending)  # it runs where nobody here can reach it
 
     def declare_dead(self, generation: Generation, *, reason: str, by: str) -> None:
         """Record a person's word that a generation's driver has ended, which no rule could tell yet.

@@ -61,7 +61,7 @@ class TakeSavepointOperator(SavepointMaker):
 
     def execute(self, context: Context) -> str:
         """Ask, show the link, and wait here or in the triggerer."""
-        from airflow_flinkstyle.jobs.requests import PendingRequest
+        from airflow_flinkstyle.jobs.request_slot import PendingRequest
         from airflow_flinkstyle.jobs.stopped.saving import savepoint_at_rest
 
         with airflow_errors():
@@ -108,7 +108,7 @@ class TakeSavepointOperator(SavepointMaker):
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> str:
         """Read the outcome; a request that died with its driver is asked of the next one."""
-        from airflow_flinkstyle.jobs.requests import PendingRequest
+        from airflow_flinkstyle.jobs.request_slot import PendingRequest
 
         if "failure" in event:
             raise_failure(event["failure"])

@@ -113,7 +113,7 @@ class StartStreamingJobOperator(StreamingJobOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Start, wait until the driver runs, and return the run's generation and checkpoint location."""
-        from airflow_flinkstyle.jobs.requests import key_of_kill
+        from airflow_flinkstyle.jobs.request_slot import key_of_kill
         from airflow_flinkstyle.jobs.status import describe_status
 
         key = self.request_key(context)

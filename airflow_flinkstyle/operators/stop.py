@@ -60,8 +60,8 @@ class StopStreamingJobOperator(SavepointMaker):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Ask, wait, and tell a stopped job from a mere savepoint."""
-        from airflow_flinkstyle.jobs.asking import SavepointOnly
-        from airflow_flinkstyle.jobs.requests import CutMode
+        from airflow_flinkstyle.jobs.request import SavepointOnly
+        from airflow_flinkstyle.jobs.request_slot import CutMode
 
         with airflow_errors():
             drain = is_true("drain", self.drain)

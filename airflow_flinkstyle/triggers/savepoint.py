@@ -16,7 +16,7 @@ class RequestTrigger(PollTrigger):
     """Fires when the driver has ended a request, or will never answer it.
 
     Args:
-        request: ``jobs.requests.PendingRequest`` as a mapping.
+        request: ``jobs.request_slot.PendingRequest`` as a mapping.
     """
 
     def __init__(self, *, request: Mapping[str, Any], **kwargs: Any) -> None:
@@ -31,7 +31,7 @@ class RequestTrigger(PollTrigger):
     def check(self) -> dict[str, Any] | None:
         """Return ``{"request": ...}``; the task reads the outcome itself, where it can also ask anew."""
         from airflow_flinkstyle.hooks.progress import ProgressLog
-        from airflow_flinkstyle.jobs.requests import InProgress, PendingRequest
+        from airflow_flinkstyle.jobs.request_slot import InProgress, PendingRequest
 
         state = self.hook.client(self.job).requests.poll(PendingRequest(**self.request))
         if not isinstance(state, InProgress):

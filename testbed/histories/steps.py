@@ -6,10 +6,10 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.jobs.asking import SavepointOnly
 from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.jobs.migration.cutover import PHASES, Cutover
-from airflow_flinkstyle.jobs.requests import PendingRequest, digest_of
+from airflow_flinkstyle.jobs.request import SavepointOnly
+from airflow_flinkstyle.jobs.request_slot import PendingRequest, digest_of
 from airflow_flinkstyle.jobs.retention import dispose_of, prune_job
 from airflow_flinkstyle.jobs.start import choice
 from airflow_flinkstyle.jobs.start.origins import Fresh, FromCheckpoint, FromSavepoint, LastState

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs import relaunch, view
-from airflow_flinkstyle.jobs.asking import Stopped
 from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.jobs.deployments.base import Alive, Gone, Unknown
@@ -22,6 +21,7 @@ from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.cutover import PHASES as WINDOW
 from airflow_flinkstyle.jobs.migration.cutover import Cutover
 from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
+from airflow_flinkstyle.jobs.request import Stopped
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
 from airflow_flinkstyle.jobs.status import Closed, Running, Sightings
 from airflow_flinkstyle.jobs.view import JobView

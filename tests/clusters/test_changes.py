@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from airflow_flinkstyle.jobs.asking import Stopped
 from airflow_flinkstyle.jobs.journal import CutoverJournal
+from airflow_flinkstyle.jobs.request import Stopped
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from testbed import paths
 from testbed.drivers import s3_env

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.asking import Stopped
 from airflow_flinkstyle.jobs.deployments.base import Gone
 from airflow_flinkstyle.jobs.errors import DriverFailedError, JobRunningError
 from airflow_flinkstyle.jobs.packing import pack_agent
+from airflow_flinkstyle.jobs.request import Stopped
 from airflow_flinkstyle.jobs.start.origins import FromSavepoint
 from airflow_flinkstyle.jobs.status import Dead, Failed, Running
 from airflow_flinkstyle.protocol.process import process_started

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from airflow_flinkstyle.jobs.asking import Stopped
 from airflow_flinkstyle.jobs.deployments.rest import read
+from airflow_flinkstyle.jobs.request import Stopped
 from airflow_flinkstyle.jobs.status import Dead, Running
 from airflow_flinkstyle.protocol.process import process_started
 from testbed.waiting import wait_until

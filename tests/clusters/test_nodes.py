@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.asking import Stopped
+from airflow_flinkstyle.jobs.request import Stopped
 from tests.integration.cluster_lab import Cluster, ClusterLab, Place
 from tests.integration.detached_lab import TIMEOUT_S
 

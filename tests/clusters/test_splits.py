@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.asking import Stopped
+from airflow_flinkstyle.jobs.request import Stopped
 from airflow_flinkstyle.jobs.status import Dead, Running
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.process import process_started

@@ -20,7 +20,7 @@ from testbed.waiting import PATIENCE_S, wait_until
 from tests.nightly import nightly_but
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.jobs.requests import PendingRequest
+    from airflow_flinkstyle.jobs.request_slot import PendingRequest
     from testbed.judge import StateReader
     from testbed.scenario import OrdersScenario
 

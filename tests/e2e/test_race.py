@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.asking import Stopped
+from airflow_flinkstyle.jobs.request import Stopped
 from airflow_flinkstyle.jobs.start.origins import order_to_restore
 from testbed.scenario import QUERY, committed_offsets
 from testbed.waiting import PATIENCE_S, wait_until

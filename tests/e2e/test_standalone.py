@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.asking import Stopped
+from airflow_flinkstyle.jobs.request import Stopped
 from airflow_flinkstyle.jobs.start.origins import FromSavepoint
 from testbed.spark import SparkCluster
 from testbed.waiting import PATIENCE_S

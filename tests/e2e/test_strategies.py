@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.jobs.asking import Stopped
-from airflow_flinkstyle.jobs.requests import DRAINED
+from airflow_flinkstyle.jobs.request import Stopped
+from airflow_flinkstyle.jobs.request_slot import DRAINED
 from airflow_flinkstyle.jobs.start.origins import FromSavepoint
 from airflow_flinkstyle.kafka.mirror.lag import CaughtUp, wait_caught_up
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings

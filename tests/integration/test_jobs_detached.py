@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.asking import Stopped
 from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.jobs.deployments.base import Gone
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.errors import DriverFailedError, JobNotRunningError, JobRunningError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
+from airflow_flinkstyle.jobs.request import Stopped
 from airflow_flinkstyle.jobs.start.origins import FromCheckpoint, FromSavepoint
 from airflow_flinkstyle.jobs.status import Dead, Running, Sightings
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.cli.app import app
-from airflow_flinkstyle.jobs.asking import Stopped
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
+from airflow_flinkstyle.jobs.request import Stopped
 from airflow_flinkstyle.jobs.start.origins import FromSavepoint
 from airflow_flinkstyle.jobs.upgrade.repartition import with_partitions, with_provider
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade

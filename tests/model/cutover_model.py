@@ -25,18 +25,20 @@ class Rules:
 
     closed_first_and_guarded: bool = True
     """A stop ends with ``closed``, the report comes after it (``agent.run.end.RunEnd``); callers believe only
-    ``closed`` (``jobs.requests.poll``); the guard requires it
+    ``closed`` (``jobs.request_slot.poll``); the guard requires it
     (``agent.board.takeover.require_predecessor``)."""
     one_replace: bool = True
-    """Accept (``agent.board.inbox``) and cancel (``jobs.requests.withdraw``) are one conditional replace."""
+    """Accept (``agent.board.inbox``) and cancel (``jobs.request_slot.withdraw``) are one
+    conditional replace."""
     token: bool = True
     """The switch refuses a lower token (``jobs.migration.producers.StoreProducerSwitch.apply``)."""
     current_if_unchanged: bool = True
     """``current.json`` is taken by replace-if-unchanged (``agent.board.takeover.take_current``)."""
     check_between_look_and_write: bool = True
-    """An attempt confirms it is the newest after it read the slot (``jobs.requests.send(confirm=...)``)."""
+    """An attempt confirms it is the newest after it read the slot
+    (``jobs.request_slot.send(confirm=...)``)."""
     cancel_an_empty_slot: bool = True
-    """Going back closes an empty slot too (``jobs.requests.withdraw``)."""
+    """Going back closes an empty slot too (``jobs.request_slot.withdraw``)."""
     standby_first: bool = True
     """Nothing is held or asked before the next driver has come up, rehearsed, and waits
     (``jobs.cutover.steps.start_standby``)."""

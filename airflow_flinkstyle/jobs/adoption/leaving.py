@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.jobs.adoption.taking import OutsideLife, head_of, see
-from airflow_flinkstyle.jobs.asking import SavepointOnly
 from airflow_flinkstyle.jobs.deployments.base import Program
 from airflow_flinkstyle.jobs.errors import (
     AdoptedBeforeError,
@@ -21,6 +20,7 @@ from airflow_flinkstyle.jobs.errors import (
     NotAdoptedError,
     RequestFailedError,
 )
+from airflow_flinkstyle.jobs.request import SavepointOnly
 from airflow_flinkstyle.jobs.secrets import without_secrets
 from airflow_flinkstyle.jobs.spec import submit_argv
 from airflow_flinkstyle.jobs.start.home import require_still

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 from airflow_flinkstyle.clock import LEASE_CLOCK, now_ms
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.errors import JobNotRunningError, StepTimeoutError
-from airflow_flinkstyle.jobs.requests import AS_IT_IS
+from airflow_flinkstyle.jobs.request_slot import AS_IT_IS
 from airflow_flinkstyle.jobs.status import Running, describe_status
 from airflow_flinkstyle.protocol.records import WorkRecord
 from airflow_flinkstyle.storage.errors import StoreError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.jobs.journal import CutoverJournal
-    from airflow_flinkstyle.jobs.requests import CutMode
+    from airflow_flinkstyle.jobs.request_slot import CutMode
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
     from airflow_flinkstyle.jobs.status import Successor
     from airflow_flinkstyle.protocol.board import JobBoard

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.jobs.errors import StepTimeoutError
-from airflow_flinkstyle.jobs.requests import Ended, TooLate, newest_attempt
+from airflow_flinkstyle.jobs.request_slot import Ended, TooLate, newest_attempt
 from airflow_flinkstyle.jobs.status import Starting
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.asking import SavepointOnly
 from airflow_flinkstyle.jobs.cutover.context import late
 from airflow_flinkstyle.jobs.errors import (
     DoneBeforeError,
@@ -18,7 +17,8 @@ from airflow_flinkstyle.jobs.errors import (
 )
 from airflow_flinkstyle.jobs.journal import read_unrested
 from airflow_flinkstyle.jobs.placement import beyond, footprint, lack
-from airflow_flinkstyle.jobs.requests import PendingRequest
+from airflow_flinkstyle.jobs.request import SavepointOnly
+from airflow_flinkstyle.jobs.request_slot import PendingRequest
 from airflow_flinkstyle.jobs.status import Failed, NeverStarted, Running, describe_status, stays_down
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.jobs.errors import CheckpointMismatchError, CheckpointUnreadError, StepTimeoutError
-from airflow_flinkstyle.jobs.requests import request_for, send
+from airflow_flinkstyle.jobs.request_slot import request_for, send
 from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Running, classify, describe_status
 from airflow_flinkstyle.jobs.stopped.last_run import last_words, require_all_named, require_place
 

@@ -11,7 +11,7 @@ from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPending
 from airflow_flinkstyle.jobs.errors import CheckpointUnreadError, JobRunningError, LastStateError
 from airflow_flinkstyle.jobs.found import queries_elsewhere
-from airflow_flinkstyle.jobs.requests import key_of_kill, request_for
+from airflow_flinkstyle.jobs.request_slot import key_of_kill, request_for
 from airflow_flinkstyle.jobs.spec import from_launch, launch_of, require_recordable
 from airflow_flinkstyle.jobs.start import choice, origins, same_driver
 from airflow_flinkstyle.jobs.status import (

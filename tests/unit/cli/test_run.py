@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.jobs.requests import request_for
+from airflow_flinkstyle.jobs.request_slot import request_for
 from airflow_flinkstyle.protocol.records import End
 from airflow_flinkstyle.types import Generation, Incarnation
 from testbed.keys import SIGNING_ENV

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.jobs.asking import JobRequests, Stopped
 from airflow_flinkstyle.jobs.relaunch import JobDrivers
+from airflow_flinkstyle.jobs.request import JobRequests, Stopped
 from airflow_flinkstyle.jobs.start.starts import JobStarts
 from airflow_flinkstyle.jobs.status import Running, Starting
 

@@ -18,7 +18,7 @@ from airflow_flinkstyle.jobs.errors import (
 )
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.cutover import PHASES, Cutover
-from airflow_flinkstyle.jobs.requests import DRAINED
+from airflow_flinkstyle.jobs.request_slot import DRAINED
 from airflow_flinkstyle.jobs.start.origins import FromCheckpoint
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.kafka.errors import ClusterUnreachableError

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.asking import SavepointOnly, Stopped
 from airflow_flinkstyle.jobs.errors import (
     DriverFailedError,
     DriverLostError,
@@ -22,7 +21,8 @@ from airflow_flinkstyle.jobs.errors import (
     RewindError,
     StepTimeoutError,
 )
-from airflow_flinkstyle.jobs.requests import CutMode, Ended, TooLate, Withdrawn, key_of_kill, request_for
+from airflow_flinkstyle.jobs.request import SavepointOnly, Stopped
+from airflow_flinkstyle.jobs.request_slot import CutMode, Ended, TooLate, Withdrawn, key_of_kill, request_for
 from airflow_flinkstyle.jobs.start.origins import FromCheckpoint, FromSavepoint
 from airflow_flinkstyle.jobs.status import Closed, Dead, NeverStarted, Running, Starting
 from airflow_flinkstyle.jobs.stopped.saving import take_stopped

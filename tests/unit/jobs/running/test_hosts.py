@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.asking import Stopped
 from airflow_flinkstyle.jobs.deployments.base import Gone
 from airflow_flinkstyle.jobs.errors import (
     DiesWithStarterError,
@@ -19,6 +18,7 @@ from airflow_flinkstyle.jobs.errors import (
     JobRunningError,
     StillBeatingError,
 )
+from airflow_flinkstyle.jobs.request import Stopped
 from airflow_flinkstyle.jobs.status import START_GRACE_S, Dead, NeverStarted, Running, Starting
 from airflow_flinkstyle.jobs.stopped.saving import take_stopped
 from airflow_flinkstyle.storage.errors import StoreUnavailableError

@@ -10,7 +10,7 @@ from airflow_flinkstyle.clock import Clock
 from airflow_flinkstyle.jobs import relaunch
 from airflow_flinkstyle.jobs.deployments.refusals import not_taken
 from airflow_flinkstyle.jobs.errors import DriverFailedError
-from airflow_flinkstyle.jobs.requests import PendingRequest
+from airflow_flinkstyle.jobs.request_slot import PendingRequest
 from airflow_flinkstyle.jobs.status import (
     LEAST_RETRIES,
     RETRY_FOR_S,

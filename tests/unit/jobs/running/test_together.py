@@ -14,7 +14,7 @@ import pytest
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.cut import JobsCut, cut_together, find_cut
 from airflow_flinkstyle.jobs.errors import CutFailedError, JobNotRunningError, RequestBusyError
-from airflow_flinkstyle.jobs.requests import CutMode, Ended, InProgress, TooLate
+from airflow_flinkstyle.jobs.request_slot import CutMode, Ended, InProgress, TooLate
 from airflow_flinkstyle.jobs.status import Closed, Running
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.cuts import CutBoard, Positions

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.asking import Stopped
-from airflow_flinkstyle.jobs.requests import PendingRequest
+from airflow_flinkstyle.jobs.request import Stopped
+from airflow_flinkstyle.jobs.request_slot import PendingRequest
 from airflow_flinkstyle.jobs.status import Closed, Running, Starting, describe_status
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.jobs import requests
+from airflow_flinkstyle.jobs import request_slot
 from airflow_flinkstyle.jobs.errors import (
     JobNotRunningError,
     RequestBusyError,
@@ -15,7 +15,7 @@ from airflow_flinkstyle.jobs.errors import (
     StepTimeoutError,
 )
 from airflow_flinkstyle.jobs.found import require_known
-from airflow_flinkstyle.jobs.requests import (
+from airflow_flinkstyle.jobs.request_slot import (
     AS_IT_IS,
     Asked,
     CutMode,
@@ -43,7 +43,7 @@ from airflow_flinkstyle.types import Incarnation
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from airflow_flinkstyle.jobs.requests import RequestState, TooLate, Withdrawn
+    from airflow_flinkstyle.jobs.request_slot import RequestState, TooLate, Withdrawn
     from airflow_flinkstyle.jobs.start.starts import JobStarts
     from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.records import Progress
@@ -110,7 +110,7 @@ class JobRequests:
             self.view.board, request_key, command, status.run.generation, heartbeat.incarnation, mode
         )
         if isinstance(status, Running):
-            requests.send(self.view.board, pending, confirm=confirm)
+            request_slot.send(self.view.board, pending, confirm=confirm)
         elif pending.request_id != heartbeat.request_id and not self._was_sent(pending):
             raise self._not_running(status)  # else a retry re-attaches to what it asked before
         return pending
@@ -206,13 +206,15 @@ class JobRequests:
             expected = Incarnation(expected + 1)  # nobody has begun since
         elif run.speaks and spoke is not None:
             expected = spoke
-        requests.send(self.view.board, requests.request_for(request_key, "stop", run.generation, expected))
+        request_slot.send(
+            self.view.board, request_slot.request_for(request_key, "stop", run.generation, expected)
+        )
 
     def ask_to_attend(self, generation: Generation, seconds: float) -> None:
         """Tell a driver that it will be asked to stop within so long, so that it looks more often."""
         beat = self.view.run(generation).heartbeat
         if beat is not None:
-            requests.ask_to_attend(self.view.board, beat, generation, seconds)
+            request_slot.ask_to_attend(self.view.board, beat, generation, seconds)
 
     def _was_sent(self, pending: PendingRequest) -> bool:
         if self.view.board.end(pending.generation, pending.request_id) is not None:
@@ -222,7 +224,7 @@ class JobRequests:
 
     def poll(self, pending: PendingRequest) -> RequestState:
         """Return how far a request is."""
-        state = requests.poll(self.view.board, pending)
+        state = request_slot.poll(self.view.board, pending)
         if isinstance(state, Lost) and self.published(pending) is not None:
             return Ended(
                 outcome="done" if pending.command == "savepoint" else "failed",
@@ -232,7 +234,7 @@ class JobRequests:
             )
         if isinstance(state, InProgress) and not self.view.run(pending.generation).speaks:
             # Its last words may have come after the first look.
-            again = requests.poll(self.view.board, pending)
+            again = request_slot.poll(self.view.board, pending)
             return Lost("The driver has ended without a word.") if isinstance(again, InProgress) else again
         return state
 
@@ -242,7 +244,7 @@ class JobRequests:
 
     def cancel(self, pending: PendingRequest) -> Withdrawn | TooLate:
         """Take a request back, if the driver has not gone too far with it."""
-        return requests.withdraw(self.view.board, pending)
+        return request_slot.withdraw(self.view.board, pending)
 
     def wait(
         self,
