@@ -127,8 +127,7 @@ class JobStarts:
                         spec,
                         target,
                         claim_key,
-                        plan.checkpoint_location,
-                        None,
+                        checkpoint_location=plan.checkpoint_location,
                         last=last,
                         begins=plan.order.savepoint_id is None,
                     )
@@ -182,7 +181,12 @@ class JobStarts:
                 if prepare_savepoint_id is not None:
                     self.view.repository.read(prepare_savepoint_id)
                 generation = self._claim(
-                    spec, target, claim_key, None, prepare_savepoint_id, rehearse=rehearse, held=held
+                    spec,
+                    target,
+                    claim_key,
+                    prepare_savepoint_id=prepare_savepoint_id,
+                    rehearse=rehearse,
+                    held=held,
                 )
         return self._submit_once(generation, claim_key)
 
@@ -199,7 +203,8 @@ class JobStarts:
         own = self.view.own_claim(claim_key)
         if own is None:
             spec, target = self.view.launch_of(generation)
-            own = self._claim(spec, target, claim_key, run.claim.checkpoint_location, None, generation)
+            location = run.claim.checkpoint_location
+            own = self._claim(spec, target, claim_key, checkpoint_location=location, follows=generation)
         self.order_takeover(own, origins.order_to_continue(run.heartbeat, driver_of(self.view, run)))
         return self._submit_once(own, claim_key)
 
@@ -296,10 +301,10 @@ class JobStarts:
         spec: JobSpec,
         target: SubmitTarget,
         claim_key: str,
-        checkpoint_location: str | None,
-        prepare_savepoint_id: str | None,
-        follows: Generation | None = None,
         *,
+        checkpoint_location: str | None = None,
+        prepare_savepoint_id: str | None = None,
+        follows: Generation | None = None,
         last: Generation | None = None,
         rehearse: Rehearse | None = None,
         begins: bool = False,
