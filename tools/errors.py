@@ -6,7 +6,7 @@ import sys
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.agent.jvm.causes import FINAL_CLASSES, FINAL_TYPES
+from airflow_flinkstyle.agent.core.causes import FINAL_CLASSES, FINAL_TYPES
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.deployments.refusals import FINAL_STATUSES, FINAL_WORDS
 from airflow_flinkstyle.jobs.relaunch import MOST_RETRY_S, RETRY_S

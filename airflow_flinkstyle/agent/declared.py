@@ -12,14 +12,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.agent.jvm.schema_option import OPTIONS as SCHEMA_OPTIONS
+from airflow_flinkstyle.agent.stream_options import SCHEMA_OPTIONS
 from airflow_flinkstyle.protocol.query_records import Declared
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from airflow_flinkstyle.agent.jvm.sources import StreamingSource
-    from airflow_flinkstyle.agent.jvm.untyped import PySpark
+    from airflow_flinkstyle.agent.core.spark import Spark, StreamingSource
     from airflow_flinkstyle.agent.stream_options import StreamOptions
 
 _LOCATION = "checkpointlocation"
@@ -73,9 +72,9 @@ class Declaration:
         )
 
 
-def declaration(writer: PySpark, seen: StreamOptions, sources: Sequence[StreamingSource]) -> Declaration:
+def declaration(spark: Spark, seen: StreamOptions, sources: Sequence[StreamingSource]) -> Declaration:
     """Return what the script says of a query that it starts now."""
-    default = writer._spark.conf.get(_LOCATION_CONF, None)  # noqa: SLF001
+    default = spark.setting(_LOCATION_CONF) or None
     kind = (seen.format or "default format").lower()
     return Declaration(
         location=own_location(seen, default),

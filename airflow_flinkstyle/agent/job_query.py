@@ -7,8 +7,6 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.agent.jvm.causes import failure_of
-from airflow_flinkstyle.agent.jvm.progress import newest_pace
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.protocol.query_records import (
@@ -19,15 +17,13 @@ from airflow_flinkstyle.protocol.query_records import (
     Sinks,
     Writing,
 )
-from airflow_flinkstyle.python_versions import moment_of
 from airflow_flinkstyle.sinks import resume
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
+    from airflow_flinkstyle.agent.core.spark import Spark, SparkQuery, SparkStart, StreamingSource
     from airflow_flinkstyle.agent.declared import Declaration
-    from airflow_flinkstyle.agent.jvm.sources import StreamingSource
-    from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
     from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.protocol.query_records import Loss, Pace, SourceIdentity
     from airflow_flinkstyle.sinks.resume import SinkState
@@ -68,10 +64,8 @@ class JobQuery:
     """One query of the job, over all the times its script starts it."""
 
     name: str
-    writer: PySpark
-    """The script's ``DataStreamWriter``."""
-    run: Callable[[], PySpark]
-    """Spark's own ``start`` or ``toTable`` with the script's arguments."""
+    start: SparkStart
+    """As the script asks for it."""
     checkpoint: ObjectStore
     location: str
     """Where the checkpoint is, as Spark writes it."""
@@ -102,10 +96,10 @@ class JobQuery:
     sink: Sink = field(default_factory=Sink)
     carried: Sinks | None = None
     """What its transactional sinks had written before this process began; None if nobody recorded it."""
-    local_properties: Java = None
-    """Of the thread that started it, like ``spark.scheduler.pool``: the query's jobs inherit them."""
-    query: PySpark = None
-    """Spark's ``StreamingQuery``, the object that the script holds; None until it was started."""
+    thread: Any = None
+    """What it took from the thread that started it, like ``spark.scheduler.pool``."""
+    query: SparkQuery | None = None
+    """What Spark made of its last start; None until it was started."""
     held_runs: set[str] = field(default_factory=set)
     """Ids of runs that the agent ended and that went on as others."""
     quiet: bool = False
@@ -124,14 +118,20 @@ class JobQuery:
     """The newest that Spark told of it; kept over an end and a new start by the agent."""
 
     @property
-    def failure(self) -> PySpark:
+    def failure(self) -> Exception | None:
         """Return the exception that ended the query, if one did."""
-        return None if self.query is None else failure_of(self.query)
+        return None if self.query is None else self.query.failure
+
+    @property
+    def started(self) -> SparkQuery:
+        """What Spark made of its last start, for those who know that there was one."""
+        assert self.query is not None  # noqa: S101  # for mypy
+        return self.query
 
     @property
     def refusal(self) -> FlinkstyleError | None:
         """Return what a sink refused the batch with that ended the query: Spark hands on its text only."""
-        return resume.failure(str(self.query.id)) if self.failure is not None else None
+        return resume.failure(self.started.id) if self.failure is not None else None
 
     def identity(self, source: StreamingSource, log_version: int) -> SourceIdentity:
         """Return what was recorded of a source: by its position if there was no offset log yet."""
@@ -139,19 +139,14 @@ class JobQuery:
         return self.identities[key if key in self.identities else str(source.position)]
 
     @property
-    def session(self) -> PySpark:
+    def session(self) -> Spark:
         """The session that it is started in: a script may have several, each with settings of its own."""
-        return self.writer._spark  # noqa: SLF001
-
-    @property
-    def context(self) -> Java:
-        """Spark's own context."""
-        return self.session.sparkContext._jsc.sc()  # noqa: SLF001
+        return self.start.session
 
     @property
     def is_active(self) -> bool:
-        """Whether Spark runs it now; ``query.isActive`` is what the script is told."""
-        return bool(self.query._jsq.isActive())  # noqa: SLF001
+        """Whether Spark runs it now."""
+        return self.started.is_active
 
     @property
     def nears_first_batch(self) -> bool:
@@ -163,15 +158,11 @@ class JobQuery:
 
     def start_again(self, *, once: bool = False) -> None:
         """Start it again under the script's handle; with ``once``, for the batch that is planned."""
-        usual = self.trigger or {"processingTime": "0 seconds"}
-        self.writer.trigger(**({"once": True} if once else usual))
-        self.context.setLocalProperties(self.local_properties.clone())
-        self.held_runs.add(self.query.runId)
+        self.held_runs.add(self.started.run_id)
         self.quiet = True
         try:
-            self.query._jsq = self.run()._jsq  # noqa: SLF001
+            self.start.run_again(self.started, trigger=self.trigger, once=once, thread=self.thread)
         finally:
-            self.writer.trigger(**usual)  # the script may start the same writer again
             self.quiet = once  # a run for one batch ends by itself
 
     def look(self) -> BatchId | None:
@@ -188,11 +179,14 @@ class JobQuery:
         if path is not None:
             with contextlib.suppress(FileNotFoundError):
                 return path.stat().st_mtime_ns // 1_000_000
-        return _ended_at_ms(self.query.lastProgress, batch) if self.query is not None else None
+        if self.query is None:
+            return None
+        ended_at_ms = self.query.ended_at_ms(batch)
+        return now_ms() if ended_at_ms is None else ended_at_ms
 
     def written(self) -> Sinks | None:
         """Return where its sinks are: as they told, or before that as what it continues from says."""
-        told = resume.states(str(self.query.id)) if self.query is not None else ()
+        told = resume.states(self.query.id) if self.query is not None else ()
         if told:
             return Sinks(lineages=tuple(map(recorded, told)))
         if self.carried is not None and self.carried.under_way and self.look() != self.before:
@@ -203,9 +197,9 @@ class JobQuery:
         """Return what the heartbeat says of the query."""
         self.look()
         if self.query is not None:
-            self.pace = newest_pace(self.query) or self.pace
+            self.pace = self.query.pace() or self.pace
         return QueryStatus(
-            query_id=str(self.query.id) if self.query is not None else self.known_id or None,
+            query_id=self.query.id if self.query is not None else self.known_id or None,
             batch_id=self.committed,
             batch_committed_at_ms=self.committed_at_ms,
             sources=self.identities,
@@ -239,14 +233,6 @@ def readings(sources: Sequence[StreamingSource], recorded: Collection[str]) -> d
                 accepts_loss=source.accepts_loss,
             )
     return found
-
-
-def _ended_at_ms(progress: PySpark, batch: BatchId) -> int:
-    """Return when Spark says the batch ended; now, if it does not speak of that batch yet."""
-    if progress is None or progress["batchId"] != batch:
-        return now_ms()
-    begun = moment_of(progress["timestamp"])
-    return int(begun.timestamp() * 1000) + int(progress["durationMs"].get("triggerExecution", 0))
 
 
 def recorded(state: SinkState) -> SinkLineage:

@@ -11,7 +11,6 @@ import os
 import runpy
 import sys
 import threading
-import time
 import traceback
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.agent.runtime import Runtime
 
-_LOOK_S = 0.2
 MODULE = "-m"
 """In place of a script: its first argument names a module or a package to run, as for Python itself."""
 log = logging.getLogger("airflow_flinkstyle.agent.launcher")
@@ -33,9 +31,9 @@ def main(argv: Sequence[str]) -> int:
     arguments = _parse(argv)
     _log_to_stderr()
     from airflow_flinkstyle.agent.board.takeover import NotOursError
+    from airflow_flinkstyle.agent.core.process import EXIT_DONE, EXIT_FAILED
     from airflow_flinkstyle.agent.errors import SupersededError
     from airflow_flinkstyle.agent.jvm.log_rotation import keep_log_short
-    from airflow_flinkstyle.agent.jvm.process import EXIT_DONE, EXIT_FAILED
     from airflow_flinkstyle.errors import FlinkstyleError
 
     keep_log_short(os.environ)
@@ -88,6 +86,7 @@ def _log_to_stderr() -> None:
 def _open(arguments: argparse.Namespace) -> Runtime:
     """Begin this process's incarnation, wrap PySpark, and show a heartbeat."""
     from airflow_flinkstyle.agent.board import takeover
+    from airflow_flinkstyle.agent.jvm.executors import ExecutorWatch
     from airflow_flinkstyle.agent.jvm.process import DriverProcess
     from airflow_flinkstyle.agent.jvm.signals import on_sigterm
     from airflow_flinkstyle.agent.run.reasons import Signalled
@@ -114,6 +113,7 @@ def _open(arguments: argparse.Namespace) -> Runtime:
     runtime = Runtime(board, SavepointRepository(store, arguments.job), driver_run, process)
     wrap(runtime, driver_run.claim.overrides)
     on_sigterm(lambda: runtime.finish(Signalled()))
+    ExecutorWatch(process).start()
     runtime.open()
     return runtime
 
@@ -127,7 +127,7 @@ def _run_to_end(runtime: Runtime, script: str, args: Sequence[str]) -> None:
     try:
         refuse_connect()
         _run_script(script, args)
-        _await_queries(runtime)
+        runtime.await_queries(besides=_script_threads)
     except SystemExit as left:
         if left.code in (None, 0):
             runtime.finish(ScriptEnded())
@@ -176,19 +176,6 @@ def _refused_arguments(left: SystemExit) -> str:
         if (frame.f_code.co_name, frame.f_globals.get("__name__")) == ("error", "argparse")
     )
     return str(next(told, ""))
-
-
-def _await_queries(runtime: Runtime) -> None:
-    """Wait for queries and threads that the script left behind."""
-    runtime.await_turn()
-    while not runtime.ending.is_set():
-        queries = runtime.queries.all()
-        failed = next((query.failure for query in queries if query.failure is not None), None)
-        if failed is not None:
-            raise failed
-        if not _script_threads() and not any(query.query.isActive for query in queries):
-            return
-        time.sleep(_LOOK_S)
 
 
 def _script_threads() -> list[threading.Thread]:

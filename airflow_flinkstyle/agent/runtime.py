@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -14,15 +15,11 @@ from airflow_flinkstyle.agent.board.inbox import Inbox
 from airflow_flinkstyle.agent.board.patience import patiently
 from airflow_flinkstyle.agent.board.takeover import NotOursError
 from airflow_flinkstyle.agent.commits.batch_watch import BatchWatch, CommitSetting
+from airflow_flinkstyle.agent.core.process import EXIT_DONE
 from airflow_flinkstyle.agent.declared import declaration
 from airflow_flinkstyle.agent.errors import SupersededError
 from airflow_flinkstyle.agent.guards import checks, own_checkpoint, sinks
 from airflow_flinkstyle.agent.guards.checks import require_replayable
-from airflow_flinkstyle.agent.jvm.executors import ExecutorWatch, timeout_s
-from airflow_flinkstyle.agent.jvm.kafka import describe_source
-from airflow_flinkstyle.agent.jvm.process import EXIT_DONE, end_later
-from airflow_flinkstyle.agent.jvm.signals import JvmShutdownHook
-from airflow_flinkstyle.agent.jvm.sources import sources_of
 from airflow_flinkstyle.agent.queries.hold import QueryHold
 from airflow_flinkstyle.agent.queries.registry import Queries
 from airflow_flinkstyle.agent.queries.schema_logs import SchemaLogs
@@ -33,20 +30,26 @@ from airflow_flinkstyle.agent.run.reasons import Ending, Failure, ScriptEnded, S
 from airflow_flinkstyle.agent.run.rehearsal import RehearsalRun
 from airflow_flinkstyle.agent.run.serving import Serving
 from airflow_flinkstyle.agent.run.taking import Taking
-from airflow_flinkstyle.agent.script.wrapping import refuse_unsupported
+from airflow_flinkstyle.agent.stream_options import refuse_unsupported
 from airflow_flinkstyle.clock import CLOCK
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.sinks import resume
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from airflow_flinkstyle.agent.board.takeover import DriverRun
+    from airflow_flinkstyle.agent.core.process import Process
+    from airflow_flinkstyle.agent.core.spark import (
+        Handle,
+        ShutdownHook,
+        Spark,
+        SparkQuery,
+        SparkStart,
+        StreamingSource,
+    )
     from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.agent.jvm.process import DriverProcess
-    from airflow_flinkstyle.agent.jvm.sources import StreamingSource
-    from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
     from airflow_flinkstyle.agent.stream_options import StreamOptions
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.protocol.board import JobBoard
@@ -56,7 +59,7 @@ if TYPE_CHECKING:
 
 LINGER_S = 10.0
 """How long the script may clean up after its queries have drained."""
-_LOOK_S = 0.02
+_LOOK_S, _AWAIT_LOOK_S = 0.02, 0.2
 _STARTED_S = 30.0
 log = logging.getLogger(__name__)
 
@@ -65,7 +68,7 @@ class Runtime:
     """Everything the agent does between the script's first line and the driver's exit."""
 
     def __init__(
-        self, board: JobBoard, repository: SavepointRepository, driver_run: DriverRun, process: DriverProcess
+        self, board: JobBoard, repository: SavepointRepository, driver_run: DriverRun, process: Process
     ) -> None:
         self.board, self.repository, self.driver_run, self.process = board, repository, driver_run, process
         said_before = driver_run.last_heartbeat.queries if driver_run.last_heartbeat else {}
@@ -89,12 +92,11 @@ class Runtime:
         self.postponed = Postponed(self, self.admission, self, self._rehearse)
         self.serving = Serving(self, self.admission, Taking(self, self.admission))
         self.inbox = Inbox(board, driver_run.generation, driver_run.incarnation, self.serving)
-        self.jvm: Java = None
         self.spark_version = ""
         self.ending, self.ended = threading.Event(), threading.Event()
         self.exit_code = EXIT_DONE
         self.gate, self.start_lock = threading.Lock(), threading.Lock()
-        self._hook: JvmShutdownHook | None = None
+        self._hook: ShutdownHook | None = None
         self._history_keeper = HistoryKeeper(board, self._paces)
 
     def open(self) -> None:
@@ -102,7 +104,6 @@ class Runtime:
         run = self.driver_run
         patiently(self.heartbeat_writer.beat, for_s=run.claim.lease_s, clock=run.clock)
         Watchdog(self.heartbeat_writer, self.process).start()
-        ExecutorWatch(self.process).start()
         HeartbeatThread(self.heartbeat_writer, self.process, news=self.queries.news).start()
         self._history_keeper.start()
         resume.listen(self._note_sink)
@@ -124,11 +125,11 @@ class Runtime:
 
     # --- starting queries -----------------------------------------------------------------------
 
-    def start_query(self, writer: PySpark, seen: StreamOptions, run: Callable[[], PySpark]) -> Java:
+    def start_query(self, start: SparkStart, seen: StreamOptions) -> Handle:
         """Start a query in Spark's place: the first one waits for the job to be this process's."""
         self.leave_if_ending()
         try:
-            query = self._register(writer, seen, run)
+            query = self._register(start, seen)
             with self._settled_if_not_started(query):
                 self.admission.look_ahead(query)
                 if (handle := self.postponed.put_off(query)) is not None:
@@ -139,10 +140,10 @@ class Runtime:
         except FlinkstyleError as error:
             self.finish(Failure.of(error))
         else:
-            return self._start(query, query.run)
+            return self._start(query, start.run)
         return self.leave_if_ending()
 
-    def start_now(self, query: JobQuery, run: Callable[[], PySpark]) -> None:
+    def start_now(self, query: JobQuery, run: Callable[[], SparkQuery]) -> None:
         """Start a query that was put off, for the script's own thread that did not wait."""
         with self._settled_if_not_started(query):
             self.admission.admit(query)
@@ -161,10 +162,10 @@ class Runtime:
     def _rehearse(self, manifest: Manifest) -> RehearsalRun:
         return RehearsalRun(self, manifest, self.driver_run.claim.rehearse or Rehearse())
 
-    def schema_location(self, reader: PySpark, location: str) -> str:
+    def schema_location(self, spark: Spark, location: str) -> str:
         """Say where a reader that is about to load a table of Delta finds the log of its schemas."""
         self.leave_if_ending()
-        self.queries.spark = self.queries.spark or reader._spark  # noqa: SLF001
+        self.queries.known_spark = self.queries.known_spark or spark
         try:
             return self.schema_logs.at_load(location)
         except FlinkstyleError as error:
@@ -172,21 +173,19 @@ class Runtime:
         self.leave_if_ending()
         raise AssertionError  # it has left
 
-    def _register(self, writer: PySpark, seen: StreamOptions, run: Callable[[], PySpark]) -> JobQuery:
+    def _register(self, start: SparkStart, seen: StreamOptions) -> JobQuery:
         """Note a query that the script starts, and tell its writer its place."""
         refuse_unsupported(seen)
-        self._connect(writer)
-        sources = sources_of(writer._df)  # noqa: SLF001
+        self._connect(start.session)
+        sources = start.sources()
         require_replayable(sources)
-        declared = declaration(writer, seen, sources)
-        query = self.queries.register(seen.query_name, writer, run, sources, declared)
+        declared = declaration(start.session, seen, sources)
+        query = self.queries.register(seen.query_name, start, sources, declared)
         with self._settled_if_not_started(query):
             query.trigger, query.sink = dict(seen.trigger), sinks.sink_of(self.queries.spark, seen)
             query.output_mode = seen.output_mode or query.output_mode
             query.own_location = own_checkpoint.told(query.session, declared.named)
-            # Not through the wrappers: they remember what the script says, for its next start.
-            named = writer._jwrite.queryName(query.name)  # noqa: SLF001
-            writer._jwrite = named.option("checkpointLocation", query.location)  # noqa: SLF001
+            start.place(query.name, query.location)
             self.schema_logs.at_start(query)
         return query
 
@@ -198,39 +197,35 @@ class Runtime:
             self.queries.settle(query, None)
             raise
 
-    def _start(self, query: JobQuery, run: Callable[[], PySpark]) -> PySpark:
-        handle = None
+    def _start(self, query: JobQuery, run: Callable[[], SparkQuery]) -> Handle:
+        started = None
         with self.start_lock:  # not to be held while waiting for the end, which needs it
             if not self.ending.is_set():
                 try:
                     self.queries.note_start(query)
-                    handle = run()
+                    started = run()
                 finally:
-                    self.queries.settle(query, handle)
+                    self.queries.settle(query, started)
                     self.admission.starting = False
-                return handle
+                return started.handle
         return self.leave_if_ending()
 
-    def _connect(self, writer: PySpark) -> None:
+    def _connect(self, spark: Spark) -> None:
         with self.start_lock:
-            if self.jvm is not None:
+            if self._hook is not None:
                 return
-            spark = writer._spark  # noqa: SLF001
-            context = spark.sparkContext
-            self.jvm, self.spark_version = spark._jvm, spark.version  # noqa: SLF001
-            self.queries.spark = spark
+            self.queries.known_spark = spark
+            self.spark_version = spark.version
             self.heartbeat_writer.spark_is_up(
-                spark_version=spark.version,
-                application_id=context.applicationId,
-                ui_url=context.uiWebUrl,  # None with spark.ui.enabled=false
+                spark_version=spark.version, application_id=spark.application_id, ui_url=spark.ui_url
             )
-            self._hook = JvmShutdownHook(context._gateway, lambda: self.finish(Signalled()))  # noqa: SLF001
-            self.commits.begin(self.jvm, CommitSetting.of(spark))
-            timeout_s(context)  # of what watches already: one that is no time is refused here
+            self._hook = spark.on_shutdown(lambda: self.finish(Signalled()))
+            self.commits.begin(CommitSetting.of(spark))
+            spark.require_executor_timeout()  # of what watches already: one that is no time is refused here
 
     def describe(self, source: StreamingSource) -> ClusterView:
         """Look at the Kafka cluster of a source, as Spark reaches it."""
-        return describe_source(self.jvm, source)
+        return self.queries.spark.describe(source)
 
     def _note_sink(self, query_id: str) -> None:
         """Write where a sink has opened before it writes there: whoever continues must know of the place."""
@@ -253,12 +248,25 @@ class Runtime:
         self.postponed.await_turn()
         self.leave_if_ending()
 
+    def await_queries(self, besides: Callable[[], Collection[object]] = tuple) -> None:
+        """Wait for queries that the script left behind, and for what else it has."""
+        self.await_turn()
+        while not self.ending.is_set():
+            queries = self.queries.all()
+            failed = next((query.failure for query in queries if query.failure is not None), None)
+            if failed is not None:
+                raise failed
+            # In this order: one that is held is not active, and is active before it is held no more.
+            if not besides() and not any(self.held.is_held(q.started.handle) or q.is_active for q in queries):
+                return
+            time.sleep(_AWAIT_LOOK_S)
+
     @property
     def runs_job(self) -> bool:
         """Whether the job is this driver's."""
         return self.admission.taken_over
 
-    def put_off(self) -> list[PySpark]:
+    def put_off(self) -> list[Handle]:
         """Return the script's handles of queries whose start is put off."""
         return self.postponed.handles()
 
@@ -316,7 +324,7 @@ class Runtime:
     def _end_script(self) -> None:
         self.inbox.stopping.set()
         self.ended.set()
-        end_later(self.exit_code, LINGER_S)
+        self.process.end_later(self.exit_code, LINGER_S)
 
     def close(self) -> None:
         """Take back what was left with the JVM, and write down how fast it was; the launcher's last call."""

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow_flinkstyle.agent.errors import UnsupportedModeError
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.agent.jvm.untyped import PySpark
+    from collections.abc import Mapping
+
+SCHEMA_OPTIONS: Final = ("schematrackinglocation", "schemalocation")
+"""Of Delta: two names, in lower case; other sources know the second one as their own."""
 
 
 class StreamOptions:
@@ -14,7 +19,7 @@ class StreamOptions:
     def __init__(self) -> None:
         self.format: str | None = None
         self.table: str | None = None
-        self.function: PySpark = None
+        self.function: Any = None
         """What ``foreach`` or ``foreachBatch`` was given."""
         self.query_name: str | None = None
         self.output_mode: str | None = None
@@ -23,7 +28,7 @@ class StreamOptions:
         self.options: dict[str, str] = {}
 
     @staticmethod
-    def of(target: PySpark) -> StreamOptions:
+    def of(target: object) -> StreamOptions:
         """Return what was set on this reader or writer so far."""
         found = target.__dict__.setdefault("_flinkstyle", StreamOptions())
         assert isinstance(found, StreamOptions)  # noqa: S101  # for mypy
@@ -39,3 +44,26 @@ class StreamOptions:
     def set_options(self, options: dict[str, Any]) -> None:
         """Remember options; Spark ignores the case of their names."""
         self.options.update({name.lower(): str(value) for name, value in options.items()})
+
+
+def schema_locations(options: Mapping[str, str], provider: str | None) -> dict[str, str]:
+    """Return where a source of Delta follows the schema of its table, by the option that says so."""
+    lowered = {name.lower(): value for name, value in options.items()}
+    names = SCHEMA_OPTIONS if "delta" in (provider or "").lower() else SCHEMA_OPTIONS[:1]
+    return {name: lowered[name] for name in names if name in lowered}
+
+
+def refuse_unsupported(seen: StreamOptions) -> None:
+    """Refuse modes of Spark by name.
+
+    Raises:
+        UnsupportedModeError: For real-time mode, continuous processing, asynchronous progress tracking.
+    """
+    if "realTime" in seen.trigger:
+        raise UnsupportedModeError.named("real-time mode", "Use trigger(processingTime=...).")
+    if "continuous" in seen.trigger:
+        raise UnsupportedModeError.named("continuous processing", "Use trigger(processingTime=...).")
+    if seen.options.get("asyncprogresstrackingenabled", "false").lower() == "true":
+        raise UnsupportedModeError.named(
+            "asynchronous progress tracking", "Remove the option asyncProgressTrackingEnabled."
+        )

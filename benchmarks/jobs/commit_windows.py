@@ -15,9 +15,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent.commits.batch_watch import BatchWatch, CommitSetting
+from airflow_flinkstyle.agent.core.spark import StreamingSource
 from airflow_flinkstyle.agent.declared import declaration
 from airflow_flinkstyle.agent.jvm.groups import JvmGroup
-from airflow_flinkstyle.agent.jvm.sources import StreamingSource, sources_of
+from airflow_flinkstyle.agent.jvm.sources import sources_of
+from airflow_flinkstyle.agent.jvm.starts import PySparkQuery, PySparkStart
 from airflow_flinkstyle.agent.queries.registry import Queries
 from airflow_flinkstyle.agent.stream_options import StreamOptions
 from airflow_flinkstyle.offsets import Offsets
@@ -48,10 +50,13 @@ class Stream:
         frame = reader.option("maxOffsetsPerTrigger", ROWS).load()
         self._queries = Queries(folder)
         writer, sources = frame.writeStream.format("noop"), sources_of(frame)
-        said = declaration(writer, StreamOptions.of(writer), sources)
-        query = self._queries.register("stream", writer, writer.start, sources, said)
+        start = PySparkStart(writer, writer.start)
+        self._queries.known_spark = start.session
+        said = declaration(start.session, StreamOptions.of(writer), sources)
+        query = self._queries.register("stream", start, sources, said)
         writer = writer.option("checkpointLocation", query.location)
-        query.query = writer.trigger(processingTime=f"{TRIGGER_MS} milliseconds").start()
+        handle = writer.trigger(processingTime=f"{TRIGGER_MS} milliseconds").start()
+        query.query = PySparkQuery(handle, start.session.jvm)
         self._query = query
 
     def warm(self) -> None:
@@ -64,12 +69,12 @@ class Stream:
 
     def stop(self) -> None:
         """End the query."""
-        self._query.query.stop()
+        self._query.started.stop()
 
     def window(self, seconds: float, *, commits: bool) -> dict[str, Any]:
         """Return the mean batch of a window, and how many commits succeeded in it."""
         watch = BatchWatch(self._queries)
-        watch.begin(self._spark._jvm, CommitSetting(on=commits, group="bench"))  # noqa: SLF001
+        watch.begin(CommitSetting(on=commits, group="bench"))
         time.sleep(SETTLE_S)  # a client's first connection is not a batch's cost
         began_s = time.time()
         time.sleep(seconds)
@@ -78,7 +83,7 @@ class Stream:
         beats = watch.with_groups({"stream": self._query.beat()})["stream"].groups
         durations_ms = [
             progress.durationMs["triggerExecution"]
-            for progress in self._query.query.recentProgress
+            for progress in self._query.started.progress()
             if began_s <= dt.datetime.fromisoformat(progress.timestamp).timestamp() < ended_s
             and progress.numInputRows
         ]

@@ -16,7 +16,7 @@ from testbed.session import local_session
 from testbed.spark import spark_paths
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.agent.jvm.sources import StreamingSource
+    from airflow_flinkstyle.agent.core.spark import StreamingSource
     from airflow_flinkstyle.agent.jvm.untyped import Java
 
 BULK, ONE_BY_ONE = "in bulk", "one by one"

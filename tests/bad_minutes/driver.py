@@ -6,34 +6,31 @@ import logging
 import os
 import random
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
-from unittest.mock import MagicMock
+from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.board import takeover
 from airflow_flinkstyle.agent.board.takeover import NotOursError
+from airflow_flinkstyle.agent.core.process import EXIT_DONE, EXIT_FAILED
+from airflow_flinkstyle.agent.core.spark import StreamingSource
 from airflow_flinkstyle.agent.errors import SupersededError
-from airflow_flinkstyle.agent.job_query import Sink
-from airflow_flinkstyle.agent.jvm.process import EXIT_DONE, EXIT_FAILED, DriverProcess
-from airflow_flinkstyle.agent.jvm.sources import StreamingSource
-from airflow_flinkstyle.agent.launcher import _await_queries
+from airflow_flinkstyle.agent.jvm.process import DriverProcess
 from airflow_flinkstyle.agent.run.reasons import Failure, ScriptEnded
 from airflow_flinkstyle.agent.runtime import Runtime
-from airflow_flinkstyle.agent.script.held import _active_while_held
+from airflow_flinkstyle.agent.stream_options import StreamOptions
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.process import process_started
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.types import Generation
-from tests.bad_minutes.job import QUERY, Batches, Execution, StreamingQuery, Writer, a_view
-from tests.declared import AS_BEFORE
+from tests.bad_minutes.job import QUERY, Batches, Execution, a_view
+from tests.small_spark import SmallSpark, SmallStart
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.protocol.records import IncarnationRecord
+    from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.storage.s3_settings import S3Settings
 
 _SOURCE = StreamingSource(position=0, name=None, provider="kafka", options={})
@@ -82,41 +79,20 @@ class _Process(DriverProcess):
         os._exit(code)
 
 
-class _Runtime(Runtime):
-    """The agent's, with a pretended Spark."""
+def _run_script(runtime: Runtime, command: DriverCommand) -> None:
+    """Start the script's only query, and wait for it."""
+    cluster = "new" if runtime.driver_run.claim.overrides else "old"
+    who = (runtime.driver_run.generation, runtime.driver_run.incarnation)
 
-    pause_s: float
-    ledger: Path
+    def run(checkpoint: ObjectStore, once: bool) -> Execution:
+        batches = Batches(checkpoint, cluster=cluster, ledger=command.folder / "ledger.jsonl", who=who)
+        return Execution(batches, once=once, pause_s=command.pause_s)
 
-    def run_script(self) -> None:
-        """Start the script's only query, and wait for it."""
-        writer = Writer()
-        _active_while_held(StreamingQuery, self)
-        self.jvm, self.spark_version, self.queries.spark = MagicMock(), "4.2.0", writer._spark
-        self.heartbeat_writer.spark_is_up(spark_version="4.2.0", application_id="app")
-        self.start_query(writer, None, lambda: self._run_query(writer))  # type: ignore[arg-type]
-        _await_queries(self)
-
-    def _register(self, writer: Any, seen: Any, run: Any) -> JobQuery:
-        query = self.queries.register(QUERY, writer, run, [_SOURCE], AS_BEFORE)
-        query.sink = Sink(name="kafka")
-        return query
-
-    def _run_query(self, writer: Writer) -> StreamingQuery:
-        batches = Batches(
-            self.queries.checkpoint(QUERY),
-            cluster=self._cluster,
-            ledger=self.ledger,
-            who=(self.driver_run.generation, self.driver_run.incarnation),
-        )
-        return StreamingQuery(batches.query_id, Execution(batches, once=writer.once, pause_s=self.pause_s))
-
-    @property
-    def _cluster(self) -> str:
-        return "new" if self.driver_run.claim.overrides else "old"
-
-    def describe(self, source: StreamingSource) -> ClusterView:
-        return a_view(self._cluster)
+    seen = StreamOptions()
+    seen.query_name, seen.format = QUERY, "kafka"
+    spark = SmallSpark(lambda _source: a_view(cluster))
+    runtime.start_query(SmallStart(spark, (_SOURCE,), run), seen)
+    runtime.await_queries()
 
 
 def main(command: DriverCommand) -> None:
@@ -147,12 +123,11 @@ def _run(command: DriverCommand) -> int:
     board, process = JobBoard(store, command.job), _Process(command.host)
     claim = takeover.submitted_claim(board, generation, command.claim_id, digest=command.digest)
     driver_run = takeover.begin(board, generation, process, submit=command.submit, claim=claim)
-    runtime = _Runtime(board, SavepointRepository(store, command.job), driver_run, process)
-    runtime.pause_s, runtime.ledger = command.pause_s, command.folder / "ledger.jsonl"
+    runtime = Runtime(board, SavepointRepository(store, command.job), driver_run, process)
     runtime.open()
     try:
         runtime.ending.wait(command.startup_s)
-        runtime.run_script()
+        _run_script(runtime, command)
     except SystemExit:
         runtime.finish(ScriptEnded())  # it has ended: this waits
     except BaseException as error:  # noqa: BLE001  # as the launcher does

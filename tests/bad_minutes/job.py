@@ -7,16 +7,14 @@ import os
 import random
 import threading
 import time
-import uuid
 from dataclasses import asdict, dataclass
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
-from unittest.mock import MagicMock
+from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.guards.guard import read_positions
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.types import NextOffset
+from tests.small_spark import SmallRun, id_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,12 +66,7 @@ class Batches:
 
     def __init__(self, checkpoint: ObjectStore, *, cluster: str, ledger: Path, who: tuple[int, int]) -> None:
         self.checkpoint, self.cluster, self.ledger, self.who = checkpoint, cluster, ledger, who
-        if checkpoint.head("metadata") is None:
-            checkpoint.write("metadata", json.dumps({"id": str(uuid.uuid4())}).encode())
-
-    @property
-    def query_id(self) -> str:
-        return str(json.loads(self.checkpoint.read("metadata"))["id"])
+        id_of(checkpoint)
 
     def run(self, *, plans: bool, leaves: bool) -> None:
         """Run one batch: the planned one, or the next one if it ``plans``; it may leave it planned only."""
@@ -114,122 +107,31 @@ class Batches:
                 self.checkpoint.write(f"{folder}/{version}.snapshot", content)
 
 
-class _State:
-    """Spark's own of a query, with the flag that tells it to stop."""
-
-    def __init__(self) -> None:
-        self.told_to_stop = threading.Event()
-
-    def get(self) -> Any:
-        return MagicMock()
-
-    def set(self, _terminated: object) -> None:
-        self.told_to_stop.set()
-
-
-class Execution(threading.Thread):
-    """One run of the query; Spark's ``StreamExecution``, its Java handle, and its thread."""
+class Execution(SmallRun, threading.Thread):
+    """One run of the query, in a thread: it may be told to stop between the plan and the run of a batch."""
 
     def __init__(self, batches: Batches, *, once: bool, pause_s: float) -> None:
-        super().__init__(name="stream execution", daemon=True)
+        threading.Thread.__init__(self, name="stream execution", daemon=True)
+        SmallRun.__init__(self, "run")
         self.batches, self.once, self.pause_s = batches, once, pause_s
-        self.flag, self.in_batch = _State(), False
-        self.error: Exception | None = None
         self.start()
 
     def run(self) -> None:
         try:
-            while not self.flag.told_to_stop.is_set():
+            while not self.flagged.is_set():
                 self.in_batch = True
-                stopping = random.random() < 0.1  # told between the plan and the run of a batch
+                stopping = random.random() < 0.1
                 self.batches.run(plans=not self.once, leaves=stopping and not self.once)
                 self.in_batch = False
-                if self.once or (stopping and self.flag.told_to_stop.wait(0.02)):
+                if self.once or (stopping and self.flagged.wait(0.02)):
                     return
-                self.flag.told_to_stop.wait(self.pause_s)
+                self.flagged.wait(self.pause_s)
         except Exception as error:  # noqa: BLE001  # as Spark keeps it
             self.error = error
         finally:
             self.in_batch = False
+            self.ended.set()
 
-    # what the agent asks Java
-
-    def streamingQuery(self) -> Execution:
-        return self
-
-    def state(self) -> _State:
-        return self.flag
-
-    def queryExecutionThread(self) -> Execution:
-        return self
-
-    def awaitProgressLock(self) -> Any:
-        return MagicMock()
-
-    def isAlive(self) -> bool:
-        return self.is_alive()
-
-    isActive = isAlive
-
-    def getStackTrace(self) -> list[str]:
-        return []  # never seen asleep: the agent looks on
-
-    def stop(self) -> None:
-        self.flag.told_to_stop.set()
+    def end(self) -> None:
+        self.flagged.set()
         self.join()
-
-    def awaitTermination(self, timeout_ms: int) -> bool:
-        self.join(timeout_ms / 1000)
-        return not self.is_alive()
-
-
-class StreamingQuery:
-    """The handle that a script holds."""
-
-    runId, lastProgress = "run", None
-
-    def __init__(self, query_id: str, execution: Execution) -> None:
-        self.id, self._jsq = query_id, execution
-
-    @property
-    def isActive(self) -> bool:
-        return self._jsq.is_alive()
-
-    @property
-    def status(self) -> dict[str, bool]:
-        return {"isTriggerActive": self._jsq.in_batch}
-
-    def exception(self) -> Exception | None:
-        return self._jsq.error
-
-
-class Session:
-    """Spark's, without any setting."""
-
-    version = "4.2.0"
-
-    def __init__(self) -> None:
-        self.conf = SimpleNamespace(get=lambda _name, default=None: default)
-        confs = SimpleNamespace(contains=lambda _name: False)
-        self._jsparkSession = SimpleNamespace(
-            sessionState=lambda: SimpleNamespace(conf=lambda: confs),
-            sharedState=lambda: SimpleNamespace(activeStreamingQueries=dict),
-        )
-        self.sparkContext = MagicMock()
-        self.streams = SimpleNamespace(
-            _jsqm=SimpleNamespace(
-                awaitAnyTermination=lambda _timeout_ms: False,
-                resetTerminated=lambda: None,
-                listListeners=lambda: (),
-            )
-        )
-
-
-class Writer:
-    """A script's ``DataStreamWriter``."""
-
-    def __init__(self) -> None:
-        self._spark, self.once = Session(), False
-
-    def trigger(self, *, once: bool = False, **_: Any) -> None:
-        self.once = once

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.agent.board.inbox import POLL_S
-from airflow_flinkstyle.agent.jvm.process import EXIT_DONE, EXIT_LEASE_LOST
+from airflow_flinkstyle.agent.core.process import EXIT_DONE, EXIT_LEASE_LOST
 from airflow_flinkstyle.protocol.process import process_started
 from airflow_flinkstyle.protocol.records import Request
 from airflow_flinkstyle.types import Generation

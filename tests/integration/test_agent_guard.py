@@ -15,6 +15,7 @@ import pytest
 from airflow_flinkstyle.agent.guards import checks
 from airflow_flinkstyle.agent.jvm.kafka import describe_source
 from airflow_flinkstyle.agent.jvm.sources import sources_of
+from airflow_flinkstyle.agent.jvm.starts import PySparkStart
 from airflow_flinkstyle.agent.queries.registry import Queries
 from airflow_flinkstyle.agent.run.capture import take
 from airflow_flinkstyle.errors import FlinkstyleError
@@ -90,7 +91,10 @@ class Checkpoint:
         self.run(query)
 
     def query(self, df: DataFrame) -> JobQuery:
-        return Queries(str(self.folder)).register("orders", None, lambda: None, sources_of(df), AS_BEFORE)
+        start = PySparkStart(df.writeStream, lambda: None)
+        queries = Queries(str(self.folder))
+        queries.known_spark = start.session
+        return queries.register("orders", start, start.sources(), AS_BEFORE)
 
     def run(self, query: JobQuery, df: DataFrame | None = None) -> int:
         """Run until all is read; returns the rows of the last batch."""
@@ -324,8 +328,9 @@ def test_union_is_listed_in_the_offset_log_in_the_order_of_the_plan(
     produce(old_broker, other, 6)
     first, second = (read(spark, old_broker, subscribe=topic) for topic in (own.topic, other))
     union = first.union(second).union(first)
-    queries = Queries(str(tmp_path))
-    query = queries.register("union", None, lambda: None, sources_of(union), AS_BEFORE)
+    queries, start = Queries(str(tmp_path)), PySparkStart(union.writeStream, lambda: None)
+    queries.known_spark = start.session
+    query = queries.register("union", start, start.sources(), AS_BEFORE)
     own.run(query, union)
     checks.guard(partial(describe_source, spark._jvm), query, {})
     topics = [list(query.identities[key].topic_ids) for key in sorted(query.identities)]

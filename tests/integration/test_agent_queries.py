@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.agent.declared import Declaration, declaration
+from airflow_flinkstyle.agent.jvm.session import PySparkSession
 from airflow_flinkstyle.agent.jvm.sources import sources_of
 from airflow_flinkstyle.agent.stream_options import StreamOptions
 from tests.integration.agent_lab import Lab, plain_submit
@@ -169,7 +170,7 @@ def test_what_is_compared_of_a_query_is_the_same_for_frames_made_anew(
         ticks = two_tasks.readStream.format("rate").load().selectExpr("cast(value as string)")
         frame = frame.filter(functions.col("value") == key).union(ticks)
         writer = frame.writeStream.foreachBatch(lambda batch, batch_id: batch.show(key))
-        return declaration(writer, StreamOptions.of(writer), sources_of(frame))
+        return declaration(PySparkSession.of(frame.sparkSession), StreamOptions.of(writer), sources_of(frame))
 
     first = said("a")
     assert said("a") == first

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_flinkstyle.agent.jvm.starts import PySparkQuery
 from airflow_flinkstyle.agent.queries.stopping import stop_at_boundary
 from testbed.session import local_session
 
@@ -53,7 +54,7 @@ def test_no_batch_is_begun_twice_whenever_a_stop_comes(
         while len(begun) == before:
             time.sleep(0.005)
         time.sleep(0.2 * stop / STOPS)  # whatever the batch is at by then
-        stop_at_boundary(spark._jvm, [SimpleNamespace(query=query, name="orders", silenced_runs=set())])
+        stop_at_boundary([a_query(query, spark)])
         planned, committed = (names(tmp_path / "checkpoint" / log) for log in ("offsets", "commits"))
         assert max(planned) == max(committed)
     assert set(begun.values()) == {1}
@@ -76,12 +77,15 @@ def test_several_queries_are_stopped_together_and_one_that_ended_or_sleeps_holds
         while not names(tmp_path / str(number) / "commits"):
             time.sleep(0.02)
     began_s = time.monotonic()
-    stop_at_boundary(
-        spark._jvm, [SimpleNamespace(query=query, name=query.id, silenced_runs=set()) for query in queries]
-    )
+    stop_at_boundary([a_query(query, spark) for query in queries])
     assert time.monotonic() - began_s < 600  # not the hour
     assert not any(query.isActive for query in queries)
     assert all(query.exception() is None for query in queries)
+
+
+def a_query(handle: Any, spark: SparkSession) -> Any:  # noqa: ANN401
+    started = PySparkQuery(handle, spark._jvm)
+    return SimpleNamespace(query=started, started=started, name=handle.id, silenced_runs=set())
 
 
 def names(log: Path) -> list[int]:

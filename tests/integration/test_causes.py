@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.agent.jvm.causes import failure_of
+from airflow_flinkstyle.agent.core.causes import failure_of
 from airflow_flinkstyle.agent.run.reasons import Failure
 from testbed.ports import free_port
 from testbed.session import local_session

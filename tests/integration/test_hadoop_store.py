@@ -11,6 +11,7 @@ import pytest
 from airflow_flinkstyle.agent.guards.sinks import newest_batch
 from airflow_flinkstyle.agent.job_query import Sink
 from airflow_flinkstyle.agent.jvm.hadoop_store import HadoopStore, needs_hadoop
+from airflow_flinkstyle.agent.jvm.session import PySparkSession
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.errors import PlaceOccupiedError
@@ -180,6 +181,6 @@ def test_hot_savepoint_from_hdfs_is_restored_to_hdfs_by_a_standby(lab: Lab, hdfs
 @pytest.mark.nightly
 @pytest.mark.parametrize("path", ["s3://warehouse/table", "no-such-scheme://table", "catalog:table"])
 def test_sink_whose_place_only_its_own_client_opens_keeps_no_log_of_files(spark: SparkSession, path: str):
-    assert newest_batch(spark, Sink(name="iceberg", path=path)) is None
+    assert newest_batch(PySparkSession.of(spark), Sink(name="iceberg", path=path)) is None
     with pytest.raises(BadInputError, match="A place that Hadoop's client can open"):
         HadoopStore(spark, path)

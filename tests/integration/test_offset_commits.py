@@ -12,7 +12,8 @@ import pytest
 from airflow_flinkstyle.agent.commits import batch_watch, group_committer
 from airflow_flinkstyle.agent.commits.batch_watch import GROUP, ON, BatchWatch, CommitSetting
 from airflow_flinkstyle.agent.jvm import groups as jvm_groups
-from airflow_flinkstyle.agent.jvm.sources import sources_of
+from airflow_flinkstyle.agent.jvm.session import PySparkSession
+from airflow_flinkstyle.agent.jvm.starts import PySparkQuery, PySparkStart
 from airflow_flinkstyle.agent.queries.registry import Queries
 from airflow_flinkstyle.kafka.groups import group_offsets, set_group_offsets
 from airflow_flinkstyle.kafka.settings import KafkaCluster
@@ -181,13 +182,13 @@ class Orders:
         self.broker, self.topic = broker, new_topic(broker)
         self._spark, self._sent = spark, 0
         queries = Queries(str(folder))
-        self.query = queries.register(
-            "orders", None, lambda: None, sources_of(self._read(link.address)), AS_BEFORE
-        )
+        start = PySparkStart(self._read(link.address).writeStream, lambda: None)
+        queries.known_spark = start.session
+        self.query = queries.register("orders", start, start.sources(), AS_BEFORE)
         self.watch = BatchWatch(queries)
 
     def __enter__(self) -> Self:
-        self.watch.begin(self._spark._jvm, CommitSetting.of(self._spark))
+        self.watch.begin(CommitSetting.of(PySparkSession.of(self._spark)))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -203,8 +204,8 @@ class Orders:
         self._sent += records
         writer = self._read(self.broker.bootstrap).writeStream.format("noop")
         writer = writer.option("checkpointLocation", self.query.location).trigger(availableNow=True)
-        self.query.query = writer.start()
-        assert self.query.query.awaitTermination(60)
+        self.query.query = PySparkQuery(writer.start(), self._spark._jvm)
+        assert self.query.started.await_end(60_000)
         return self.query.look()
 
     @property

@@ -14,6 +14,8 @@ from airflow_flinkstyle.agent.declared import declaration
 from airflow_flinkstyle.agent.guards.own_checkpoint import require_none, told
 from airflow_flinkstyle.agent.job_query import JobQuery
 from airflow_flinkstyle.agent.jvm.hadoop_store import HadoopStore
+from airflow_flinkstyle.agent.jvm.session import PySparkSession
+from airflow_flinkstyle.agent.jvm.starts import PySparkStart
 from airflow_flinkstyle.agent.stream_options import StreamOptions
 from airflow_flinkstyle.jobs.adoption import outside
 from airflow_flinkstyle.protocol.errors import CheckpointFoundError
@@ -79,12 +81,11 @@ def look(
     with default_location(spark, default):
         query = JobQuery(
             name=name or "query",
-            writer=writer,
-            run=lambda: None,
+            start=PySparkStart(writer, lambda: None),
             checkpoint=MemoryStore(),
             location="/ours",
             sources=(),
-            declared=declaration(writer, said, ()),
+            declared=declaration(PySparkSession.of(spark), said, ()),
         )
         others = {query.declared.recorded().key: other for other in elsewhere}
         require_none(query, job="shop", left=left, ran=ran, elsewhere=others)
@@ -145,7 +146,7 @@ def test_checkpoint_is_found_however_the_script_names_it(spark: SparkSession, tm
 def test_location_is_told_whole_without_a_look_at_its_store(
     spark: SparkSession, named: str | None, whole: str | None
 ):
-    assert told(spark, named) == whole
+    assert told(PySparkSession.of(spark), named) == whole
 
 
 def test_nothing_is_found_where_plain_spark_would_begin_anew_too(spark: SparkSession, tmp_path: Path):

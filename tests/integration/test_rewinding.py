@@ -15,6 +15,7 @@ import pytest
 
 from airflow_flinkstyle.agent.guards.sinks import newest_batch, sink_of
 from airflow_flinkstyle.agent.job_query import Sink
+from airflow_flinkstyle.agent.jvm.session import PySparkSession
 from airflow_flinkstyle.agent.stream_options import StreamOptions
 from airflow_flinkstyle.jobs.start.rewinds import fork
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
@@ -177,10 +178,10 @@ def test_table_is_known_by_its_provider_and_place(spark: SparkSession, tmp_path:
     spark.sql(f"CREATE TABLE copied (id BIGINT) USING json LOCATION '{tmp_path}/copied'")
     seen = StreamOptions()
     seen.set_target("toTable", "copied")
-    assert sink_of(spark, seen) == Sink(name="json", path=f"file:{tmp_path}/copied")
-    assert newest_batch(spark, sink_of(spark, seen)) is None
+    assert sink_of(PySparkSession.of(spark), seen) == Sink(name="json", path=f"file:{tmp_path}/copied")
+    assert newest_batch(PySparkSession.of(spark), sink_of(PySparkSession.of(spark), seen)) is None
     seen.set_target("toTable", "not_there_yet")
-    assert sink_of(spark, seen) == Sink(name="parquet")
+    assert sink_of(PySparkSession.of(spark), seen) == Sink(name="parquet")
 
 
 @pytest.mark.nightly

@@ -14,13 +14,8 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.agent.core.process import EXIT_DONE, EXIT_JVM_GONE, EXIT_LEASE_LOST, HALT_PATIENCE_S
 from airflow_flinkstyle.agent.errors import SupersededError
-from airflow_flinkstyle.agent.jvm.process import (
-    EXIT_DONE,
-    EXIT_JVM_GONE,
-    EXIT_LEASE_LOST,
-    HALT_PATIENCE_S,
-)
 from airflow_flinkstyle.clock import LEASE_CLOCK, now_ms
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import MOST_URL_CHARACTERS, Heartbeat
@@ -30,7 +25,7 @@ from airflow_flinkstyle.storage.open import impatient
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from airflow_flinkstyle.agent.jvm.process import DriverProcess
+    from airflow_flinkstyle.agent.core.process import Process
     from airflow_flinkstyle.clock import Clock
     from airflow_flinkstyle.protocol.query_records import QueryStatus
     from airflow_flinkstyle.protocol.records import AgentState
@@ -250,7 +245,7 @@ class HeartbeatWriter:
 class HeartbeatThread(threading.Thread):
     """Keeps the lease in the background, and writes sooner when there is something new to say."""
 
-    def __init__(self, writer: HeartbeatWriter, process: DriverProcess, *, news: Callable[[], bool]) -> None:
+    def __init__(self, writer: HeartbeatWriter, process: Process, *, news: Callable[[], bool]) -> None:
         super().__init__(name="flinkstyle-heartbeat", daemon=True)
         self._writer, self._process = writer, process
         self._look = QueryLookThread(writer, news=news)
@@ -313,7 +308,7 @@ class QueryLookThread(threading.Thread):
 class Watchdog(threading.Thread):
     """Ends the process when its lease is lost or its JVM is gone; calls no store, so nothing can hold it."""
 
-    def __init__(self, writer: HeartbeatWriter, process: DriverProcess) -> None:
+    def __init__(self, writer: HeartbeatWriter, process: Process) -> None:
         super().__init__(name="flinkstyle-watchdog", daemon=True)
         self._writer, self._process = writer, process
 

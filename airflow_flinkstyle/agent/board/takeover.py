@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_flinkstyle.agent.board.patience import Patience
-    from airflow_flinkstyle.agent.jvm.process import DriverProcess
+    from airflow_flinkstyle.agent.core.process import Process
     from airflow_flinkstyle.clock import Clock
     from airflow_flinkstyle.protocol.board import JobBoard, Slot
     from airflow_flinkstyle.protocol.records import Heartbeat, IncarnationRecord
@@ -65,7 +65,7 @@ class DriverRun:
 def begin(
     board: JobBoard,
     generation: Generation,
-    process: DriverProcess,
+    process: Process,
     *,
     submit: int = 0,
     claim: Claim | None = None,

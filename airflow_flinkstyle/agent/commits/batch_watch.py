@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.commits.group_committer import GroupCommitter
 from airflow_flinkstyle.agent.commits.offset_commits import BatchOffsets
-from airflow_flinkstyle.agent.jvm.groups import JvmGroup
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.checkpoint.errors import CheckpointError
 from airflow_flinkstyle.errors import BadInputError
@@ -25,9 +24,8 @@ from airflow_flinkstyle.types import BatchId
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from airflow_flinkstyle.agent.core.spark import Spark, StreamingSource
     from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.agent.jvm.sources import StreamingSource
-    from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
     from airflow_flinkstyle.agent.queries.registry import Queries
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
     from airflow_flinkstyle.protocol.query_records import CommittedGroup, QueryStatus
@@ -50,20 +48,20 @@ class CommitSetting:
     """For sources that have no ``kafka.group.id``; None leaves those out."""
 
     @staticmethod
-    def of(spark: PySpark) -> CommitSetting:
+    def of(spark: Spark) -> CommitSetting:
         """Read the job's Spark settings.
 
         Raises:
             BadInputError: If it is neither on nor off.
         """
-        given = spark.conf.get(ON, "false")
+        given = spark.setting(ON, "false")
         if given.lower() not in ("true", "false"):
             raise BadInputError(
                 f"{ON} was expected to be true or false, found {given!r}.",
                 state_after="No query was started.",
                 remedy=f"Correct it; {GROUP} names a group.",
             )
-        return CommitSetting(on=given.lower() == "true", group=spark.conf.get(GROUP, None))
+        return CommitSetting(on=given.lower() == "true", group=spark.setting(GROUP) or None)
 
     def group_of(self, source: StreamingSource) -> str | None:
         """Return the group of a Kafka source; None if it has none."""
@@ -76,7 +74,6 @@ class BatchWatch(threading.Thread):
     def __init__(self, queries: Queries) -> None:
         super().__init__(name="flinkstyle-commits", daemon=True)
         self._queries = queries
-        self._jvm: Java = None
         self._setting = CommitSetting()
         self._seen: dict[str, BatchId] = {}
         self._committers: dict[tuple[str, str], GroupCommitter] = {}
@@ -86,9 +83,9 @@ class BatchWatch(threading.Thread):
         self._left_out: set[tuple[str, str]] = set()
         self._ending, self._looked = threading.Event(), threading.Event()
 
-    def begin(self, jvm: Java, setting: CommitSetting) -> None:
+    def begin(self, setting: CommitSetting) -> None:
         """Start watching, if offsets are to be committed at all."""
-        self._jvm, self._setting = jvm, setting
+        self._setting = setting
         if setting.on:
             self.start()
 
@@ -185,7 +182,7 @@ class BatchWatch(threading.Thread):
         """Return why the offsets of a source are not ours to commit; None if they are."""
         if group is None:
             return f"it has no group. Set {GROUP_OPTION} on it, or {GROUP}."
-        if any(state.commits_group == group for state in resume.states(str(query.query.id))):
+        if any(state.commits_group == group for state in resume.states(query.started.id)):
             return f"the query's sink commits group {group} with each batch."
         servers = source.option("kafka.bootstrap.servers") or ""
         for topic in topics:
@@ -197,7 +194,7 @@ class BatchWatch(threading.Thread):
     def _committer(self, where: tuple[str, str], source: StreamingSource, group: str) -> GroupCommitter:
         if where not in self._committers:
             label = f"Query {where[0]}, source {where[1]}"
-            self._committers[where] = GroupCommitter(JvmGroup(self._jvm, source, group), label)
+            self._committers[where] = GroupCommitter(self._queries.spark.group(source, group), label)
             self._committers[where].start()
             log.info("%s: its offsets are committed to group %s", label, group)
         return self._committers[where]

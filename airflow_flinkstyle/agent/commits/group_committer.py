@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.commits.offset_commits import (
     CommitInFlight,
@@ -23,32 +23,16 @@ from airflow_flinkstyle.python_versions import assert_never
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.agent.commits.offset_commits import BatchOffsets
+    from airflow_flinkstyle.agent.core.spark import ConsumerGroup
 
 LAG_EVERY_S = 5.0
 log = logging.getLogger(__name__)
 
 
-class Group(Protocol):
-    """A consumer group that has no members."""
-
-    @property
-    def name(self) -> str:
-        """Its id."""
-
-    def commit(self, offsets: Offsets) -> None:
-        """Commit, and return once the cluster has said so."""
-
-    def lag(self, offsets: Offsets) -> dict[str, int]:
-        """Return how far these offsets are behind the logs' ends, by topic."""
-
-    def close(self) -> None:
-        """Give back the client; waits for nothing."""
-
-
 class GroupCommitter(threading.Thread):
     """Sends one commit at a time, and looks from time to time how far the group lags behind."""
 
-    def __init__(self, group: Group, source: str) -> None:
+    def __init__(self, group: ConsumerGroup, source: str) -> None:
         super().__init__(name="flinkstyle-group", daemon=True)
         self.group = group
         self._source = source

@@ -31,8 +31,8 @@ from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
+    from airflow_flinkstyle.agent.core.spark import Describe, StreamingSource
     from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.agent.jvm.sources import Describe, StreamingSource
     from airflow_flinkstyle.protocol.board import JobBoard
     from airflow_flinkstyle.protocol.records import Heartbeat, TakeoverOrder
     from airflow_flinkstyle.savepoint.manifest import Manifest

@@ -9,14 +9,12 @@ from airflow_flinkstyle.agent.guards.guard import read_positions
 from airflow_flinkstyle.savepoint.compat import check_confs, check_version, require_compatible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from airflow_flinkstyle.agent.jvm.untyped import PySpark
+    from airflow_flinkstyle.agent.core.spark import Spark
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.storage.base import ObjectStore
 
 
-def require_for_savepoint(spark: PySpark, manifest: Manifest, query: str) -> None:
+def require_for_savepoint(spark: Spark, manifest: Manifest, query: str) -> None:
     """Check a savepoint before it is restored: the version, and the settings of the query that is at hand.
 
     The job's other queries are checked when they start: a script may change its settings in between.
@@ -27,11 +25,11 @@ def require_for_savepoint(spark: PySpark, manifest: Manifest, query: str) -> Non
     snapshot = manifest.query(query)
     pinned = snapshot.pinned_confs if snapshot else {}
     findings = check_version(manifest.spark_version, spark.version)
-    findings += check_confs(query, pinned, given(spark, pinned))
+    findings += check_confs(query, pinned, spark.given(pinned))
     require_compatible(f"savepoint {manifest.savepoint_id}", findings, state_after=NOT_STARTED)
 
 
-def require_for_checkpoint(spark: PySpark, query: str, checkpoint: ObjectStore) -> None:
+def require_for_checkpoint(spark: Spark, query: str, checkpoint: ObjectStore) -> None:
     """Check the settings that a query's checkpoint pins, if there is one yet.
 
     Raises:
@@ -39,11 +37,5 @@ def require_for_checkpoint(spark: PySpark, query: str, checkpoint: ObjectStore) 
     """
     newest = read_positions(checkpoint).newest
     pinned = newest.confs if newest else {}
-    findings = check_confs(query, pinned, given(spark, pinned))
+    findings = check_confs(query, pinned, spark.given(pinned))
     require_compatible(f"the checkpoint of query {query}", findings, state_after=NOT_STARTED)
-
-
-def given(spark: PySpark, names: Iterable[str]) -> dict[str, str]:
-    """Return those settings that somebody made for the session, Spark's defaults left out."""
-    confs = spark._jsparkSession.sessionState().conf()  # noqa: SLF001
-    return {name: confs.getConfString(name) for name in names if confs.contains(name)}

@@ -21,7 +21,7 @@ from airflow_flinkstyle.protocol.query_records import Loss, SourceIdentity
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from airflow_flinkstyle.agent.jvm.sources import StreamingSource
+    from airflow_flinkstyle.agent.core.spark import StreamingSource
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.storage.base import ObjectStore

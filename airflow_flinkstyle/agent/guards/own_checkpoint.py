@@ -10,7 +10,6 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.agent.jvm.hadoop_store import HadoopStore
 from airflow_flinkstyle.checkpoint.found import checkpoints_below, look_into
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.protocol.errors import CheckpointFoundError
@@ -21,8 +20,8 @@ from airflow_flinkstyle.storage.errors import StoreError
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from airflow_flinkstyle.agent.core.spark import Spark
     from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.agent.jvm.untyped import PySpark
     from airflow_flinkstyle.storage.base import ObjectStore
 
 _MOST_BESIDE = 5
@@ -85,12 +84,12 @@ def require_none(
     log.warning("Query %s begins anew and leaves behind what is at %s: %s", query.name, location, found.where)
 
 
-def shown(spark: PySpark, named: str) -> str:
+def shown(spark: Spark, named: str) -> str:
     """Return a location as it is told to people, and named by them: whole, so that every process finds it."""
-    return _without_file(HadoopStore(spark, named).qualified)
+    return _without_file(spark.open_by_hadoop(named).qualified)
 
 
-def told(spark: PySpark, named: str | None) -> str | None:
+def told(spark: Spark, named: str | None) -> str | None:
     """Return the same for the records, without a look at the place: its store may not answer now.
 
     None if the script names no place, or one that only its file system could complete; what is very long is
@@ -98,20 +97,8 @@ def told(spark: PySpark, named: str | None) -> str | None:
     """
     if not named or len(named) > MOST_SERVERS_CHARACTERS:
         return None
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import IllegalArgumentException
-
-    jvm, conf = spark.sparkContext._jvm, spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
-    try:
-        path, default = _path(spark, named), jvm.org.apache.hadoop.fs.FileSystem.getDefaultUri(conf)
-        if path.toUri().getScheme() is not None:  # the default's server is no part of it
-            return _without_file(str(path.toString()))
-        if not path.isAbsolute() and default.getScheme() != "file":
-            return None
-        working = _path(spark, jvm.java.lang.System.getProperty("user.dir"))
-        return _without_file(str(path.makeQualified(default, working).toString()))
-    except (Py4JJavaError, IllegalArgumentException):  # no path to Hadoop; plain Spark would say so
-        return None
+    whole = spark.whole(named)
+    return None if whole is None else _without_file(whole)
 
 
 def _without_file(qualified: str) -> str:
@@ -120,14 +107,13 @@ def _without_file(qualified: str) -> str:
     return qualified
 
 
-def _found(spark: PySpark, named: str) -> _Found | None:
+def _found(spark: Spark, named: str) -> _Found | None:
     """Return what is at a location; None if no batch was planned there.
 
     Spark 2.4 wrote ``%20`` for a space into the path itself; newer ones refuse to start beside such a folder.
     """
-    written = str(_path(spark, named).toUri().toString())
-    for place in dict.fromkeys((named, written)):
-        store = HadoopStore(spark, place)
+    for place in dict.fromkeys((named, spark.spelled(named))):
+        store = spark.open_by_hadoop(place)
         found = look_into(store)
         if found is not None:
             query_id = f", query id {found.query_id}" if found.query_id else ""
@@ -147,13 +133,13 @@ def _mark_in(store: ObjectStore) -> AdoptedMark | None:
         return None
 
 
-def _beside(spark: PySpark, place: str) -> str:
+def _beside(spark: Spark, place: str) -> str:
     """Name the checkpoints in the same folder: those of the script's other queries may be among them."""
     folder, _, own = place.rstrip("/").rpartition("/")
     if not folder or folder.endswith(("/", ":")):
         return ""
     try:
-        others = [name for name in checkpoints_below(HadoopStore(spark, folder)) if name != own]
+        others = [name for name in checkpoints_below(spark.open_by_hadoop(folder)) if name != own]
     except (StoreError, BadInputError):
         return ""
     more = f" and {len(others) - _MOST_BESIDE} more" if len(others) > _MOST_BESIDE else ""
@@ -173,7 +159,3 @@ def _plain(location: str) -> str:
     if scheme == "file":
         return "/" + rest.lstrip("/")
     return f"s3:{rest}" if scheme in {"s3", "s3a", "s3n"} else f"{scheme}:{rest}"
-
-
-def _path(spark: PySpark, location: str) -> PySpark:
-    return spark.sparkContext._jvm.org.apache.hadoop.fs.Path(location)  # noqa: SLF001

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent.errors import NOT_STARTED
 from airflow_flinkstyle.agent.job_query import Sink
-from airflow_flinkstyle.agent.jvm.hadoop_store import HadoopStore
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.savepoint.errors import RenumberError, SinkSkipsError
@@ -19,8 +18,8 @@ from airflow_flinkstyle.sinks.foreach_batch import TransactionalKafkaSink
 from airflow_flinkstyle.types import BatchId
 
 if TYPE_CHECKING:
+    from airflow_flinkstyle.agent.core.spark import Spark
     from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.agent.jvm.untyped import PySpark
     from airflow_flinkstyle.agent.stream_options import StreamOptions
     from airflow_flinkstyle.protocol.records import TakeoverOrder
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
@@ -31,9 +30,9 @@ FOREACH = frozenset({"foreach", "foreachBatch"})
 log = logging.getLogger(__name__)
 
 
-def sink_of(spark: PySpark, seen: StreamOptions) -> Sink:
+def sink_of(spark: Spark, seen: StreamOptions) -> Sink:
     """Return where a writer leads, from what the script set on it."""
-    name = seen.format or spark.conf.get("spark.sql.sources.default")
+    name = seen.format or spark.default_format
     name = name if name in FOREACH else name.lower()
     if seen.table is not None:
         return _sink_of_table(spark, seen.table) or Sink(name=name, may_remember=may_remember(name))
@@ -70,22 +69,21 @@ def _may_remember(name: str, function: Any) -> bool:  # noqa: ANN401  # the scri
     return may_remember(name)
 
 
-def _sink_of_table(spark: PySpark, table: str) -> Sink | None:
+def _sink_of_table(spark: Spark, table: str) -> Sink | None:
     """Return the provider and place of a table that exists."""
-    if not spark.catalog.tableExists(table):
+    found = spark.table(table)
+    if found is None:
         return None
-    rows = {row.col_name: row.data_type for row in spark.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()}
-    provider = rows.get("Provider")
-    name = provider.lower() if provider else None
-    return Sink(name=name, path=rows.get("Location"), may_remember=may_remember(name))
+    name = found[0].lower() if found[0] else None
+    return Sink(name=name, path=found[1], may_remember=may_remember(name))
 
 
-def newest_batch(spark: PySpark, sink: Sink) -> BatchId | None:
+def newest_batch(spark: Spark, sink: Sink) -> BatchId | None:
     """Return the newest batch that a file sink remembers; None for a sink that has no log of them."""
     if sink.path is None:
         return None
     try:
-        output = HadoopStore(spark, sink.path)
+        output = spark.open_by_hadoop(sink.path)
     except BadInputError as error:  # then it is no file sink of Spark: a table with a client of its own
         log.info("Sink %s keeps no log of batches as files: %s", sink.name, error.problem)
         return None

@@ -17,9 +17,9 @@ from airflow_flinkstyle.protocol.query_records import QueryStatus, SourceIdentit
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from airflow_flinkstyle.agent.core.spark import Spark
     from airflow_flinkstyle.agent.guards.checks import OpenCheckpoint
     from airflow_flinkstyle.agent.guards.lineages import Origin
-    from airflow_flinkstyle.agent.jvm.untyped import PySpark
     from airflow_flinkstyle.protocol.records import Heartbeat
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.storage.base import ObjectStore
@@ -39,13 +39,13 @@ class WaitingQuery:
     """A batch of it was planned by a run that died, and is not committed."""
 
 
-def dropped_queries(spark: PySpark) -> set[str]:
+def dropped_queries(spark: Spark) -> set[str]:
     """Return the queries that this version of the job no longer has.
 
     Raises:
         BadInputError: If no query can have one of the names.
     """
-    names = spark.conf.get(DROPPED, "").split(",")
+    names = spark.setting(DROPPED).split(",")
     return {check_name("query name", name.strip()) for name in names if name.strip()}
 
 

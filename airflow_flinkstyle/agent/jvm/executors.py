@@ -9,8 +9,8 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.agent.core.process import EXIT_NO_EXECUTORS
 from airflow_flinkstyle.agent.errors import NOT_STARTED
-from airflow_flinkstyle.agent.jvm.process import EXIT_NO_EXECUTORS
 from airflow_flinkstyle.clock import CLOCK
 from airflow_flinkstyle.errors import BadInputError
 

@@ -8,7 +8,7 @@ from airflow_flinkstyle.agent.jvm.kafka import client_options, end_offsets, root
 from airflow_flinkstyle.kafka.errors import ClusterUnreachableError, GroupCommitError, GroupInUseError
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.agent.jvm.sources import StreamingSource
+    from airflow_flinkstyle.agent.core.spark import StreamingSource
     from airflow_flinkstyle.agent.jvm.untyped import Java
     from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.offsets import Offsets

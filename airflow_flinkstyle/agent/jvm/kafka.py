@@ -21,7 +21,7 @@ from airflow_flinkstyle.types import NextOffset, TopicPartition, told_id
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from airflow_flinkstyle.agent.jvm.sources import StreamingSource
+    from airflow_flinkstyle.agent.core.spark import StreamingSource
     from airflow_flinkstyle.agent.jvm.untyped import Java
     from airflow_flinkstyle.errors import FlinkstyleError
 

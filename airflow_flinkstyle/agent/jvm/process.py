@@ -1,9 +1,4 @@
-"""The driver's two processes, Python and its JVM: who they are, and how they end at once.
-
-Exit codes: 0 the run closed, or was never this process's to run; 1 it failed, the heartbeat says why;
-2 bad arguments; 75 the lease could not be confirmed; 76 the JVM died before its Python; 77 Spark's jobs had
-no executor for too long.
-"""
+"""The driver's two processes, Python and its JVM: who they are, and how they end at once."""
 
 from __future__ import annotations
 
@@ -17,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle import __version__
+from airflow_flinkstyle.agent.core.process import HALT_PATIENCE_S
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.protocol.process import cluster_id, pid_namespace, recorded_start
 from airflow_flinkstyle.protocol.records import IncarnationRecord
@@ -24,14 +20,6 @@ from airflow_flinkstyle.protocol.records import IncarnationRecord
 if TYPE_CHECKING:
     from airflow_flinkstyle.agent.jvm.untyped import Java
 
-EXIT_DONE = 0
-EXIT_FAILED = 1
-EXIT_LEASE_LOST = 75
-EXIT_JVM_GONE = 76
-EXIT_NO_EXECUTORS = 77
-
-HALT_PATIENCE_S = 1.0
-"""How long a JVM may take to end itself before it is killed."""
 _leave = os._exit
 """Taken before a script runs: in its ``os._exit`` the run is ended first."""
 log = logging.getLogger(__name__)
@@ -70,6 +58,16 @@ class DriverProcess:
             os.kill(self.jvm_pid, signal.SIGKILL)
         _leave(code)
 
+    def end_later(self, code: int, after_s: float) -> None:
+        """End Python after a while, should the script not end by itself."""
+
+        def end() -> None:
+            time.sleep(after_s)
+            log.warning("The script has not ended %.0f s after its queries; ending it", after_s)
+            _leave(code)
+
+        threading.Thread(target=end, name="flinkstyle-end", daemon=True).start()
+
 
 def _gateway_jvm() -> Java:
     from pyspark import SparkContext
@@ -81,14 +79,3 @@ def _halt_jvm(code: int) -> None:
     jvm = _gateway_jvm()
     if jvm is not None:
         jvm.java.lang.Runtime.getRuntime().halt(code)
-
-
-def end_later(code: int, after_s: float) -> None:
-    """End Python after a while, should the script not end by itself."""
-
-    def end() -> None:
-        time.sleep(after_s)
-        log.warning("The script has not ended %.0f s after its queries; ending it", after_s)
-        _leave(code)
-
-    threading.Thread(target=end, name="flinkstyle-end", daemon=True).start()

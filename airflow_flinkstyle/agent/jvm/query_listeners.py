@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
 
@@ -24,21 +24,20 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def listeners_away(sessions: Iterable[PySpark]) -> Iterator[None]:
-    """Take the listeners of these sessions away meanwhile; afterwards they hear what happens from then on."""
-    away: list[tuple[PySpark, Java, Java]] = []
+def listeners_away(spark: PySpark) -> Iterator[None]:
+    """Take the listeners of a session away meanwhile; afterwards they hear what happens from then on."""
+    away: list[Java] = []
+    manager = spark.streams._jsqm  # noqa: SLF001
     try:
-        for spark in sessions:
-            manager = spark.streams._jsqm  # noqa: SLF001
-            for listener in manager.listListeners():
-                if not listener.getClass().getName().startswith(_SPARKS_OWN):
-                    manager.removeListener(listener)
-                    away.append((spark, manager, listener))
+        for listener in manager.listListeners():
+            if not listener.getClass().getName().startswith(_SPARKS_OWN):
+                manager.removeListener(listener)
+                away.append(listener)
         yield
     finally:
-        for spark in {id(spark): spark for spark, _, _ in away}.values():
+        if away:
             _drain(spark)
-        for _, manager, listener in away:
+        for listener in away:
             manager.addListener(listener)
 
 

@@ -6,24 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from airflow_flinkstyle.agent.errors import UnsupportedModeError
 from airflow_flinkstyle.agent.jvm.sources import sources_of
+from airflow_flinkstyle.agent.stream_options import SCHEMA_OPTIONS, schema_locations
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from airflow_flinkstyle.agent.jvm.sources import StreamingSource
+    from airflow_flinkstyle.agent.core.spark import StreamingSource
     from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
 
-OPTIONS: Final = ("schematrackinglocation", "schemalocation")
-"""Its two names, in lower case; other sources know the second one as their own."""
 _FIELDS: Final = ("options", "caseInsensitiveOptions")
 """Of Spark's ``DataSource``: what is shown and checked, and what the source is made with."""
-
-
-def schema_locations(options: Mapping[str, str], provider: str | None) -> dict[str, str]:
-    """Return where a source of Delta follows the schema of its table, by the option that says so."""
-    lowered = {name.lower(): value for name, value in options.items()}
-    names = OPTIONS if "delta" in (provider or "").lower() else OPTIONS[:1]
-    return {name: lowered[name] for name in names if name in lowered}
 
 
 def move_schema_location(df: PySpark, source: StreamingSource, location: str) -> None:
@@ -60,6 +50,6 @@ def _replace(described: Java, name: str, location: str) -> None:
     while keys.hasNext():
         names.append(keys.next())
     for key in names:
-        if key.lower() in OPTIONS:
+        if key.lower() in SCHEMA_OPTIONS:
             options = options.updated(key, location)
     field.set(described, options)

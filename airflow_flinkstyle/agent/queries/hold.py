@@ -14,19 +14,19 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.errors import QueryEndedError
-from airflow_flinkstyle.agent.jvm.query_listeners import listeners_away
 from airflow_flinkstyle.agent.queries.stopping import (
     commit_planned,
+    listeners_away,
     sessions_of,
     stop_at_boundary,
     wait_until_stopped,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
+    from airflow_flinkstyle.agent.core.spark import Handle, Spark
     from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
     from airflow_flinkstyle.agent.queries.registry import Queries
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,6 @@ class QueryHold:
     @contextmanager
     def begin(
         self,
-        jvm: Java,
         *,
         look: Callable[[], None],
         before_start: Callable[[JobQuery], None],
@@ -58,19 +57,17 @@ class QueryHold:
         """Stop all queries with every planned batch committed; let those that ran continue afterwards.
 
         Args:
-            jvm: The driver's.
             look: Called while a query is waited for; raises to let them continue.
             before_start: Called for each query before it continues; raises if it must not.
             ends: Whether the run ends, so that none may continue.
             failed: Called if one cannot continue; begins the end of the run before it returns.
         """
         queries = self._queries.all()
-        with listeners_away(sessions_of(queries)):
-            yield from self._held_and_resumed(jvm, queries, look, before_start, ends, failed)
+        with listeners_away(queries):
+            yield from self._held_and_resumed(queries, look, before_start, ends, failed)
 
     def _held_and_resumed(
         self,
-        jvm: Java,
         queries: list[JobQuery],
         look: Callable[[], None],
         before_start: Callable[[JobQuery], None],
@@ -79,13 +76,14 @@ class QueryHold:
     ) -> Iterator[list[JobQuery]]:
         begun_s = time.monotonic()
         begun: dict[str, JobQuery] = {}
-        awaited: list[Java] = []
+        awaited: list[Spark] = []
         self._free.clear()
         try:
-            begun.update((query.query.id, query) for query in queries if query.is_active)
+            begun.update((query.started.id, query) for query in queries if query.is_active)
             self._held = dict(begun)
-            awaited += _awaited(queries)
-            stop_at_boundary(jvm, queries, look=look)
+            # Where one has ended, awaitAnyTermination returns at once, and must continue to do so.
+            awaited += [spark for spark in sessions_of(queries) if not spark.has_seen_an_end()]
+            stop_at_boundary(queries, look=look)
             for query in list(self._held.values()):
                 commit_planned(query, look=look)
             look()
@@ -95,8 +93,8 @@ class QueryHold:
                 if not ends():
                     self._resume_queries(before_start, ends, failed)
                     if all(query.is_active for query in begun.values()):  # else one has really ended
-                        for manager in awaited:
-                            manager.resetTerminated()
+                        for spark in awaited:
+                            spark.forget_ends()
             finally:
                 self._held, self.count = {}, self.count + 1
                 self._free.set()
@@ -113,7 +111,7 @@ class QueryHold:
         def resume_query(query_id: str, query: JobQuery) -> None:
             try:
                 if query.is_active:
-                    query.silenced_runs.discard(query.query.runId)
+                    query.silenced_runs.discard(query.started.run_id)
                     return  # it was not told to stop yet
                 wait_until_stopped(query)
                 if query.failure is None and not ends():  # the script learns of a failure when it looks
@@ -135,35 +133,35 @@ class QueryHold:
         Raises:
             QueryEndedError: If one had ended before, or the script stopped it since.
         """
-        if ended := [query.name for query in self._queries.all() if query.query.id not in self._held]:
+        if ended := [query.name for query in self._queries.all() if query.started.id not in self._held]:
             raise QueryEndedError.of(ended)
 
     # --- what the script's listeners hear -------------------------------------------------------
 
     def is_own_start(self, query_id: str) -> bool:
         """Return whether a query starts because the agent lets it continue, or runs its planned batch."""
-        return any(query.quiet and query.query.id == query_id for query in self._queries.all())
+        return any(query.quiet and query.started.id == query_id for query in self._queries.all())
 
     def is_own_end(self, query_id: str, run_id: str) -> bool:
         """Return whether a run has ended because the agent told it to, or was for one batch of its own."""
         return any(
-            query.query.id == query_id and (query.quiet or run_id in query.silenced_runs | query.held_runs)
+            query.started.id == query_id and (query.quiet or run_id in query.silenced_runs | query.held_runs)
             for query in self._queries.all()
         )
 
     # --- what the script asks -------------------------------------------------------------------
 
-    def is_held(self, handle: PySpark) -> bool:
+    def is_held(self, handle: Handle) -> bool:
         """Return whether a query only pauses, so that the script should take it for active."""
         return bool(self._held) and handle.id in self._held
 
-    def leave_stopped(self, handle: PySpark) -> None:
+    def leave_stopped(self, handle: Handle) -> None:
         """Note that the script stops a query: it does not continue."""
         if not self._free.is_set():
             with self._resume_lock:
                 self._held.pop(handle.id, None)
 
-    def went_on(self, handle: PySpark, run_id: str) -> bool:
+    def went_on(self, handle: Handle, run_id: str) -> bool:
         """Wait for the end of a hold; True if a run was only held and the query continues, or failed, anew.
 
         The script's handle is then that of the new run.
@@ -171,41 +169,25 @@ class QueryHold:
         self._free.wait()
         return self.follow(handle, run_id)
 
-    def follow(self, handle: PySpark, run_id: str) -> bool:
+    def follow(self, handle: Handle, run_id: str) -> bool:
         """Let any handle of a run that was held stand for the run that went on; True if there is one."""
         query = next((query for query in self._queries.all() if run_id in query.held_runs), None)
         if query is None:
             return False
-        handle._jsq = query.query._jsq  # noqa: SLF001
+        query.started.stand_for(handle)
         return True
 
-    def handle(self, query_id: str) -> PySpark:
+    def handle(self, query_id: str) -> Handle:
         """Return the script's own handle of a query that only pauses; None for any other."""
         query = self._held.get(query_id)
-        return query.query if query is not None else None
+        return query.started.handle if query is not None else None
 
-    def with_held(self, active: list[PySpark]) -> list[PySpark]:
+    def with_held(self, active: list[Handle]) -> list[Handle]:
         """Return what Spark calls active, and the queries that only pause."""
         found, held = {handle.id for handle in active}, dict(self._held)
-        return active + [query.query for query_id, query in held.items() if query_id not in found]
+        return active + [query.started.handle for query_id, query in held.items() if query_id not in found]
 
     def any_went_on(self, seen: int) -> bool:
         """Wait for the end of a hold; True if queries ended since count ``seen`` only to be held."""
         self._free.wait()
         return self.count != seen and all(query.failure is None for query in self._queries.all())
-
-
-def _awaited(queries: Sequence[JobQuery]) -> list[Java]:
-    """Return Spark's managers that have seen no query end: those that holding one must not be told of.
-
-    Where one has ended, ``awaitAnyTermination`` returns at once, and must continue to do so.
-    """
-    managers = [spark.streams._jsqm for spark in sessions_of(queries)]  # noqa: SLF001
-    return [manager for manager in managers if not _has_seen_an_end(manager)]
-
-
-def _has_seen_an_end(manager: Java) -> bool:
-    try:
-        return bool(manager.awaitAnyTermination(1))
-    except Exception:  # noqa: BLE001  # how a query ended that failed
-        return True

@@ -9,19 +9,16 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.agent.declared import difference, difference_since_relaunch
 from airflow_flinkstyle.agent.errors import ONLY_QUERY, QueryNameError
 from airflow_flinkstyle.agent.job_query import JobQuery
-from airflow_flinkstyle.agent.jvm.hadoop_store import HadoopStore, needs_hadoop
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.protocol.board import check_name
 from airflow_flinkstyle.storage.keys import below
-from airflow_flinkstyle.storage.open import open_as_hadoop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
+    from airflow_flinkstyle.agent.core.spark import Spark, SparkQuery, SparkStart, StreamingSource
     from airflow_flinkstyle.agent.declared import Declaration
     from airflow_flinkstyle.agent.guards.waiting import WaitingQuery
-    from airflow_flinkstyle.agent.jvm.sources import StreamingSource
-    from airflow_flinkstyle.agent.jvm.untyped import PySpark
     from airflow_flinkstyle.protocol.query_records import QueryStatus
     from airflow_flinkstyle.storage.base import ObjectStore
 
@@ -38,22 +35,27 @@ class Queries:
         """Args: ``before``: what an earlier incarnation of this generation said of them last."""
         self._before = before or {}
         self.root = checkpoint_location.rstrip("/")
-        self.spark: PySpark = None
-        """The session; None until the script has made one."""
+        self.known_spark: Spark | None = None
+        """The session of the first query; before that one in which the script has read a table."""
         self._lock = threading.Lock()
         self._known: dict[str, JobQuery] = {}
         self._waiting: Sequence[WaitingQuery] = ()
         self._is_unnamed = False
         """Whether the script has started a query without a name."""
 
+    @property
+    def spark(self) -> Spark:
+        """The same, for those who know that the script has made one."""
+        assert self.known_spark is not None  # noqa: S101  # for mypy
+        return self.known_spark
+
     def checkpoint(self, query: str) -> ObjectStore:
         """Open a query's checkpoint: it is in a folder of the query's name."""
-        location = below(self.root, query)
-        return HadoopStore(self.spark, location) if needs_hadoop(location) else open_as_hadoop(location)
+        return self.spark.open(below(self.root, query))
 
     def place(self) -> ObjectStore:
         """Open the checkpoint location, in which the queries' checkpoints are."""
-        return HadoopStore(self.spark, self.root) if needs_hadoop(self.root) else open_as_hadoop(self.root)
+        return self.spark.open(self.root)
 
     def names_in_checkpoint(self) -> list[str]:
         """Return the folders at the checkpoint location: one for each query that has run there."""
@@ -65,7 +67,7 @@ class Queries:
 
     def has_started(self, query_id: str) -> bool:
         """Return whether Spark's start of the query with this id has returned."""
-        return any(str(query.query.id) == query_id for query in self.all())
+        return any(query.started.id == query_id for query in self.all())
 
     def unregistered(self) -> tuple[str, ...]:
         """Return what Spark runs beside the queries that PySpark started: names, or ids of those without.
@@ -74,12 +76,11 @@ class Queries:
         """
         with self._lock:
             known = list(self._known.values())
-        if self.spark is None or not known or any(query.starting for query in known):
+        if not known or any(query.starting for query in known):
             return ()  # Spark may know it before its start has returned
         ours = {query.query.id for query in known if query.query is not None}
-        active = self.spark._jsparkSession.sharedState().activeStreamingQueries()  # noqa: SLF001
-        others = [one for one in list(active.values()) if one.id().toString() not in ours]
-        return tuple(sorted(one.name() or one.id().toString() for one in others)[:MOST_NAMED])
+        others = [name or query_id for query_id, name in self.spark.active() if query_id not in ours]
+        return tuple(sorted(others)[:MOST_NAMED])
 
     def take_over(self, first: JobQuery, waiting: Sequence[WaitingQuery]) -> None:
         """Note that the job is this process's now, with the queries that it continues."""
@@ -100,7 +101,7 @@ class Queries:
     def note_start(self, query: JobQuery) -> None:
         """Note what the query starts from, in the thread that starts it."""
         query.before, query.started_s, query.started_at_ms = query.look(), time.monotonic(), now_ms()
-        query.local_properties = query.context.getLocalProperties().clone()
+        query.thread = query.start.thread_settings()
 
     def beats(self) -> dict[str, QueryStatus]:
         """Return what the heartbeat says of them."""
@@ -124,8 +125,7 @@ class Queries:
     def register(
         self,
         name: str | None,
-        writer: PySpark,
-        run: Callable[[], PySpark],
+        start: SparkStart,
         sources: Sequence[StreamingSource],
         declared: Declaration,
     ) -> JobQuery:
@@ -141,8 +141,7 @@ class Queries:
             self._require_same(chosen, known, declared, is_named=name is not None)
             query = JobQuery(
                 name=chosen,
-                writer=writer,
-                run=run,
+                start=start,
                 checkpoint=self.checkpoint(chosen),
                 location=as_spark_writes(below(self.root, chosen)),
                 sources=sources,
@@ -157,16 +156,16 @@ class Queries:
                 if known.is_active:
                     return query  # Spark refuses a second one of the name, in its own words
                 # Its last run counts until this one has started: no stop and no savepoint may miss the query.
-                query.query, query.local_properties = known.query, known.local_properties
+                query.query, query.thread = known.query, known.thread
             self._known[chosen] = query
             return query
 
-    def settle(self, query: JobQuery, handle: PySpark) -> None:
-        """Note what Spark's start of a registered query came to: its handle, or None if it failed."""
+    def settle(self, query: JobQuery, started: SparkQuery | None) -> None:
+        """Note what Spark's start of a registered query came to; None if it failed."""
         with self._lock:
             query.starting = query.admitted = False
-            if handle is not None:
-                query.query, query.ran = handle, query.declared
+            if started is not None:
+                query.query, query.ran = started, query.declared
                 self._known[query.name] = query
 
     def _require_same(

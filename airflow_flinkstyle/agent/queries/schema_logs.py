@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.board import takeover
 from airflow_flinkstyle.agent.errors import SchemaLogError
-from airflow_flinkstyle.agent.jvm.schema_option import move_schema_location, schema_locations
+from airflow_flinkstyle.agent.stream_options import schema_locations
 from airflow_flinkstyle.checkpoint import schema_tracking
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class SchemaLogs:
                 name, entries = self._loaded.get(location, (location.rstrip("/").rpartition("/")[2], {}))
                 query.schema_logs[name] = entries
                 kept = f"{query.location}/{schema_tracking.FOLDER}{name}"
-                move_schema_location(query.writer._df, source, kept)  # noqa: SLF001
+                query.start.follow_schema(source, kept)
 
     def require_same(self, query: JobQuery) -> None:
         """Check that the script has read its tables by the logs that the query continues with.

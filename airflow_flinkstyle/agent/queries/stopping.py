@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.errors import PlannedBatchOpenError
 from airflow_flinkstyle.agent.guards.guard import read_positions
-from airflow_flinkstyle.agent.queries.boundary import StopFlag
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from airflow_flinkstyle.agent.core.spark import Spark
     from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
     from airflow_flinkstyle.types import BatchId
 
 _IDLE_LOOKS = 3
@@ -23,31 +23,36 @@ _LOOK_S = 0.05
 log = logging.getLogger(__name__)
 
 
-def sessions_of(queries: Sequence[JobQuery]) -> list[PySpark]:
+@contextmanager
+def listeners_away(queries: Iterable[JobQuery]) -> Iterator[None]:
+    """Take the JVM's listeners of queries away meanwhile, in all their sessions."""
+    with ExitStack() as away:
+        for spark in sessions_of(queries):
+            away.enter_context(spark.without_listeners())
+        yield
+
+
+def sessions_of(queries: Iterable[JobQuery]) -> list[Spark]:
     """Return the sessions of queries, each once."""
-    found = {id(query.writer._spark): query.writer._spark for query in queries}  # noqa: SLF001
-    return list(found.values())
+    return list({id(query.session): query.session for query in queries}.values())
 
 
 def keep_waiting() -> None:
     """Look for nothing: whoever ends a run waits as long as a batch takes."""
 
 
-def stop_at_boundary(
-    jvm: Java, queries: Sequence[JobQuery], *, look: Callable[[], None] = keep_waiting
-) -> None:
+def stop_at_boundary(queries: Sequence[JobQuery], *, look: Callable[[], None] = keep_waiting) -> None:
     """Let every query end its batch and stop; a query that sleeps until its next trigger is woken.
 
     Args:
-        jvm: The driver's.
         queries: Those to stop.
         look: Called in every round; raises to end the wait. Queries that were told to stop do so all the
             same, the others run on.
     """
     running = [query for query in queries if query.query is not None]
     for query in running:
-        query.silenced_runs.add(query.query.runId)
-    flags = [StopFlag(jvm, _execution(query.query)) for query in running]
+        query.silenced_runs.add(query.started.run_id)
+    flags = [query.started.stop_flag() for query in running]
     try:
         left = flags
         while left := [flag for flag in left if not flag.try_set()]:
@@ -58,11 +63,6 @@ def stop_at_boundary(
             flag.let_go()
     for query, flag in zip(running, flags, strict=True):
         wait_until_stopped(query, look=look, sleeps=flag.sleeps)
-
-
-def _execution(streaming_query: PySpark) -> Java:
-    wrapped = streaming_query._jsq  # noqa: SLF001
-    return wrapped.streamingQuery()
 
 
 def wait_until_stopped(
@@ -78,13 +78,12 @@ def wait_until_stopped(
         look: Called in every round; raises to end the wait.
         sleeps: Whether the engine is known to sleep; else a while without a batch shows it.
     """
-    thread = _execution(query.query).queryExecutionThread()
-    idle = 0
-    while thread.isAlive():
-        idle = 0 if query.query.status["isTriggerActive"] else idle + 1
+    started, idle = query.started, 0
+    while started.has_thread:
+        idle = 0 if started.is_triggered else idle + 1
         if idle >= _IDLE_LOOKS or (idle and sleeps()):
             log.info("Query %s only waits for its next trigger", query.name)
-            query.query._jsq.stop()  # noqa: SLF001
+            started.stop()
             return
         look()
         time.sleep(_LOOK_S)
@@ -117,13 +116,13 @@ def commit_planned(query: JobQuery, *, look: Callable[[], None] = keep_waiting) 
 
 
 def _run_once(query: JobQuery, look: Callable[[], None]) -> None:
-    from pyspark.errors import PySparkException
-
     try:
         query.start_again(once=True)
-        while not query.query._jsq.awaitTermination(int(_LOOK_S * 1000)):  # noqa: SLF001
+        while not query.started.await_end(int(_LOOK_S * 1000)):
             look()
-    except PySparkException as error:
+    except Exception as error:
+        if not query.session.raised(error):
+            raise
         raise PlannedBatchOpenError(
             f"Query {query.name} was expected to commit the batch it had planned, but that failed: "
             f"{query.refusal or (str(error).splitlines() or [repr(error)])[0]}",

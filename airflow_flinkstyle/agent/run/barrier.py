@@ -23,8 +23,8 @@ from airflow_flinkstyle.types import id_words
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from airflow_flinkstyle.agent.core.spark import Describe, StreamingSource
     from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.agent.jvm.sources import Describe, StreamingSource
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.protocol.cuts import Place

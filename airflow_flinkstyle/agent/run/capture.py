@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.errors import leaving
 from airflow_flinkstyle.agent.guards.guard import read_positions
-from airflow_flinkstyle.agent.jvm.hadoop_store import HadoopStore
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, TopicMissingError, TopicRecreatedError
 from airflow_flinkstyle.protocol.records import Progress
@@ -23,9 +22,9 @@ from airflow_flinkstyle.types import ids_differ
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from airflow_flinkstyle.agent.core.spark import Describe
     from airflow_flinkstyle.agent.guards.waiting import WaitingQuery
     from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.agent.jvm.sources import Describe
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.protocol.board import JobBoard
     from airflow_flinkstyle.protocol.query_records import SourceIdentity
@@ -124,8 +123,7 @@ def _find_written(query: JobQuery) -> FindWritten | None:
     name, path = query.sink.name, query.sink.path
     if name not in TABLE_SINKS or path is None:
         return None
-    spark = query.writer._spark  # noqa: SLF001
-    return partial(written_to, lambda: HadoopStore(spark, path), name)
+    return partial(written_to, lambda: query.session.open_by_hadoop(path), name)
 
 
 def _kafka_logs(describe: Describe, query: JobQuery) -> dict[str, KafkaLog]:

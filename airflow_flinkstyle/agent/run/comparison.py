@@ -21,8 +21,8 @@ from airflow_flinkstyle.sinks.resume import is_lineage_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from airflow_flinkstyle.agent.core.spark import StreamingSource
     from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.agent.jvm.sources import StreamingSource
     from airflow_flinkstyle.protocol.records import Heartbeat
     from airflow_flinkstyle.protocol.rehearsal_records import Verdict
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot

@@ -11,9 +11,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.board.inbox import Inbox
     from airflow_flinkstyle.agent.board.takeover import DriverRun
     from airflow_flinkstyle.agent.commits.batch_watch import BatchWatch
-    from airflow_flinkstyle.agent.jvm.process import DriverProcess
-    from airflow_flinkstyle.agent.jvm.sources import StreamingSource
-    from airflow_flinkstyle.agent.jvm.untyped import Java
+    from airflow_flinkstyle.agent.core.process import Process
+    from airflow_flinkstyle.agent.core.spark import StreamingSource
     from airflow_flinkstyle.agent.queries.hold import QueryHold
     from airflow_flinkstyle.agent.queries.registry import Queries
     from airflow_flinkstyle.agent.queries.schema_logs import SchemaLogs
@@ -29,9 +28,7 @@ class Driver(Protocol):
     board: JobBoard
     repository: SavepointRepository
     driver_run: DriverRun
-    process: DriverProcess
-    jvm: Java
-    """None until the script has made a session."""
+    process: Process
     spark_version: str
     queries: Queries
     schema_logs: SchemaLogs

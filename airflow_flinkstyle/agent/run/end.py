@@ -7,10 +7,9 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from airflow_flinkstyle.agent.core.process import EXIT_DONE, EXIT_FAILED
 from airflow_flinkstyle.agent.errors import NoQueryError, ScriptFailedError, SupersededError
-from airflow_flinkstyle.agent.jvm.process import EXIT_DONE, EXIT_FAILED
-from airflow_flinkstyle.agent.jvm.query_listeners import listeners_away
-from airflow_flinkstyle.agent.queries.stopping import commit_planned, sessions_of, stop_at_boundary
+from airflow_flinkstyle.agent.queries.stopping import commit_planned, listeners_away, stop_at_boundary
 from airflow_flinkstyle.agent.run.reasons import Drilled, Failure, ScriptEnded, Signalled, StopAsked
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.errors import ToldToEndError
@@ -93,13 +92,13 @@ class RunEnd:
         failure = why if isinstance(why, Failure) else self._failed_query(why)
         with driver.start_lock:
             queries, waiting = driver.queries.started_and_waiting()
-        with listeners_away(sessions_of(queries)):
-            stop_at_boundary(driver.jvm, queries)
+        with listeners_away(queries):
+            stop_at_boundary(queries)
         if failure is not None:
             return self._fail(self._cause(failure))
         try:
             batches = {query.name: query.beat.batch_id for query in waiting}
-            with listeners_away(sessions_of(queries)):
+            with listeners_away(queries):
                 batches |= {query.name: commit_planned(query) for query in queries}
             committed = {name: batch for name, batch in batches.items() if batch is not None}
         except FlinkstyleError as error:

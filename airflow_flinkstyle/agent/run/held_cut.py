@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from airflow_flinkstyle.agent.board.inbox import Take
+    from airflow_flinkstyle.agent.core.spark import Describe
     from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.agent.jvm.sources import Describe
     from airflow_flinkstyle.agent.run.driver import Driver
     from airflow_flinkstyle.agent.run.taking import Taking
     from airflow_flinkstyle.clock import Clock
@@ -93,7 +93,6 @@ class HeldCut:
         with (
             driver.start_lock,
             driver.held.begin(
-                driver.jvm,
                 look=self._require_wanted,
                 before_start=lambda query: guard_again(
                     driver.describe,

@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from airflow_flinkstyle.agent.errors import QueryUnknownError
 from airflow_flinkstyle.agent.guards import checks, waiting
-from airflow_flinkstyle.agent.jvm.session_settings import SessionSettings
-from airflow_flinkstyle.agent.queries.stand_in import StandIn, stand_in_of
 from airflow_flinkstyle.agent.run.reasons import Drilled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from airflow_flinkstyle.agent.core.spark import Handle, SparkQuery, StartSettings
     from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
     from airflow_flinkstyle.agent.run.admission import Admission
     from airflow_flinkstyle.agent.run.driver import Driver
     from airflow_flinkstyle.agent.run.rehearsal import RehearsalRun
@@ -36,7 +34,7 @@ _LOOK_S = 0.05
 class Starter(Protocol):
     """Who starts queries, and ends the run if that fails."""
 
-    def start_now(self, query: JobQuery, run: Callable[[], PySpark]) -> None:
+    def start_now(self, query: JobQuery, run: Callable[[], SparkQuery]) -> None:
         """Admit a query and start it in Spark; the first one takes the job over."""
 
     def run_to_end(self, action: Callable[[], None]) -> None:
@@ -48,9 +46,9 @@ class _Start:
     """One start that was put off."""
 
     query: JobQuery
-    handle: PySpark
+    handle: Handle
     """The script's, with a stand-in."""
-    settings: SessionSettings
+    settings: StartSettings
     """As they were when the script called."""
 
 
@@ -78,7 +76,7 @@ class Postponed:
         self._leader: threading.Thread | None = None
         """Runs what was put off."""
 
-    def put_off(self, query: JobQuery) -> PySpark:
+    def put_off(self, query: JobQuery) -> Handle:
         """Rehearse a start; returns a handle for the script, or None if the query is to be started now.
 
         Raises:
@@ -109,11 +107,11 @@ class Postponed:
         rehearsal.try_out(query)
         if not self._starts and not self._driver.driver_run.claim.is_drill:
             self._admission.prepare(self._of(), query)
-        return _Start(query, self._handle(query), SessionSettings.now(query.session))
+        return _Start(query, self._handle(query), query.session.start_settings())
 
-    def handles(self) -> list[PySpark]:
+    def handles(self) -> list[Handle]:
         """Return the script's handles of what is put off and does not run yet."""
-        return [start.handle for start in list(self._starts) if stand_in_of(start.handle) is not None]
+        return [start.handle for start in list(self._starts) if start.query.query is None]
 
     def await_turn(self) -> None:
         """Wait until all that was put off runs, or the run ends; at once where nothing is put off.
@@ -137,21 +135,14 @@ class Postponed:
         assert self._manifest is not None  # noqa: S101  # for mypy
         return self._manifest
 
-    def _handle(self, query: JobQuery) -> PySpark:
-        from pyspark.sql.streaming.query import StreamingQuery
-
+    def _handle(self, query: JobQuery) -> Handle:
         snapshot = self._of().query(query.name)
-        uuid = self._driver.jvm.java.util.UUID
-        query_id = uuid.fromString(snapshot.query_id) if snapshot is not None else None
-        handle: PySpark = None
 
-        def begun() -> Java:
+        def begun() -> None:
             self.await_turn()
             self._driver.leave_if_ending()
-            return handle._jsq  # noqa: SLF001
 
-        handle = StreamingQuery(StandIn(query.name, query_id, begun))
-        return handle
+        return query.session.stand_in(query.name, snapshot.query_id if snapshot is not None else None, begun)
 
     # --- in a thread of its own ------------------------------------------------------------------
 
@@ -164,7 +155,7 @@ class Postponed:
         self._admission.await_order()  # with the session's settings as the script has them now
         for start in self._starts:
             with start.settings.again():
-                self._starter.start_now(start.query, partial(_begin, start))
+                self._starter.start_now(start.query, partial(start.query.start.run, start.handle))
         self._over.set()
 
     def _await_others(self) -> None:
@@ -195,13 +186,6 @@ class Postponed:
 
     def _why_missing(self) -> str:
         for start in self._starts:
-            stand_in = stand_in_of(start.handle)
-            if stand_in is not None and stand_in.asked:
-                return f"the script asks query {stand_in.name()} for {stand_in.asked} before it starts it"
+            if asked := start.query.session.asked_of(start.handle):
+                return f"the script asks query {start.query.name} for {asked} before it starts it"
         return f"the script has not started it within {OTHERS_S:g} s of the start before"
-
-
-def _begin(start: _Start) -> PySpark:
-    """Start it in Spark, under the handle that the script has."""
-    start.handle._jsq = start.query.run()._jsq  # noqa: SLF001
-    return start.handle

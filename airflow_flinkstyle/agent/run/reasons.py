@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.agent.core.causes import passes
 from airflow_flinkstyle.agent.errors import ScriptFailedError
-from airflow_flinkstyle.agent.jvm.causes import passes
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.login.driver import scrub
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.agent.board.patience import patiently
 from airflow_flinkstyle.agent.errors import RehearsalError
 from airflow_flinkstyle.agent.guards import checks, compat
-from airflow_flinkstyle.agent.jvm.query_listeners import listeners_away
 from airflow_flinkstyle.agent.run import scratch
 from airflow_flinkstyle.agent.run.comparison import (
     DriverVersion,
@@ -78,7 +77,7 @@ class RehearsalRun:
         savepoint_id = self._manifest.savepoint_id
         log.info("Rehearsing query %s on savepoint %s", query.name, savepoint_id)
         snapshot, spark = self._manifest.query(query.name), query.session
-        given = compat.given(spark, snapshot.pinned_confs if snapshot is not None else ())
+        given = spark.given(snapshot.pinned_confs if snapshot is not None else ())
         compared = compare(query, self._manifest, given, self._before, elsewhere=self._asked.elsewhere)
         try:
             compat.require_for_savepoint(spark, self._manifest, query.name)
@@ -133,7 +132,7 @@ def _one(
 ) -> RehearsedQuery:
     if manifest.query(query.name) is None:
         return _untested(f"savepoint {manifest.savepoint_id} does not hold it")
-    if query.session.conf.get(_SINK_EVOLUTION, "false").lower() == "true":
+    if query.session.setting(_SINK_EVOLUTION, "false").lower() == "true":
         return _untested("its sink may have a name (sink evolution), under which no other sink may write")
     if query.schema_logs:
         return _untested("it follows the schema of a table, whose log is in its checkpoint")
@@ -150,7 +149,7 @@ def _one(
             scratch.read_newest(driver.describe, copy, asked.records * asked.batches)
         expected = {} if asked.elsewhere else checks.identities_of(manifest)[query.name]
         checks.guard(driver.describe, copy, expected)
-        with listeners_away([query.session]):
+        with query.session.without_listeners():
             found = ScratchBatches(driver, copy, asked, until_s).run()
     _forget_end(driver, query)
     sink = query.sink.name
@@ -161,7 +160,7 @@ def _one(
 
 def _forget_end(driver: Driver, query: JobQuery) -> None:
     """Let no wait of the script end for a query of ours; each session has a manager of its own."""
-    query.session.streams._jsqm.resetTerminated()  # noqa: SLF001
+    query.session.forget_ends()
     driver.held.count += 1  # for a wait that has begun
 
 

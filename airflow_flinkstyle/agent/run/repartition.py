@@ -34,7 +34,7 @@ def as_asked(driver: Driver, manifest: Manifest) -> Manifest:
 
 def _in_provider(driver: Driver, manifest: Manifest) -> Manifest:
     spark = driver.queries.spark
-    asked = spark.conf.get(STATE_PROVIDER, "")
+    asked = spark.setting(STATE_PROVIDER)
     if not asked:
         return manifest
     if asked != ROCKSDB:
@@ -43,12 +43,8 @@ def _in_provider(driver: Driver, manifest: Manifest) -> Manifest:
             state_after="No query was started.",
             remedy="Correct it, or leave it out: state moves to RocksDB only.",
         )
-    from airflow_flinkstyle.state.transform import in_rocksdb
-
     with scratch.own_scratch(driver) as location:
-        moved = in_rocksdb(
-            spark, driver.repository, manifest, location, lambda place: scratch.open_at(spark, place)
-        )
+        moved = spark.in_rocksdb(driver.repository, manifest, location)
     if moved is not manifest:
         log.info(
             "Savepoint %s has its state in RocksDB, all keys compared: %s",
@@ -59,7 +55,7 @@ def _in_provider(driver: Driver, manifest: Manifest) -> Manifest:
 
 def _repartitioned(driver: Driver, manifest: Manifest) -> Manifest:
     spark = driver.queries.spark
-    asked = spark.conf.get(REPARTITION, "")
+    asked = spark.setting(REPARTITION)
     if not asked:
         return manifest
     if not asked.isdigit() or int(asked) < 1:
@@ -68,7 +64,7 @@ def _repartitioned(driver: Driver, manifest: Manifest) -> Manifest:
             state_after="No query was started.",
             remedy="Correct it, or leave it out.",
         )
-    from airflow_flinkstyle.state.repartition import repartition, to_repartition
+    from airflow_flinkstyle.state.repartition import to_repartition
 
     partitions = int(asked)
     if not to_repartition(manifest, partitions):
@@ -77,16 +73,9 @@ def _repartitioned(driver: Driver, manifest: Manifest) -> Manifest:
     if found is not None:
         return found
     with scratch.own_scratch(driver) as location:
-        done = repartition(
-            spark,
-            driver.repository,
-            manifest,
-            partitions,
-            location,
-            lambda place: scratch.open_at(spark, place),
-        )
+        moved, keys = spark.repartitioned(driver.repository, manifest, partitions, location)
     log.info(
         "Savepoint %s has %d partitions, %d keys compared: %s",
-        *(manifest.savepoint_id, partitions, done.keys, done.savepoint.savepoint_id),
+        *(manifest.savepoint_id, partitions, keys, moved.savepoint_id),
     )
-    return done.savepoint
+    return moved

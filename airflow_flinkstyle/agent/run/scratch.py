@@ -7,11 +7,9 @@ import logging
 import uuid
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.board.takeover import wait_until_silent
-from airflow_flinkstyle.agent.jvm.hadoop_store import HadoopStore, needs_hadoop
 from airflow_flinkstyle.agent.queries.registry import as_spark_writes
 from airflow_flinkstyle.checkpoint import metadata, offset_log
 from airflow_flinkstyle.checkpoint.inventory import read_inventory
@@ -25,16 +23,14 @@ from airflow_flinkstyle.savepoint.retention.checkpoints import (
     remove_all,
 )
 from airflow_flinkstyle.storage.keys import below
-from airflow_flinkstyle.storage.open import open_as_hadoop
 from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow_flinkstyle.agent.board.takeover import DriverRun
+    from airflow_flinkstyle.agent.core.spark import Describe, Spark
     from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.agent.jvm.sources import Describe
-    from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
     from airflow_flinkstyle.agent.run.driver import Driver
     from airflow_flinkstyle.protocol.board import JobBoard
     from airflow_flinkstyle.savepoint.manifest import Manifest
@@ -49,20 +45,15 @@ def location_of(checkpoint_location: str) -> str:
     return f"{checkpoint_location.rstrip('/')}.rehearsal"
 
 
-def open_at(spark: PySpark, place: str) -> ObjectStore:
-    """Open a scratch place, as Spark's executors reach it."""
-    return HadoopStore(spark, place) if needs_hadoop(place) else open_as_hadoop(place)
-
-
 def restore(
-    spark: PySpark, location: str, manifest: Manifest, name: str, repository: SavepointRepository
+    spark: Spark, location: str, manifest: Manifest, name: str, repository: SavepointRepository
 ) -> tuple[ObjectStore, str]:
     """Restore a query of a savepoint; returns the store at its copy, and where that is as Spark writes it.
 
     Spark refuses two active queries of one id, so the copy gets a fresh one.
     """
     place = below(location, name)
-    store = open_at(spark, place)
+    store = spark.open(place)
     snapshot = manifest.query(name)
     if snapshot is None:
         raise AssertionError(f"savepoint {manifest.savepoint_id} has no query {name}")
@@ -131,33 +122,17 @@ def own_scratch(driver: Driver) -> Iterator[str]:
     """
     spark, run = driver.queries.spark, driver.driver_run
     location = location_of(run.claim.checkpoint_location)
-    own_place(open_at(spark, location), driver.board, run.generation)
-    _empty(spark, location)  # an earlier driver of this generation, killed over it, has left what it ran on
+    own_place(spark.open(location), driver.board, run.generation)
+    # An earlier driver of this generation, killed over it, has left what it ran on.
+    spark.clear(location, but=MARK_KEY)
     try:
         yield location
     finally:
         with suppress(Exception):  # the next driver removes it
-            remove(spark, location)
+            spark.remove(location, last=MARK_KEY)
 
 
-def remove(spark: PySpark, location: str) -> None:
-    """Remove a scratch location with all that is below it, the mark last; none is no error."""
-    files, path = _empty(spark, location)
-    files.delete(path, True)
-
-
-def _empty(spark: PySpark, location: str) -> tuple[Java, Java]:
-    """Remove all but the mark; returns Spark's file system, and the location there."""
-    context = spark.sparkContext
-    path = context._jvm.org.apache.hadoop.fs.Path(as_spark_writes(location))  # noqa: SLF001
-    files = path.getFileSystem(context._jsc.hadoopConfiguration())  # noqa: SLF001
-    for entry in files.listStatus(path) if files.exists(path) else ():
-        if entry.getPath().getName() != MARK_KEY:
-            files.delete(entry.getPath(), True)
-    return files, path
-
-
-def free_old(spark: PySpark, board: JobBoard, repository: SavepointRepository, driver_run: DriverRun) -> None:
+def free_old(spark: Spark, board: JobBoard, repository: SavepointRepository, driver_run: DriverRun) -> None:
     """Free the checkpoints of generations before this one that no caller may reach: on HDFS, on this disk.
 
     Only beside its own checkpoint, whose place a caller has vouched for.
@@ -165,12 +140,12 @@ def free_old(spark: PySpark, board: JobBoard, repository: SavepointRepository, d
     beside = driver_run.claim.checkpoint_location.rstrip("/").rpartition("/")[0]
 
     def clear(location: str, store: ObjectStore) -> None:
-        if needs_hadoop(location):
-            remove(spark, location)
+        if spark.needs_hadoop(location):
+            spark.remove(location, last=MARK_KEY)
         else:
             remove_all(location, store)
 
-    place = CheckpointAccess(open=partial(open_at, spark), remove=clear, vouch=lambda _: None)
+    place = CheckpointAccess(open=spark.open, remove=clear, vouch=lambda _: None)
     try:
         planned = plan_checkpoints(board, repository)
         own = [one for one in planned if one.location.rpartition("/")[0] == beside]
@@ -179,7 +154,7 @@ def free_old(spark: PySpark, board: JobBoard, repository: SavepointRepository, d
         log.warning("Checkpoints of generations before %d may be left", driver_run.generation, exc_info=True)
 
 
-def remove_left(spark: PySpark, board: JobBoard, driver_run: DriverRun) -> None:
+def remove_left(spark: Spark, board: JobBoard, driver_run: DriverRun) -> None:
     """Remove the copies of drivers that died in a rehearsal since the run that this one follows.
 
     A drill may be under way, which has nothing to do with who runs the job: its end is waited for.
@@ -194,7 +169,7 @@ def remove_left(spark: PySpark, board: JobBoard, driver_run: DriverRun) -> None:
                         board, generation, claim.lease_s, look=lambda: None, clock=driver_run.clock
                     )
                 location = location_of(claim.checkpoint_location)
-                if is_own(open_at(spark, location), board):
-                    remove(spark, location)
+                if is_own(spark.open(location), board):
+                    spark.remove(location, last=MARK_KEY)
         except Exception:  # it only takes up room
             log.warning("The scratch copy of generation %d may be left", generation, exc_info=True)

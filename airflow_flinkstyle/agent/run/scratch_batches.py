@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent.errors import RehearsalTimeoutError
 from airflow_flinkstyle.agent.run import scratch
@@ -18,8 +18,10 @@ from airflow_flinkstyle.python_versions import moment_of
 from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.agent.core.spark import SparkQuery
     from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
     from airflow_flinkstyle.agent.run.barrier import HeldQuery
     from airflow_flinkstyle.agent.run.driver import Driver
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
@@ -48,7 +50,7 @@ class _Seen:
     seconds: list[float] = field(default_factory=list)
     watermark_ms: int | None = None
 
-    def add(self, progress: PySpark) -> None:
+    def add(self, progress: Mapping[str, Any]) -> None:
         self.rows += max(0, progress["numInputRows"])
         self.seconds.append(progress["durationMs"].get("triggerExecution", 0) / 1000)
         told = progress["eventTime"].get("watermark") if progress["eventTime"] else None
@@ -125,7 +127,7 @@ class ScratchBatches:
         self._copy.checkpoint.write(f"offsets/{held.batch_id + 1}", planned.render().encode())
         handle = self._start(once=True)
         self._await_end(handle)
-        self._seen.add(handle.lastProgress)
+        self._seen.add(handle.progress()[-1])
 
     def _next_batch(self, *, patient: bool) -> tuple[HeldQuery, OffsetLog | None]:
         """Return where the copy is, and its next batch; None if there is nothing to read."""
@@ -159,42 +161,35 @@ class ScratchBatches:
             planned = max(list_batches(self._copy.checkpoint, "offsets"), default=-1)
             if planned <= begun and time.monotonic() > quiet_until_s:
                 break
-            if handle._jsq.awaitTermination(_LOOK_MS):  # noqa: SLF001  # raises what it failed of
+            if handle.await_end(_LOOK_MS):  # raises what it failed of
                 break
         self._stop(handle)
         # One that went on without its copy would fail, and end a wait of the script when the job runs here.
-        while handle._jsq.streamingQuery().queryExecutionThread().isAlive():  # noqa: SLF001
+        while handle.has_thread:
             self._look()
             time.sleep(_LOOK_MS / 1000)
-        for progress in handle.recentProgress:
+        for progress in handle.progress():
             if progress["batchId"] > begun and progress["durationMs"].get("addBatch") is not None:
                 self._seen.add(progress)
         return () if self._seen.rows else (_NOTHING_AFTER,)
 
     # --- Spark ----------------------------------------------------------------------------------
 
-    def _start(self, *, once: bool) -> PySpark:
-        from pyspark.sql.streaming.query import StreamingQuery
+    def _start(self, *, once: bool) -> SparkQuery:
+        copy = self._copy
+        return copy.start.try_out(f"rehearsal-{copy.name}", copy.location, copy.output_mode, once=once)
 
-        triggers = self._driver.jvm.org.apache.spark.sql.streaming.Trigger
-        trigger = triggers.Once() if once else triggers.ProcessingTime("0 seconds")
-        # Not through PySpark's writer, whose start is the agent's.
-        frame: Java = self._copy.writer._df._jdf  # noqa: SLF001
-        writer = frame.writeStream().format("noop").outputMode(self._copy.output_mode).trigger(trigger)
-        named = writer.queryName(f"rehearsal-{self._copy.name}")
-        return StreamingQuery(named.option("checkpointLocation", self._copy.location).start())
-
-    def _await_end(self, handle: PySpark) -> None:
+    def _await_end(self, handle: SparkQuery) -> None:
         try:
-            while not handle._jsq.awaitTermination(_LOOK_MS):  # noqa: SLF001
+            while not handle.await_end(_LOOK_MS):
                 self._look()
         except BaseException:
             self._stop(handle)
             raise
 
-    def _stop(self, handle: PySpark) -> None:
+    def _stop(self, handle: SparkQuery) -> None:
         """Stop a query; one that does not end is left to the end of this process."""
-        stopping = threading.Thread(target=handle._jsq.stop, name="flinkstyle-rehearsed", daemon=True)  # noqa: SLF001
+        stopping = threading.Thread(target=handle.stop, name="flinkstyle-rehearsed", daemon=True)
         stopping.start()
         stopping.join(_STOP_S)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from airflow_flinkstyle.agent.core.spark import Spark, SparkStart
     from airflow_flinkstyle.agent.jvm.untyped import PySpark
     from airflow_flinkstyle.agent.queries.hold import QueryHold
     from airflow_flinkstyle.agent.stream_options import StreamOptions
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
 class Agent(Protocol):
     """What the wrappers call."""
 
-    def start_query(self, writer: PySpark, seen: StreamOptions, run: Callable[[], PySpark]) -> PySpark:
+    def start_query(self, start: SparkStart, seen: StreamOptions) -> PySpark:
         """Start a query in place of Spark."""
 
-    def schema_location(self, reader: PySpark, location: str) -> str:
+    def schema_location(self, spark: Spark, location: str) -> str:
         """Say where a reader finds the log of schemas that the script keeps at ``location``."""
 
     def await_turn(self) -> None:

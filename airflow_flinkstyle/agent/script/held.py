@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.agent.queries.stand_in import stand_in_of
+from airflow_flinkstyle.agent.jvm.stand_in import stand_in_of
 from airflow_flinkstyle.agent.script.agent import replace
 
 if TYPE_CHECKING:

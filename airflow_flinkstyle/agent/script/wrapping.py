@@ -7,12 +7,13 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent.errors import UnsupportedModeError
-from airflow_flinkstyle.agent.jvm.schema_option import schema_locations
+from airflow_flinkstyle.agent.jvm.session import PySparkSession
+from airflow_flinkstyle.agent.jvm.starts import PySparkStart
 from airflow_flinkstyle.agent.script.agent import replace
 from airflow_flinkstyle.agent.script.held import wrap_held
 from airflow_flinkstyle.agent.script.listeners import wrap_listeners
 from airflow_flinkstyle.agent.script.topics import renamed_topics
-from airflow_flinkstyle.agent.stream_options import StreamOptions
+from airflow_flinkstyle.agent.stream_options import StreamOptions, refuse_unsupported, schema_locations
 from airflow_flinkstyle.kafka.login.driver import set_for
 
 if TYPE_CHECKING:
@@ -45,22 +46,6 @@ def overrides_for(
     }
     options |= {name: value for rule in matching for name, value in rule.options.items()}
     return set_for(options, seen.options, environment)
-
-
-def refuse_unsupported(seen: StreamOptions) -> None:
-    """Refuse modes of Spark by name.
-
-    Raises:
-        UnsupportedModeError: For real-time mode, continuous processing, asynchronous progress tracking.
-    """
-    if "realTime" in seen.trigger:
-        raise UnsupportedModeError.named("real-time mode", "Use trigger(processingTime=...).")
-    if "continuous" in seen.trigger:
-        raise UnsupportedModeError.named("continuous processing", "Use trigger(processingTime=...).")
-    if seen.options.get("asyncprogresstrackingenabled", "false").lower() == "true":
-        raise UnsupportedModeError.named(
-            "asynchronous progress tracking", "Remove the option asyncProgressTrackingEnabled."
-        )
 
 
 def wrap(agent: Agent, rules: Sequence[KafkaOverride]) -> None:
@@ -177,7 +162,7 @@ def _follow_schema_before(cls: PySpark, name: str, agent: Agent) -> None:
         def call(self: PySpark, *args: PySpark, **options: PySpark) -> PySpark:
             seen = StreamOptions.of(self)
             for option, location in schema_locations(seen.options, seen.format).items():
-                self.option(option, agent.schema_location(self, location))
+                self.option(option, agent.schema_location(PySparkSession.of(self._spark), location))
             return original(self, *args, **options)
 
         return call
@@ -230,7 +215,8 @@ def _start_through(cls: PySpark, name: str, agent: Agent, rules: Sequence[KafkaO
             seen = StreamOptions.of(self)
             for key, value in overrides_for(rules, "sink", seen).items():
                 self.option(key, value)
-            return agent.start_query(self, seen, functools.partial(original, self, target))
+            start = PySparkStart(self, functools.partial(original, self, target))
+            return agent.start_query(start, seen)
 
         return call
 

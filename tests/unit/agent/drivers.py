@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import threading
-import uuid
-from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent.board import takeover
 from airflow_flinkstyle.agent.board.heartbeat import HeartbeatWriter
 from airflow_flinkstyle.agent.board.inbox import Inbox
+from airflow_flinkstyle.agent.core.spark import StreamingSource
 from airflow_flinkstyle.agent.jvm.process import DriverProcess
-from airflow_flinkstyle.agent.jvm.sources import StreamingSource
 from airflow_flinkstyle.agent.queries.hold import QueryHold
 from airflow_flinkstyle.agent.queries.registry import Queries
 from airflow_flinkstyle.agent.queries.schema_logs import SchemaLogs
@@ -28,9 +23,12 @@ from airflow_flinkstyle.protocol.records import Request, TakeoverOrder
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from testbed.memory_store import MemoryStore
 from tests.declared import AS_BEFORE
+from tests.small_spark import SmallSpark, SmallStart
 from tests.unit.agent.conftest import G1, I1, a_claim
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from airflow_flinkstyle.agent.job_query import JobQuery
     from airflow_flinkstyle.agent.run.reasons import Ending
     from airflow_flinkstyle.clock import Clock
@@ -41,43 +39,6 @@ if TYPE_CHECKING:
 _HEADER = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
 
 _RATE = StreamingSource(position=0, name=None, provider="rate", options={})
-
-
-class Session:
-    """Spark's, with the settings that somebody made for it."""
-
-    def __init__(self) -> None:
-        self.settings: dict[str, str] = {}
-        self.version, self.conf = "4.2.0", SimpleNamespace(get=self.settings.get)
-        confs = SimpleNamespace(contains=self.settings.__contains__, getConfString=self.settings.__getitem__)
-        self.beside: dict[str, Any] = {}
-        """Queries of the JVM that were started past PySpark, as Spark lists them."""
-        self._jsparkSession = SimpleNamespace(
-            sessionState=lambda: SimpleNamespace(conf=lambda: confs),
-            sharedState=lambda: SimpleNamespace(activeStreamingQueries=lambda: self.beside),
-        )
-        hadoop = SimpleNamespace(fs=SimpleNamespace(Path=HadoopPath))
-        jvm = SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(hadoop=hadoop)))
-        jsc = SimpleNamespace(hadoopConfiguration=lambda: None)
-        self.sparkContext = SimpleNamespace(_jvm=jvm, _jsc=jsc)
-
-
-class HadoopPath:
-    """Hadoop's, of this machine's disk, with its file system."""
-
-    def __init__(self, location: object) -> None:
-        self.path = Path(str(location).removeprefix("file://"))
-        self.getName, self.getPath = lambda: self.path.name, lambda: self
-
-    def getFileSystem(self, _conf: object) -> SimpleNamespace:
-        return SimpleNamespace(exists=lambda of: of.path.exists(), listStatus=self._list, delete=self._delete)
-
-    def _list(self, of: HadoopPath) -> list[HadoopPath]:
-        return [HadoopPath(path) for path in of.path.iterdir()]
-
-    def _delete(self, of: HadoopPath, recursive: bool) -> None:
-        assert recursive
-        shutil.rmtree(of.path) if of.path.is_dir() else of.path.unlink(missing_ok=True)
 
 
 class SmallDriver:
@@ -100,9 +61,9 @@ class SmallDriver:
         self.process = DriverProcess()
         self.driver_run = takeover.begin(self.board, generation, self.process, clock=clock)
         self.queries = Queries(self.driver_run.claim.checkpoint_location)
-        self.queries.spark = self.spark = Session()
+        self.queries.known_spark = self.spark = SmallSpark()
         self.schema_logs = SchemaLogs(self.board, self.repository, self.driver_run, self.queries)
-        self.held, self.jvm, self.spark_version = QueryHold(self.queries), None, "4.2.0"
+        self.held, self.spark_version = QueryHold(self.queries), "4.2.0"
         self.commits: Any = None  # nothing commits offsets to Kafka
         self.heartbeat_writer = HeartbeatWriter(
             self.board,
@@ -160,9 +121,8 @@ class SmallDriver:
             TakeoverOrder(**{**said, "expected": {}, "parent": BEGINNING, **changes}),
         )
 
-    def register(self, name: str, session: Session | None = None) -> JobQuery:
-        writer = SimpleNamespace(_spark=session or self.spark)
-        return self.queries.register(name, writer, lambda: None, [_RATE], AS_BEFORE)
+    def register(self, name: str, session: SmallSpark | None = None) -> JobQuery:
+        return self.queries.register(name, SmallStart(session or self.spark), [_RATE], AS_BEFORE)
 
     def start(self, name: str) -> JobQuery:
         """Let a query start as the runtime does, up to Spark's own start, which works."""
@@ -174,17 +134,13 @@ class SmallDriver:
 
     def run(self, query: JobQuery) -> None:
         """Let Spark run a query."""
-        run = SimpleNamespace(active=True, isActive=lambda: run.active)
-        if query.checkpoint.head("metadata") is None:
-            query.checkpoint.write("metadata", json.dumps({"id": str(uuid.uuid4())}).encode())
-        query_id = json.loads(query.checkpoint.read("metadata"))["id"]
-        handle = SimpleNamespace(id=query_id, _jsq=run, exception=lambda: None, lastProgress=None)
-        self.queries.settle(query, handle)
+        query.start.place(query.name, query.location)
+        self.queries.settle(query, query.start.run())
 
 
 def end_run(query: JobQuery) -> None:
     """Let a query end by itself."""
-    query.query._jsq.active = False
+    query.started.stop()
 
 
 def plan(query: JobQuery, batch: int) -> None:

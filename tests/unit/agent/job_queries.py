@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from airflow_flinkstyle.agent.core.spark import StreamingSource
 from airflow_flinkstyle.agent.job_query import JobQuery
-from airflow_flinkstyle.agent.jvm.sources import StreamingSource
 from testbed.memory_store import MemoryStore
 from tests.declared import AS_BEFORE
 
@@ -14,8 +14,7 @@ def a_query(name: str) -> JobQuery:
     nothing: Any = None
     return JobQuery(
         name=name,
-        writer=nothing,
-        run=lambda: nothing,
+        start=nothing,
         checkpoint=MemoryStore(),
         location="x",
         sources=(),

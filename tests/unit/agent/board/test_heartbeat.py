@@ -10,8 +10,9 @@ import pytest
 
 from airflow_flinkstyle.agent.board import heartbeat
 from airflow_flinkstyle.agent.board.heartbeat import HeartbeatThread, HeartbeatWriter
+from airflow_flinkstyle.agent.core.process import HALT_PATIENCE_S
 from airflow_flinkstyle.agent.errors import SupersededError
-from airflow_flinkstyle.agent.jvm.process import HALT_PATIENCE_S, DriverProcess
+from airflow_flinkstyle.agent.jvm.process import DriverProcess
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.query_records import QueryStatus
 from airflow_flinkstyle.protocol.records import Current

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.agent.commits.batch_watch import GROUP, ON, BatchWatch, CommitSetting
-from airflow_flinkstyle.agent.jvm.sources import StreamingSource
-from airflow_flinkstyle.agent.queries.registry import Queries
+from airflow_flinkstyle.agent.core.spark import StreamingSource
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.sinks import resume
 from airflow_flinkstyle.sinks.resume import SinkState
 from tests.declared import AS_BEFORE
+from tests.small_spark import SmallHandle, SmallQuery, SmallRun, SmallSpark, SmallStart, queries_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,17 +30,17 @@ def a_source(position: int = 0, **options: str) -> StreamingSource:
 
 def setting_of(**conf: str) -> CommitSetting:
     settings = {{"on": ON, "group": GROUP}[name]: value for name, value in conf.items()}
-    return CommitSetting.of(SimpleNamespace(conf=SimpleNamespace(get=settings.get)))
+    return CommitSetting.of(SimpleNamespace(setting=lambda name, default="": settings.get(name, default)))
 
 
 class Job:
     """One query whose checkpoint a test writes; no driver, so that no commit gets anywhere."""
 
     def __init__(self, folder: Path, *sources: StreamingSource, query_id: str = "q") -> None:
-        self.queries = Queries(str(folder))
+        self.queries = queries_at(folder)
         self.checkpoint = folder / "orders"
-        self.query: JobQuery = self.queries.register("orders", None, lambda: None, sources, AS_BEFORE)
-        self.query.query = SimpleNamespace(id=query_id, exception=lambda: None)
+        self.query: JobQuery = self.queries.register("orders", SmallStart(SmallSpark()), sources, AS_BEFORE)
+        self.query.query = SmallQuery(SmallHandle(query_id, SmallRun()))
         self.watch = BatchWatch(self.queries)
         self.watch._setting = CommitSetting(on=True, group="billing")
 
@@ -141,7 +141,7 @@ def test_source_without_a_group_is_named_once_and_others_are_committed(
 
 
 def test_end_of_a_run_is_not_held_up_where_nothing_is_watched(tmp_path: Path):
-    watch = BatchWatch(Queries(str(tmp_path)))
-    watch.begin(None, CommitSetting())
+    watch = BatchWatch(queries_at(tmp_path))
+    watch.begin(CommitSetting())
     assert not watch.is_alive()
     watch.finish()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_flinkstyle.agent.core.spark import StreamingSource
 from airflow_flinkstyle.agent.errors import (
     NOT_STARTED,
     CheckpointLostError,
@@ -13,8 +14,6 @@ from airflow_flinkstyle.agent.errors import (
     SourcesChangedError,
 )
 from airflow_flinkstyle.agent.guards import checks
-from airflow_flinkstyle.agent.jvm.sources import StreamingSource
-from airflow_flinkstyle.agent.queries.registry import Queries
 from airflow_flinkstyle.agent.run import barrier, capture, held_cut
 from airflow_flinkstyle.kafka.cluster import ClusterView
 from airflow_flinkstyle.kafka.errors import (
@@ -34,6 +33,7 @@ from airflow_flinkstyle.savepoint.repository.repository import SavepointReposito
 from airflow_flinkstyle.types import BatchId, NextOffset
 from testbed.memory_store import MemoryStore
 from tests.manifests import a_manifest
+from tests.small_spark import queries_at
 from tests.unit.agent.conftest import a_heartbeat
 from tests.unit.agent.job_queries import a_query, a_query_of_two_batches
 from tests.unit.agent.views import a_topic, a_view
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from airflow_flinkstyle.agent.core.spark import Describe
     from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.agent.jvm.sources import Describe
 
 
 def an_order(**changes: Any) -> TakeoverOrder:
@@ -283,8 +283,8 @@ def test_only_queries_whose_checkpoints_stand_in_the_location_go_on(tmp_path: Pa
     (tmp_path / "orders").mkdir()
     (tmp_path / "orders" / "metadata").write_text('{"id":"q"}')
     order = an_order(closed_at={"orders": 7, "dropped": 3})
-    assert checks.queries_to_continue(Queries(str(tmp_path)).checkpoint, order, None, None) == {"orders"}
-    elsewhere = Queries(str(tmp_path / "fresh"))
+    assert checks.queries_to_continue(queries_at(tmp_path).checkpoint, order, None, None) == {"orders"}
+    elsewhere = queries_at(tmp_path / "fresh")
     assert checks.queries_to_continue(elsewhere.checkpoint, order, None, None) == set()
 
 
@@ -292,7 +292,7 @@ def test_checkpoint_that_is_gone_is_never_begun_anew(tmp_path: Path) -> None:
     beat = QueryStatus(query_id="q", batch_id=BatchId(7), batch_committed_at_ms=None, sources={})
     idle = replace(beat, batch_id=None)
     words = a_heartbeat(queries={"orders": beat, "idle": idle})
-    opened = Queries(str(tmp_path)).checkpoint
+    opened = queries_at(tmp_path).checkpoint
     with pytest.raises(CheckpointLostError, match="query orders at batch 7") as refused:
         checks.require_there(opened, words)
     assert f"{tmp_path}/orders was expected" in refused.value.problem

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_flinkstyle.agent.core.spark import StreamingSource
 from airflow_flinkstyle.agent.errors import SourcesChangedError
 from airflow_flinkstyle.agent.guards.guard import (
     CheckpointPositions,
@@ -17,7 +18,6 @@ from airflow_flinkstyle.agent.guards.guard import (
     read_positions,
     require_same_sources,
 )
-from airflow_flinkstyle.agent.jvm.sources import StreamingSource
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.kafka.cluster import ClusterView
 from airflow_flinkstyle.kafka.errors import (

@@ -10,7 +10,6 @@ import pytest
 from airflow_flinkstyle.agent.guards import lineages
 from airflow_flinkstyle.agent.guards.lineages import Origin, carried, origins, resumes
 from airflow_flinkstyle.agent.job_query import recorded
-from airflow_flinkstyle.agent.queries.registry import Queries
 from airflow_flinkstyle.protocol.line import BEGINNING
 from airflow_flinkstyle.protocol.query_records import QueryStatus, SinkLineage, Sinks
 from airflow_flinkstyle.protocol.records import Heartbeat, TakeoverOrder
@@ -20,6 +19,7 @@ from airflow_flinkstyle.sinks.errors import LineageError
 from airflow_flinkstyle.sinks.resume import Resume, SinkState, expect, expected
 from airflow_flinkstyle.types import BatchId, Generation, Incarnation
 from tests.declared import AS_BEFORE
+from tests.small_spark import SmallSpark, SmallStart, queries_at
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -195,35 +195,35 @@ def test_shard_of_which_only_the_number_of_shards_was_noted_has_written_nothing(
 
 
 def test_query_that_its_script_starts_again_is_still_known_by_what_it_goes_on_from(tmp_path: Path):
-    queries = Queries(str(tmp_path))
-    query = queries.register("totals", None, lambda: None, (), AS_BEFORE)
+    queries = queries_at(tmp_path)
+    query = queries.register("totals", SmallStart(SmallSpark()), (), AS_BEFORE)
     query.carried = SAVED
     queries.settle(query, None)
-    assert queries.register("totals", None, lambda: None, (), AS_BEFORE).written() == SAVED
+    assert queries.register("totals", SmallStart(SmallSpark()), (), AS_BEFORE).written() == SAVED
 
 
 def test_batch_that_was_planned_before_is_under_way_until_it_is_committed(tmp_path: Path):
-    queries = Queries(str(tmp_path))
-    query = queries.register("totals", None, lambda: None, (), AS_BEFORE)
+    queries = queries_at(tmp_path)
+    query = queries.register("totals", SmallStart(SmallSpark()), (), AS_BEFORE)
     query.carried, query.before = Sinks(under_way=True), None
     assert query.written() == Sinks(under_way=True)
     query.checkpoint.write("commits/0", b"")
     assert query.written() == Sinks()
     queries.settle(query, None)
-    again = queries.register("totals", None, lambda: None, (), AS_BEFORE)  # its script's next start
+    again = queries.register("totals", SmallStart(SmallSpark()), (), AS_BEFORE)  # its script's next start
     assert again.written() == Sinks()
 
 
 def test_query_that_its_driver_has_not_started_yet_is_told_by_the_id_in_its_checkpoint(tmp_path: Path):
     """Else callers would not know how far the query was whose driver died in its start."""
-    queries = Queries(str(tmp_path))
-    query = queries.register("totals", None, lambda: None, (), AS_BEFORE)
+    queries = queries_at(tmp_path)
+    query = queries.register("totals", SmallStart(SmallSpark()), (), AS_BEFORE)
     lineages.expect(query, None, None)
     assert query.beat().query_id is None
     query.checkpoint.write("metadata", b'{"id":"39b0b8ae-0d5c-4b7e-9e13-7d9ac4b58d19"}')
     query.checkpoint.write(f"commits/{K}", b"v1")
     lineages.expect(query, an_origin(), None)
     queries.settle(query, None)
-    again = queries.register("totals", None, lambda: None, (), AS_BEFORE)
+    again = queries.register("totals", SmallStart(SmallSpark()), (), AS_BEFORE)
     for beat in (query.beat(), again.beat()):
         assert (beat.query_id, beat.batch_id) == ("39b0b8ae-0d5c-4b7e-9e13-7d9ac4b58d19", K)

@@ -39,7 +39,7 @@ def a_checkpoint(*, planned: int, committed: int) -> MemoryStore:
 def a_query(checkpoint: MemoryStore) -> JobQuery:
     sink = Sink(name="json", path="/out")
     return JobQuery(
-        name="files", writer=NOTHING, run=lambda: NOTHING, checkpoint=checkpoint, location="x", sources=(),
+        name="files", start=NOTHING, checkpoint=checkpoint, location="x", sources=(),
         sink=sink, declared=AS_BEFORE,
     )  # fmt: skip
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.agent.guards import checks, waiting
-from airflow_flinkstyle.agent.queries.registry import Queries
 from airflow_flinkstyle.agent.run import capture
 from airflow_flinkstyle.agent.run.serving import Serving
 from airflow_flinkstyle.errors import BadInputError
@@ -22,11 +21,13 @@ from airflow_flinkstyle.types import BatchId
 from testbed.memory_store import MemoryStore
 from tests.declared import AS_BEFORE
 from tests.manifests import a_manifest
+from tests.small_spark import SmallHandle, SmallQuery, SmallRun, SmallSpark, SmallStart, queries_at
 from tests.unit.agent.conftest import G1, I1, a_heartbeat
 from tests.unit.agent.job_queries import a_query
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.agent.guards.waiting import WaitingQuery
+    from airflow_flinkstyle.agent.queries.registry import Queries
 
 LOG = SourceIdentity(cluster_id="c", topic_ids={"orders": "t"})
 SAID = Declared(location="l", sink="s", sources="r")
@@ -82,13 +83,13 @@ def test_what_a_run_goes_on_from_is_told_by_whoever_knows_most() -> None:
 
 
 def test_it_is_named_beside_the_started_ones_until_it_is_started() -> None:
-    queries = Queries("/checkpoints")
-    first = queries.register("a", None, lambda: None, (), AS_BEFORE)
+    queries = queries_at("/checkpoints")
+    first = queries.register("a", SmallStart(SmallSpark()), (), AS_BEFORE)
     queries.take_over(first, [look(a_checkpoint())])
     assert [name for name, beat in queries.beats().items() if beat.waiting] == ["b"]
-    second = queries.register("b", None, lambda: None, (), AS_BEFORE)
+    second = queries.register("b", SmallStart(SmallSpark()), (), AS_BEFORE)
     assert queries.beats()["b"].waiting
-    queries.settle(second, SimpleNamespace(id="q", lastProgress=None, exception=lambda: None))
+    queries.settle(second, SmallQuery(SmallHandle("q", SmallRun())))
     assert not queries.beats()["b"].waiting
     assert queries.started_and_waiting() == ([second], [])
 
@@ -128,13 +129,11 @@ def asked(queries: Queries, admission: object, **changes: Any) -> tuple[bool, st
 
 
 def test_aligned_cut_waits_for_it_and_is_refused_then() -> None:
-    queries = Queries("/checkpoints")
-    first = queries.register("a", None, lambda: None, (), AS_BEFORE)
+    queries = queries_at("/checkpoints")
+    first = queries.register("a", SmallStart(SmallSpark()), (), AS_BEFORE)
     queries.take_over(first, [look(a_checkpoint())])
     first.checkpoint = a_checkpoint()
-    queries.settle(
-        first, SimpleNamespace(id="q", lastProgress=None, _jsq=SimpleNamespace(isActive=lambda: True))
-    )
+    queries.settle(first, SmallQuery(SmallHandle("q", SmallRun())))
     admission = SimpleNamespace(is_settled=lambda: True, taken_over=True)
     assert asked(queries, admission) == (True, None)
     ready, refusal = asked(queries, admission, alignment="aligned")
@@ -151,8 +150,10 @@ def test_aligned_cut_waits_for_it_and_is_refused_then() -> None:
 
 
 def test_dropped_queries_are_named_by_a_setting_and_must_not_be_started() -> None:
-    assert waiting.dropped_queries(SimpleNamespace(conf={waiting.DROPPED: "a, b,"})) == {"a", "b"}
-    assert waiting.dropped_queries(SimpleNamespace(conf={})) == set()
+    spark = SmallSpark()
+    spark.settings[waiting.DROPPED] = "a, b,"
+    assert waiting.dropped_queries(spark) == {"a", "b"}
+    assert waiting.dropped_queries(SmallSpark()) == set()
     checks.require_not_dropped(a_query("c"), {"a", "b"})
     with pytest.raises(BadInputError, match="found b"):
         checks.require_not_dropped(a_query("b"), {"a", "b"})

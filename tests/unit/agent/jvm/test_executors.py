@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.agent.core.process import EXIT_NO_EXECUTORS
 from airflow_flinkstyle.agent.jvm.executors import ExecutorWatch
-from airflow_flinkstyle.agent.jvm.process import EXIT_NO_EXECUTORS, DriverProcess
+from airflow_flinkstyle.agent.jvm.process import DriverProcess
 from tests.unit.clocks import SleptClock
 
 if TYPE_CHECKING:

@@ -14,9 +14,10 @@ import pytest
 from airflow_flinkstyle.agent.board.takeover import DriverRun
 from airflow_flinkstyle.agent.errors import QueryEndedError
 from airflow_flinkstyle.agent.jvm.process import DriverProcess
+from airflow_flinkstyle.agent.jvm.stand_in import StandIn
+from airflow_flinkstyle.agent.jvm.starts import PySparkQuery, PySparkStart
 from airflow_flinkstyle.agent.queries.hold import QueryHold
 from airflow_flinkstyle.agent.queries.registry import Queries
-from airflow_flinkstyle.agent.queries.stand_in import StandIn
 from airflow_flinkstyle.agent.run import held_cut
 from airflow_flinkstyle.agent.runtime import Runtime
 from airflow_flinkstyle.agent.script import held
@@ -28,6 +29,7 @@ from airflow_flinkstyle.savepoint.repository.repository import SavepointReposito
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from testbed.memory_store import MemoryStore
 from tests.declared import AS_BEFORE
+from tests.small_spark import SmallSpark
 from tests.unit.agent.conftest import G1, I1, a_claim
 from tests.unit.agent.job_queries import a_query_of_two_batches
 from tests.unit.agent.views import a_view
@@ -52,18 +54,24 @@ def a_handle(number: int) -> SimpleNamespace:
 
 
 def a_query(queries: Queries, number: int) -> JobQuery:
-    query = queries.register("orders", None, lambda: None, (), AS_BEFORE)
-    queries.settle(query, a_handle(number))
+    query = queries.register("orders", a_start(queries), (), AS_BEFORE)
+    queries.settle(query, PySparkQuery(a_handle(number), MagicMock()))
     return query
+
+
+def a_start(queries: Queries, run: Callable[[], Any] = lambda: None) -> PySparkStart:
+    start = PySparkStart(MagicMock(), run)
+    queries.known_spark = SmallSpark()
+    return start
 
 
 def test_a_query_that_is_about_to_start_again_is_not_missed() -> None:
     queries = Queries("/checkpoints")
     first = a_query(queries, 1)
-    first.local_properties = object()
-    again = queries.register("orders", None, lambda: None, (), AS_BEFORE)
+    first.thread = object()
+    again = queries.register("orders", a_start(queries), (), AS_BEFORE)
     assert queries.all() == [again]
-    assert (again.query, again.local_properties) == (first.query, first.local_properties)
+    assert (again.query, again.thread) == (first.query, first.thread)
 
 
 def test_any_handle_of_a_held_run_stands_for_the_run_that_went_on() -> None:
@@ -72,7 +80,7 @@ def test_any_handle_of_a_held_run_stands_for_the_run_that_went_on() -> None:
     query.held_runs.add("run-1")
     other = a_handle(1)
     assert hold.follow(other, "run-1")
-    assert other._jsq is query.query._jsq
+    assert other._jsq is query.started.handle._jsq
     assert not hold.follow(other, "run-2")
 
 
@@ -81,8 +89,9 @@ def test_queries_that_are_held_are_listed_as_active_once() -> None:
     query, hold = a_query(queries, 1), QueryHold(queries)
     assert hold.with_held([]) == []
     hold._held = {"query-1": query}
-    assert hold.with_held([]) == [query.query]
-    assert hold.with_held([query.query]) == [query.query]
+    handle = query.started.handle
+    assert hold.with_held([]) == [handle]
+    assert hold.with_held([handle]) == [handle]
 
 
 class SparkRun:
@@ -111,9 +120,9 @@ def a_running_query(queries: Queries, name: str) -> tuple[SparkRun, JobQuery]:
         id=name, runId=first.runId, _jsq=first, status={"isTriggerActive": True}, exception=lambda: None
     )
     run = lambda: SimpleNamespace(_jsq=SparkRun(f"{name}-2"))  # noqa: E731
-    query = queries.register(name, MagicMock(), run, (), AS_BEFORE)
-    queries.settle(query, handle)
-    query.local_properties = MagicMock()
+    query = queries.register(name, a_start(queries, run), (), AS_BEFORE)
+    queries.settle(query, PySparkQuery(handle, MagicMock()))
+    query.thread = MagicMock()
     return first, query
 
 
@@ -158,21 +167,21 @@ def test_cancel_before_the_boundary_lets_queries_go_on_at_once_but_for_the_one_i
     def hold() -> None:
         with (
             contextlib.suppress(InterruptedError),
-            QueryHold(queries).begin(MagicMock(), **{**WANTED, "look": look}),
+            QueryHold(queries).begin(**{**WANTED, "look": look}),
         ):
             raise AssertionError("held although a query is in its batch")
 
     thread = threading.Thread(target=hold, daemon=True)
     thread.start()
     until(lambda: not first.isAlive())
-    assert fast.query._jsq is first
+    assert fast.started.handle._jsq is first
     cancelled.set()
-    until(lambda: fast.query._jsq is not first)
-    assert slow.query._jsq is batch
+    until(lambda: fast.started.handle._jsq is not first)
+    assert slow.started.handle._jsq is batch
     batch.batch_ended.set()
     thread.join(10)
     assert not thread.is_alive()
-    assert slow.query._jsq is not batch
+    assert slow.started.handle._jsq is not batch
 
 
 def test_query_that_has_ended_is_in_no_aligned_cut(tmp_path: Path) -> None:
@@ -190,9 +199,9 @@ def test_query_that_has_ended_is_in_no_aligned_cut(tmp_path: Path) -> None:
     assert runtime.serving.refusal(aligned) is None
     for run in runs:
         run.batch_ended.set()
-    with runtime.held.begin(MagicMock(), **WANTED):
+    with runtime.held.begin(**WANTED):
         runtime.held.require_all()
-        runtime.held.leave_stopped(runtime.queries.all()[1].query)  # by the script, meanwhile
+        runtime.held.leave_stopped(runtime.queries.all()[1].started.handle)  # by the script, meanwhile
         with pytest.raises(QueryEndedError, match="found that slow ended"):
             runtime.held.require_all()
     assert "found that slow ended" in runtime.serving.refusal(aligned)
@@ -224,12 +233,12 @@ def test_hold_ends_no_query_for_those_who_await_any_and_hides_no_end(
     queries, manager = Queries("/checkpoints"), SparkManager(seen=ended_before)
     hold = QueryHold(queries)
     run, query = a_running_query(queries, "fast")
-    query.writer._spark.streams._jsqm = manager
+    query.session.spark.streams._jsqm = manager
     run.batch_ended.set()
-    with hold.begin(MagicMock(), **WANTED):
+    with hold.begin(**WANTED):
         manager.seen = True  # the run that was held has ended
         if stopped_meanwhile:
-            hold.leave_stopped(query.query)
+            hold.leave_stopped(query.started.handle)
     assert manager.seen == (ended_before or stopped_meanwhile)
 
 
@@ -256,13 +265,13 @@ def test_listeners_of_the_jvm_hear_nothing_of_a_hold_and_everything_behind_it(
     there, manager, heard = [own, of_spark], SparkManager(seen=False), []
     manager.listListeners = lambda: list(there)  # type: ignore[method-assign]
     manager.removeListener, manager.addListener = there.remove, there.append  # type: ignore[attr-defined]
-    query.writer._spark.streams._jsqm = manager
-    bus = query.writer._spark._jsc.sc.return_value.listenerBus.return_value
+    query.session.spark.streams._jsqm = manager
+    bus = query.session.spark._jsc.sc.return_value.listenerBus.return_value
     bus.waitUntilEmpty = lambda _ms: heard.append(list(there))
     run.batch_ended.set()
     with (
         contextlib.suppress(QueryEndedError),
-        QueryHold(queries).begin(MagicMock(), **WANTED),
+        QueryHold(queries).begin(**WANTED),
     ):
         assert there == [of_spark]
         if ends_with is not None:
@@ -278,8 +287,8 @@ def test_query_that_is_held_is_found_by_its_id() -> None:
     run.batch_ended.set()
     get = held._get_held(lambda _self, _id: None, SimpleNamespace(held=hold, put_off=list))
     assert get(None, "fast") is None  # Spark's own answer
-    with hold.begin(MagicMock(), **WANTED):
-        assert get(None, "fast") is query.query
+    with hold.begin(**WANTED):
+        assert get(None, "fast") is query.started.handle
     assert get(None, "fast") is None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +15,7 @@ from airflow_flinkstyle.agent.stream_options import StreamOptions
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.protocol.query_records import QueryStatus
 from airflow_flinkstyle.types import BatchId
+from tests.small_spark import SmallHandle, SmallQuery, SmallRun, SmallSpark, SmallStart
 from tests.unit.agent.conftest import a_heartbeat
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ ANEW = replace(FIRST, location=None)
 
 
 def register(queries: Queries, name: str | None, said: Declaration = FIRST) -> JobQuery:
-    return queries.register(name, None, lambda: None, (), said)
+    queries.known_spark = spark = SmallSpark()
+    return queries.register(name, SmallStart(spark), (), said)
 
 
 def run(
@@ -44,8 +45,11 @@ def run(
 ) -> JobQuery:
     """Start a query; its run is over unless it is active."""
     query = register(queries, name, said)
-    run = SimpleNamespace(isActive=lambda: active)
-    queries.settle(query, SimpleNamespace(id="q", _jsq=run, exception=lambda: error))
+    run = SmallRun()
+    run.error = error
+    if not active:
+        run.end()
+    queries.settle(query, SmallQuery(SmallHandle("q", run)))
     return query
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.agent.errors import SchemaLogError
-from airflow_flinkstyle.agent.jvm.schema_option import schema_locations
+from airflow_flinkstyle.agent.stream_options import schema_locations
 from airflow_flinkstyle.protocol.line import BEGINNING
 from airflow_flinkstyle.protocol.records import TakeoverOrder
 from airflow_flinkstyle.savepoint.files.derive import changed_file

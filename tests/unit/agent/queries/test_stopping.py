@@ -10,6 +10,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from airflow_flinkstyle.agent.errors import PlannedBatchOpenError
+from airflow_flinkstyle.agent.jvm.starts import PySparkQuery, PySparkStart
 from airflow_flinkstyle.agent.queries.stopping import commit_planned, stop_at_boundary, wait_until_stopped
 from tests.unit.agent.drivers import commit, plan
 from tests.unit.agent.job_queries import a_query
@@ -44,9 +45,10 @@ class SparkRun:
         self.stopped = True
 
 
-def running(run: SparkRun, name: str = "orders") -> JobQuery:
+def running(run: SparkRun, name: str = "orders", jvm: object = None) -> JobQuery:
     query = a_query(name)
-    query.query = SimpleNamespace(runId="run-1", _jsq=run, status={"isTriggerActive": run.in_batch})
+    handle = SimpleNamespace(runId="run-1", _jsq=run, status={"isTriggerActive": run.in_batch})
+    query.query = PySparkQuery(handle, jvm or MagicMock())
     return query
 
 
@@ -57,7 +59,7 @@ def test_query_that_is_in_a_batch_is_waited_for_and_not_interrupted() -> None:
         if run.looks == ends_at:
             run.batch_ended.set()
 
-    stop_at_boundary(MagicMock(), [running(run)], look=look)
+    stop_at_boundary([running(run)], look=look)
     assert run.looks > ends_at
     assert run.flagged.is_set()
     assert not run.stopped
@@ -65,7 +67,7 @@ def test_query_that_is_in_a_batch_is_waited_for_and_not_interrupted() -> None:
 
 def test_query_that_sleeps_until_its_next_trigger_is_woken_once_it_was_seen_to_sleep_for_a_while() -> None:
     run = SparkRun(in_batch=False)
-    stop_at_boundary(MagicMock(), [running(run)])
+    stop_at_boundary([running(run)])
     assert run.stopped
     assert run.looks == 3, "a batch may have been about to begin"
 
@@ -74,7 +76,7 @@ def test_query_that_is_seen_to_sleep_by_its_stack_is_woken_at_once() -> None:
     run, jvm = SparkRun(in_batch=False), MagicMock()
     stack = "at org.apache.spark.util.SystemClock.waitTillTime(Clock.scala:73)"
     jvm.py4j.Protocol.getThrowableAsString.return_value = stack
-    stop_at_boundary(jvm, [running(run)])
+    stop_at_boundary([running(run, jvm=jvm)])
     assert run.stopped
     assert run.looks == 1
 
@@ -87,7 +89,7 @@ def test_all_are_told_before_any_is_waited_for_and_one_that_was_not_started_is_l
         first.batch_ended.set()
         second.batch_ended.set()
 
-    stop_at_boundary(MagicMock(), [running(first), a_query("late"), running(second, "second")], look=look)
+    stop_at_boundary([running(first), a_query("late"), running(second, "second")], look=look)
     assert first.flagged.is_set()
 
 
@@ -118,11 +120,12 @@ def pending(*, commits: bool, error: Exception | None = None) -> tuple[JobQuery,
     def trigger(**usual: Any) -> None:
         once.append(bool(usual.get("once")))
 
-    query.writer = MagicMock()
-    query.writer.trigger.side_effect = trigger
-    query.local_properties = MagicMock()
-    query.query = SimpleNamespace(runId="run-1", id="q", _jsq=None, exception=lambda: error)
-    query.run = lambda: SimpleNamespace(_jsq=SimpleNamespace(awaitTermination=await_termination))
+    writer, query.thread = MagicMock(), MagicMock()
+    writer.trigger.side_effect = trigger
+    handle = SimpleNamespace(runId="run-1", id="q", _jsq=None, exception=lambda: error)
+    query.query = PySparkQuery(handle, MagicMock())
+    again = SimpleNamespace(_jsq=SimpleNamespace(awaitTermination=await_termination))
+    query.start = PySparkStart(writer, lambda: again)
     return query, once
 
 

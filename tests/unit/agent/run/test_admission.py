@@ -29,8 +29,9 @@ from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabe
 from airflow_flinkstyle.savepoint.errors import SparkIncompatibleError
 from airflow_flinkstyle.storage.local import LocalStore
 from testbed.memory_store import MemoryStore
+from tests.small_spark import SmallSpark
 from tests.unit.agent.conftest import G1, G2, G3, I1
-from tests.unit.agent.drivers import Session, SmallDriver, a_request, commit, end_run, plan
+from tests.unit.agent.drivers import SmallDriver, a_request, commit, end_run, plan
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -135,7 +136,7 @@ def test_first_query_takes_the_job_over_and_the_next_one_is_only_named(first: Sm
 def test_settings_that_count_are_those_of_the_querys_own_session(first: SmallDriver) -> None:
     first.spark.settings[SHUFFLE_PARTITIONS] = "2"
     first.start("orders")
-    own = Session()
+    own = SmallSpark()
     own.settings[SHUFFLE_PARTITIONS] = "3"
     second = first.register("second", own)
     second.checkpoint.write("metadata", b'{"id":"7c2b1a3e-0000-4000-8000-000000000000"}')

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_flinkstyle.agent.core.spark import StreamingSource
 from airflow_flinkstyle.agent.errors import BarrierBehindError, BarrierUnreachableError
-from airflow_flinkstyle.agent.jvm.sources import StreamingSource
-from airflow_flinkstyle.agent.queries.registry import Queries
 from airflow_flinkstyle.agent.run.barrier import HeldQuery, plan_batch
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.checkpoint.errors import UnsupportedCheckpointError
@@ -17,6 +16,7 @@ from airflow_flinkstyle.protocol.cuts import furthest
 from airflow_flinkstyle.protocol.query_records import SourceIdentity
 from airflow_flinkstyle.types import BatchId, NextOffset
 from tests.declared import AS_BEFORE
+from tests.small_spark import SmallSpark, SmallStart, queries_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,7 +86,7 @@ def test_batch_that_spark_could_not_start_on_is_refused():
 @pytest.mark.parametrize("keys", [("0", "alpha"), ("alpha",)])
 def test_named_source_is_known_by_its_position_until_its_log_is_there(keys: tuple[str, ...]):
     source = StreamingSource(position=0, name="alpha", provider="kafka", options={})
-    query = Queries("/checkpoints").register("counts", None, lambda: None, (source,), AS_BEFORE)
+    query = queries_at("/checkpoints").register("counts", SmallStart(SmallSpark()), (source,), AS_BEFORE)
     query.identities = {key: SourceIdentity(cluster_id=key, topic_ids={}) for key in keys}
     assert query.identity(source, 2).cluster_id == keys[-1]
     query.identities = {"0": SourceIdentity(cluster_id="0", topic_ids={})}

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_flinkstyle.agent.core.spark import StreamingSource
 from airflow_flinkstyle.agent.errors import VersionIncompatibleError
 from airflow_flinkstyle.agent.job_query import JobQuery, Sink
-from airflow_flinkstyle.agent.jvm.sources import StreamingSource
 from airflow_flinkstyle.agent.run.comparison import (
     DriverVersion,
     compare,

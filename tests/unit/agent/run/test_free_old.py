@@ -21,6 +21,7 @@ from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.types import Generation
 from testbed.memory_store import MemoryStore
 from testbed.paths import ROOT
+from tests.small_spark import SmallSpark
 from tests.unit.agent.conftest import G1, G2, G3, I1, a_claim, a_heartbeat
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def an_order(generation: Generation) -> TakeoverOrder:
 
 def free(board: JobBoard, repository: SavepointRepository) -> None:
     claim: Any = board.claim(G3)
-    scratch.free_old(None, board, repository, SimpleNamespace(claim=claim, generation=G3))  # type: ignore[arg-type]
+    scratch.free_old(SmallSpark(), board, repository, SimpleNamespace(claim=claim, generation=G3))  # type: ignore[arg-type]
 
 
 def test_checkpoints_beside_its_own_that_nobody_needs_go(tmp_path: Path):

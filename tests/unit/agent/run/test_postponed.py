@@ -9,6 +9,7 @@ import pytest
 
 from airflow_flinkstyle.agent.run.postponed import Postponed
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
+from tests.small_spark import SmallSpark
 from tests.unit.agent.conftest import a_claim
 from tests.unit.agent.job_queries import a_query
 
@@ -48,7 +49,7 @@ def test_leader_records_no_success_of_a_rehearsal_that_failed(
         if next(looks, None) is None:
             raise SystemExit
 
-    spark = SimpleNamespace(conf=SimpleNamespace(get=lambda _name, default: default))
+    spark = SmallSpark()
     driver: Any = SimpleNamespace(
         leave_if_ending=leave_if_ending, queries=SimpleNamespace(spark=spark, names=list)
     )

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.agent.jvm.sources import StreamingSource
+from airflow_flinkstyle.agent.core.spark import StreamingSource
 from airflow_flinkstyle.agent.run import rehearsal
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
+from tests.small_spark import SmallSpark, SmallStart
 from tests.unit.agent.conftest import G1
 from tests.unit.agent.drivers import SmallDriver
 from tests.unit.agent.job_queries import a_query
@@ -39,27 +40,11 @@ def test_record_of_a_rehearsal_is_written_through_a_bad_moment_of_the_store(
     assert driver.board.rehearsal(G1) is not None
 
 
-class Manager:
-    """A session's, in which a query has ended."""
-
-    has_seen_an_end = True
-
-    def resetTerminated(self) -> None:
-        self.has_seen_an_end = False
-
-
-def a_session() -> SimpleNamespace:
-    return SimpleNamespace(
-        conf=SimpleNamespace(get=lambda _name, default: default),
-        streams=SimpleNamespace(_jsqm=Manager()),
-    )
-
-
 @pytest.mark.parametrize("mode", ["archive", "DELETE"])
 def test_query_whose_source_removes_what_it_has_read_is_not_rehearsed(mode: str) -> None:
     """Nothing is restored or read for it: the driver here has no place for a copy."""
-    query, driver = a_query("orders"), SimpleNamespace(queries=SimpleNamespace(spark=a_session()))
-    query.writer = SimpleNamespace(_spark=a_session())
+    query, driver = a_query("orders"), SimpleNamespace(queries=SimpleNamespace(spark=SmallSpark()))
+    query.start = SmallStart(SmallSpark())
     query.sources = [
         StreamingSource(position=0, name=None, provider="FileSource[in]", options={"cleansource": mode})
     ]
@@ -68,9 +53,8 @@ def test_query_whose_source_removes_what_it_has_read_is_not_rehearsed(mode: str)
 
 
 def test_end_of_a_rehearsed_query_is_forgotten_in_its_own_session() -> None:
-    query, other = a_query("orders"), a_session()
-    query.writer = SimpleNamespace(_spark=a_session())
+    query, own, other = a_query("orders"), SmallSpark(), SmallSpark()
+    query.start, own.has_ended, other.has_ended = SmallStart(own), True, True
     driver: Any = SimpleNamespace(queries=SimpleNamespace(spark=other), held=SimpleNamespace(count=0))
     rehearsal._forget_end(driver, query)
-    assert not query.writer._spark.streams._jsqm.has_seen_an_end
-    assert (other.streams._jsqm.has_seen_an_end, driver.held.count) == (True, 1)
+    assert (own.has_ended, other.has_ended, driver.held.count) == (False, True, 1)

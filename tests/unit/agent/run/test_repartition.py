@@ -31,12 +31,12 @@ def test_copy_that_a_killed_driver_has_left_is_not_gone_on_with(
     published: Any = SimpleNamespace(savepoint_id="sp-repartition-1")
 
     def spread(*args: Any) -> Any:  # noqa: ANN401
-        assert args[4] == scratch.location_of(driver.claim.checkpoint_location)
+        assert args[3] == scratch.location_of(driver.claim.checkpoint_location)
         assert [info.key for info in scratch_of(driver).list()] == [MARK_KEY]
-        return SimpleNamespace(keys=7, savepoint=published)
+        return published, 7
 
     monkeypatch.setattr(by_spark, "to_repartition", lambda *_: ["orders"])
-    monkeypatch.setattr(by_spark, "repartition", spread)
+    monkeypatch.setattr(driver.spark, "repartitioned", spread)
     manifest: Any = SimpleNamespace(savepoint_id="sp-1")
     assert repartition.as_asked(driver, manifest) is published  # type: ignore[arg-type]
     assert not (tmp_path / "1.rehearsal").exists()

@@ -15,7 +15,7 @@ from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.storage.local import LocalStore
 from testbed.memory_store import MemoryStore
 from tests.unit.agent.conftest import G1, G2
-from tests.unit.agent.drivers import HadoopPath, SmallDriver
+from tests.unit.agent.drivers import SmallDriver
 from tests.unit.agent.job_queries import a_query_of_two_batches
 from tests.unit.agent.views import a_view
 
@@ -64,8 +64,8 @@ def test_mark_of_a_scratch_place_is_the_last_that_goes(tmp_path: Path, monkeypat
         (Path(location) / "orders").mkdir()
         (Path(location) / "other").mkdir()
         gone = []
-        delete = HadoopPath._delete
-        monkeypatch.setattr(HadoopPath, "_delete", lambda *args: (gone.append(args[1].path), delete(*args)))
+        delete = driver.spark.delete
+        monkeypatch.setattr(driver.spark, "delete", lambda path: (gone.append(path), delete(path)))
     assert {path.name for path in gone[:-1]} == {"orders", "other"}
     assert gone[-1] == Path(location)
 
@@ -84,7 +84,7 @@ def test_drill_that_is_under_way_keeps_its_copy_when_another_run_takes_the_job_o
     for after in range(1, 4):
         clock.at[now_s + after * lease_s * 0.9] = beat.beat
     clock.at[now_s + 4 * lease_s * 0.9] = lambda: beat.end("closed")
-    monkeypatch.setattr(scratch, "remove", lambda _spark, place: removed.setdefault(place, clock.now_s))
+    monkeypatch.setattr(new.spark, "remove", lambda place, **_: removed.setdefault(place, clock.now_s))
     scratch.remove_left(new.spark, new.board, new.driver_run)
     assert list(removed) == [scratch.location_of(one.claim.checkpoint_location) for one in (drill, new)]
     assert removed[scratch.location_of(drill.claim.checkpoint_location)] >= now_s + 4 * lease_s * 0.9

@@ -11,21 +11,24 @@ from airflow_flinkstyle.agent.errors import RehearsalTimeoutError
 from airflow_flinkstyle.agent.run import scratch_batches
 from airflow_flinkstyle.agent.run.scratch_batches import ScratchBatches
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
+from tests.small_spark import SmallHandle, SmallQuery, SmallRun
 from tests.unit.agent.job_queries import a_query_of_two_batches
 
 
 def batches_whose_end_takes(seconds: float, until_s: float) -> tuple[ScratchBatches, threading.Thread]:
     """Return batches of a query that has run enough, with the thread in which Spark ends its last one."""
     engine: Any = threading.Thread(target=time.sleep, args=(seconds,), daemon=True)
-    engine.isAlive = engine.is_alive
-    handle = SimpleNamespace(
-        _jsq=SimpleNamespace(
-            stop=engine.join,
-            awaitTermination=lambda _ms: True,
-            streamingQuery=lambda: SimpleNamespace(queryExecutionThread=lambda: engine),
-        ),
-        recentProgress=[],
-    )
+
+    class Ending(SmallQuery):
+        """It has ended for Spark, and its thread lives."""
+
+        has_thread = property(lambda _: engine.is_alive())  # type: ignore[assignment]
+        stop = staticmethod(engine.join)  # type: ignore[assignment]
+
+        def await_end(self, timeout_ms: int) -> bool:
+            return True
+
+    handle = Ending(SmallHandle("q", SmallRun()))
     driver: Any = SimpleNamespace(leave_if_ending=lambda: None)
     batches = ScratchBatches(driver, a_query_of_two_batches(committed=2), Rehearse(), until_s)
     batches._start = lambda *, once: (engine.start(), handle)[1]  # type: ignore[method-assign]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -218,7 +217,7 @@ def take(driver: SmallDriver, request: Request, *, cancelled: bool = False) -> E
 def test_heartbeat_tells_of_a_query_that_an_error_has_ended(driver: SmallDriver) -> None:
     query = driver.start("orders")
     assert not query.beat().failed
-    query.query.exception = lambda: ValueError("x")
+    query.started.handle.run.error = ValueError("x")
     assert query.beat().failed
 
 
@@ -230,14 +229,13 @@ def test_a_stop_begins_the_end_of_the_run(driver: SmallDriver) -> None:
 def test_no_savepoint_is_taken_while_a_query_runs_that_was_started_past_pyspark(driver: SmallDriver) -> None:
     commit(driver.start("orders"), 0)
     assert driver.serving.refusal(SAVE) is None
-    text = SimpleNamespace(toString=lambda: "7c2b")
-    driver.queries.spark.beside["7c2b"] = SimpleNamespace(id=lambda: text, name=lambda: "from_jar")
+    driver.spark.beside["7c2b"] = "from_jar"
     for request in (SAVE, SAVE_AND_STOP, ALIGNED):
         refused = driver.serving.refusal(request)
         assert refused is not None
         assert "found from_jar" in refused
     assert driver.serving.refusal(STOP) is None, "who stops without one gives nothing up"
-    driver.queries.spark.beside["7c2b"].name = lambda: None
+    driver.spark.beside["7c2b"] = None
     assert driver.queries.unregistered() == ("7c2b",)
-    driver.queries.spark.beside.clear()
+    driver.spark.beside.clear()
     assert driver.serving.refusal(SAVE) is None

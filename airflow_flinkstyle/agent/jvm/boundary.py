@@ -25,7 +25,7 @@ _PATIENCE_MS = 50
 log = logging.getLogger(__name__)
 
 
-class StopFlag:
+class EngineFlag:
     """The stop flag of one run of a query; for one thread, which may hold Spark's lock between two calls."""
 
     def __init__(self, jvm: Java, execution: Java) -> None:

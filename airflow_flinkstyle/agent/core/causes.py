@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import re
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
-
+Java = Any
+"""One of Java's exceptions, through py4j."""
 _SCRIPT: Final = "it is an error of the script's own code, which would run again as it is"
 _PLAN: Final = "Spark does not accept the query; the same query would be tried again"
 _SETTING: Final = "a setting is wrong until somebody changes it"
@@ -73,17 +73,6 @@ _RAISED: Final = re.compile(r"^[ \t].*\n(\w+)(?::.*)?$", re.MULTILINE)
 _MOST_CAUSES: Final = 50
 """Causes may form a circle."""
 log = logging.getLogger(__name__)
-
-
-def failure_of(query: PySpark) -> PySpark:
-    """Return the exception that ended a query, if one did, with Java's behind it.
-
-    Spark keeps that of what it raises, and not of what it is asked for.
-    """
-    error = query.exception()
-    if error is not None and getattr(error, "_origin", error) is None:
-        error._origin = query._jsq.exception().get()  # noqa: SLF001
-    return error
 
 
 def passes(error: BaseException) -> bool:
