@@ -83,7 +83,7 @@ class Stream:
         beats = watch.with_groups({"stream": self._query.beat()})["stream"].groups
         durations_ms = [
             progress.durationMs["triggerExecution"]
-            for progress in self._query.started.progress()
+            for progress in self._query.started.handle.recentProgress
             if began_s <= dt.datetime.fromisoformat(progress.timestamp).timestamp() < ended_s
             and progress.numInputRows
         ]
