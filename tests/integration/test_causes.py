@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.agent.core.causes import failure_of
+from airflow_flinkstyle.agent.jvm.starts import PySparkQuery
 from airflow_flinkstyle.agent.run.reasons import Failure
 from testbed.ports import free_port
 from testbed.session import local_session
@@ -45,7 +45,7 @@ def test_query_whose_brokers_are_away_may_be_started_again(spark: Any, tmp_path:
     records = spark.readStream.format("kafka").options(**options).load()
     query = records.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
     wait_until("the query has failed", lambda: not query.isActive)
-    failure = Failure.of(failure_of(query))
+    failure = Failure.of(PySparkQuery(query, None).failure)
     assert (failure.code, failure.transient) == ("SCRIPT_FAILED", True), failure.text
 
 
@@ -135,5 +135,5 @@ def test_error_of_a_function_of_the_script_passes_unless_its_code_is_at_fault(
     for name, writer in writers.items():
         query = writer.option("checkpointLocation", str(tmp_path / name)).start()
         wait_until("the query has failed", lambda query=query: not query.isActive)
-        failure = Failure.of(failure_of(query))
+        failure = Failure.of(PySparkQuery(query, None).failure)
         assert (failure.code, failure.transient) == ("SCRIPT_FAILED", transient), failure.text
