@@ -1,21 +1,13 @@
-"""A driver process in small: the agent's own parts on a board of its own, and what it needs of Spark."""
+"""A driver process in small: the agent's own core on a board of its own, and a small Spark."""
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent.board import takeover
-from airflow_flinkstyle.agent.board.heartbeat import HeartbeatWriter
-from airflow_flinkstyle.agent.board.inbox import Inbox
 from airflow_flinkstyle.agent.core.spark import StreamingSource
 from airflow_flinkstyle.agent.jvm.process import DriverProcess
-from airflow_flinkstyle.agent.queries.hold import QueryHold
-from airflow_flinkstyle.agent.queries.registry import Queries
-from airflow_flinkstyle.agent.queries.schema_logs import SchemaLogs
-from airflow_flinkstyle.agent.run.admission import Admission
-from airflow_flinkstyle.agent.run.serving import Serving
-from airflow_flinkstyle.agent.run.taking import Taking
+from airflow_flinkstyle.agent.runtime import Runtime
 from airflow_flinkstyle.clock import LEASE_CLOCK
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.line import BEGINNING
@@ -32,7 +24,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.job_query import JobQuery
     from airflow_flinkstyle.agent.run.reasons import Ending
     from airflow_flinkstyle.clock import Clock
-    from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.protocol.records import Claim, Command
     from airflow_flinkstyle.types import Generation
 
@@ -41,8 +32,8 @@ _HEADER = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
 _RATE = StreamingSource(position=0, name=None, provider="rate", options={})
 
 
-class SmallDriver:
-    """One process of a generation; its queries are moved by the tests."""
+class SmallDriver(Runtime):
+    """One process of a generation; its queries are moved by the tests, and its end is only noted."""
 
     def __init__(
         self,
@@ -53,33 +44,15 @@ class SmallDriver:
         clock: Clock = LEASE_CLOCK,
         **claim: Any,
     ) -> None:
-        self.root, self.clock, self.board = root, clock, board or JobBoard(MemoryStore(), "orders")
-        if self.board.claim(generation) is None:
+        board, process = board or JobBoard(MemoryStore(), "orders"), DriverProcess()
+        if board.claim(generation) is None:
             place = {"checkpoint_location": str(root / str(generation)), **claim}
-            self.board.create_claim(generation, a_claim(**place))
-        self.repository = SavepointRepository(self.board.store, "orders")
-        self.process = DriverProcess()
-        self.driver_run = takeover.begin(self.board, generation, self.process, clock=clock)
-        self.queries = Queries(self.driver_run.claim.checkpoint_location)
-        self.queries.known_spark = self.spark = SmallSpark()
-        self.schema_logs = SchemaLogs(self.board, self.repository, self.driver_run, self.queries)
-        self.held, self.spark_version = QueryHold(self.queries), "4.2.0"
-        self.commits: Any = None  # nothing commits offsets to Kafka
-        self.heartbeat_writer = HeartbeatWriter(
-            self.board,
-            generation,
-            self.driver_run.incarnation,
-            lease_s=self.driver_run.claim.lease_s,
-            seen=self.driver_run.prior.version if self.driver_run.prior else None,
-            queries=self.queries.beats,
-            before={},
-            clock=clock,
-        )
-        self.ending, self.gate, self.start_lock = threading.Event(), threading.Lock(), threading.Lock()
+            board.create_claim(generation, a_claim(**place))
+        driver_run = takeover.begin(board, generation, process, clock=clock)
+        super().__init__(board, SavepointRepository(board.store, "orders"), driver_run, process)
+        self.root, self.clock, self.spark = root, clock, SmallSpark()
+        self.queries.known_spark, self.spark_version = self.spark, self.spark.version
         self.ended_by: list[Ending] = []
-        self.admission = Admission(self)
-        self.serving = Serving(self, self.admission, Taking(self, self.admission))
-        self.inbox = Inbox(self.board, generation, self.driver_run.incarnation, self.serving)
 
     @property
     def claim(self) -> Claim:
@@ -102,9 +75,6 @@ class SmallDriver:
         """Return the next process of this generation."""
         generation = self.driver_run.generation
         return SmallDriver(self.root, board=self.board, generation=generation, clock=self.clock)
-
-    def describe(self, source: object) -> ClusterView:
-        raise AssertionError(f"no query of this driver reads Kafka, not {source} either")
 
     def begin_end(self, why: Ending) -> None:
         self.ended_by.append(why)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 def driver(tmp_path: Path) -> SmallDriver:
     driver = SmallDriver(tmp_path)
     driver.tell_order()
-    driver.commits = SimpleNamespace(finish=lambda: None)
     return driver
 
 
