@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_flinkstyle.agent.board.heartbeat import HeartbeatThread, HeartbeatWriter
-from airflow_flinkstyle.agent.board.history import WRITE_S
-from airflow_flinkstyle.agent.board.inbox import Inbox
+from airflow_flinkstyle.agent.core.board.heartbeat import HeartbeatThread, HeartbeatWriter
+from airflow_flinkstyle.agent.core.board.history import WRITE_S
+from airflow_flinkstyle.agent.core.board.inbox import Inbox
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.view import JobView

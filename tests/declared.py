@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_flinkstyle.agent.declared import Declaration, DeclaredPlace
+from airflow_flinkstyle.agent.core.declared import Declaration, DeclaredPlace
 
 AS_BEFORE = Declaration(
     location="/own", sink=DeclaredPlace.of("noop", {}), sources=DeclaredPlace.of("rate", {})

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.agent.queries.registry import Queries
+from airflow_flinkstyle.agent.core.queries.registry import Queries
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.open import open_as_hadoop
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airflow_flinkstyle.agent.runtime import Runtime
+    from airflow_flinkstyle.agent.core.runtime import Runtime
 
 MODULE = "-m"
 """In place of a script: its first argument names a module or a package to run, as for Python itself."""
@@ -30,10 +30,10 @@ def main(argv: Sequence[str]) -> int:
     """Run the script and return the driver's exit code."""
     arguments = _parse(argv)
     _log_to_stderr()
-    from airflow_flinkstyle.agent.board.takeover import NotOursError
+    from airflow_flinkstyle.agent.core.board.takeover import NotOursError
+    from airflow_flinkstyle.agent.core.errors import SupersededError
     from airflow_flinkstyle.agent.core.process import EXIT_DONE, EXIT_FAILED
-    from airflow_flinkstyle.agent.errors import SupersededError
-    from airflow_flinkstyle.agent.jvm.log_rotation import keep_log_short
+    from airflow_flinkstyle.agent.spark.log_rotation import keep_log_short
     from airflow_flinkstyle.errors import FlinkstyleError
 
     keep_log_short(os.environ)
@@ -85,13 +85,13 @@ def _log_to_stderr() -> None:
 
 def _open(arguments: argparse.Namespace) -> Runtime:
     """Begin this process's incarnation, wrap PySpark, and show a heartbeat."""
-    from airflow_flinkstyle.agent.board import takeover
-    from airflow_flinkstyle.agent.jvm.executors import ExecutorWatch
-    from airflow_flinkstyle.agent.jvm.process import DriverProcess
-    from airflow_flinkstyle.agent.jvm.signals import on_sigterm
-    from airflow_flinkstyle.agent.run.reasons import Signalled
-    from airflow_flinkstyle.agent.runtime import Runtime
-    from airflow_flinkstyle.agent.script.wrapping import wrap
+    from airflow_flinkstyle.agent.core.board import takeover
+    from airflow_flinkstyle.agent.core.run.reasons import Signalled
+    from airflow_flinkstyle.agent.core.runtime import Runtime
+    from airflow_flinkstyle.agent.spark.executors import ExecutorWatch
+    from airflow_flinkstyle.agent.spark.process import DriverProcess
+    from airflow_flinkstyle.agent.spark.signals import on_sigterm
+    from airflow_flinkstyle.agent.spark.wrapping import wrap
     from airflow_flinkstyle.protocol.board import JobBoard
     from airflow_flinkstyle.protocol.signatures import ORDER_KEYS_VARIABLE
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
@@ -120,8 +120,8 @@ def _open(arguments: argparse.Namespace) -> Runtime:
 
 def _run_to_end(runtime: Runtime, script: str, args: Sequence[str]) -> None:
     """Run the script, then its queries until they end; afterwards the run has ended."""
-    from airflow_flinkstyle.agent.run.reasons import Failure, ScriptEnded, Signalled
-    from airflow_flinkstyle.agent.script.wrapping import refuse_connect
+    from airflow_flinkstyle.agent.core.run.reasons import Failure, ScriptEnded, Signalled
+    from airflow_flinkstyle.agent.spark.wrapping import refuse_connect
     from airflow_flinkstyle.errors import FlinkstyleError
 
     try:

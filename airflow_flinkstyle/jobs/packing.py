@@ -113,7 +113,8 @@ def require_agent() -> None:
         BadInputError: Naming what is missing: a wheel that somebody built from a part of the package.
     """
     root = Path(airflow_flinkstyle.__file__).parent
-    missing = [room for room in (*ROOMS, "agent/launcher.py", "agent/runtime.py") if not _files(root / room)]
+    needed = (*ROOMS, "agent/launcher.py", "agent/core/runtime.py")
+    missing = [room for room in needed if not _files(root / room)]
     if missing:
         raise BadInputError(
             f"The agent was expected in {root}, found no {', '.join(missing)}.",

@@ -14,14 +14,14 @@ import tempfile
 import time
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.agent.commits.batch_watch import BatchWatch, CommitSetting
+from airflow_flinkstyle.agent.core.commits.batch_watch import BatchWatch, CommitSetting
+from airflow_flinkstyle.agent.core.declared import declaration
+from airflow_flinkstyle.agent.core.queries.registry import Queries
 from airflow_flinkstyle.agent.core.spark import StreamingSource
-from airflow_flinkstyle.agent.declared import declaration
-from airflow_flinkstyle.agent.jvm.groups import JvmGroup
-from airflow_flinkstyle.agent.jvm.sources import sources_of
-from airflow_flinkstyle.agent.jvm.starts import PySparkQuery, PySparkStart
-from airflow_flinkstyle.agent.queries.registry import Queries
-from airflow_flinkstyle.agent.stream_options import StreamOptions
+from airflow_flinkstyle.agent.core.stream_options import StreamOptions
+from airflow_flinkstyle.agent.spark.groups import JvmGroup
+from airflow_flinkstyle.agent.spark.sources import sources_of
+from airflow_flinkstyle.agent.spark.starts import PySparkQuery, PySparkStart
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.types import NextOffset
 from benchmarks.common import interleave

@@ -10,14 +10,14 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.agent.jvm.kafka import REQUEST_TIMEOUT_S, client_options, describe_source
-from airflow_flinkstyle.agent.jvm.sources import sources_of
+from airflow_flinkstyle.agent.spark.kafka import REQUEST_TIMEOUT_S, client_options, describe_source
+from airflow_flinkstyle.agent.spark.sources import sources_of
 from testbed.session import local_session
 from testbed.spark import spark_paths
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.agent.core.spark import StreamingSource
-    from airflow_flinkstyle.agent.jvm.untyped import Java
+    from airflow_flinkstyle.agent.spark.untyped import Java
 
 BULK, ONE_BY_ONE = "in bulk", "one by one"
 

@@ -23,9 +23,9 @@ _MODULES = (
     "pyspark.testing",  # with pandas and pyarrow: a session's first call imports them
     "pandas",
     "pyarrow.compute",
-    "airflow_flinkstyle.agent.runtime",
-    "airflow_flinkstyle.agent.script.wrapping",
-    "airflow_flinkstyle.agent.jvm.signals",
+    "airflow_flinkstyle.agent.core.runtime",
+    "airflow_flinkstyle.agent.spark.wrapping",
+    "airflow_flinkstyle.agent.spark.signals",
     "airflow_flinkstyle.storage.local",
     "airflow_flinkstyle.savepoint.capture.take",
     "airflow_flinkstyle.savepoint.files.restore",

@@ -14,10 +14,10 @@ from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.agent.board import takeover
-from airflow_flinkstyle.agent.board.held import HeldWatch
-from airflow_flinkstyle.agent.errors import NotClaimedError
-from airflow_flinkstyle.agent.guards import checks, lineages, waiting
+from airflow_flinkstyle.agent.core.board import takeover
+from airflow_flinkstyle.agent.core.board.held import HeldWatch
+from airflow_flinkstyle.agent.core.errors import NotClaimedError
+from airflow_flinkstyle.agent.core.guards import checks, lineages, waiting
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.board import JobBoard

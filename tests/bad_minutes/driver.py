@@ -8,15 +8,15 @@ import random
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.agent.board import takeover
-from airflow_flinkstyle.agent.board.takeover import NotOursError
+from airflow_flinkstyle.agent.core.board import takeover
+from airflow_flinkstyle.agent.core.board.takeover import NotOursError
+from airflow_flinkstyle.agent.core.errors import SupersededError
 from airflow_flinkstyle.agent.core.process import EXIT_DONE, EXIT_FAILED
+from airflow_flinkstyle.agent.core.run.reasons import Failure, ScriptEnded
+from airflow_flinkstyle.agent.core.runtime import Runtime
 from airflow_flinkstyle.agent.core.spark import StreamingSource
-from airflow_flinkstyle.agent.errors import SupersededError
-from airflow_flinkstyle.agent.jvm.process import DriverProcess
-from airflow_flinkstyle.agent.run.reasons import Failure, ScriptEnded
-from airflow_flinkstyle.agent.runtime import Runtime
-from airflow_flinkstyle.agent.stream_options import StreamOptions
+from airflow_flinkstyle.agent.core.stream_options import StreamOptions
+from airflow_flinkstyle.agent.spark.process import DriverProcess
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.process import process_started

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.agent.board.inbox import POLL_S
+from airflow_flinkstyle.agent.core.board.inbox import POLL_S
 from airflow_flinkstyle.agent.core.process import EXIT_DONE, EXIT_LEASE_LOST
 from airflow_flinkstyle.protocol.process import process_started
 from airflow_flinkstyle.protocol.records import Request

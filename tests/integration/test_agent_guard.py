@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.agent.guards import checks
-from airflow_flinkstyle.agent.jvm.kafka import describe_source
-from airflow_flinkstyle.agent.jvm.sources import sources_of
-from airflow_flinkstyle.agent.jvm.starts import PySparkStart
-from airflow_flinkstyle.agent.queries.registry import Queries
-from airflow_flinkstyle.agent.run.capture import take
+from airflow_flinkstyle.agent.core.guards import checks
+from airflow_flinkstyle.agent.core.queries.registry import Queries
+from airflow_flinkstyle.agent.core.run.capture import take
+from airflow_flinkstyle.agent.spark.kafka import describe_source
+from airflow_flinkstyle.agent.spark.sources import sources_of
+from airflow_flinkstyle.agent.spark.starts import PySparkStart
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, ClusterUnreachableError, KafkaRequestError
 from airflow_flinkstyle.protocol.records import KafkaOverride
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from airflow_flinkstyle.agent.job_query import JobQuery
+    from airflow_flinkstyle.agent.core.job_query import JobQuery
     from airflow_flinkstyle.protocol.query_records import SourceIdentity
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from testbed.kafka import Broker
@@ -225,7 +225,7 @@ def test_guard_refuses_a_cluster_that_cannot_be_asked(
     text: str,
 ):
     """What a time may mend is told apart from what a person must: only the former is tried again."""
-    monkeypatch.setattr("airflow_flinkstyle.agent.jvm.kafka.REQUEST_TIMEOUT_S", 2)
+    monkeypatch.setattr("airflow_flinkstyle.agent.spark.kafka.REQUEST_TIMEOUT_S", 2)
     query = checkpoint.query(read(spark, checkpoint.broker, subscribe=checkpoint.topic, **options))
     with pytest.raises(error, match=text):
         checks.guard(partial(describe_source, spark._jvm), query, {})
@@ -276,7 +276,7 @@ def test_guard_asks_the_jvm_as_often_for_many_partitions_as_for_few(
         produce(old_broker, topic, 80, partitions=partitions)
         (source,) = sources_of(read(spark, old_broker, subscribe=topic))
         if prints == "otherwise":  # as a later client of Kafka might
-            monkeypatch.setattr("airflow_flinkstyle.agent.jvm.kafka._LISTED", re.compile("()()(never)"))
+            monkeypatch.setattr("airflow_flinkstyle.agent.spark.kafka._LISTED", re.compile("()()(never)"))
         asked: list[str] = []
         with monkeypatch.context() as patched:
             patched.setattr(spark._jvm._gateway_client, "send_command", noting(spark, asked))

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.agent.declared import Declaration, declaration
-from airflow_flinkstyle.agent.jvm.session import PySparkSession
-from airflow_flinkstyle.agent.jvm.sources import sources_of
-from airflow_flinkstyle.agent.stream_options import StreamOptions
+from airflow_flinkstyle.agent.core.declared import Declaration, declaration
+from airflow_flinkstyle.agent.core.stream_options import StreamOptions
+from airflow_flinkstyle.agent.spark.session import PySparkSession
+from airflow_flinkstyle.agent.spark.sources import sources_of
 from tests.integration.agent_lab import Lab, plain_submit
 
 if TYPE_CHECKING:

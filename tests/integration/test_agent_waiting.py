@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.agent.board.inbox import POLL_S
+from airflow_flinkstyle.agent.core.board.inbox import POLL_S
 from airflow_flinkstyle.protocol.places import own_place
 from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.types import Generation

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.agent.jvm.starts import PySparkQuery
-from airflow_flinkstyle.agent.queries.stopping import stop_at_boundary
+from airflow_flinkstyle.agent.core.queries.stopping import stop_at_boundary
+from airflow_flinkstyle.agent.spark.starts import PySparkQuery
 from testbed.session import local_session
 
 if TYPE_CHECKING:

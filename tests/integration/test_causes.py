@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.agent.jvm.starts import PySparkQuery
-from airflow_flinkstyle.agent.run.reasons import Failure
+from airflow_flinkstyle.agent.core.run.reasons import Failure
+from airflow_flinkstyle.agent.spark.starts import PySparkQuery
 from testbed.ports import free_port
 from testbed.session import local_session
 from testbed.waiting import wait_until

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.agent.guards.sinks import newest_batch
-from airflow_flinkstyle.agent.job_query import Sink
-from airflow_flinkstyle.agent.jvm.hadoop_store import HadoopStore, needs_hadoop
-from airflow_flinkstyle.agent.jvm.session import PySparkSession
+from airflow_flinkstyle.agent.core.guards.sinks import newest_batch
+from airflow_flinkstyle.agent.core.job_query import Sink
+from airflow_flinkstyle.agent.spark.hadoop_store import HadoopStore, needs_hadoop
+from airflow_flinkstyle.agent.spark.session import PySparkSession
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.errors import PlaceOccupiedError

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 
-from airflow_flinkstyle.agent.commits import batch_watch, group_committer
-from airflow_flinkstyle.agent.commits.batch_watch import GROUP, ON, BatchWatch, CommitSetting
-from airflow_flinkstyle.agent.jvm import groups as jvm_groups
-from airflow_flinkstyle.agent.jvm.session import PySparkSession
-from airflow_flinkstyle.agent.jvm.starts import PySparkQuery, PySparkStart
-from airflow_flinkstyle.agent.queries.registry import Queries
+from airflow_flinkstyle.agent.core.commits import batch_watch, group_committer
+from airflow_flinkstyle.agent.core.commits.batch_watch import GROUP, ON, BatchWatch, CommitSetting
+from airflow_flinkstyle.agent.core.queries.registry import Queries
+from airflow_flinkstyle.agent.spark import groups as jvm_groups
+from airflow_flinkstyle.agent.spark.session import PySparkSession
+from airflow_flinkstyle.agent.spark.starts import PySparkQuery, PySparkStart
 from airflow_flinkstyle.kafka.groups import group_offsets, set_group_offsets
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.offsets import Offsets

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.agent.declared import declaration
-from airflow_flinkstyle.agent.guards.own_checkpoint import require_none, told
-from airflow_flinkstyle.agent.job_query import JobQuery
-from airflow_flinkstyle.agent.jvm.hadoop_store import HadoopStore
-from airflow_flinkstyle.agent.jvm.session import PySparkSession
-from airflow_flinkstyle.agent.jvm.starts import PySparkStart
-from airflow_flinkstyle.agent.stream_options import StreamOptions
+from airflow_flinkstyle.agent.core.declared import declaration
+from airflow_flinkstyle.agent.core.guards.own_checkpoint import require_none, told
+from airflow_flinkstyle.agent.core.job_query import JobQuery
+from airflow_flinkstyle.agent.core.stream_options import StreamOptions
+from airflow_flinkstyle.agent.spark.hadoop_store import HadoopStore
+from airflow_flinkstyle.agent.spark.session import PySparkSession
+from airflow_flinkstyle.agent.spark.starts import PySparkStart
 from airflow_flinkstyle.jobs.adoption import outside
 from airflow_flinkstyle.protocol.errors import CheckpointFoundError
 from airflow_flinkstyle.protocol.home import ADOPTED_KEY, AdoptedMark

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.agent.guards.sinks import newest_batch, sink_of
-from airflow_flinkstyle.agent.job_query import Sink
-from airflow_flinkstyle.agent.jvm.session import PySparkSession
-from airflow_flinkstyle.agent.stream_options import StreamOptions
+from airflow_flinkstyle.agent.core.guards.sinks import newest_batch, sink_of
+from airflow_flinkstyle.agent.core.job_query import Sink
+from airflow_flinkstyle.agent.core.stream_options import StreamOptions
+from airflow_flinkstyle.agent.spark.session import PySparkSession
 from airflow_flinkstyle.jobs.start.rewinds import fork
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.files.renumber import renumber

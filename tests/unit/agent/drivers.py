@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.agent.board import takeover
+from airflow_flinkstyle.agent.core.board import takeover
+from airflow_flinkstyle.agent.core.runtime import Runtime
 from airflow_flinkstyle.agent.core.spark import StreamingSource
-from airflow_flinkstyle.agent.jvm.process import DriverProcess
-from airflow_flinkstyle.agent.runtime import Runtime
+from airflow_flinkstyle.agent.spark.process import DriverProcess
 from airflow_flinkstyle.clock import LEASE_CLOCK
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.line import BEGINNING
@@ -21,8 +21,8 @@ from tests.unit.agent.conftest import G1, I1, a_claim
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.agent.run.reasons import Ending
+    from airflow_flinkstyle.agent.core.job_query import JobQuery
+    from airflow_flinkstyle.agent.core.run.reasons import Ending
     from airflow_flinkstyle.clock import Clock
     from airflow_flinkstyle.protocol.records import Claim, Command
     from airflow_flinkstyle.types import Generation

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from airflow_flinkstyle.agent.core.job_query import JobQuery
 from airflow_flinkstyle.agent.core.spark import StreamingSource
-from airflow_flinkstyle.agent.job_query import JobQuery
 from testbed.memory_store import MemoryStore
 from tests.declared import AS_BEFORE
 

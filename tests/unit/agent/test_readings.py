@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from airflow_flinkstyle.agent.core.job_query import readings
 from airflow_flinkstyle.agent.core.spark import StreamingSource
-from airflow_flinkstyle.agent.job_query import readings
 from airflow_flinkstyle.protocol.query_records import Reading
 
 

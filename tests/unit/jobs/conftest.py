@@ -20,9 +20,9 @@ from typing import Any
 
 import pytest
 
-from airflow_flinkstyle.agent.board import takeover
-from airflow_flinkstyle.agent.board.agreement import Agreement
-from airflow_flinkstyle.agent.board.held import HeldWatch
+from airflow_flinkstyle.agent.core.board import takeover
+from airflow_flinkstyle.agent.core.board.agreement import Agreement
+from airflow_flinkstyle.agent.core.board.held import HeldWatch
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.clock import CLOCK, LEASE_CLOCK, Clock
 from airflow_flinkstyle.errors import FlinkstyleError, SignatureError

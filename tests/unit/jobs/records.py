@@ -6,7 +6,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.agent.board import takeover
+from airflow_flinkstyle.agent.core.board import takeover
 from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.deployments.base import Alive
 from airflow_flinkstyle.jobs.status import Sightings

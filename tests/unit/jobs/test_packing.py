@@ -43,7 +43,7 @@ def test_zip_holds_every_module_that_its_modules_import(tmp_path: Path):
     with zipfile.ZipFile(pack_agent(tmp_path).archive) as packed:
         names = packed.namelist()
         needed = {name for file in names for name in imported(ast.parse(packed.read(file)))}
-    assert "airflow_flinkstyle.agent.runtime" in needed
+    assert "airflow_flinkstyle.agent.core.runtime" in needed
     missing = [
         name
         for name in needed

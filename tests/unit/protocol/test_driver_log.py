@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.agent.jvm.log_rotation import keep_log_short
+from airflow_flinkstyle.agent.spark.log_rotation import keep_log_short
 from airflow_flinkstyle.protocol.driver_log import (
     MOST_BYTES,
     PATH_VARIABLE,

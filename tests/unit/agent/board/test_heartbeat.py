@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.agent.board import heartbeat
-from airflow_flinkstyle.agent.board.heartbeat import HeartbeatThread, HeartbeatWriter
+from airflow_flinkstyle.agent.core.board import heartbeat
+from airflow_flinkstyle.agent.core.board.heartbeat import HeartbeatThread, HeartbeatWriter
+from airflow_flinkstyle.agent.core.errors import SupersededError
 from airflow_flinkstyle.agent.core.process import HALT_PATIENCE_S
-from airflow_flinkstyle.agent.errors import SupersededError
-from airflow_flinkstyle.agent.jvm.process import DriverProcess
+from airflow_flinkstyle.agent.spark.process import DriverProcess
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.query_records import QueryStatus
 from airflow_flinkstyle.protocol.records import Current

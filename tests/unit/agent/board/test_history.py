@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_flinkstyle.agent.board.history import HistoryKeeper
+from airflow_flinkstyle.agent.core.board.history import HistoryKeeper
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.query_records import Pace

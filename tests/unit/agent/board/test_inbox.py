@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_flinkstyle.agent.board.inbox import Inbox, Take
+from airflow_flinkstyle.agent.core.board.inbox import Inbox, Take
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import Command, Request
 from airflow_flinkstyle.storage.errors import StoreUnavailableError

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.agent.board import takeover
-from airflow_flinkstyle.agent.board.takeover import DriverRun, NotOursError
-from airflow_flinkstyle.agent.errors import NotClaimedError
-from airflow_flinkstyle.agent.jvm.process import DriverProcess
+from airflow_flinkstyle.agent.core.board import takeover
+from airflow_flinkstyle.agent.core.board.takeover import DriverRun, NotOursError
+from airflow_flinkstyle.agent.core.errors import NotClaimedError
+from airflow_flinkstyle.agent.spark.process import DriverProcess
 from airflow_flinkstyle.errors import SignatureError
 from airflow_flinkstyle.jobs.signing import Signer
 from airflow_flinkstyle.protocol.board import JobBoard

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.agent.commits.batch_watch import GROUP, ON, BatchWatch, CommitSetting
+from airflow_flinkstyle.agent.core.commits.batch_watch import GROUP, ON, BatchWatch, CommitSetting
 from airflow_flinkstyle.agent.core.spark import StreamingSource
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.sinks import resume
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from airflow_flinkstyle.agent.job_query import JobQuery
+    from airflow_flinkstyle.agent.core.job_query import JobQuery
     from airflow_flinkstyle.protocol.query_records import CommittedGroup
 
 

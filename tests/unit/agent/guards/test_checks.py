@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.agent.core.spark import StreamingSource
-from airflow_flinkstyle.agent.errors import (
+from airflow_flinkstyle.agent.core.errors import (
     NOT_STARTED,
     CheckpointLostError,
     QueryUnknownError,
     SourcesChangedError,
 )
-from airflow_flinkstyle.agent.guards import checks
-from airflow_flinkstyle.agent.run import barrier, capture, held_cut
+from airflow_flinkstyle.agent.core.guards import checks
+from airflow_flinkstyle.agent.core.run import barrier, capture, held_cut
+from airflow_flinkstyle.agent.core.spark import StreamingSource
 from airflow_flinkstyle.kafka.cluster import ClusterView
 from airflow_flinkstyle.kafka.errors import (
     ClusterMismatchError,
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from airflow_flinkstyle.agent.core.job_query import JobQuery
     from airflow_flinkstyle.agent.core.spark import Describe
-    from airflow_flinkstyle.agent.job_query import JobQuery
 
 
 def an_order(**changes: Any) -> TakeoverOrder:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.agent.core.spark import StreamingSource
-from airflow_flinkstyle.agent.errors import SourcesChangedError
-from airflow_flinkstyle.agent.guards.guard import (
+from airflow_flinkstyle.agent.core.errors import SourcesChangedError
+from airflow_flinkstyle.agent.core.guards.guard import (
     CheckpointPositions,
     SourceRules,
     check_source,
@@ -18,6 +17,7 @@ from airflow_flinkstyle.agent.guards.guard import (
     read_positions,
     require_same_sources,
 )
+from airflow_flinkstyle.agent.core.spark import StreamingSource
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.kafka.cluster import ClusterView
 from airflow_flinkstyle.kafka.errors import (

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.agent.guards import lineages
-from airflow_flinkstyle.agent.guards.lineages import Origin, carried, origins, resumes
-from airflow_flinkstyle.agent.job_query import recorded
+from airflow_flinkstyle.agent.core.guards import lineages
+from airflow_flinkstyle.agent.core.guards.lineages import Origin, carried, origins, resumes
+from airflow_flinkstyle.agent.core.job_query import recorded
 from airflow_flinkstyle.protocol.line import BEGINNING
 from airflow_flinkstyle.protocol.query_records import QueryStatus, SinkLineage, Sinks
 from airflow_flinkstyle.protocol.records import Heartbeat, TakeoverOrder

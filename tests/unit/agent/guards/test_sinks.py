@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.agent.guards.sinks import admit, counted_on, left_out, sink_of
-from airflow_flinkstyle.agent.job_query import JobQuery, Sink
-from airflow_flinkstyle.agent.stream_options import StreamOptions
+from airflow_flinkstyle.agent.core.guards.sinks import admit, counted_on, left_out, sink_of
+from airflow_flinkstyle.agent.core.job_query import JobQuery, Sink
+from airflow_flinkstyle.agent.core.stream_options import StreamOptions
 from airflow_flinkstyle.protocol.line import BEGINNING
 from airflow_flinkstyle.protocol.query_records import Writing
 from airflow_flinkstyle.protocol.records import TakeoverOrder

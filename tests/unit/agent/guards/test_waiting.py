@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.agent.guards import checks, waiting
-from airflow_flinkstyle.agent.run import capture
-from airflow_flinkstyle.agent.run.serving import Serving
+from airflow_flinkstyle.agent.core.guards import checks, waiting
+from airflow_flinkstyle.agent.core.run import capture
+from airflow_flinkstyle.agent.core.run.serving import Serving
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.query_records import Declared, QueryStatus, Sinks, SourceIdentity
@@ -26,8 +26,8 @@ from tests.unit.agent.conftest import G1, I1, a_heartbeat
 from tests.unit.agent.job_queries import a_query
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.agent.guards.waiting import WaitingQuery
-    from airflow_flinkstyle.agent.queries.registry import Queries
+    from airflow_flinkstyle.agent.core.guards.waiting import WaitingQuery
+    from airflow_flinkstyle.agent.core.queries.registry import Queries
 
 LOG = SourceIdentity(cluster_id="c", topic_ids={"orders": "t"})
 SAID = Declared(location="l", sink="s", sources="r")

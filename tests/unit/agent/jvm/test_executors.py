@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.core.process import EXIT_NO_EXECUTORS
-from airflow_flinkstyle.agent.jvm.executors import ExecutorWatch
-from airflow_flinkstyle.agent.jvm.process import DriverProcess
+from airflow_flinkstyle.agent.spark.executors import ExecutorWatch
+from airflow_flinkstyle.agent.spark.process import DriverProcess
 from tests.unit.clocks import SleptClock
 
 if TYPE_CHECKING:

@@ -11,16 +11,16 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from airflow_flinkstyle.agent.board.takeover import DriverRun
-from airflow_flinkstyle.agent.errors import QueryEndedError
-from airflow_flinkstyle.agent.jvm.process import DriverProcess
-from airflow_flinkstyle.agent.jvm.stand_in import StandIn
-from airflow_flinkstyle.agent.jvm.starts import PySparkQuery, PySparkStart
-from airflow_flinkstyle.agent.queries.hold import QueryHold
-from airflow_flinkstyle.agent.queries.registry import Queries
-from airflow_flinkstyle.agent.run import held_cut
-from airflow_flinkstyle.agent.runtime import Runtime
-from airflow_flinkstyle.agent.script import held
+from airflow_flinkstyle.agent.core.board.takeover import DriverRun
+from airflow_flinkstyle.agent.core.errors import QueryEndedError
+from airflow_flinkstyle.agent.core.queries.hold import QueryHold
+from airflow_flinkstyle.agent.core.queries.registry import Queries
+from airflow_flinkstyle.agent.core.run import held_cut
+from airflow_flinkstyle.agent.core.runtime import Runtime
+from airflow_flinkstyle.agent.spark import held
+from airflow_flinkstyle.agent.spark.process import DriverProcess
+from airflow_flinkstyle.agent.spark.stand_in import StandIn
+from airflow_flinkstyle.agent.spark.starts import PySparkQuery, PySparkStart
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, ClusterUnreachableError
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.query_records import SourceIdentity
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from airflow_flinkstyle.agent.job_query import JobQuery
+    from airflow_flinkstyle.agent.core.job_query import JobQuery
     from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.types import Alignment

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.agent.declared import Declaration, DeclaredPlace, own_location
-from airflow_flinkstyle.agent.errors import QueryNameError
-from airflow_flinkstyle.agent.guards import checks
-from airflow_flinkstyle.agent.queries.registry import Queries
-from airflow_flinkstyle.agent.stream_options import StreamOptions
+from airflow_flinkstyle.agent.core.declared import Declaration, DeclaredPlace, own_location
+from airflow_flinkstyle.agent.core.errors import QueryNameError
+from airflow_flinkstyle.agent.core.guards import checks
+from airflow_flinkstyle.agent.core.queries.registry import Queries
+from airflow_flinkstyle.agent.core.stream_options import StreamOptions
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.protocol.query_records import QueryStatus
 from airflow_flinkstyle.types import BatchId
@@ -19,7 +19,7 @@ from tests.small_spark import SmallHandle, SmallQuery, SmallRun, SmallSpark, Sma
 from tests.unit.agent.conftest import a_heartbeat
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.agent.job_query import JobQuery
+    from airflow_flinkstyle.agent.core.job_query import JobQuery
 
 FIRST = Declaration(
     location="/own/1",

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.agent.errors import SchemaLogError
-from airflow_flinkstyle.agent.stream_options import schema_locations
+from airflow_flinkstyle.agent.core.errors import SchemaLogError
+from airflow_flinkstyle.agent.core.stream_options import schema_locations
 from airflow_flinkstyle.protocol.line import BEGINNING
 from airflow_flinkstyle.protocol.records import TakeoverOrder
 from airflow_flinkstyle.savepoint.files.derive import changed_file
@@ -20,7 +20,7 @@ from tests.unit.agent.drivers import SmallDriver
 from tests.unit.agent.job_queries import a_query
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.agent.job_query import JobQuery
+    from airflow_flinkstyle.agent.core.job_query import JobQuery
     from airflow_flinkstyle.storage.base import ObjectStore
 
 TABLE = "_schema_log_t-1"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from airflow_flinkstyle.agent.jvm.stand_in import StandIn, stand_in_of
+from airflow_flinkstyle.agent.spark.stand_in import StandIn, stand_in_of
 
 
 def test_stand_in_tells_name_and_id_and_lets_everything_else_wait_for_the_real_query():

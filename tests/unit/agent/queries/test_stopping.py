@@ -9,14 +9,18 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from airflow_flinkstyle.agent.errors import PlannedBatchOpenError
-from airflow_flinkstyle.agent.jvm.starts import PySparkQuery, PySparkStart
-from airflow_flinkstyle.agent.queries.stopping import commit_planned, stop_at_boundary, wait_until_stopped
+from airflow_flinkstyle.agent.core.errors import PlannedBatchOpenError
+from airflow_flinkstyle.agent.core.queries.stopping import (
+    commit_planned,
+    stop_at_boundary,
+    wait_until_stopped,
+)
+from airflow_flinkstyle.agent.spark.starts import PySparkQuery, PySparkStart
 from tests.unit.agent.drivers import commit, plan
 from tests.unit.agent.job_queries import a_query
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.agent.job_query import JobQuery
+    from airflow_flinkstyle.agent.core.job_query import JobQuery
 
 
 class SparkRun:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.agent.board.inbox import Take
-from airflow_flinkstyle.agent.board.takeover import NotOursError
-from airflow_flinkstyle.agent.errors import (
+from airflow_flinkstyle.agent.core.board.inbox import Take
+from airflow_flinkstyle.agent.core.board.takeover import NotOursError
+from airflow_flinkstyle.agent.core.errors import (
     DROPPED,
     CheckpointLostError,
     QueryNameError,
     QueryUnknownError,
 )
-from airflow_flinkstyle.agent.run.reasons import Drilled
+from airflow_flinkstyle.agent.core.run.reasons import Drilled
 from airflow_flinkstyle.checkpoint.stores_in_use import SHUFFLE_PARTITIONS
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.board import JobBoard

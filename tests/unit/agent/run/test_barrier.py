@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_flinkstyle.agent.core.errors import BarrierBehindError, BarrierUnreachableError
+from airflow_flinkstyle.agent.core.run.barrier import HeldQuery, plan_batch
 from airflow_flinkstyle.agent.core.spark import StreamingSource
-from airflow_flinkstyle.agent.errors import BarrierBehindError, BarrierUnreachableError
-from airflow_flinkstyle.agent.run.barrier import HeldQuery, plan_batch
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.checkpoint.errors import UnsupportedCheckpointError
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView

@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.agent.core.spark import StreamingSource
-from airflow_flinkstyle.agent.errors import VersionIncompatibleError
-from airflow_flinkstyle.agent.job_query import JobQuery, Sink
-from airflow_flinkstyle.agent.run.comparison import (
+from airflow_flinkstyle.agent.core.errors import VersionIncompatibleError
+from airflow_flinkstyle.agent.core.job_query import JobQuery, Sink
+from airflow_flinkstyle.agent.core.run.comparison import (
     DriverVersion,
     compare,
     compare_job,
@@ -16,6 +15,7 @@ from airflow_flinkstyle.agent.run.comparison import (
     with_refused_state,
     with_state,
 )
+from airflow_flinkstyle.agent.core.spark import StreamingSource
 from airflow_flinkstyle.protocol.query_records import QueryStatus, SinkLineage, Sinks
 from airflow_flinkstyle.protocol.records import Heartbeat
 from airflow_flinkstyle.protocol.rehearsal_records import Compared, Rehearsal, RehearsedQuery

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.agent.run.end import RunEnd
-from airflow_flinkstyle.agent.run.reasons import ScriptEnded, Signalled
+from airflow_flinkstyle.agent.core.run.end import RunEnd
+from airflow_flinkstyle.agent.core.run.reasons import ScriptEnded, Signalled
 from tests.unit.agent.conftest import G1
 from tests.unit.agent.drivers import SmallDriver, a_request
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from airflow_flinkstyle.agent.run.reasons import Ending
+    from airflow_flinkstyle.agent.core.run.reasons import Ending
     from airflow_flinkstyle.protocol.records import Command, Heartbeat, Request
 
 

@@ -8,7 +8,7 @@ import socket
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.agent.run import scratch
+from airflow_flinkstyle.agent.core.run import scratch
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.line import Parent
 from airflow_flinkstyle.protocol.places import own_place

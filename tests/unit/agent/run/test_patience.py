@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.agent.board.takeover import DriverRun
-from airflow_flinkstyle.agent.jvm.process import DriverProcess
-from airflow_flinkstyle.agent.run.admission import FIRST_PATIENCE_S, GUARD_PATIENCE_S
-from airflow_flinkstyle.agent.run.reasons import Failure
-from airflow_flinkstyle.agent.runtime import Runtime
+from airflow_flinkstyle.agent.core.board.takeover import DriverRun
+from airflow_flinkstyle.agent.core.run.admission import FIRST_PATIENCE_S, GUARD_PATIENCE_S
+from airflow_flinkstyle.agent.core.run.reasons import Failure
+from airflow_flinkstyle.agent.core.runtime import Runtime
+from airflow_flinkstyle.agent.spark.process import DriverProcess
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, ClusterUnreachableError
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from airflow_flinkstyle.agent.run.postponed import Postponed
+from airflow_flinkstyle.agent.core.run.postponed import Postponed
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from tests.small_spark import SmallSpark
 from tests.unit.agent.conftest import a_claim

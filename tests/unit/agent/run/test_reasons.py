@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_flinkstyle.agent.run.reasons import Failure, own_lines
+from airflow_flinkstyle.agent.core.run.reasons import Failure, own_lines
 
 IN_BATCH = """Traceback (most recent call last):
   File "/venv/lib/python3.11/site-packages/py4j/clientserver.py", line 644, in _call_proxy

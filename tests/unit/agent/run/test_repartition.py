@@ -4,7 +4,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.agent.run import repartition, scratch
+from airflow_flinkstyle.agent.core.run import repartition, scratch
 from airflow_flinkstyle.protocol.places import MARK_KEY, own_place
 from airflow_flinkstyle.savepoint.compat import REPARTITION
 from airflow_flinkstyle.state import repartition as by_spark

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.agent.run import scratch
+from airflow_flinkstyle.agent.core.run import scratch
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.errors import PlaceOccupiedError

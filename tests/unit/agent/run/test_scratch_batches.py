@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from airflow_flinkstyle.agent.errors import RehearsalTimeoutError
-from airflow_flinkstyle.agent.run import scratch_batches
-from airflow_flinkstyle.agent.run.scratch_batches import ScratchBatches
+from airflow_flinkstyle.agent.core.errors import RehearsalTimeoutError
+from airflow_flinkstyle.agent.core.run import scratch_batches
+from airflow_flinkstyle.agent.core.run.scratch_batches import ScratchBatches
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from tests.small_spark import SmallHandle, SmallQuery, SmallRun
 from tests.unit.agent.job_queries import a_query_of_two_batches

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.agent.board.inbox import Take
-from airflow_flinkstyle.agent.job_query import FIRST_PLAN_S
-from airflow_flinkstyle.agent.run.reasons import StopAsked
+from airflow_flinkstyle.agent.core.board.inbox import Take
+from airflow_flinkstyle.agent.core.job_query import FIRST_PLAN_S
+from airflow_flinkstyle.agent.core.run.reasons import StopAsked
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.errors import TakeCancelledError, TakeTimedOutError
 from airflow_flinkstyle.storage.errors import StoreUnavailableError

@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from airflow_flinkstyle.agent.errors import UnsupportedModeError
-from airflow_flinkstyle.agent.script.topics import renamed_topics
-from airflow_flinkstyle.agent.script.wrapping import overrides_for
-from airflow_flinkstyle.agent.stream_options import StreamOptions
+from airflow_flinkstyle.agent.core.errors import UnsupportedModeError
+from airflow_flinkstyle.agent.core.stream_options import StreamOptions
+from airflow_flinkstyle.agent.spark.topics import renamed_topics
+from airflow_flinkstyle.agent.spark.wrapping import overrides_for
 from airflow_flinkstyle.protocol.records import KafkaOverride
 
 PREFIXED = {"orders": "old.orders", "items": "old.items"}

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_flinkstyle.agent.errors import UnsupportedModeError
-from airflow_flinkstyle.agent.run.reasons import Failure
-from airflow_flinkstyle.agent.script.wrapping import overrides_for, refuse_unsupported
-from airflow_flinkstyle.agent.stream_options import StreamOptions
+from airflow_flinkstyle.agent.core.errors import UnsupportedModeError
+from airflow_flinkstyle.agent.core.run.reasons import Failure
+from airflow_flinkstyle.agent.core.stream_options import StreamOptions
+from airflow_flinkstyle.agent.spark.wrapping import overrides_for, refuse_unsupported
 from airflow_flinkstyle.protocol.records import KafkaOverride
 
 RULE = KafkaOverride(role="source", servers="old:9092", options={"kafka.bootstrap.servers": "new:9092"})

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.agent.script.wrapping import overrides_for
-from airflow_flinkstyle.agent.stream_options import StreamOptions
+from airflow_flinkstyle.agent.core.stream_options import StreamOptions
+from airflow_flinkstyle.agent.spark.wrapping import overrides_for
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.errors import LoginMissingError
 from airflow_flinkstyle.kafka.login.driver import (

@@ -1,0 +1,324 @@
+"""The heartbeat: the agent's state in the store, the lease it holds, the end of the process without it.
+
+What keeps the lease does nothing else. It writes through a client of its own, which gives up early enough to
+try again within the lease; and it writes what was last known of the queries, while another thread looks at
+their checkpoints: a listing that hangs must not end a healthy job.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.agent.core.errors import SupersededError
+from airflow_flinkstyle.agent.core.process import EXIT_DONE, EXIT_JVM_GONE, EXIT_LEASE_LOST, HALT_PATIENCE_S
+from airflow_flinkstyle.clock import LEASE_CLOCK, now_ms
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.records import MOST_URL_CHARACTERS, Heartbeat
+from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
+from airflow_flinkstyle.storage.open import impatient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from airflow_flinkstyle.agent.core.process import Process
+    from airflow_flinkstyle.clock import Clock
+    from airflow_flinkstyle.protocol.query_records import QueryStatus
+    from airflow_flinkstyle.protocol.records import AgentState
+    from airflow_flinkstyle.types import Generation, Incarnation
+
+MAX_INTERVAL_S = 5.0
+ANSWERS_PER_LEASE = 8
+"""A call of the heartbeat's client waits at most that part of the lease to connect, and for an answer."""
+WATCH_INTERVAL_S = 0.25
+_ENDING_S = WATCH_INTERVAL_S + HALT_PATIENCE_S
+"""So long before its lease is over a driver begins to end: its successor counts on it that it has."""
+log = logging.getLogger(__name__)
+
+
+class HeartbeatWriter:
+    """Writes the heartbeat; every write that succeeds confirms the lease."""
+
+    def __init__(
+        self,
+        board: JobBoard,
+        generation: Generation,
+        incarnation: Incarnation,
+        *,
+        lease_s: float,
+        seen: str | None,
+        queries: Callable[[], Mapping[str, QueryStatus]],
+        before: Mapping[str, QueryStatus],
+        has_committed: Callable[[], bool] = lambda: False,
+        committed_before: bool = False,
+        clock: Clock = LEASE_CLOCK,
+    ) -> None:
+        own_client = impatient(board.store, answer_s=lease_s / ANSWERS_PER_LEASE)
+        self.board, self.generation, self.incarnation = (
+            JobBoard(own_client, board.job),
+            generation,
+            incarnation,
+        )
+        self.lease_s = lease_s
+        self.interval_s = min(MAX_INTERVAL_S, lease_s / 6)
+        self.clock = clock
+        self.confirmed_at_s = clock.now_s
+        self.ended = False
+        self._version = seen
+        self._queries, self._has_committed = queries, has_committed
+        self._known: Mapping[str, QueryStatus] = {}
+        self._looks, self._newest_look = 0, 0
+        self._before = before
+        """What an earlier incarnation said, said again of queries that this one has not come to yet: if it
+        dies first, whoever continues must know of them. Not in ``closed``, which is exact."""
+        self._lock = threading.Lock()
+        self._newest = Heartbeat(
+            incarnation=incarnation,
+            state="starting",
+            beat=0,
+            written_at_ms=0,
+            spark_version="",
+            application_id="",
+            python_version=platform.python_version(),
+            queries={},
+            has_committed=committed_before,
+        )
+
+    @property
+    def state(self) -> AgentState:
+        """The state last written."""
+        return self._newest.state
+
+    @property
+    def known(self) -> Mapping[str, QueryStatus]:
+        """What was last seen of the queries."""
+        return self._known
+
+    def spark_is_up(self, *, spark_version: str, application_id: str, ui_url: str | None = None) -> None:
+        """Say which Spark runs, and where its UI is, from the next write on."""
+        if ui_url is not None and len(ui_url) > MOST_URL_CHARACTERS:
+            ui_url = None
+        with self._lock:
+            self._newest = replace(
+                self._newest, spark_version=spark_version, application_id=application_id, ui_url=ui_url
+            )
+
+    def drop(self, names: Collection[str]) -> None:
+        """Say which queries the job is to have no more from the next write on."""
+        with self._lock:
+            self._newest = replace(self._newest, dropped=tuple(sorted(names)))
+
+    def found_unregistered(self, names: Collection[str]) -> None:
+        """Say from the next write on which queries were started past the agent."""
+        names = tuple(sorted(names))
+        with self._lock:
+            if names != self._newest.unregistered:
+                log.warning("Queries that were started past PySpark: %s", ", ".join(names) or "none any more")
+            self._newest = replace(self._newest, unregistered=names)
+
+    def precopied(self, savepoint_id: str) -> None:
+        """Say from the next write on that this driver is done with a pre-copy."""
+        with self._lock:
+            self._newest = replace(self._newest, precopied=savepoint_id)
+
+    def require_writable(self, queries: Mapping[str, QueryStatus]) -> None:
+        """Check that a heartbeat could say this of the queries.
+
+        Raises:
+            MessageFormatError: If not: a job that was taken over could not be asked for anything then.
+        """
+        replace(self._newest, queries={**self._before, **queries}).to_bytes()
+
+    def beat(self, state: AgentState | None = None) -> None:
+        """Look at the queries and write a heartbeat, with another state if one is given.
+
+        Raises:
+            SupersededError: If another incarnation has written since.
+        """
+        self.look()
+        self._write(state)
+
+    def renew(self) -> None:
+        """Write a heartbeat with what is known of the queries, whatever looking at them would take.
+
+        Raises:
+            SupersededError: If another incarnation has written since.
+        """
+        self._write(None)
+
+    def look(self) -> None:
+        """Look at the queries, for the next write; a look that began earlier and ends later is dropped."""
+        with self._lock:
+            self._looks += 1
+            number = self._looks
+        queries = dict(self._queries())
+        with self._lock:
+            if number > self._newest_look:
+                self._newest_look, self._known = number, queries
+
+    def end(
+        self,
+        state: AgentState,
+        *,
+        request_id: str | None = None,
+        savepoint_id: str | None = None,
+        error: tuple[str, str] | None = None,
+        transient: bool = False,
+    ) -> None:
+        """Write the last heartbeat: the one write that ends a run."""
+        self.look()
+        self._write(
+            state,
+            last=True,
+            request_id=request_id,
+            savepoint_id=savepoint_id,
+            error=error,
+            transient=transient,
+        )
+
+    def _write(
+        self,
+        state: AgentState | None,
+        *,
+        last: bool = False,
+        request_id: str | None = None,
+        savepoint_id: str | None = None,
+        error: tuple[str, str] | None = None,
+        transient: bool = False,
+    ) -> None:
+        with self._lock:
+            if self.ended:
+                return
+            queries = dict(self._known)
+            begun_s = self.clock.now_s
+            state = state or self._newest.state  # as it is now: another thread may have changed it
+            heartbeat = replace(
+                self._newest,
+                state=state,
+                beat=self._newest.beat + 1,
+                written_at_ms=now_ms(),
+                queries=queries if state == "closed" else {**self._before, **queries},
+                request_id=request_id,
+                savepoint_id=savepoint_id,
+                error=error,
+                transient=transient,
+                has_committed=self._newest.has_committed or self._has_committed(),
+            )
+            self._version = self._put(heartbeat)
+            self._newest, self.confirmed_at_s, self.ended = heartbeat, begun_s, last
+
+    def _put(self, heartbeat: Heartbeat) -> str:
+        try:
+            return self.board.beat(self.generation, heartbeat, seen=self._version)
+        except (ObjectChangedError, ObjectExistsError):
+            found = self.board.heartbeat(self.generation)
+            if found is None or found.value.incarnation != self.incarnation:
+                raise self._superseded(found.value.incarnation if found else None) from None
+            # An earlier write of ours took effect although it seemed to fail.
+            return self.board.beat(self.generation, heartbeat, seen=found.version)
+
+    def _superseded(self, by: Incarnation | None) -> SupersededError:
+        return SupersededError(
+            f"Incarnation {self.incarnation} of generation {self.generation} expected its own heartbeat, "
+            f"found that of incarnation {by}.",
+            state_after="The other driver's heartbeat is unchanged.",
+            remedy="Nothing is to be done: the newer driver runs the job.",
+        )
+
+    def lease_is_lost(self) -> bool:
+        """Return whether it is time to end for want of a confirmed lease; never once the run has ended."""
+        lasts_s = self.lease_s - min(_ENDING_S, self.lease_s / 4)
+        return not self.ended and self.clock.now_s - self.confirmed_at_s > lasts_s
+
+    def is_current(self) -> bool:
+        """Return whether ``current.json`` still names this incarnation."""
+        current = self.board.current()
+        return current is not None and (
+            (current.value.generation, current.value.incarnation) == (self.generation, self.incarnation)
+        )
+
+
+class HeartbeatThread(threading.Thread):
+    """Keeps the lease in the background, and writes sooner when there is something new to say."""
+
+    def __init__(self, writer: HeartbeatWriter, process: Process, *, news: Callable[[], bool]) -> None:
+        super().__init__(name="flinkstyle-heartbeat", daemon=True)
+        self._writer, self._process = writer, process
+        self._look = QueryLookThread(writer, news=news)
+        self._tick_s = min(0.5, writer.interval_s)
+
+    def run(self) -> None:
+        """Beat until the run ends, or end the process when another driver runs the job."""
+        writer = self._writer
+        written_s = writer.clock.now_s
+        self._look.start()
+        pause = threading.Event()
+        while not writer.ended:
+            pause.wait(self._tick_s)
+            try:
+                begun_s = writer.clock.now_s
+                if begun_s - written_s < writer.interval_s and not self._look.found.is_set():
+                    continue
+                self._look.found.clear()
+                writer.renew()
+                written_s = begun_s  # a write that failed is tried again at the next tick
+                if writer.state in ("running", "draining") and not writer.is_current():
+                    log.error("current.json names another driver")
+                    self._process.halt(EXIT_DONE)
+            except SupersededError:
+                log.exception("Superseded")
+                self._process.halt(EXIT_DONE)
+            except Exception:  # nothing but the lease decides when this thread has to give up
+                log.warning("The heartbeat could not be written", exc_info=True)
+
+
+class QueryLookThread(threading.Thread):
+    """Looks at the queries' checkpoints, which may hang, so that the thread that keeps the lease need not."""
+
+    def __init__(self, writer: HeartbeatWriter, *, news: Callable[[], bool]) -> None:
+        super().__init__(name="flinkstyle-look", daemon=True)
+        self.found = threading.Event()
+        self._writer, self._news = writer, news
+        self._tick_s = min(0.5, writer.interval_s)
+
+    def run(self) -> None:
+        """Look until the run ends: once per heartbeat, and when a query has committed its first batch."""
+        writer = self._writer
+        looked_s = writer.clock.now_s
+        pause = threading.Event()
+        while not writer.ended:
+            pause.wait(self._tick_s)
+            try:
+                is_new = self._news()
+                if writer.clock.now_s - looked_s < writer.interval_s and not is_new:
+                    continue
+                looked_s = writer.clock.now_s
+                writer.look()
+            except Exception:  # what is known is said again
+                log.warning("The queries could not be looked at", exc_info=True)
+            else:
+                if is_new:
+                    self.found.set()
+
+
+class Watchdog(threading.Thread):
+    """Ends the process when its lease is lost or its JVM is gone; calls no store, so nothing can hold it."""
+
+    def __init__(self, writer: HeartbeatWriter, process: Process) -> None:
+        super().__init__(name="flinkstyle-watchdog", daemon=True)
+        self._writer, self._process = writer, process
+
+    def run(self) -> None:
+        """Watch until the process ends."""
+        pause = threading.Event()
+        while True:
+            pause.wait(WATCH_INTERVAL_S)
+            if self._process.jvm_is_gone():
+                os._exit(EXIT_JVM_GONE)
+            if self._writer.lease_is_lost():
+                log.error("The lease of %.1f s could not be confirmed", self._writer.lease_s)
+                self._process.halt(EXIT_LEASE_LOST)

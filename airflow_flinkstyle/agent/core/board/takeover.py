@@ -1,0 +1,363 @@
+"""How a driver process comes to run a job: incarnation, wait for the predecessor, ``current.json``."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from airflow_flinkstyle.agent.core.board.patience import patiently
+from airflow_flinkstyle.agent.core.errors import NOT_STARTED, NotClaimedError
+from airflow_flinkstyle.clock import LEASE_CLOCK
+from airflow_flinkstyle.protocol import signatures
+from airflow_flinkstyle.protocol.errors import PredecessorError
+from airflow_flinkstyle.protocol.records import AsRecorded, Claim, Current, TakeoverOrder
+from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
+from airflow_flinkstyle.types import Incarnation
+from airflow_flinkstyle.wording import batch_words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_flinkstyle.agent.core.board.patience import Patience
+    from airflow_flinkstyle.agent.core.process import Process
+    from airflow_flinkstyle.clock import Clock
+    from airflow_flinkstyle.protocol.board import JobBoard, Slot
+    from airflow_flinkstyle.protocol.records import Heartbeat, IncarnationRecord
+    from airflow_flinkstyle.types import Generation
+
+GO_POLL_S, LATER_POLL_S = 0.05, 0.25
+PROMPT_S = 600.0
+"""How long a driver looks for its order every ``GO_POLL_S``: a job may be down for it."""
+_UNTOLD_PATIENCE_S: Final = 30.0
+"""How long to wait for the store before the claim has told the lease."""
+log = logging.getLogger(__name__)
+
+
+class NotOursError(Exception):
+    """The job is not this process's to run: it exits 0, having changed nothing. No failure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverRun:
+    """One driver process that has begun."""
+
+    generation: Generation
+    incarnation: Incarnation
+    claim: Claim
+    prior: Slot[Heartbeat] | None
+    """The heartbeat of an earlier incarnation of this generation."""
+    seen: Slot[Current] | None
+    """``current.json`` before any lease was waited for."""
+    order_keys: tuple[str, ...] = ()
+    """What the takeover order must be signed with one of; empty if the caller gave the driver none."""
+    clock: Clock = LEASE_CLOCK
+    """By which it waits."""
+
+    @property
+    def last_heartbeat(self) -> Heartbeat | None:
+        """What an earlier incarnation of this generation said last."""
+        return self.prior.value if self.prior else None
+
+
+def begin(
+    board: JobBoard,
+    generation: Generation,
+    process: Process,
+    *,
+    submit: int = 0,
+    claim: Claim | None = None,
+    order_keys: tuple[str, ...] = (),
+    clock: Clock = LEASE_CLOCK,
+) -> DriverRun:
+    """Begin an incarnation, after the earlier ones of this generation have ended.
+
+    Args:
+        board: The job's records.
+        generation: Which to run.
+        process: This one.
+        submit: The submit that this process was started by; 0 if it was started otherwise.
+        claim: What ``submitted_claim`` found; None to read it.
+        order_keys: What its takeover order is signed with.
+        clock: By which it waits, now and later.
+
+    Raises:
+        NotOursError: If the generation has closed, another one runs the job, or this one has a driver.
+        NotClaimedError: If no caller claimed the generation.
+    """
+    claim = claim or patiently(lambda: board.claim(generation), for_s=_UNTOLD_PATIENCE_S, clock=clock)
+    if claim is None:
+        raise _not_claimed(board, generation)
+    lease_s = claim.lease_s
+    read: Patience = partial(patiently, for_s=lease_s, clock=clock)
+    require_not_closed(read(lambda: board.heartbeat(generation)))
+    seen = read(board.current)
+    require_may_take_over(seen, generation, claim)
+    read(lambda: require_newest(board, generation, submit))
+    record = replace(process.record(), submit=submit)
+    incarnation = _next_incarnation(board, generation, record, read)
+    prior = read(lambda: board.heartbeat(generation))
+    if prior is not None or (seen is not None and seen.value.generation == generation):
+        log.info("Waiting for an earlier incarnation of generation %d", generation)
+        prior = _await_earlier(board, generation, lease_s, clock)
+        require_not_closed(prior)
+    read(lambda: require_newest(board, generation, submit))  # somebody may have given it up while it waited
+    return DriverRun(
+        generation=generation,
+        incarnation=incarnation,
+        claim=claim,
+        prior=prior,
+        seen=seen,
+        order_keys=order_keys,
+        clock=clock,
+    )
+
+
+def submitted_claim(board: JobBoard, generation: Generation, claim_id: str, *, digest: str = "") -> Claim:
+    """Return the claim that this process was submitted for.
+
+    Args:
+        board: The job's records.
+        generation: Which to run.
+        claim_id: The claim's id.
+        digest: SHA-256 of the claim as the caller verified it; empty if nobody did.
+
+    Raises:
+        NotClaimedError: If the store holds none, or another one: the environment leads to another store of
+            the same name, or somebody has written over the claim since it was verified.
+    """
+    data = patiently(lambda: board.claim_data(generation), for_s=_UNTOLD_PATIENCE_S)
+    if data is None:
+        raise _not_claimed(board, generation)
+    claim = Claim.from_bytes(data)
+    if claim.claim_id != claim_id:
+        raise NotClaimedError(
+            f"Claim {claim_id} of generation {generation} of job {board.job} was expected in "
+            f"{board.store.uri}, found {claim.claim_id}.",
+            state_after=NOT_STARTED,
+            remedy="Give the driver the S3 endpoint and keys of the savepoint root it was submitted for.",
+        )
+    found = hashlib.sha256(data).hexdigest()
+    if digest and found != digest:
+        raise NotClaimedError(
+            f"The claim of generation {generation} of job {board.job} was expected as it was when its "
+            f"signature was verified ({digest[:12]}), found it changed ({found[:12]}).",
+            state_after=NOT_STARTED,
+            remedy="Find out who writes to the savepoint root; then start the job again.",
+        )
+    return claim
+
+
+def signed_order(board: JobBoard, driver_run: DriverRun) -> TakeoverOrder | None:
+    """Return this driver's takeover order, None while there is none; whoever writes the store gives none.
+
+    Raises:
+        SignatureError: If the order that is there was not given by the caller who started this driver, or by
+            another one with the key.
+    """
+    data = board.takeover_order_data(driver_run.generation)
+    if data is None:
+        return None
+    if driver_run.order_keys:
+        signatures.require(
+            driver_run.order_keys,
+            data,
+            board.takeover_order_place(driver_run.generation),
+            state_after=NOT_STARTED,
+            remedy="Find out who writes to the savepoint root; then start the job again.",
+        )
+    return TakeoverOrder.from_bytes(data)
+
+
+def _not_claimed(board: JobBoard, generation: Generation) -> NotClaimedError:
+    return NotClaimedError(
+        f"A claim of generation {generation} of job {board.job} was expected, found none.",
+        state_after=NOT_STARTED,
+        remedy="Start the job with StartStreamingJobOperator; only callers make generations.",
+    )
+
+
+def require_not_closed(heartbeat: Slot[Heartbeat] | None) -> None:
+    """Leave if the generation has closed: it is never run again."""
+    if heartbeat is not None and heartbeat.value.state == "closed":
+        raise NotOursError("this generation has closed")
+
+
+def require_may_take_over(current: Slot[Current] | None, generation: Generation, claim: Claim) -> None:
+    """Leave if ``current.json`` names a generation other than this one or the one it follows."""
+    if current is not None and current.value.generation not in (generation, claim.follows):
+        raise NotOursError(f"current.json names generation {current.value.generation}")
+
+
+def require_newest(board: JobBoard, generation: Generation, submit: int) -> None:
+    """Leave if another driver of this generation was asked for after this one."""
+    newest = board.newest_submit(generation)
+    if newest > submit:
+        raise NotOursError(f"submit {newest} of generation {generation} has taken the place of {submit}")
+
+
+def _await_earlier(
+    board: JobBoard, generation: Generation, lease_s: float, clock: Clock
+) -> Slot[Heartbeat] | None:
+    """Wait until an earlier incarnation has ended; leave if it does not.
+
+    One whose process was killed may beat a few times more. One that still beats after two leases runs the
+    job: this process is one too many, and as long as it waited callers could take it for the newest.
+    """
+    begun_s = clock.now_s
+
+    def changed() -> None:
+        if clock.now_s - begun_s > 2 * lease_s:
+            raise NotOursError(f"an earlier driver of generation {generation} lives")
+
+    return wait_until_silent(board, generation, lease_s, look=lambda: None, clock=clock, changed=changed)
+
+
+def _next_incarnation(
+    board: JobBoard, generation: Generation, record: IncarnationRecord, patience: Patience
+) -> Incarnation:
+    number = max(patience(lambda: board.incarnations(generation)), default=Incarnation(0))
+    while True:
+        number = Incarnation(number + 1)
+        try:
+            patience(partial(board.create_incarnation, generation, number, record))
+        except ObjectExistsError:
+            if patience(partial(board.incarnation, generation, number)) != record:
+                continue
+        log.info("Incarnation %d of generation %d of job %s", number, generation, board.job)
+        return number
+
+
+def wait_until_silent(
+    board: JobBoard,
+    generation: Generation,
+    lease_s: float,
+    *,
+    look: Callable[[], None],
+    clock: Clock,
+    changed: Callable[[], None] = lambda: None,
+) -> Slot[Heartbeat] | None:
+    """Wait until a generation's driver has ended, or has not beaten for ``lease_s``.
+
+    Args:
+        board: The job's records.
+        generation: Whose heartbeat to watch.
+        lease_s: For how long it must not change.
+        look: Called in every round; raises to end the wait.
+        clock: By which to wait.
+        changed: Called when it has changed; raises to end the wait.
+    """
+
+    def read() -> Slot[Heartbeat] | None:
+        return patiently(lambda: board.heartbeat(generation), for_s=lease_s, clock=clock)
+
+    # From the answer of the first look to the begin of the last one: an answer may come late, and the driver
+    # may have written after it was asked for, or before it came.
+    seen, since_s = read(), clock.now_s
+    while not (seen is not None and seen.value.state in ("closed", "failed")):
+        clock.sleep(min(0.5, lease_s / 10))
+        look()
+        asked_s, found = clock.now_s, read()
+        if (found.version if found else None) != (seen.version if seen else None):
+            seen, since_s = found, clock.now_s
+            changed()
+        elif asked_s - since_s >= lease_s:
+            log.info("The heartbeat of generation %d has not changed for %.1f s", generation, lease_s)
+            break
+    return seen
+
+
+def require_predecessor(
+    board: JobBoard, driver_run: DriverRun, order: TakeoverOrder, look: Callable[[], None]
+) -> None:
+    """Wait for the generation that is followed, and check how it ended.
+
+    Raises:
+        PredecessorError: If it did not close at exactly the batches that its takeover order names, was
+            started again since it was found to have ended, or left a checkpoint that this generation would
+            adopt without having closed.
+    """
+    claim = driver_run.claim
+    if claim.follows is None:
+        return
+    if order.closed_at is None:
+        require_ended = partial(_require_ended, board, driver_run, order)
+        require_ended()
+        ended = wait_until_silent(
+            board, claim.follows, claim.lease_s, look=look, clock=driver_run.clock, changed=require_ended
+        )
+    else:
+        ended = board.heartbeat(claim.follows)
+    state = ended.value.state if ended else "silent"
+    batches = ended.value.batches() if ended else {}
+    if order.closed_at is not None and (state != "closed" or batches != dict(order.closed_at)):
+        raise PredecessorError(
+            f"Generation {claim.follows} of job {board.job} was expected to have closed at "
+            f"{batch_words(order.closed_at)}, found it {state} at {batch_words(batches)}.",
+            state_after=NOT_STARTED,
+            remedy="Stop it with a savepoint and start again from that one.",
+        )
+    _require_own_checkpoint(board, claim, state)
+
+
+def _require_ended(board: JobBoard, driver_run: DriverRun, order: TakeoverOrder) -> None:
+    """Require that the predecessor was not started again since: it would be waited for as long as it runs."""
+    current = patiently(board.current, for_s=driver_run.claim.lease_s, clock=driver_run.clock)
+    follows = driver_run.claim.follows
+    if current is None or current.value.generation != follows or order.fits(current.value):
+        return
+    raise PredecessorError(
+        f"Driver {order.ended} of generation {follows} of job {board.job} was expected to be "
+        f"its last one, as when this start was planned, found that driver {current.value.incarnation} has "
+        "continued the job since.",
+        state_after=f"{NOT_STARTED} That run continues.",
+        remedy="Look at what it does (flinkstyle job status). To start the job as was asked, stop it first, "
+        "then clear the start's task.",
+    )
+
+
+def _require_own_checkpoint(board: JobBoard, claim: Claim, state: str) -> None:
+    followed = board.claim(claim.follows) if claim.follows is not None else None
+    if state == "closed" or followed is None or followed.checkpoint_location != claim.checkpoint_location:
+        return
+    raise PredecessorError(
+        f"Generation {claim.follows} of job {board.job} was expected to have closed before its checkpoint "
+        f"{claim.checkpoint_location} is adopted, found it {state}.",
+        state_after=NOT_STARTED,
+        remedy="Stop it, or restore its newest savepoint to a location of its own.",
+    )
+
+
+def take_current(
+    board: JobBoard, driver_run: DriverRun, seen: Slot[Current] | None, place_id: str = ""
+) -> None:
+    """Take the job over, if nobody did since ``seen`` was read.
+
+    Raises:
+        NotOursError: If another driver was faster.
+    """
+    generation, submit = driver_run.generation, board.submit(driver_run.generation)
+    recorded = AsRecorded(
+        claim=driver_run.claim,
+        order=board.takeover_order(generation),
+        process=board.incarnation(generation, driver_run.incarnation),
+        submit=submit.value if submit is not None else None,
+        submit_version=submit.version if submit is not None else "",
+    )
+    mine = Current(
+        generation=generation, incarnation=driver_run.incarnation, recorded=recorded, place_id=place_id
+    )
+    try:
+        board.take_current(mine, seen=seen)
+    except (ObjectChangedError, ObjectExistsError) as error:
+        found = board.current()
+        if found is None or found.value != mine:  # else an answer was lost: the write was ours
+            raise NotOursError("another driver took the job over") from error
+    log.info(
+        "Generation %d, incarnation %d runs job %s now",
+        driver_run.generation,
+        driver_run.incarnation,
+        board.job,
+    )

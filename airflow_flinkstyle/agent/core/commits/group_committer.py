@@ -1,0 +1,137 @@
+"""Commits for the consumer group of one source, in a thread of its own. Nothing here can fail the job."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.agent.core.commits.offset_commits import (
+    CommitInFlight,
+    Ignore,
+    OffsetCommits,
+    Replace,
+    Send,
+)
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.kafka.login.driver import scrub
+from airflow_flinkstyle.offsets import Offsets
+from airflow_flinkstyle.protocol.query_records import CommittedGroup
+from airflow_flinkstyle.python_versions import assert_never
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.agent.core.commits.offset_commits import BatchOffsets
+    from airflow_flinkstyle.agent.core.spark import ConsumerGroup
+
+LAG_EVERY_S = 5.0
+log = logging.getLogger(__name__)
+
+
+class GroupCommitter(threading.Thread):
+    """Sends one commit at a time, and looks from time to time how far the group lags behind."""
+
+    def __init__(self, group: ConsumerGroup, source: str) -> None:
+        super().__init__(name="flinkstyle-group", daemon=True)
+        self.group = group
+        self._source = source
+        self._commits = OffsetCommits()
+        self._failure: str | None = None
+        self._lag: dict[str, int] = {}
+        self._looked_s = float("-inf")
+        self._ended = False
+        self._changed = threading.Condition()
+
+    def complete(self, batch: BatchOffsets) -> None:
+        """Commit the offsets of a batch that has completed; returns at once."""
+        with self._changed:
+            step = self._commits.complete(batch)
+            self._changed.notify_all()
+        match step:
+            case Replace(older):
+                log.warning(
+                    "%s: committing offsets to %s takes longer than a batch. Those of batch %d are left out, "
+                    "since those of batch %d are there. The job's own progress is not affected.",
+                    self._source, self.group, older.batch_id, batch.batch_id,
+                )  # fmt: skip
+            case Ignore(newest):
+                log.warning(
+                    "%s: batch %d has completed, but batch %d had before. Its offsets are not committed.",
+                    self._source, batch.batch_id, newest,
+                )  # fmt: skip
+            case Send() | CommitInFlight():
+                pass
+            case _:
+                assert_never(step)
+
+    def run(self) -> None:
+        """Commit what there is until the end, and look at the lag meanwhile."""
+        while not self._ended:
+            with self._changed:
+                self._changed.wait_for(lambda: self._ended or not self._commits.is_idle, LAG_EVERY_S)
+                batch = self._commits.in_flight
+            if batch is not None:
+                self._note(self._commit(batch))
+            if time.monotonic() - self._looked_s >= LAG_EVERY_S:
+                self._look()
+        self.group.close()
+
+    def wait_idle(self, timeout_s: float) -> bool:
+        """Wait until nothing is in flight; returns whether it came to that."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._commits.is_idle, timeout_s)
+
+    def end(self) -> None:
+        """Send nothing more; returns at once."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def beat(self) -> CommittedGroup:
+        """Return what the heartbeat says of the group."""
+        with self._changed:
+            commits = self._commits
+            committed = commits.committed
+            return CommittedGroup(
+                group=self.group.name,
+                batch_id=committed.batch_id if committed else None,
+                offsets=committed.offsets if committed else Offsets(),
+                lag=self._lag,
+                commits_succeeded=commits.succeeded,
+                commits_failed=commits.failed,
+                commits_superseded=commits.superseded,
+                failure=self._failure,
+            )
+
+    def _commit(self, batch: BatchOffsets) -> str | None:
+        """Return why the commit failed; None if it did not."""
+        try:
+            self.group.commit(batch.offsets)
+        except FlinkstyleError as error:
+            return scrub(f"{error.code}: {error}", os.environ)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the job does not need it
+            return scrub(f"{type(error).__name__}: {error}", os.environ)
+        return None
+
+    def _note(self, failure: str | None) -> None:
+        """Tell what is new, then let go of whoever waits for it."""
+        if failure is not None and failure != self._failure:
+            log.warning("%s: %s", self._source, failure)
+        if failure is None and self._failure is not None:
+            log.info("%s: offsets are committed to %s again", self._source, self.group)
+        with self._changed:
+            self._failure = failure
+            self._commits.answer(succeeded=failure is None)
+            self._changed.notify_all()
+
+    def _look(self) -> None:
+        self._looked_s = time.monotonic()
+        committed = self._commits.committed
+        if committed is None:
+            return
+        try:
+            self._lag = self.group.lag(committed.offsets)
+        except Exception as error:  # noqa: BLE001  # the next look may be luckier
+            self._lag = {}
+            log.debug("%s: how far %s lags behind is not known: %s", self._source, self.group, error)

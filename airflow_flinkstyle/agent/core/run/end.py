@@ -1,0 +1,187 @@
+"""How a run ends: drained at a batch boundary, then one write says so."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from airflow_flinkstyle.agent.core.errors import NoQueryError, ScriptFailedError, SupersededError
+from airflow_flinkstyle.agent.core.process import EXIT_DONE, EXIT_FAILED
+from airflow_flinkstyle.agent.core.queries.stopping import commit_planned, listeners_away, stop_at_boundary
+from airflow_flinkstyle.agent.core.run.reasons import Drilled, Failure, ScriptEnded, Signalled, StopAsked
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.protocol.errors import ToldToEndError
+from airflow_flinkstyle.python_versions import assert_never
+from airflow_flinkstyle.storage.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_flinkstyle.agent.core.run.admission import Admission
+    from airflow_flinkstyle.agent.core.run.driver import Driver
+    from airflow_flinkstyle.agent.core.run.reasons import Ending
+    from airflow_flinkstyle.types import BatchId
+
+T = TypeVar("T")
+_RETRY_S = 0.5
+log = logging.getLogger(__name__)
+
+
+class RunEnd:
+    """Ends one run; afterwards no query of this process runs."""
+
+    def __init__(self, driver: Driver, admission: Admission) -> None:
+        self._driver, self._admission = driver, admission
+
+    def run(self, why: Ending) -> int:
+        """Drain, write the last heartbeat; returns the exit code."""
+        log.info("The run ends: %s", why)
+        try:
+            if not self._admission.taken_over:
+                return self._end_waiting(why)
+            return self._end_running(why)
+        except SupersededError:
+            log.exception("Another driver has taken over while this one ended")
+            self._driver.process.halt(EXIT_DONE)
+        except Exception:
+            # Whether the queries have stopped is not known: they must not outlive this.
+            log.exception("The run could not be ended in order")
+            self._driver.process.halt(EXIT_FAILED)
+        raise AssertionError("halt returned")
+
+    def _end_waiting(self, why: Ending) -> int:
+        """End a process that has run no batch."""
+        heartbeat_writer = self._driver.heartbeat_writer
+        match why:
+            case Failure():
+                return self._fail(why)
+            case StopAsked(request):
+                self._write(lambda: heartbeat_writer.end("closed", request_id=request.request_id))
+                self._end_request(why, batches={})
+                return EXIT_DONE
+            case ScriptEnded():
+                error = NoQueryError(
+                    "The script was expected to start a streaming query, but it ended without one.",
+                    state_after="No batch was run.",
+                    remedy="Start a query with writeStream...start() in the script.",
+                )
+                return self._fail(Failure.of(error))
+            case Signalled() if self._admission.relaunched:
+                # An earlier incarnation ran batches: the next one continues from them.
+                heartbeat_writer.ended = True
+                return EXIT_FAILED
+            case Signalled() if not self._driver.driver_run.claim.is_drill:
+                return self._fail(Failure.of(ToldToEndError.waiting()))
+            case Signalled() | Drilled():
+                self._write(lambda: heartbeat_writer.end("closed"))
+                return EXIT_DONE
+            case _:
+                assert_never(why)
+
+    def _end_running(self, why: Ending) -> int:
+        driver = self._driver
+        driver.inbox.stopping.set()
+        self._write(lambda: driver.heartbeat_writer.beat("draining"))
+        stop = why if isinstance(why, StopAsked) else None
+        told = Failure.of(ToldToEndError.drained()) if isinstance(why, Signalled) else None
+        if told is not None:
+            stop = self._write(lambda: self._stop_in_the_slot(told))
+        driver.inbox.cancel_take()
+        failure = why if isinstance(why, Failure) else self._failed_query(why)
+        with driver.start_lock:
+            queries, waiting = driver.queries.started_and_waiting()
+        with listeners_away(queries):
+            stop_at_boundary(queries)
+        if failure is not None:
+            return self._fail(self._cause(failure))
+        try:
+            batches = {query.name: query.beat.batch_id for query in waiting}
+            with listeners_away(queries):
+                batches |= {query.name: commit_planned(query) for query in queries}
+            committed = {name: batch for name, batch in batches.items() if batch is not None}
+        except FlinkstyleError as error:
+            failure = Failure.of(error)
+            if told is not None:  # executors and brokers may have been told to end as well
+                failure = replace(failure, transient=True)
+            if stop is not None:
+                detail = f"{failure.code}: {failure.text}"
+                self._write(lambda: driver.inbox.end(stop.request, "failed", detail))
+            return self._fail(failure)
+        driver.commits.finish()
+        self._write(lambda: self._close(stop, told))
+        if stop is not None:
+            self._end_request(stop, batches=committed)
+        return EXIT_DONE
+
+    def _stop_in_the_slot(self, told: Failure) -> StopAsked | None:
+        """Return the stop that a caller waits for, if there is one: nobody must start that job again."""
+        board, run = self._driver.board, self._driver.driver_run
+        slot = board.request(run.generation)
+        if slot is None or slot.value.incarnation != run.incarnation or "stop" not in slot.value.command:
+            return None
+        request = slot.value
+        if request.state == "closing":  # its savepoint is complete
+            return StopAsked(request)
+        has_ended = request.state == "cancelled" or board.end(run.generation, request.request_id) is not None
+        if has_ended or not self._driver.inbox.make_final(slot):
+            return None
+        return StopAsked(request, failed=told if request.command == "stop_with_savepoint" else None)
+
+    def _close(self, stop: StopAsked | None, told: Failure | None) -> None:
+        if stop is None:
+            error = (told.code, told.text) if told is not None else None
+            return self._driver.heartbeat_writer.end("closed", error=error)
+        failed = stop.failed
+        self._driver.heartbeat_writer.end(
+            "closed",
+            request_id=stop.request.request_id,
+            savepoint_id=stop.savepoint_id,
+            error=(failed.code, failed.text) if failed is not None else None,
+        )
+
+    def _failed_query(self, why: Ending) -> Failure | None:
+        """Return the failure of a query that nobody awaited; a stop still tries to commit its batch."""
+        if isinstance(why, StopAsked):
+            return None
+        failures = [query.failure for query in self._driver.queries.all()]
+        failed = next((error for error in failures if error is not None), None)
+        if failed is None:
+            return None
+        log.error("A query failed that the script did not wait for", exc_info=failed)
+        return Failure.of(failed)
+
+    def _cause(self, failure: Failure) -> Failure:
+        """Return what a sink refused a batch with, where that is what the script failed of."""
+        if failure.code != ScriptFailedError.code:
+            return failure
+        refused = (query.refusal for query in self._driver.queries.all())
+        return next((Failure.of(error) for error in refused if error is not None), failure)
+
+    def _end_request(self, stop: StopAsked, *, batches: dict[str, BatchId]) -> None:
+        detail = f"The run has closed at batches {batches}."
+        if stop.failed is not None:
+            detail += f" It has no savepoint: {stop.failed.code}: {stop.failed.text}"
+        end = self._driver.inbox.end
+        saved = stop.savepoint_id
+        self._write(lambda: end(stop.request, "done", detail, savepoint_id=saved, batches=batches))
+
+    def _fail(self, failure: Failure) -> int:
+        log.error("%s: %s", failure.code, failure.text)
+        self._driver.commits.finish()
+        error = (failure.code, failure.text)
+        transient = failure.transient
+        self._write(lambda: self._driver.heartbeat_writer.end("failed", error=error, transient=transient))
+        return EXIT_FAILED
+
+    def _write(self, write: Callable[[], T]) -> T:
+        """Write through a store that fails for a while; the watchdog ends that with the lease."""
+        while True:
+            try:
+                return write()
+            except StoreError as error:
+                if not error.retryable:
+                    raise
+                log.warning("The end of the run could not be written yet: %s", error)
+                time.sleep(_RETRY_S)

@@ -1,0 +1,81 @@
+"""A savepoint's state as the session asks for it, written by this driver's Spark before it starts a query.
+
+In another number of partitions, or in RocksDB instead of Spark's default provider.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.agent.core.run import scratch
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.savepoint.compat import REPARTITION, ROCKSDB, STATE_PROVIDER, repartitioned_id
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.agent.core.run.driver import Driver
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+
+log = logging.getLogger(__name__)
+
+
+def as_asked(driver: Driver, manifest: Manifest) -> Manifest:
+    """Return the savepoint with the provider and the number of partitions that the session asks for.
+
+    Each is another savepoint, published once all keys were compared; an earlier try's is found again.
+
+    Raises:
+        BadInputError: If what is asked for is no number, or no provider.
+        TransformError: If the state cannot be moved, or a key differs afterwards; no savepoint is made then.
+        RepartitionError: The same of partitions; or if a planned batch would get another number.
+    """
+    return _repartitioned(driver, _in_provider(driver, manifest))
+
+
+def _in_provider(driver: Driver, manifest: Manifest) -> Manifest:
+    spark = driver.queries.spark
+    asked = spark.setting(STATE_PROVIDER)
+    if not asked:
+        return manifest
+    if asked != ROCKSDB:
+        raise BadInputError(
+            f"{STATE_PROVIDER} was expected to be {ROCKSDB}, found {asked!r}.",
+            state_after="No query was started.",
+            remedy="Correct it, or leave it out: state moves to RocksDB only.",
+        )
+    with scratch.own_scratch(driver) as location:
+        moved = spark.in_rocksdb(driver.repository, manifest, location)
+    if moved is not manifest:
+        log.info(
+            "Savepoint %s has its state in RocksDB, all keys compared: %s",
+            *(manifest.savepoint_id, moved.savepoint_id),
+        )
+    return moved
+
+
+def _repartitioned(driver: Driver, manifest: Manifest) -> Manifest:
+    spark = driver.queries.spark
+    asked = spark.setting(REPARTITION)
+    if not asked:
+        return manifest
+    if not asked.isdigit() or int(asked) < 1:
+        raise BadInputError(
+            f"{REPARTITION} was expected to be a number from 1 on, found {asked!r}.",
+            state_after="No query was started.",
+            remedy="Correct it, or leave it out.",
+        )
+    from airflow_flinkstyle.state.repartition import to_repartition
+
+    partitions = int(asked)
+    if not to_repartition(manifest, partitions):
+        return manifest
+    found = driver.repository.find(repartitioned_id(manifest.savepoint_id, partitions))
+    if found is not None:
+        return found
+    with scratch.own_scratch(driver) as location:
+        moved, keys = spark.repartitioned(driver.repository, manifest, partitions, location)
+    log.info(
+        "Savepoint %s has %d partitions, %d keys compared: %s",
+        *(manifest.savepoint_id, partitions, keys, moved.savepoint_id),
+    )
+    return moved

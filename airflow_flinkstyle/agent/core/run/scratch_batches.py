@@ -1,0 +1,207 @@
+"""A bounded number of batches of a query's own plan, on its scratch copy, into a sink that writes nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.agent.core.errors import RehearsalTimeoutError
+from airflow_flinkstyle.agent.core.run import scratch
+from airflow_flinkstyle.agent.core.run.barrier import check_batch, look, plan_batch
+from airflow_flinkstyle.checkpoint import state_columns
+from airflow_flinkstyle.checkpoint.inventory import list_batches
+from airflow_flinkstyle.clock import now_ms
+from airflow_flinkstyle.protocol.rehearsal_records import RehearsedQuery
+from airflow_flinkstyle.python_versions import moment_of
+from airflow_flinkstyle.types import NextOffset
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.agent.core.job_query import JobQuery
+    from airflow_flinkstyle.agent.core.run.barrier import HeldQuery
+    from airflow_flinkstyle.agent.core.run.driver import Driver
+    from airflow_flinkstyle.agent.core.spark import SparkQuery
+    from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
+    from airflow_flinkstyle.protocol.cuts import Place
+    from airflow_flinkstyle.protocol.rehearsal_records import Rehearse, StateSchema
+
+_LOOK_MS = 50
+_NEWER_S = 3.0
+"""How long Kafka may have nothing newer than the savepoint before older records are taken."""
+_QUIET_S = 10.0
+"""How long other sources may have nothing to read before the rehearsal continues without."""
+_STOP_S = 5.0
+_REPLAYED = (
+    "Its sources had no records after the savepoint: it has read the last ones before it once more, which "
+    "its state has already, and which its watermark may leave out."
+)
+_NOTHING = "Its sources had no records to read, before the savepoint or after it."
+_NOTHING_AFTER = "Its sources had no records after the savepoint."
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What Spark said of the batches."""
+
+    rows: int = 0
+    seconds: list[float] = field(default_factory=list)
+    watermark_ms: int | None = None
+
+    def add(self, progress: Mapping[str, Any]) -> None:
+        self.rows += max(0, progress["numInputRows"])
+        self.seconds.append(progress["durationMs"].get("triggerExecution", 0) / 1000)
+        told = progress["eventTime"].get("watermark") if progress["eventTime"] else None
+        if told:
+            self.watermark_ms = int(moment_of(told).timestamp() * 1000)
+
+
+class ScratchBatches:
+    """The batches of one query; every wait ends with the time-out or with the run."""
+
+    def __init__(self, driver: Driver, copy: JobQuery, asked: Rehearse, until_s: float) -> None:
+        """Args: ``until_s``: when the time-out is over, by the monotonic clock."""
+        self._driver, self._copy, self._asked, self._until_s = driver, copy, asked, until_s
+        self._seen = _Seen()
+
+    def run(self) -> RehearsedQuery:
+        """Run them; raises what a batch fails of, as Spark raises it."""
+        before, begun = self._columns(), self._committed()
+        reads_kafka = any(source.is_kafka for source in self._copy.sources)
+        untested = self._chosen() if reads_kafka else self._as_they_come()
+        replayed = bool(self._seen.rows) and untested == (_REPLAYED,)
+        after = self._columns()
+        schema: StateSchema = "changed" if after != before else "unchanged" if after else "none"
+        return RehearsedQuery(
+            batches=self._committed() - begun,
+            input_rows=self._seen.rows,
+            seconds=tuple(self._seen.seconds),
+            state_schema=schema,
+            state_changes=tuple(state_columns.difference(before, after)),
+            watermark_ms=self._seen.watermark_ms,
+            untested=untested,
+            replayed=replayed,
+        )
+
+    # --- Kafka: each batch ends where the agent says -------------------------------------------
+
+    def _chosen(self) -> tuple[str, ...]:
+        """Run batches whose ends are chosen.
+
+        On a quiet topic nothing follows the savepoint, or only marks of transactions: the last records before
+        it are read again. Where there are none either, a batch without records shows what Spark says of the
+        state.
+        """
+        if self._has_read(patient=True):
+            return ()
+        if self._asked.elsewhere:  # these were the newest records, of which the state knows nothing
+            return self._without_records()
+        scratch.step_back(self._driver.describe, self._copy, self._asked.records * self._asked.batches)
+        if self._has_read(patient=False):
+            return (_REPLAYED,)
+        return self._without_records()
+
+    def _without_records(self) -> tuple[str, ...]:
+        held = look(self._driver.describe, self._copy)
+        self._run_planned(
+            held,
+            held.log.planned_next(
+                watermark_ms=max(held.log.watermark_ms, held.next_watermark_ms),
+                timestamp_ms=max(held.log.timestamp_ms, now_ms()),
+            ),
+        )
+        return (_NOTHING,)
+
+    def _has_read(self, *, patient: bool) -> bool:
+        """Run the batches that were asked for, as far as there are records; tell whether there were any."""
+        for number in range(self._asked.batches):
+            held, planned = self._next_batch(patient=patient and number == 0)
+            if planned is None:
+                break
+            self._run_planned(held, planned)
+        return self._seen.rows > 0
+
+    def _run_planned(self, held: HeldQuery, planned: OffsetLog) -> None:
+        self._copy.checkpoint.write(f"offsets/{held.batch_id + 1}", planned.render().encode())
+        handle = self._start(once=True)
+        self._await_end(handle)
+        self._seen.add(handle.progress()[-1])
+
+    def _next_batch(self, *, patient: bool) -> tuple[HeldQuery, OffsetLog | None]:
+        """Return where the copy is, and its next batch; None if there is nothing to read."""
+        quiet_until_s = time.monotonic() + (_NEWER_S if patient else 0)
+        while True:
+            held = look(self._driver.describe, self._copy)
+            planned = plan_batch(held, self._ends(held))
+            if planned is not None or time.monotonic() > quiet_until_s:
+                check_batch(self._copy, held, planned)
+                return held, planned
+            self._look()
+            time.sleep(_LOOK_MS / 1000)
+
+    def _ends(self, held: HeldQuery) -> dict[Place, NextOffset]:
+        """Return the end of the next batch: an equal share of the records for each partition."""
+        at, ends = held.places(), held.ends()
+        share = max(1, self._asked.records // max(1, len(at)))
+        return {
+            place: max(begin, min(ends.get(place, begin), NextOffset(begin + share)))
+            for place, begin in at.items()
+        }
+
+    # --- other sources: their own limits count --------------------------------------------------
+
+    def _as_they_come(self) -> tuple[str, ...]:
+        """Let the query plan its batches itself, and stop it after enough of them."""
+        begun, quiet_until_s = self._committed(), time.monotonic() + _QUIET_S
+        handle = self._start(once=False)
+        while self._committed() - begun < self._asked.batches:
+            self._look()
+            planned = max(list_batches(self._copy.checkpoint, "offsets"), default=-1)
+            if planned <= begun and time.monotonic() > quiet_until_s:
+                break
+            if handle.await_end(_LOOK_MS):  # raises what it failed of
+                break
+        self._stop(handle)
+        # One that went on without its copy would fail, and end a wait of the script when the job runs here.
+        while handle.has_thread:
+            self._look()
+            time.sleep(_LOOK_MS / 1000)
+        for progress in handle.progress():
+            if progress["batchId"] > begun and progress["durationMs"].get("addBatch") is not None:
+                self._seen.add(progress)
+        return () if self._seen.rows else (_NOTHING_AFTER,)
+
+    # --- Spark ----------------------------------------------------------------------------------
+
+    def _start(self, *, once: bool) -> SparkQuery:
+        copy = self._copy
+        return copy.start.try_out(f"rehearsal-{copy.name}", copy.location, copy.output_mode, once=once)
+
+    def _await_end(self, handle: SparkQuery) -> None:
+        try:
+            while not handle.await_end(_LOOK_MS):
+                self._look()
+        except BaseException:
+            self._stop(handle)
+            raise
+
+    def _stop(self, handle: SparkQuery) -> None:
+        """Stop a query; one that does not end is left to the end of this process."""
+        stopping = threading.Thread(target=handle.stop, name="flinkstyle-rehearsed", daemon=True)
+        stopping.start()
+        stopping.join(_STOP_S)
+
+    def _look(self) -> None:
+        self._driver.leave_if_ending()
+        if time.monotonic() > self._until_s:
+            raise RehearsalTimeoutError.after(self._copy.name, self._asked.timeout_s)
+
+    def _committed(self) -> int:
+        return max(list_batches(self._copy.checkpoint, "commits"), default=-1)
+
+    def _columns(self) -> dict[str, state_columns.Columns]:
+        """Return what the state is made of, by store."""
+        store = self._copy.checkpoint
+        return state_columns.read_columns({info.key for info in store.list("state/")}, store.read)

@@ -1,0 +1,333 @@
+"""The agent of one driver process: starts queries in Spark's place, serves requests, ends the run."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.agent.core.board.heartbeat import HeartbeatThread, HeartbeatWriter, Watchdog
+from airflow_flinkstyle.agent.core.board.history import HistoryKeeper
+from airflow_flinkstyle.agent.core.board.inbox import Inbox
+from airflow_flinkstyle.agent.core.board.patience import patiently
+from airflow_flinkstyle.agent.core.board.takeover import NotOursError
+from airflow_flinkstyle.agent.core.commits.batch_watch import BatchWatch, CommitSetting
+from airflow_flinkstyle.agent.core.declared import declaration
+from airflow_flinkstyle.agent.core.errors import SupersededError
+from airflow_flinkstyle.agent.core.guards import checks, own_checkpoint, sinks
+from airflow_flinkstyle.agent.core.guards.checks import require_replayable
+from airflow_flinkstyle.agent.core.process import EXIT_DONE
+from airflow_flinkstyle.agent.core.queries.hold import QueryHold
+from airflow_flinkstyle.agent.core.queries.registry import Queries
+from airflow_flinkstyle.agent.core.queries.schema_logs import SchemaLogs
+from airflow_flinkstyle.agent.core.run.admission import Admission
+from airflow_flinkstyle.agent.core.run.end import RunEnd
+from airflow_flinkstyle.agent.core.run.postponed import Postponed
+from airflow_flinkstyle.agent.core.run.reasons import Ending, Failure, ScriptEnded, Signalled
+from airflow_flinkstyle.agent.core.run.rehearsal import RehearsalRun
+from airflow_flinkstyle.agent.core.run.serving import Serving
+from airflow_flinkstyle.agent.core.run.taking import Taking
+from airflow_flinkstyle.agent.core.stream_options import refuse_unsupported
+from airflow_flinkstyle.clock import CLOCK
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
+from airflow_flinkstyle.sinks import resume
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+
+    from airflow_flinkstyle.agent.core.board.takeover import DriverRun
+    from airflow_flinkstyle.agent.core.job_query import JobQuery
+    from airflow_flinkstyle.agent.core.process import Process
+    from airflow_flinkstyle.agent.core.spark import (
+        Handle,
+        ShutdownHook,
+        Spark,
+        SparkQuery,
+        SparkStart,
+        StreamingSource,
+    )
+    from airflow_flinkstyle.agent.core.stream_options import StreamOptions
+    from airflow_flinkstyle.kafka.cluster import ClusterView
+    from airflow_flinkstyle.protocol.board import JobBoard
+    from airflow_flinkstyle.protocol.query_records import Pace, QueryStatus
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+
+LINGER_S = 10.0
+"""How long the script may clean up after its queries have drained."""
+_LOOK_S, _AWAIT_LOOK_S = 0.02, 0.2
+_STARTED_S = 30.0
+log = logging.getLogger(__name__)
+
+
+class Runtime:
+    """Everything the agent does between the script's first line and the driver's exit."""
+
+    def __init__(
+        self, board: JobBoard, repository: SavepointRepository, driver_run: DriverRun, process: Process
+    ) -> None:
+        self.board, self.repository, self.driver_run, self.process = board, repository, driver_run, process
+        said_before = driver_run.last_heartbeat.queries if driver_run.last_heartbeat else {}
+        self.queries = Queries(driver_run.claim.checkpoint_location, said_before)
+        self.schema_logs = SchemaLogs(board, repository, driver_run, self.queries)
+        self.held = QueryHold(self.queries)
+        self.commits = BatchWatch(self.queries)
+        self.heartbeat_writer = HeartbeatWriter(
+            board,
+            driver_run.generation,
+            driver_run.incarnation,
+            lease_s=driver_run.claim.lease_s,
+            seen=driver_run.prior.version if driver_run.prior else None,
+            queries=self._look_at_queries,
+            before=said_before,
+            has_committed=self.queries.has_committed,
+            committed_before=bool(driver_run.last_heartbeat and driver_run.last_heartbeat.has_committed),
+            clock=driver_run.clock,
+        )
+        self.admission = Admission(self)
+        self.postponed = Postponed(self, self.admission, self, self._rehearse)
+        self.serving = Serving(self, self.admission, Taking(self, self.admission))
+        self.inbox = Inbox(board, driver_run.generation, driver_run.incarnation, self.serving)
+        self.spark_version = ""
+        self.ending, self.ended = threading.Event(), threading.Event()
+        self.exit_code = EXIT_DONE
+        self.gate, self.start_lock = threading.Lock(), threading.Lock()
+        self._hook: ShutdownHook | None = None
+        self._history_keeper = HistoryKeeper(board, self._paces)
+
+    def open(self) -> None:
+        """Show that this process is alive, and listen."""
+        run = self.driver_run
+        patiently(self.heartbeat_writer.beat, for_s=run.claim.lease_s, clock=run.clock)
+        Watchdog(self.heartbeat_writer, self.process).start()
+        HeartbeatThread(self.heartbeat_writer, self.process, news=self.queries.news).start()
+        self._history_keeper.start()
+        resume.listen(self._note_sink)
+        self.inbox.start()
+
+    def _look_at_queries(self) -> Mapping[str, QueryStatus]:
+        """Return what the heartbeat says of the queries, their sources as they read now."""
+        for query in self.queries.all():
+            checks.follow(self.describe, query)
+        if self.runs_job:
+            self.heartbeat_writer.found_unregistered(self.queries.unregistered())
+        return self.commits.with_groups(self.queries.beats())
+
+    def _paces(self) -> list[Pace | None]:
+        """Return how fast the queries are; nothing while the job is another driver's."""
+        if not self.admission.taken_over:
+            return []
+        return [status.pace for status in self.heartbeat_writer.known.values()]
+
+    # --- starting queries -----------------------------------------------------------------------
+
+    def start_query(self, start: SparkStart, seen: StreamOptions) -> Handle:
+        """Start a query in Spark's place: the first one waits for the job to be this process's."""
+        self.leave_if_ending()
+        try:
+            query = self._register(start, seen)
+            with self._settled_if_not_started(query):
+                self.admission.look_ahead(query)
+                if (handle := self.postponed.put_off(query)) is not None:
+                    return handle
+                self.admission.admit(query)
+        except (NotOursError, SupersededError) as reason:
+            self.leave(str(reason))
+        except FlinkstyleError as error:
+            self.finish(Failure.of(error))
+        else:
+            return self._start(query, start.run)
+        return self.leave_if_ending()
+
+    def start_now(self, query: JobQuery, run: Callable[[], SparkQuery]) -> None:
+        """Start a query that was put off, for the script's own thread that did not wait."""
+        with self._settled_if_not_started(query):
+            self.admission.admit(query)
+        self._start(query, run)
+
+    def run_to_end(self, action: Callable[[], None]) -> None:
+        """Run what no thread of the script waits for; an error ends the run."""
+        try:
+            action()
+        except (NotOursError, SupersededError) as reason:
+            self.leave(str(reason))
+        except Exception as error:
+            log.exception("What the script has started could not be started in Spark")
+            self.finish(Failure.of(error))
+
+    def _rehearse(self, manifest: Manifest) -> RehearsalRun:
+        return RehearsalRun(self, manifest, self.driver_run.claim.rehearse or Rehearse())
+
+    def schema_location(self, spark: Spark, location: str) -> str:
+        """Say where a reader that is about to load a table of Delta finds the log of its schemas."""
+        self.leave_if_ending()
+        self.queries.known_spark = self.queries.known_spark or spark
+        try:
+            return self.schema_logs.at_load(location)
+        except FlinkstyleError as error:
+            self.finish(Failure.of(error))
+        self.leave_if_ending()
+        raise AssertionError  # it has left
+
+    def _register(self, start: SparkStart, seen: StreamOptions) -> JobQuery:
+        """Note a query that the script starts, and tell its writer its place."""
+        refuse_unsupported(seen)
+        self._connect(start.session)
+        sources = start.sources()
+        require_replayable(sources)
+        declared = declaration(start.session, seen, sources)
+        query = self.queries.register(seen.query_name, start, sources, declared)
+        with self._settled_if_not_started(query):
+            query.trigger, query.sink = dict(seen.trigger), sinks.sink_of(self.queries.spark, seen)
+            query.output_mode = seen.output_mode or query.output_mode
+            query.own_location = own_checkpoint.told(query.session, declared.named)
+            start.place(query.name, query.location)
+            self.schema_logs.at_start(query)
+        return query
+
+    @contextmanager
+    def _settled_if_not_started(self, query: JobQuery) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self.queries.settle(query, None)
+            raise
+
+    def _start(self, query: JobQuery, run: Callable[[], SparkQuery]) -> Handle:
+        started = None
+        with self.start_lock:  # not to be held while waiting for the end, which needs it
+            if not self.ending.is_set():
+                try:
+                    self.queries.note_start(query)
+                    started = run()
+                finally:
+                    self.queries.settle(query, started)
+                    self.admission.starting = False
+                return started.handle
+        return self.leave_if_ending()
+
+    def _connect(self, spark: Spark) -> None:
+        with self.start_lock:
+            if self._hook is not None:
+                return
+            self.queries.known_spark = spark
+            self.spark_version = spark.version
+            self.heartbeat_writer.spark_is_up(
+                spark_version=spark.version, application_id=spark.application_id, ui_url=spark.ui_url
+            )
+            self._hook = spark.on_shutdown(lambda: self.finish(Signalled()))
+            self.commits.begin(CommitSetting.of(spark))
+            spark.require_executor_timeout()  # of what watches already: one that is no time is refused here
+
+    def describe(self, source: StreamingSource) -> ClusterView:
+        """Look at the Kafka cluster of a source, as Spark reaches it."""
+        return self.queries.spark.describe(source)
+
+    def _note_sink(self, query_id: str) -> None:
+        """Write where a sink has opened before it writes there: whoever continues must know of the place."""
+        wait = CLOCK.wait(_STARTED_S, every_s=_LOOK_S)
+        while not self.queries.has_started(query_id) and wait.again():
+            pass  # a first batch may be faster than the return of Spark's start
+        driver_run = self.driver_run
+        patiently(self.heartbeat_writer.beat, for_s=driver_run.claim.lease_s, clock=driver_run.clock)
+
+    # --- what the script calls while it runs ----------------------------------------------------
+
+    def leave_if_ending(self) -> None:
+        """End the calling thread of the script once the run ends; a restart loop ends here."""
+        if self.ending.is_set():
+            self.ended.wait()
+            sys.exit(self.exit_code)
+
+    def await_turn(self) -> None:
+        """Let a thread that needs running queries wait until the job is this driver's; it may end there."""
+        self.postponed.await_turn()
+        self.leave_if_ending()
+
+    def await_queries(self, besides: Callable[[], Collection[object]] = tuple) -> None:
+        """Wait for queries that the script left behind, and for what else it has."""
+        self.await_turn()
+        while not self.ending.is_set():
+            queries = self.queries.all()
+            failed = next((query.failure for query in queries if query.failure is not None), None)
+            if failed is not None:
+                raise failed
+            # In this order: one that is held is not active, and is active before it is held no more.
+            if not besides() and not any(self.held.is_held(q.started.handle) or q.is_active for q in queries):
+                return
+            time.sleep(_AWAIT_LOOK_S)
+
+    @property
+    def runs_job(self) -> bool:
+        """Whether the job is this driver's."""
+        return self.admission.taken_over
+
+    def put_off(self) -> list[Handle]:
+        """Return the script's handles of queries whose start is put off."""
+        return self.postponed.handles()
+
+    def wait_if_draining(self) -> bool:
+        """Return False at once, or True when everything has drained if it began to."""
+        if not self.ending.is_set():
+            return False
+        self.ended.wait()
+        return True
+
+    def script_stops_spark(self) -> None:
+        """Drain before the script stops its session; an exception on its way through is a failure."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, Exception):
+            self.await_turn()
+        if self.admission.taken_over and not self.ending.is_set():
+            self.finish(Failure.of(error) if isinstance(error, Exception) else ScriptEnded())
+
+    def script_leaves(self, code: int) -> int:
+        """End the run where the script leaves Python at once, with success and with no query running."""
+        if not code:
+            self.await_turn()
+        if code or any(query.is_active for query in self.queries.started_and_waiting()[0]):
+            return code  # an end without a word: the job is relaunched where it is
+        self.finish(ScriptEnded())
+        return self.exit_code
+
+    # --- the end --------------------------------------------------------------------------------
+
+    def finish(self, why: Ending) -> None:
+        """End the run, once; whoever comes later waits until it has ended."""
+        if isinstance(why, ScriptEnded):
+            self.postponed.await_turn()  # a script that does not wait has ended with its queries all the same
+        with self.gate:
+            first = not self.ending.is_set()
+            self.ending.set()
+        if not first:
+            self.ended.wait()
+            return
+        self.exit_code = RunEnd(self, self.admission).run(why)
+        self._end_script()
+
+    def begin_end(self, why: Ending) -> None:
+        """End the run in a thread of its own; returns once the end has begun."""
+        threading.Thread(target=self.finish, args=(why,), name="flinkstyle-stop", daemon=True).start()
+        self.ending.wait()
+
+    def leave(self, reason: str) -> None:
+        """End without a word in the store: the job is another driver's."""
+        log.warning("Leaving job %s to its driver: %s", self.board.job, reason)
+        self.heartbeat_writer.ended = True
+        self.ending.set()
+        self._end_script()
+
+    def _end_script(self) -> None:
+        self.inbox.stopping.set()
+        self.ended.set()
+        self.process.end_later(self.exit_code, LINGER_S)
+
+    def close(self) -> None:
+        """Take back what was left with the JVM, and write down how fast it was; the launcher's last call."""
+        self._history_keeper.finish()
+        if self._hook is not None and not self.process.jvm_is_gone():
+            self._hook.remove()

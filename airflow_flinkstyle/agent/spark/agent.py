@@ -1,0 +1,53 @@
+"""What the wrappers of PySpark's classes call, and how they take a method's place."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_flinkstyle.agent.core.queries.hold import QueryHold
+    from airflow_flinkstyle.agent.core.spark import Spark, SparkStart
+    from airflow_flinkstyle.agent.core.stream_options import StreamOptions
+    from airflow_flinkstyle.agent.spark.untyped import PySpark
+
+
+class Agent(Protocol):
+    """What the wrappers call."""
+
+    def start_query(self, start: SparkStart, seen: StreamOptions) -> PySpark:
+        """Start a query in place of Spark."""
+
+    def schema_location(self, spark: Spark, location: str) -> str:
+        """Say where a reader finds the log of schemas that the script keeps at ``location``."""
+
+    def await_turn(self) -> None:
+        """Wait until what the script has started so far runs; at once where no start was put off."""
+
+    def put_off(self) -> list[PySpark]:
+        """Return the script's handles of queries whose start is put off."""
+
+    def wait_if_draining(self) -> bool:
+        """Return False at once, or True when everything has drained if it began to."""
+
+    def script_stops_spark(self) -> None:
+        """Drain before the script stops its session."""
+
+    def script_leaves(self, code: int) -> int:
+        """End the run if the script leaves Python at once and all is done; returns the exit code."""
+
+    @property
+    def runs_job(self) -> bool:
+        """Whether the job is this driver's: what runs before that is the agent's own."""
+
+    @property
+    def held(self) -> QueryHold:
+        """What holds queries for a while, to be asked about them."""
+
+
+def replace(cls: PySpark, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Let a wrapper of a method stand in its place."""
+    original = getattr(cls, name)
+    setattr(cls, name, functools.wraps(original)(wrapper(original)))

@@ -1,0 +1,228 @@
+"""PySpark's session, as the agent's core asks it (``core.spark.Spark``)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.agent.spark.executors import timeout_s
+from airflow_flinkstyle.agent.spark.groups import JvmGroup
+from airflow_flinkstyle.agent.spark.hadoop_store import HadoopStore, needs_hadoop
+from airflow_flinkstyle.agent.spark.kafka import describe_source
+from airflow_flinkstyle.agent.spark.query_listeners import listeners_away
+from airflow_flinkstyle.agent.spark.session_settings import SessionSettings
+from airflow_flinkstyle.agent.spark.signals import JvmShutdownHook
+from airflow_flinkstyle.agent.spark.stand_in import StandIn, stand_in_of
+from airflow_flinkstyle.storage.open import open_as_hadoop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from contextlib import AbstractContextManager
+
+    from airflow_flinkstyle.agent.core.spark import Handle, StreamingSource
+    from airflow_flinkstyle.agent.spark.untyped import Java, PySpark
+    from airflow_flinkstyle.kafka.cluster import ClusterView
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+    from airflow_flinkstyle.storage.base import ObjectStore
+
+
+class PySparkSession:
+    """One of PySpark's sessions; there is one such object for each."""
+
+    def __init__(self, spark: PySpark) -> None:
+        self.spark, self._context = spark, spark.sparkContext
+        self.jvm, self.version = self._context._jvm, spark.version  # noqa: SLF001
+
+    @staticmethod
+    def of(spark: PySpark) -> PySparkSession:
+        """Return what stands for a session."""
+        found = spark.__dict__.setdefault("_flinkstyle", None) or PySparkSession(spark)
+        spark.__dict__["_flinkstyle"] = found
+        assert isinstance(found, PySparkSession)  # noqa: S101  # for mypy
+        return found
+
+    @property
+    def application_id(self) -> str:
+        """As the cluster knows it."""
+        return str(self._context.applicationId)
+
+    @property
+    def ui_url(self) -> str | None:
+        """None with ``spark.ui.enabled=false``."""
+        url: str | None = self._context.uiWebUrl
+        return url
+
+    @property
+    def default_format(self) -> str:
+        """Of a sink, where the script names none."""
+        return str(self.spark.conf.get("spark.sql.sources.default"))
+
+    # --- settings
+
+    def setting(self, name: str, default: str = "") -> str:
+        """Return a setting of the session."""
+        return str(self.spark.conf.get(name, default))
+
+    def given(self, names: Iterable[str]) -> dict[str, str]:
+        """Return those settings that somebody made for the session, Spark's defaults left out."""
+        confs = self.spark._jsparkSession.sessionState().conf()  # noqa: SLF001
+        return {name: confs.getConfString(name) for name in names if confs.contains(name)}
+
+    def start_settings(self) -> SessionSettings:
+        """Return what the calling thread would start a query with."""
+        return SessionSettings.now(self.spark)
+
+    def require_executor_timeout(self) -> None:
+        """Refuse an ``executorTimeout`` that is no time; raises ``BadInputError``."""
+        timeout_s(self._context)
+
+    # --- places
+
+    def open(self, location: str) -> ObjectStore:
+        """Open a checkpoint, or a place beside it, as executors reach it."""
+        return HadoopStore(self.spark, location) if needs_hadoop(location) else open_as_hadoop(location)
+
+    def needs_hadoop(self, location: str) -> bool:
+        """Return whether only Hadoop's client can open a place."""
+        return needs_hadoop(location)
+
+    def open_by_hadoop(self, location: str) -> HadoopStore:
+        """Open what the script names, as Spark does; raises ``BadInputError`` without such a client."""
+        return HadoopStore(self.spark, location)
+
+    def clear(self, location: str, *, but: str) -> None:
+        """Remove all that is below a location but for one file; none is no error."""
+        self._cleared(location, but)
+
+    def remove(self, location: str, *, last: str) -> None:
+        """Remove a location with all that is below it, one file last; none is no error."""
+        files, path = self._cleared(location, last)
+        files.delete(path, True)
+
+    def _cleared(self, location: str, but: str) -> tuple[Java, Java]:
+        """Remove all but one file; returns Spark's file system, and the location there."""
+        path = self._path(location)
+        files = path.getFileSystem(self._context._jsc.hadoopConfiguration())  # noqa: SLF001
+        for entry in files.listStatus(path) if files.exists(path) else ():
+            if entry.getPath().getName() != but:
+                files.delete(entry.getPath(), True)
+        return files, path
+
+    def spelled(self, location: str) -> str:
+        """Return a location as Spark 2.4 wrote it into a path."""
+        return str(self._path(location).toUri().toString())
+
+    def whole(self, location: str) -> str | None:
+        """Return a location completed without a look at its store; None if only that could complete it."""
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import IllegalArgumentException
+
+        conf = self._context._jsc.hadoopConfiguration()  # noqa: SLF001
+        try:
+            path = self._path(location)
+            default = self.jvm.org.apache.hadoop.fs.FileSystem.getDefaultUri(conf)
+            if path.toUri().getScheme() is not None:  # the default's server is no part of it
+                return str(path.toString())
+            if not path.isAbsolute() and default.getScheme() != "file":
+                return None
+            working = self._path(self.jvm.java.lang.System.getProperty("user.dir"))
+            return str(path.makeQualified(default, working).toString())
+        except (Py4JJavaError, IllegalArgumentException):  # no path to Hadoop; plain Spark would say so
+            return None
+
+    def table(self, name: str) -> tuple[str | None, str | None] | None:
+        """Return the provider and the place of a table; None if there is none."""
+        if not self.spark.catalog.tableExists(name):
+            return None
+        described = self.spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
+        rows = {row.col_name: row.data_type for row in described}
+        return rows.get("Provider"), rows.get("Location")
+
+    def _path(self, location: str) -> Java:
+        return self.jvm.org.apache.hadoop.fs.Path(location)
+
+    # --- Kafka
+
+    def describe(self, source: StreamingSource) -> ClusterView:
+        """Look at the Kafka cluster of a source, as Spark reaches it; raises ``KafkaError``."""
+        return describe_source(self.jvm, source)
+
+    def group(self, source: StreamingSource, name: str) -> JvmGroup:
+        """Return a consumer group on the cluster of a source."""
+        return JvmGroup(self.jvm, source, name)
+
+    # --- queries
+
+    def active(self) -> list[tuple[str, str | None]]:
+        """Return ids and names of all queries that run, those started past the agent too."""
+        active = self.spark._jsparkSession.sharedState().activeStreamingQueries()  # noqa: SLF001
+        return [(one.id().toString(), one.name()) for one in list(active.values())]
+
+    def without_listeners(self) -> AbstractContextManager[None]:
+        """Take the JVM's listeners of the session's queries away meanwhile."""
+        return listeners_away(self.spark)
+
+    def has_seen_an_end(self) -> bool:
+        """Return whether a query of the session has ended: then ``awaitAnyTermination`` returns at once."""
+        try:
+            return bool(self.spark.streams._jsqm.awaitAnyTermination(1))  # noqa: SLF001
+        except Exception:  # noqa: BLE001  # how a query ended that failed
+            return True
+
+    def forget_ends(self) -> None:
+        """Let ``awaitAnyTermination`` wait for the next end."""
+        self.spark.streams._jsqm.resetTerminated()  # noqa: SLF001
+
+    def stand_in(self, name: str, query_id: str | None, begun: Callable[[], None]) -> Handle:
+        """Return a handle for a query whose start is put off.
+
+        Args:
+            name: The query's.
+            query_id: Its id, known from a savepoint; None to wait for it.
+            begun: Waits for Spark's start of it under this handle.
+        """
+        from pyspark.sql.streaming.query import StreamingQuery
+
+        known = self.jvm.java.util.UUID.fromString(query_id) if query_id is not None else None
+        handle: Handle = None
+
+        def run() -> Java:
+            begun()
+            return handle._jsq  # noqa: SLF001
+
+        handle = StreamingQuery(StandIn(name, known, run))
+        return handle
+
+    def asked_of(self, handle: Handle) -> str:
+        """Return what the script asked first of a query that is put off; empty if it can wait."""
+        stand_in = stand_in_of(handle)
+        return stand_in.asked if stand_in is not None else ""
+
+    def raised(self, error: Exception) -> bool:
+        """Return whether Spark has raised it."""
+        from pyspark.errors import PySparkException
+
+        return isinstance(error, PySparkException)
+
+    # --- its process
+
+    def on_shutdown(self, call: Callable[[], object]) -> JvmShutdownHook:
+        """Call this when Spark's process is told to end."""
+        return JvmShutdownHook(self._context._gateway, call)  # noqa: SLF001
+
+    # --- a savepoint's state, moved by this session
+
+    def in_rocksdb(self, repository: SavepointRepository, manifest: Manifest, location: str) -> Manifest:
+        """Return a savepoint with its state in RocksDB; raises ``TransformError``."""
+        from airflow_flinkstyle.state.transform import in_rocksdb
+
+        return in_rocksdb(self.spark, repository, manifest, location, self.open)
+
+    def repartitioned(
+        self, repository: SavepointRepository, manifest: Manifest, partitions: int, location: str
+    ) -> tuple[Manifest, int]:
+        """Return a savepoint with another number of partitions, and how many keys it has."""
+        from airflow_flinkstyle.state.repartition import repartition
+
+        done = repartition(self.spark, repository, manifest, partitions, location, self.open)
+        return done.savepoint, done.keys

@@ -1,0 +1,173 @@
+"""A start of a query by PySpark's writer, and the query that it came to (``core.spark.SparkStart``)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.agent.spark.boundary import EngineFlag
+from airflow_flinkstyle.agent.spark.progress import newest_pace
+from airflow_flinkstyle.agent.spark.schema_option import move_schema_location
+from airflow_flinkstyle.agent.spark.session import PySparkSession
+from airflow_flinkstyle.agent.spark.sources import sources_of
+from airflow_flinkstyle.python_versions import moment_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from airflow_flinkstyle.agent.core.spark import Handle, SparkQuery, StreamingSource
+    from airflow_flinkstyle.agent.spark.untyped import Java, PySpark
+    from airflow_flinkstyle.protocol.query_records import Pace
+    from airflow_flinkstyle.types import BatchId
+
+_DEFAULT_TRIGGER = {"processingTime": "0 seconds"}
+
+
+class PySparkQuery:
+    """A ``StreamingQuery`` of PySpark."""
+
+    def __init__(self, handle: Handle, jvm: Java) -> None:
+        self.handle, self._jvm = handle, jvm
+
+    @property
+    def id(self) -> str:
+        """Its id: that of its checkpoint."""
+        return str(self.handle.id)
+
+    @property
+    def run_id(self) -> str:
+        """Id of its run."""
+        return str(self.handle.runId)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether Spark runs it now; ``isActive`` of the handle is what the script is told."""
+        return bool(self._java.isActive())
+
+    @property
+    def has_thread(self) -> bool:
+        """Whether the thread of its run lives: a while longer than it is active."""
+        return bool(self._java.streamingQuery().queryExecutionThread().isAlive())
+
+    @property
+    def is_triggered(self) -> bool:
+        """Whether it is in a batch, or looks for one."""
+        return bool(self.handle.status["isTriggerActive"])
+
+    @property
+    def failure(self) -> Exception | None:
+        """What it has ended of, if it has failed."""
+        error: Exception | None = self.handle.exception()
+        if error is not None and getattr(error, "_origin", error) is None:
+            # Spark keeps Java's behind what it raises, and not behind what it is asked for.
+            error._origin = self._java.exception().get()  # type: ignore[attr-defined]  # noqa: SLF001
+        return error
+
+    @property
+    def _java(self) -> Java:
+        return self.handle._jsq  # noqa: SLF001
+
+    def stop_flag(self) -> EngineFlag:
+        """Return what stops its run between two batches."""
+        return EngineFlag(self._jvm, self._java.streamingQuery())
+
+    def stop(self) -> None:
+        """Stop it at once, and wait for its end."""
+        self._java.stop()
+
+    def await_end(self, timeout_ms: int) -> bool:
+        """Wait for its end; returns whether it has ended, and raises what it failed of."""
+        return bool(self._java.awaitTermination(timeout_ms))
+
+    def pace(self) -> Pace | None:
+        """Return what Spark says of its newest batch; None before the first."""
+        return newest_pace(self.handle)
+
+    def ended_at_ms(self, batch: BatchId) -> int | None:
+        """Return when Spark says that a batch ended; None if its newest is another one."""
+        progress = self.handle.lastProgress
+        if progress is None or progress["batchId"] != batch:
+            return None
+        begun = moment_of(progress["timestamp"])
+        return int(begun.timestamp() * 1000) + int(progress["durationMs"].get("triggerExecution", 0))
+
+    def progress(self) -> Sequence[Mapping[str, Any]]:
+        """Return what Spark has said of its last batches, the newest last."""
+        return list(self.handle.recentProgress)
+
+    def stand_for(self, handle: Handle) -> None:
+        """Let another handle of the script stand for the run of this one."""
+        handle._jsq = self._java  # noqa: SLF001
+
+
+class PySparkStart:
+    """A ``DataStreamWriter`` of the script, and Spark's own ``start`` or ``toTable`` with its arguments."""
+
+    def __init__(self, writer: PySpark, run: Callable[[], PySpark]) -> None:
+        self.session = PySparkSession.of(writer._spark)  # noqa: SLF001
+        self._writer, self._run = writer, run
+
+    def sources(self) -> tuple[StreamingSource, ...]:
+        """Return its streaming sources, in the offset log's order."""
+        return sources_of(self._writer._df)  # noqa: SLF001
+
+    def place(self, name: str, location: str) -> None:
+        """Give it its name and its checkpoint."""
+        # Not through the wrappers: they remember what the script says, for its next start.
+        named = self._writer._jwrite.queryName(name)  # noqa: SLF001
+        self._writer._jwrite = named.option("checkpointLocation", location)  # noqa: SLF001
+
+    def follow_schema(self, source: StreamingSource, location: str) -> None:
+        """Let one source of Delta follow its schema elsewhere; raises ``UnsupportedModeError``."""
+        move_schema_location(self._writer._df, source, location)  # noqa: SLF001
+
+    def run(self, under: Handle = None) -> PySparkQuery:
+        """Let Spark start it, as the script would; ``under`` a handle that the script has already."""
+        started = self._run()
+        if under is None:
+            return PySparkQuery(started, self.session.jvm)
+        under._jsq = started._jsq  # noqa: SLF001
+        return PySparkQuery(under, self.session.jvm)
+
+    def run_again(
+        self,
+        query: SparkQuery,
+        *,
+        trigger: Mapping[str, Any],
+        once: bool,
+        thread: Any,  # noqa: ANN401  # Java's
+    ) -> None:
+        """Let Spark start it once more, under its handle.
+
+        Args:
+            query: It has ended.
+            trigger: The script's; empty for Spark's default.
+            once: For the batch that is planned only.
+            thread: What ``thread_settings`` returned at its first start.
+        """
+        usual = trigger or _DEFAULT_TRIGGER
+        self._writer.trigger(**({"once": True} if once else usual))
+        self._context.setLocalProperties(thread.clone())
+        try:
+            self.run(query.handle)
+        finally:
+            self._writer.trigger(**usual)  # the script may start the same writer again
+
+    def thread_settings(self) -> Java:
+        """Return what a start takes from the calling thread, like ``spark.scheduler.pool``."""
+        return self._context.getLocalProperties().clone()
+
+    def try_out(self, name: str, location: str, output_mode: str, *, once: bool) -> PySparkQuery:
+        """Start its plan under another name and checkpoint, into a sink that writes nothing."""
+        from pyspark.sql.streaming.query import StreamingQuery
+
+        triggers = self.session.jvm.org.apache.spark.sql.streaming.Trigger
+        trigger = triggers.Once() if once else triggers.ProcessingTime("0 seconds")
+        # Not through PySpark's writer, whose start is the agent's.
+        frame: Java = self._writer._df._jdf  # noqa: SLF001
+        writer = frame.writeStream().format("noop").outputMode(output_mode).trigger(trigger)
+        named = writer.queryName(name).option("checkpointLocation", location)
+        return PySparkQuery(StreamingQuery(named.start()), self.session.jvm)
+
+    @property
+    def _context(self) -> Java:
+        return self.session.spark.sparkContext._jsc.sc()  # noqa: SLF001

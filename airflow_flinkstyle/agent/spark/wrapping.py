@@ -1,0 +1,247 @@
+"""PySpark's readers and writers, wrapped so that an unmodified script runs under the agent."""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.agent.core.errors import UnsupportedModeError
+from airflow_flinkstyle.agent.core.stream_options import StreamOptions, refuse_unsupported, schema_locations
+from airflow_flinkstyle.agent.spark.agent import replace
+from airflow_flinkstyle.agent.spark.held import wrap_held
+from airflow_flinkstyle.agent.spark.listeners import wrap_listeners
+from airflow_flinkstyle.agent.spark.session import PySparkSession
+from airflow_flinkstyle.agent.spark.starts import PySparkStart
+from airflow_flinkstyle.agent.spark.topics import renamed_topics
+from airflow_flinkstyle.kafka.login.driver import set_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from airflow_flinkstyle.agent.spark.agent import Agent
+    from airflow_flinkstyle.agent.spark.untyped import PySpark
+    from airflow_flinkstyle.protocol.records import KafkaOverride
+
+_SERVERS = "kafka.bootstrap.servers"
+
+
+def overrides_for(
+    rules: Sequence[KafkaOverride],
+    role: str,
+    seen: StreamOptions,
+    *,
+    environment: Mapping[str, str] = os.environ,
+) -> dict[str, str | None]:
+    """Return the options to set over the script's own: those of the rules that match role and servers.
+
+    Logins that a rule names come from the environment; None unsets what the script gave for another one.
+    """
+    if (seen.format or "").lower() != "kafka":
+        return {}
+    servers = seen.options.get(_SERVERS)
+    matching = [rule for rule in rules if rule.role == role and rule.servers == servers]
+    options = {
+        name: value for rule in matching for name, value in renamed_topics(seen.options, rule.rename).items()
+    }
+    options |= {name: value for rule in matching for name, value in rule.options.items()}
+    return set_for(options, seen.options, environment)
+
+
+def wrap(agent: Agent, rules: Sequence[KafkaOverride]) -> None:
+    """Wrap PySpark's classes; called once, before the script runs."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+    from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter
+    from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
+
+    for cls in (DataStreamReader, DataStreamWriter, DataFrameReader, DataFrameWriter):
+        _remember(cls)
+    _remember_query(DataStreamWriter)
+    for name in ("load", "table"):
+        _follow_schema_before(DataStreamReader, name, agent)
+    _override_before(DataStreamReader, "load", "source", rules)
+    _override_before(DataFrameReader, "load", "source", rules)
+    _override_before(DataFrameWriter, "save", "sink", rules)
+    _start_through(DataStreamWriter, "start", agent, rules)
+    _start_through(DataStreamWriter, "toTable", agent, rules)
+    wrap_held(agent)
+    wrap_listeners(agent)
+    for stopped in (SparkSession, SparkContext):
+        _drain_before(stopped, "stop", agent)
+    _end_before_exit(agent)
+    replace(SparkSession.Builder, "remote", lambda _original: _refuse_remote)
+
+
+def refuse_connect() -> None:
+    """Refuse Spark Connect by name; it has no streams this process could hold.
+
+    Raises:
+        UnsupportedModeError: If the environment asks for it.
+    """
+    if "SPARK_REMOTE" in os.environ or os.environ.get("SPARK_API_MODE", "").lower() == "connect":
+        raise UnsupportedModeError.named("Spark Connect", "Unset SPARK_REMOTE and SPARK_API_MODE.")
+
+
+def _refuse_remote(_builder: PySpark, _url: str) -> PySpark:
+    raise UnsupportedModeError.named("Spark Connect", "Build the session without .remote(...).")
+
+
+def _remember(cls: PySpark) -> None:
+    def option(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: PySpark, key: str, value: PySpark) -> PySpark:
+            StreamOptions.of(self).set_options({key: value})
+            return original(self, key, value)
+
+        return call
+
+    def options(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: PySpark, **values: PySpark) -> PySpark:
+            StreamOptions.of(self).set_options(values)
+            return original(self, **values)
+
+        return call
+
+    def form(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: PySpark, source: str) -> PySpark:
+            seen = StreamOptions.of(self)
+            seen.format, seen.function = source, None
+            return original(self, source)
+
+        return call
+
+    replace(cls, "option", option)
+    replace(cls, "options", options)
+    replace(cls, "format", form)
+
+
+def _remember_query(cls: PySpark) -> None:
+    def named(attribute: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
+            def call(self: PySpark, *given: str, **named: str) -> PySpark:
+                result = original(self, *given, **named)
+                setattr(StreamOptions.of(self), attribute, (*given, *named.values())[0])
+                return result
+
+            return call
+
+        return wrapper
+
+    def trigger(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: PySpark, **kinds: PySpark) -> PySpark:
+            StreamOptions.of(self).trigger = {
+                name: value for name, value in kinds.items() if value is not None
+            }
+            refuse_unsupported(StreamOptions.of(self))  # Spark has no answer of its own for some versions
+            return original(self, **kinds)
+
+        return call
+
+    def each(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
+            def call(self: PySpark, function: PySpark) -> PySpark:
+                seen = StreamOptions.of(self)
+                seen.format, seen.function = name, function  # the name as Spark itself calls it
+                return original(self, function)
+
+            return call
+
+        return wrapper
+
+    replace(cls, "queryName", named("query_name"))
+    replace(cls, "outputMode", named("output_mode"))
+    replace(cls, "trigger", trigger)
+    for name in ("foreach", "foreachBatch"):
+        replace(cls, name, each(name))
+
+
+def _follow_schema_before(cls: PySpark, name: str, agent: Agent) -> None:
+    """Let Delta look for the log of a table's schemas where the agent has it."""
+
+    def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: PySpark, *args: PySpark, **options: PySpark) -> PySpark:
+            seen = StreamOptions.of(self)
+            for option, location in schema_locations(seen.options, seen.format).items():
+                self.option(option, agent.schema_location(PySparkSession.of(self._spark), location))
+            return original(self, *args, **options)
+
+        return call
+
+    replace(cls, name, wrapper)
+
+
+def _override_before(cls: PySpark, name: str, role: str, rules: Sequence[KafkaOverride]) -> None:
+    def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(
+            self: PySpark, path: PySpark = None, format: str | None = None, *args: PySpark, **options: PySpark
+        ) -> PySpark:
+            own = {key: options.pop(key) for key in ("schema", "mode", "partitionBy") if key in options}
+            if format is not None:
+                self.format(format)
+            if options:
+                self.options(**options)
+            for key, value in overrides_for(rules, role, StreamOptions.of(self)).items():
+                self.option(key, value)
+            return original(self, path, None, *args, **own)
+
+        return call
+
+    replace(cls, name, wrapper)
+
+
+def _start_through(cls: PySpark, name: str, agent: Agent, rules: Sequence[KafkaOverride]) -> None:
+    def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(
+            self: PySpark,
+            target: str | None = None,
+            /,  # "path" is an option of "toTable"
+            format: str | None = None,
+            outputMode: str | None = None,
+            partitionBy: PySpark = None,
+            queryName: str | None = None,
+            **options: PySpark,
+        ) -> PySpark:
+            target = options.pop("path" if name == "start" else "tableName", target)
+            self.options(**options)
+            StreamOptions.of(self).set_target(name, target)
+            if outputMode is not None:
+                self.outputMode(outputMode)
+            if partitionBy is not None:
+                self.partitionBy(partitionBy)
+            if format is not None:
+                self.format(format)
+            if queryName is not None:
+                self.queryName(queryName)
+            seen = StreamOptions.of(self)
+            for key, value in overrides_for(rules, "sink", seen).items():
+                self.option(key, value)
+            start = PySparkStart(self, functools.partial(original, self, target))
+            return agent.start_query(start, seen)
+
+        return call
+
+    replace(cls, name, wrapper)
+
+
+def _drain_before(cls: PySpark, name: str, agent: Agent) -> None:
+    def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: PySpark) -> PySpark:
+            agent.script_stops_spark()
+            return original(self)
+
+        return call
+
+    replace(cls, name, wrapper)
+
+
+def _end_before_exit(agent: Agent) -> None:
+    """Let ``os._exit`` end the run first; a process that the script forked just ends."""
+    driver = os.getpid()
+
+    def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(status: int) -> PySpark:
+            return original(agent.script_leaves(status) if os.getpid() == driver else status)
+
+        return call
+
+    replace(os, "_exit", wrapper)
