@@ -118,4 +118,4 @@ def test_command_line_alone_tells_its_version_and_packs_the_agent(cli: Environme
     assert where.startswith(str(cli.folder))
     cli.said("flinkstyle", "agent", "pack", cli.folder / "agent")
     with zipfile.ZipFile(cli.folder / "agent" / f"flinkstyle-agent-{__version__}.zip") as packed:
-        assert f"{dist.PACKAGE}/agent/runtime.py" in packed.namelist()
+        assert f"{dist.PACKAGE}/agent/core/runtime.py" in packed.namelist()

@@ -112,7 +112,7 @@ def a_part(folder: Path, *, without: str) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("room", ["agent", "agent/runtime.py", "savepoint", "python_versions.py"])
+@pytest.mark.parametrize("room", ["agent", "agent/core/runtime.py", "savepoint", "python_versions.py"])
 def test_start_from_a_package_without_its_agent_is_refused_by_name(
     room: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
