@@ -14,7 +14,7 @@ import pytest
 
 from airflow_flinkstyle.agent.core.guards import checks
 from airflow_flinkstyle.agent.core.queries.registry import Queries
-from airflow_flinkstyle.agent.core.run.capture import take
+from airflow_flinkstyle.agent.core.run.taking import take_all
 from airflow_flinkstyle.agent.spark.kafka import describe_source
 from airflow_flinkstyle.agent.spark.sources import sources_of
 from airflow_flinkstyle.agent.spark.starts import PySparkStart
@@ -297,7 +297,7 @@ def test_capture_refuses_a_source_whose_cluster_changed_since_its_start(
 
     def save(identity: SourceIdentity) -> Manifest:
         query.identities = {"0": identity}
-        return take(
+        return take_all(
             partial(describe_source, spark._jvm),
             lab.repository,
             [query],

@@ -1,4 +1,4 @@
-"""The process of a driver, as the agent's core needs it; ``agent.jvm.process`` has the real one.
+"""The process of a driver, as the agent's core needs it; ``agent.spark.process`` has the real one.
 
 Exit codes: 0 the run closed, or was never this process's to run; 1 it failed, the heartbeat says why;
 2 bad arguments; 75 the lease could not be confirmed; 76 the JVM died before its Python; 77 Spark's jobs had

@@ -1,7 +1,7 @@
 """A script's listeners of queries: what the agent does to a query is not told to them.
 
 A listener that ends Spark when a query terminates would take a job down that is only held for a savepoint.
-Listeners that Scala or a setting registers are taken away meanwhile (``jvm.query_listeners``).
+Listeners that Scala or a setting registers are taken away meanwhile (``session``).
 """
 
 from __future__ import annotations

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import logging
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.spark.executors import timeout_s
 from airflow_flinkstyle.agent.spark.groups import JvmGroup
 from airflow_flinkstyle.agent.spark.hadoop_store import HadoopStore, needs_hadoop
 from airflow_flinkstyle.agent.spark.kafka import describe_source
-from airflow_flinkstyle.agent.spark.query_listeners import listeners_away
-from airflow_flinkstyle.agent.spark.session_settings import SessionSettings
 from airflow_flinkstyle.agent.spark.signals import JvmShutdownHook
 from airflow_flinkstyle.agent.spark.stand_in import StandIn, stand_in_of
+from airflow_flinkstyle.spark_versions import as_dict
 from airflow_flinkstyle.storage.open import open_as_hadoop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
+
+    from typing_extensions import Self
 
     from airflow_flinkstyle.agent.core.spark import Handle, StreamingSource
     from airflow_flinkstyle.agent.spark.untyped import Java, PySpark
@@ -226,3 +230,82 @@ class PySparkSession:
 
         done = repartition(self.spark, repository, manifest, partitions, location, self.open)
         return done.savepoint, done.keys
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """What a start depends on beside its query: the session's settings, the thread's local properties."""
+
+    _session: Java
+    """Spark's ``SessionState``."""
+    _context: Java
+    """Spark's own ``SparkContext``."""
+    _settings: Java
+    """A map of Scala, which nobody changes."""
+    _properties: Java
+
+    @classmethod
+    def now(cls, spark: PySpark) -> Self:
+        """Return what the calling thread would start a query with."""
+        session, context = spark._jsparkSession.sessionState(), spark.sparkContext._jsc.sc()  # noqa: SLF001
+        return cls(session, context, session.conf().getAllConfs(), context.getLocalProperties().clone())
+
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        """Give them to the session and to the calling thread for a while."""
+        self._context.setLocalProperties(self._properties.clone())
+        current = self._session.conf().getAllConfs()
+        if current.equals(self._settings):  # as nearly always: a script seldom changes them in between
+            yield
+            return
+        self._change(current, self._settings)
+        try:
+            yield
+        finally:
+            self._change(self._settings, current)
+
+    def _change(self, before: Java, after: Java) -> None:
+        conf, old, new = self._session.conf(), as_dict(before), as_dict(after)
+        for name in old.keys() - new.keys():
+            conf.unsetConf(name)
+        for name, value in new.items():
+            if old.get(name) != value:
+                conf.setConfString(name, value)
+
+
+_DRAIN_MS = 10_000
+"""How long events that are under way may take until all listeners have heard them."""
+_SPARKS_OWN = "org.apache.spark."
+"""Spark's page of queries, which must know of each run, and what stands for Python's listeners."""
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def listeners_away(spark: PySpark) -> Iterator[None]:
+    """Take the listeners of a session away meanwhile; afterwards they hear what happens from then on.
+
+    Those that Scala or a setting has registered: they run in the JVM, where nothing stands between Spark and
+    them, while Python's are told apart event by event (``listeners``). One that ends Spark when a query
+    terminates would take the job down with a savepoint, and with a stop that waits for other queries.
+    """
+    away: list[Java] = []
+    manager = spark.streams._jsqm  # noqa: SLF001
+    try:
+        for listener in manager.listListeners():
+            if not listener.getClass().getName().startswith(_SPARKS_OWN):
+                manager.removeListener(listener)
+                away.append(listener)
+        yield
+    finally:
+        if away:
+            _drain(spark)
+        for listener in away:
+            manager.addListener(listener)
+
+
+def _drain(spark: PySpark) -> None:
+    """Wait until events that were sent before have been heard; Spark tells of an end some time after it."""
+    try:
+        spark._jsc.sc().listenerBus().waitUntilEmpty(_DRAIN_MS)  # noqa: SLF001
+    except Exception as error:  # noqa: BLE001  # py4j's; what a listener hears too much ends no savepoint
+        log.warning("A listener of queries may hear that they were held: %s", error)

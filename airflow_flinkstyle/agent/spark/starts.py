@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import json
+import logging
+import os
+from typing import TYPE_CHECKING, Any, Final
 
+from airflow_flinkstyle.agent.core.errors import UnsupportedModeError
+from airflow_flinkstyle.agent.core.stream_options import SCHEMA_OPTIONS, schema_locations
 from airflow_flinkstyle.agent.spark.boundary import EngineFlag
-from airflow_flinkstyle.agent.spark.progress import newest_pace
-from airflow_flinkstyle.agent.spark.schema_option import move_schema_location
 from airflow_flinkstyle.agent.spark.session import PySparkSession
 from airflow_flinkstyle.agent.spark.sources import sources_of
+from airflow_flinkstyle.kafka.login.driver import scrub
+from airflow_flinkstyle.protocol.query_records import (
+    MOST_CHARACTERS,
+    MOST_PARTS,
+    MOST_SOURCES,
+    Pace,
+    SourcePace,
+)
 from airflow_flinkstyle.python_versions import moment_of
+from airflow_flinkstyle.types import BatchId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from airflow_flinkstyle.agent.core.spark import Handle, SparkQuery, StreamingSource
     from airflow_flinkstyle.agent.spark.untyped import Java, PySpark
-    from airflow_flinkstyle.protocol.query_records import Pace
-    from airflow_flinkstyle.types import BatchId
 
 _DEFAULT_TRIGGER = {"processingTime": "0 seconds"}
 
@@ -171,3 +181,121 @@ class PySparkStart:
     @property
     def _context(self) -> Java:
         return self.session.spark.sparkContext._jsc.sc()  # noqa: SLF001
+
+
+_FIELDS: Final = ("options", "caseInsensitiveOptions")
+"""Of Spark's ``DataSource``: what is shown and checked, and what the source is made with."""
+
+
+def move_schema_location(df: PySpark, source: StreamingSource, location: str) -> None:
+    """Let one source of a data frame follow its schema elsewhere.
+
+    A data frame does not change, and by the time that its query has a name it is too late to make another:
+    the writer holds it. So the options are replaced in the description from which Spark makes the source.
+
+    Raises:
+        UnsupportedModeError: If Spark has no such description of the source.
+    """
+    leaves = df._jdf.queryExecution().analyzed().collectLeaves()  # noqa: SLF001
+    streaming = [leaf for leaf in (leaves.apply(i) for i in range(leaves.size())) if leaf.isStreaming()]
+    leaf = streaming[source.position]
+    if leaf.getClass().getSimpleName() != "StreamingRelation":
+        raise UnsupportedModeError.named(
+            f"schemaTrackingLocation with a source that Spark makes of {leaf.getClass().getSimpleName()}",
+            "Read the table by its path, with format('delta').",
+        )
+    described = leaf.dataSource()
+    for name in _FIELDS:
+        _replace(described, name, location)
+    (moved,) = (one for one in sources_of(df) if one.position == source.position)
+    if set(schema_locations(moved.options, moved.provider).values()) != {location}:
+        raise RuntimeError(f"Spark {df.sparkSession.version} did not take another schemaTrackingLocation.")
+
+
+def _replace(described: Java, name: str, location: str) -> None:
+    field = described.getClass().getDeclaredField(name)
+    field.setAccessible(True)
+    options = field.get(described)
+    keys = options.keySet().iterator()
+    names = []
+    while keys.hasNext():
+        names.append(keys.next())
+    for key in names:
+        if key.lower() in SCHEMA_OPTIONS:
+            options = options.updated(key, location)
+    field.set(described, options)
+
+
+log = logging.getLogger(__name__)
+_WITHOUT_WATERMARK_MS = 0
+"""Spark's watermark before it has seen an event."""
+
+
+def newest_pace(query: PySpark) -> Pace | None:
+    """Return what Spark says of a query's newest batch; None before the first, or if it says it otherwise.
+
+    Args:
+        query: PySpark's ``StreamingQuery``; its own ``lastProgress`` makes dozens of calls of the JVM, so the
+            JVM's is asked for, as one text.
+    """
+    try:
+        progress = query._jsq.lastProgress()  # noqa: SLF001
+        return None if progress is None else pace_of(json.loads(progress.json()))
+    except Exception:  # nothing of the job depends on it
+        log.debug("Spark's progress cannot be read", exc_info=True)
+        return None
+
+
+def pace_of(progress: Mapping[str, Any]) -> Pace:
+    """Return what a heartbeat says of a progress, as Spark renders it to JSON.
+
+    Raises:
+        KeyError: And ``TypeError``, ``ValueError``, ``AttributeError``: if it is none.
+    """
+    watermark = (progress.get("eventTime") or {}).get("watermark")
+    watermark_ms = _epoch_ms(watermark) if watermark else _WITHOUT_WATERMARK_MS
+    parts = dict(progress.get("durationMs", {}))
+    whole = int(parts.pop("triggerExecution", 0))
+    return Pace(
+        batch_id=BatchId(int(progress["batchId"])),
+        begun_at_ms=_epoch_ms(progress["timestamp"]),
+        batch_ms=whole,
+        parts_ms={name: max(0, int(parts[name])) for name in sorted(parts)[:MOST_PARTS]},
+        rows=int(progress.get("numInputRows", 0)),
+        input_rows_per_s=_rate(progress, "inputRowsPerSecond"),
+        processed_rows_per_s=_rate(progress, "processedRowsPerSecond"),
+        watermark_ms=watermark_ms if watermark_ms != _WITHOUT_WATERMARK_MS else None,
+        state_rows=sum(int(one.get("numRowsTotal", 0)) for one in progress.get("stateOperators", ())),
+        sources=tuple(_source(one) for one in progress.get("sources", ())[:MOST_SOURCES]),
+    )
+
+
+def _source(source: Mapping[str, Any]) -> SourcePace:
+    described = scrub(str(source.get("description", "")), os.environ)
+    return SourcePace(description=described[:MOST_CHARACTERS], lag_records=_lag(source))
+
+
+def _lag(source: Mapping[str, Any]) -> int | None:
+    """Return how many records the batch left unread; None unless offsets are by topic and partition."""
+    end, latest = source.get("endOffset"), source.get("latestOffset")
+    if not isinstance(end, dict) or not isinstance(latest, dict) or not latest:
+        return None
+    behind = 0
+    for topic, partitions in latest.items():
+        read: Any = end.get(topic)
+        if not isinstance(partitions, dict) or not isinstance(read, dict):
+            return None
+        behind += sum(
+            max(0, int(at) - int(read[number])) for number, at in partitions.items() if number in read
+        )
+    return behind
+
+
+def _rate(progress: Mapping[str, Any], name: str) -> float | None:
+    """Return a rate to a tenth; Spark leaves out, or writes as a text, what it cannot divide."""
+    rate = progress.get(name)
+    return round(float(rate), 1) if isinstance(rate, int | float) and rate >= 0 else None
+
+
+def _epoch_ms(moment: str) -> int:
+    return int(moment_of(moment).timestamp() * 1000)

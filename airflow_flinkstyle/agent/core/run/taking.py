@@ -1,19 +1,42 @@
-"""The savepoint that a request asks for, beside the newest one of the lineage."""
+"""A savepoint of the running or drained queries: what the agent adds to ``savepoint.capture.take``."""
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.agent.core.run import capture
+from airflow_flinkstyle.agent.core.errors import leaving
+from airflow_flinkstyle.agent.core.guards.guard import read_positions
+from airflow_flinkstyle.clock import now_ms
+from airflow_flinkstyle.kafka.errors import ClusterMismatchError, TopicMissingError, TopicRecreatedError
+from airflow_flinkstyle.protocol.records import Progress
+from airflow_flinkstyle.savepoint.capture.patience import STORE_PATIENCE_S
+from airflow_flinkstyle.savepoint.capture.table_history import written_to
+from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.savepoint.manifest import KafkaLog
+from airflow_flinkstyle.savepoint.sinks import TABLE_SINKS
+from airflow_flinkstyle.types import ids_differ
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from airflow_flinkstyle.agent.core.board.inbox import Take
+    from airflow_flinkstyle.agent.core.guards.waiting import WaitingQuery
+    from airflow_flinkstyle.agent.core.job_query import JobQuery
     from airflow_flinkstyle.agent.core.run.admission import Admission
     from airflow_flinkstyle.agent.core.run.driver import Driver
+    from airflow_flinkstyle.agent.core.spark import Describe
+    from airflow_flinkstyle.kafka.cluster import ClusterView
+    from airflow_flinkstyle.protocol.board import JobBoard
+    from airflow_flinkstyle.protocol.query_records import SourceIdentity
+    from airflow_flinkstyle.protocol.records import Request
+    from airflow_flinkstyle.savepoint.capture.copier import CaptureProgress
+    from airflow_flinkstyle.savepoint.capture.query import FindWritten
     from airflow_flinkstyle.savepoint.manifest import Manifest
-    from airflow_flinkstyle.types import BatchId
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+    from airflow_flinkstyle.types import Alignment, BatchId, Generation
 
 
 class Taking:
@@ -34,7 +57,7 @@ class Taking:
         if request.savepoint_id is None:
             raise AssertionError(f"request {request.request_id} names no savepoint")
         driver = self._driver
-        self._admission.manifest = capture.take(
+        self._admission.manifest = take_all(
             driver.describe,
             driver.repository,
             *driver.queries.started_and_waiting(),
@@ -48,6 +71,169 @@ class Taking:
             previous=self._admission.manifest,
             cancelled=take.cancelled.is_set,
             timeout_s=take.left_s(),
-            progress=capture.ProgressWriter(driver.board, driver.driver_run.generation, request),
+            progress=ProgressWriter(driver.board, driver.driver_run.generation, request),
         )
         return self._admission.manifest
+
+
+_PROGRESS_EVERY_S = 1.0
+_LEFT = "No savepoint was made."
+_CREATE = "Look whether the topic was deleted; the query reads it no more."
+
+
+def take_all(
+    describe: Describe,
+    repository: SavepointRepository,
+    queries: Sequence[JobQuery],
+    waiting: Sequence[WaitingQuery],
+    *,
+    savepoint_id: str,
+    spark_version: str,
+    generation: Generation,
+    stopped_at: Mapping[str, BatchId] | None,
+    runs_on: bool = False,
+    alignment: Alignment = "none",
+    cut_id: str | None = None,
+    previous: Manifest | None,
+    cancelled: Callable[[], bool],
+    timeout_s: float | None = None,
+    progress: Callable[[CaptureProgress], None],
+) -> Manifest:
+    """Take a savepoint of all queries of the job.
+
+    Args:
+        describe: Looks at the cluster of a source, as that sees it.
+        repository: Where the savepoint goes.
+        queries: All that were started.
+        waiting: Those that the run continues and that were not: they are where their checkpoints say.
+        savepoint_id: Its id.
+        spark_version: Version of the running Spark.
+        generation: The run it is taken from.
+        stopped_at: The batch at which each query was drained; None while they run.
+        runs_on: The queries have gone on from there.
+        alignment: Whether these batches end at the same offsets.
+        cut_id: The cut of several jobs that the savepoint is for.
+        previous: An earlier savepoint of the same run.
+        cancelled: Asked before each file.
+        timeout_s: How long the caller waits; None if it did not say.
+        progress: Told after each file.
+
+    Raises:
+        FlinkstyleError: If a source's log is not the one recorded at its start, or the capture fails.
+    """
+    sources = [
+        QuerySource(
+            name=query.name,
+            checkpoint=query.checkpoint,
+            kafka=_kafka_logs(describe, query),
+            batch_id=stopped_at[query.name] if stopped_at else None,
+            runs_on=runs_on,
+            sink=query.sink.name,
+            sinks=query.written(),
+            find_written=_find_written(query),
+        )
+        for query in queries
+        if stopped_at is None or query.name in stopped_at  # else it was started after the cut
+    ]
+    for one in waiting:
+        source = QuerySource.at_rest(one.name, one.checkpoint, one.beat)
+        # Without a stop it may be started meanwhile.
+        sources.append(source if stopped_at else replace(source, batch_id=None))
+    label = SavepointLabel(
+        savepoint_id=savepoint_id,
+        taken_at_ms=now_ms(),
+        spark_version=spark_version,
+        taken_from_generation=generation,
+        alignment=alignment,
+        cut_id=cut_id,
+    )
+    return take_savepoint(
+        repository,
+        sources,
+        label,
+        previous=previous,
+        cancelled=cancelled,
+        progress=progress,
+        timeout_s=timeout_s,
+        patience_s=STORE_PATIENCE_S,
+    )
+
+
+def _find_written(query: JobQuery) -> FindWritten | None:
+    """Return what finds the newest version of the query's own in the table that it writes to."""
+    name, path = query.sink.name, query.sink.path
+    if name not in TABLE_SINKS or path is None:
+        return None
+    return partial(written_to, lambda: query.session.open_by_hadoop(path), name)
+
+
+def _kafka_logs(describe: Describe, query: JobQuery) -> dict[str, KafkaLog]:
+    version = read_positions(query.checkpoint).log_version
+    logs = {}
+    for source in query.sources:
+        if source.is_kafka:
+            key = source.key(version)
+            with leaving(_LEFT):
+                view = describe(source)
+            _require_unchanged(
+                f"Source {key} of query {query.name}",
+                query.identity(source, version),
+                view,
+                may_be_gone=source.follows_pattern,
+            )
+            logs[key] = _kafka_log(view)
+    return logs
+
+
+def _kafka_log(view: ClusterView) -> KafkaLog:
+    return KafkaLog(
+        cluster_id=view.cluster_id,
+        topic_ids={topic: seen.topic_id for topic, seen in view.topics.items()},
+        log_range={
+            topic: {number: (log.start, log.end) for number, log in seen.partitions.items()}
+            for topic, seen in view.topics.items()
+        },
+    )
+
+
+def _require_unchanged(where: str, recorded: SourceIdentity, view: ClusterView, *, may_be_gone: bool) -> None:
+    """Check that the source still reads the log that was recorded; topics of a pattern may have gone."""
+    if ids_differ(recorded.cluster_id, view.cluster_id):
+        raise ClusterMismatchError(
+            f"{where} started on Kafka cluster {recorded.cluster_id}, "
+            f"but its servers now reach cluster {view.cluster_id}.",
+            state_after=_LEFT,
+            remedy="Find out why the bootstrap servers changed their cluster while the query ran.",
+        )
+    for topic, topic_id in recorded.topic_ids.items():
+        seen = view.topics.get(topic)
+        if seen is None and not may_be_gone:
+            raise TopicMissingError(TopicMissingError.on(f"of {where}", [topic]).problem, _LEFT, _CREATE)
+        if seen is not None and ids_differ(topic_id, seen.topic_id):
+            error = TopicRecreatedError.between(where, topic, expected=topic_id, found=seen.topic_id)
+            raise TopicRecreatedError(error.problem, _LEFT, error.remedy)
+
+
+class ProgressWriter:
+    """Shows a request's progress in the store, at most once a second."""
+
+    def __init__(self, board: JobBoard, generation: Generation, request: Request) -> None:
+        self._board, self._generation, self._request = board, generation, request
+        self._written_s = 0.0
+
+    def __call__(self, progress: CaptureProgress) -> None:
+        """Write it unless the last one is too fresh."""
+        if time.monotonic() - self._written_s < _PROGRESS_EVERY_S:
+            return
+        self._written_s = time.monotonic()
+        self._board.write_progress(
+            self._generation,
+            Progress(
+                request_id=self._request.request_id,
+                files_done=progress.files_done,
+                files_total=progress.files_total,
+                bytes_done=progress.bytes_done,
+                bytes_total=progress.bytes_total,
+                at_ms=now_ms(),
+            ),
+        )

@@ -13,7 +13,7 @@ from airflow_flinkstyle.agent.core.errors import (
     SourcesChangedError,
 )
 from airflow_flinkstyle.agent.core.guards import checks
-from airflow_flinkstyle.agent.core.run import barrier, capture, held_cut
+from airflow_flinkstyle.agent.core.run import barrier, held_cut, taking
 from airflow_flinkstyle.agent.core.spark import StreamingSource
 from airflow_flinkstyle.kafka.cluster import ClusterView
 from airflow_flinkstyle.kafka.errors import (
@@ -81,7 +81,7 @@ def test_unfinished_first_write_of_a_killed_run_is_deleted_and_logged(
     [
         (lambda kafka, query: checks.guard(kafka, query, {}), "The query was not started"),
         (barrier.look, "the queries resume uncut"),
-        (capture._kafka_logs, "No savepoint was made"),
+        (taking._kafka_logs, "No savepoint was made"),
         (
             lambda kafka, query: held_cut.guard_again(kafka, query, lease_s=0.0, clock=Clock()),
             "The query did not resume",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.agent.core.guards import checks, waiting
-from airflow_flinkstyle.agent.core.run import capture
+from airflow_flinkstyle.agent.core.run import taking
 from airflow_flinkstyle.agent.core.run.serving import Serving
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.offsets import Offsets
@@ -99,7 +99,7 @@ def test_it_is_named_beside_the_started_ones_until_it_is_started() -> None:
 )
 def test_it_is_saved_as_its_checkpoint_stands(stopped_at: dict[str, BatchId] | None, planned: int) -> None:
     repository = SavepointRepository(MemoryStore(), "job")
-    manifest = capture.take(
+    manifest = taking.take_all(
         None,
         repository,
         [],

@@ -7,7 +7,7 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
-from airflow_flinkstyle.agent.spark.progress import newest_pace, pace_of
+from airflow_flinkstyle.agent.spark.starts import newest_pace, pace_of
 from airflow_flinkstyle.kafka.login.driver import VARIABLE
 from airflow_flinkstyle.protocol.query_records import MOST_CHARACTERS, MOST_PARTS, MOST_SOURCES
 
