@@ -325,11 +325,3 @@ class Spark(Protocol):
         self, repository: SavepointRepository, manifest: Manifest, partitions: int, location: str
     ) -> tuple[Manifest, int]:
         """Return a savepoint with another number of partitions, and how many keys it has."""
-
-
-def each_session(queries: Iterable[Any]) -> list[Spark]:
-    """Return the sessions of queries, each once."""
-    found: dict[int, Spark] = {}
-    for query in queries:
-        found.setdefault(id(query.session), query.session)
-    return list(found.values())

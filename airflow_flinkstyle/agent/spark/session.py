@@ -178,13 +178,7 @@ class PySparkSession:
         self.spark.streams._jsqm.resetTerminated()  # noqa: SLF001
 
     def stand_in(self, name: str, query_id: str | None, begun: Callable[[], None]) -> Handle:
-        """Return a handle for a query whose start is put off.
-
-        Args:
-            name: The query's.
-            query_id: Its id, known from a savepoint; None to wait for it.
-            begun: Waits for Spark's start of it under this handle.
-        """
+        """Return a handle for a query whose start is put off; ``begun`` waits for that start."""
         from pyspark.sql.streaming.query import StreamingQuery
 
         known = self.jvm.java.util.UUID.fromString(query_id) if query_id is not None else None

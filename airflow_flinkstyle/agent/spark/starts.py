@@ -146,14 +146,7 @@ class PySparkStart:
         once: bool,
         thread: Any,  # noqa: ANN401  # Java's
     ) -> None:
-        """Let Spark start it once more, under its handle.
-
-        Args:
-            query: It has ended.
-            trigger: The script's; empty for Spark's default.
-            once: For the batch that is planned only.
-            thread: What ``thread_settings`` returned at its first start.
-        """
+        """Let Spark start it once more, under its handle; ``once`` for the batch that is planned only."""
         usual = trigger or _DEFAULT_TRIGGER
         self._writer.trigger(**({"once": True} if once else usual))
         self._context.setLocalProperties(thread.clone())
