@@ -162,6 +162,13 @@ class RequestPostponedError(RequestFailedError):
     retryable = True
 
 
+class StopIncompleteError(JobError):
+    """The savepoint of a stop is complete, and the run did not close: asking again stops it anew."""
+
+    code = "STOP_INCOMPLETE"
+    retryable = True
+
+
 class CutFailedError(JobError):
     """Several jobs could not be cut together; they continue uncut."""
 

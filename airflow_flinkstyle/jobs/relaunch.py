@@ -19,6 +19,7 @@ from airflow_flinkstyle.jobs.errors import (
     BeginsAnewError,
     DriverFailedError,
     DriverLostError,
+    DriverRetriedError,
     JobNotRunningError,
     JobRunningError,
     NotTakenError,
@@ -89,7 +90,7 @@ class JobDrivers:
         status, retry = status or self.view.status(), 0
         match status:
             case Dead(run) if run.why_stuck is not None:
-                raise self.driver_failed(self.end_stuck(run))
+                raise self.driver_failed(self.end_stuck(run))  # the next look starts another
             case Dead(run) if is_open_lock(run):
                 give_back_abandoned(self.view, run)
                 return self.ensure_running(relaunch_failed=relaunch_failed)
@@ -155,7 +156,8 @@ class JobDrivers:
             deployment.end(native_id)
         slot = self.view.board.submit(run.generation)
         if slot is not None and slot.value.number == run.submit_number:
-            given_up = replace(slot.value, state="failed", detail=run.why_stuck)
+            # What it lacks may come: room, an image, what an operator makes beside the pod.
+            given_up = replace(slot.value, state="failed", detail=run.why_stuck, transient=True)
             try:
                 self.view.board.put_submit(run.generation, given_up, seen=slot.version)
             except ObjectChangedError:
@@ -305,7 +307,8 @@ class JobDrivers:
 
         Raises:
             DriverFailedError: If it ended before; its own error and the end of its log are in the message.
-            DriverLostError: If it had begun and ended without a word; the same start may be tried again.
+            DriverLostError: If it ended without a word; the same start may be tried again.
+            DriverRetriedError: If it failed of a cause that may pass.
             JobRunningError: If another generation took over.
             StepTimeoutError: If it neither came up nor ended in time.
         """
@@ -360,9 +363,12 @@ class JobDrivers:
             f"Generation {run.generation} of job {self.view.job} was expected to run, found that {said}."
         )
         left = f"Its checkpoint {run.claim.checkpoint_location} is as it left it.{self.view.log_end(run)}"
-        if run.incarnation is not None and not run.is_over and not run.was_given_up:
+        if not run.is_over and not run.was_given_up:
             remedy = "Try again: the same start continues. If it is lost again, look for what ends it."
             return DriverLostError(problem, left, remedy)
+        if self.is_to_be_retried(run):
+            remedy = "Nothing, if it passes: a watcher starts the job again, and a retry of the task does. "
+            return DriverRetriedError(problem, left, f"{remedy}If it stays: correct the cause.")
         remedy = "Correct the cause, then start the job again from its checkpoint or a savepoint."
         return DriverFailedError(problem, left, remedy)
 
@@ -385,12 +391,16 @@ class JobDrivers:
         )
 
     def _not_begun(self, run: Run, why: str) -> DriverFailedError:
-        return DriverFailedError(
+        problem = (
             f"Generation {run.generation} of job {self.view.job} was expected to run, found that its driver "
-            f"could not be started: {why}",
-            state_after=f"No driver runs; its checkpoint {run.claim.checkpoint_location} is as it was.",
-            remedy="Correct the cause, then do the same again: it starts the next driver.",
+            f"could not be started: {why}"
         )
+        left = f"No driver runs; its checkpoint {run.claim.checkpoint_location} is as it was."
+        if run.was_not_taken and not run.was_retried_enough(self.view.clock.now_ms()):
+            again = "Nothing, if it passes: a watcher starts the next driver, and a retry of the task does. "
+            return NotTakenError(problem, left, f"{again}If it stays: correct the cause.")
+        remedy = "Correct the cause, then do the same again: it starts the next driver."
+        return DriverFailedError(problem, left, remedy)
 
 
 def _said(run: Run) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from airflow_flinkstyle.jobs.errors import (
     RequestFailedError,
     RequestPostponedError,
     StepTimeoutError,
+    StopIncompleteError,
 )
 from airflow_flinkstyle.jobs.found import require_known
 from airflow_flinkstyle.jobs.request_slot import (
@@ -74,6 +75,15 @@ class SavepointOnly:
 
 
 StopOutcome = Stopped | SavepointOnly
+
+
+def stop_incomplete(job: str, outcome: SavepointOnly) -> StopIncompleteError:
+    """Return the error for a task that was to stop a job which has its savepoint and did not close."""
+    return StopIncompleteError(
+        f"Job {job} did not stop: {outcome.reason}",
+        state_after=f"Savepoint {outcome.savepoint_id} was taken and can be used.",
+        remedy="Ask again, as a retry of the task does: it stops the job once a driver of it runs.",
+    )
 
 
 def ignore(_pending: PendingRequest, _progress: Progress | None) -> None:

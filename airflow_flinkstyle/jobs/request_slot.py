@@ -214,11 +214,15 @@ def newest_attempt(
     incarnation: Incarnation,
     mode: CutMode = AS_IT_IS,
 ) -> PendingRequest:
-    """Return the request behind those of this key that failed for a reason that may pass."""
+    """Return the request behind those of this key that have changed nothing.
+
+    What failed of a reason that may pass is asked anew by a retry; what lasts by a person who has corrected
+    it and clears the task.
+    """
     for attempt in itertools.count(1):
         pending = request_for(key, command, generation, incarnation, mode, attempt=attempt)
         end = board.end(generation, pending.request_id)
-        if end is None or not end.transient:
+        if end is None or end.outcome not in ("failed", "refused"):
             return pending
     raise AssertionError("counting never ends")
 
@@ -326,6 +330,8 @@ def poll(board: JobBoard, pending: PendingRequest) -> RequestState:
         return Lost(f"A later driver process than incarnation {pending.incarnation} has begun.")
     if heartbeat.state == "failed":
         code, text = heartbeat.error or ("UNKNOWN", "no reason given")
+        if heartbeat.transient:
+            return Lost(f"The run has failed of a cause that may pass: {code}: {text}")
         return Ended(outcome="failed", savepoint_id=None, detail=f"{code}: {text}", batches={})
     if heartbeat.state == "closed":
         return Lost("The run has closed before it acted on the request.")

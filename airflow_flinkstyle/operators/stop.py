@@ -60,7 +60,7 @@ class StopStreamingJobOperator(SavepointMaker):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Ask, wait, and tell a stopped job from a mere savepoint."""
-        from airflow_flinkstyle.jobs.request import SavepointOnly
+        from airflow_flinkstyle.jobs.request import SavepointOnly, stop_incomplete
         from airflow_flinkstyle.jobs.request_slot import CutMode
 
         with airflow_errors():
@@ -83,10 +83,8 @@ class StopStreamingJobOperator(SavepointMaker):
             context["ti"].xcom_push(key=SAVEPOINT_KEY, value=outcome.savepoint_id)
             self.announce(context, outcome.savepoint_id)
         if isinstance(outcome, SavepointOnly):
-            raise AirflowFailException(
-                f"Job {self.job} did not stop: {outcome.reason} Savepoint {outcome.savepoint_id} was taken "
-                "and can be used. Look at the driver, then stop the job again."
-            )
+            with airflow_errors():
+                raise stop_incomplete(self.job, outcome)
         if outcome.savepoint_error is not None and mode.on_failed_savepoint != "close":
             raise AirflowFailException(
                 f"Job {self.job} has stopped without the savepoint that was asked for: "

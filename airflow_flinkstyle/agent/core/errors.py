@@ -105,9 +105,15 @@ class SourcesChangedError(FlinkstyleError):
 
 
 class PlannedBatchOpenError(FlinkstyleError):
-    """The planned batch could not be committed while stopping."""
+    """The planned batch could not be committed while stopping, and would not be the next time."""
 
     code = "PLANNED_BATCH"
+
+
+class PlannedBatchPostponedError(PlannedBatchOpenError):
+    """It could not, for a reason that may pass: the driver that is started next runs it."""
+
+    retryable = True
 
 
 class QueryEndedError(FlinkstyleError):

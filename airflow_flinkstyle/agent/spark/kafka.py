@@ -6,11 +6,13 @@ import json
 import re
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.agent.core.causes import why_final
 from airflow_flinkstyle.agent.core.errors import SourcesChangedError
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.errors import (
     ClusterDeniedError,
     ClusterUnreachableError,
+    KafkaAnswerError,
     KafkaRequestError,
     TopicMissingError,
 )
@@ -258,8 +260,16 @@ def _refused(source: StreamingSource, error: Java) -> FlinkstyleError:
             state_after="The query was not started; its checkpoint is as it was.",
             remedy="Correct the source's options kafka.*, or the Kafka connection that they come from.",
         )
+    why = why_final(error)
+    if why is None:
+        return KafkaAnswerError(
+            f"The Kafka cluster at {servers} did not describe the query's topics: {name}: {text}.",
+            state_after="The query was not started; its checkpoint is as it was.",
+            remedy="Nothing, if it passes: the driver is started again. If it stays, look the error up in "
+            "the brokers' logs.",
+        )
     return KafkaRequestError(
         f"The Kafka cluster at {servers} refused to describe the query's topics: {name}: {text}.",
         state_after="The query was not started; its checkpoint is as it was.",
-        remedy="Give the source's credentials the rights to describe the cluster and the topics.",
+        remedy=f"Trying again cannot help: {why}. The brokers' logs say more.",
     )

@@ -14,6 +14,7 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.errors import JobNotRunningError, StepTimeoutError
 from airflow_flinkstyle.jobs.request_slot import AS_IT_IS
 from airflow_flinkstyle.jobs.status import Running, describe_status
+from airflow_flinkstyle.jobs.stopped.last_run import failed_before
 from airflow_flinkstyle.protocol.records import WorkRecord
 from airflow_flinkstyle.storage.errors import StoreError
 from airflow_flinkstyle.types import Generation
@@ -159,6 +160,8 @@ class CutoverContext:
         if record is not None:
             return Generation(int(record.intent["old"]))
         status = self.client.drivers.ensure_running()
+        if (failed := failed_before(self.client.view, status)) is not None:  # and a savepoint was taken since
+            raise self.client.drivers.driver_failed(failed)
         if not isinstance(status, Running):
             raise JobNotRunningError(
                 f"Job {self.client.view.job} was expected to run, found that {describe_status(status)}.",

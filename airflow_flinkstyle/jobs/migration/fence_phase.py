@@ -16,7 +16,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.jobs.errors import AttemptSupersededError, FenceStandsError, LateWritesError
+from airflow_flinkstyle.jobs.errors import (
+    AttemptSupersededError,
+    FenceStandsError,
+    FenceStandsYetError,
+    LateWritesError,
+)
 from airflow_flinkstyle.kafka.audit.open_transactions import explain
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import FenceDownError
@@ -101,7 +106,8 @@ def drop_fence(journal: CutoverJournal, watch: FenceWatch) -> None:
     """Take down what this migration has put up, whichever attempt it was; else do nothing.
 
     Raises:
-        FenceStandsError: If the cluster does not let it; take it down again.
+        FenceStandsError: If the cluster does not let it; take it down again. ``FenceStandsYetError`` if that
+            may pass.
     """
     known = journal.read(PHASE)
     if known is None:
@@ -110,10 +116,11 @@ def drop_fence(journal: CutoverJournal, watch: FenceWatch) -> None:
     try:
         watch.fence.lift(record)
     except FlinkstyleError as error:
-        raise FenceStandsError(
+        kind = FenceStandsYetError if error.retryable else FenceStandsError
+        raise kind(
             f"The fence was expected to come down again, found: {error.problem}",
             state_after=f"The job runs on the old cluster, its producers are held. {record.describe()}",
-            remedy=f"{error.remedy} Then clear this task: it continues the rollback.",
+            remedy=f"{error.remedy} Then clear this task, or let it be retried: it continues the rollback.",
         ) from error
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from airflow_flinkstyle import patience
 from airflow_flinkstyle.clock import LEASE_CLOCK
-from airflow_flinkstyle.kafka.errors import ClusterUnreachableError
+from airflow_flinkstyle.kafka.errors import ClusterUnreachableError, KafkaAnswerError
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ def patiently(call: Callable[[], T], *, for_s: float, clock: Clock = LEASE_CLOCK
     """Return what the call returns; made again for so long while the store or the brokers do not answer.
 
     Raises:
-        StoreUnavailableError: If the store does not answer in time; ``ClusterUnreachableError`` likewise.
+        StoreUnavailableError: If the store does not answer in time; ``ClusterUnreachableError`` and
+            ``KafkaAnswerError`` likewise.
     """
-    away = (StoreUnavailableError, ClusterUnreachableError)
+    away = (StoreUnavailableError, ClusterUnreachableError, KafkaAnswerError)
     return patience.patiently(call, of=away, for_s=for_s, every_s=RETRY_S, clock=clock)

@@ -7,7 +7,8 @@ import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.agent.core.errors import PlannedBatchOpenError
+from airflow_flinkstyle.agent.core.causes import passes
+from airflow_flinkstyle.agent.core.errors import PlannedBatchOpenError, PlannedBatchPostponedError
 from airflow_flinkstyle.agent.core.guards.guard import read_positions
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 
@@ -99,14 +100,14 @@ def commit_planned(query: JobQuery, *, look: Callable[[], None] = keep_waiting) 
         look: Called in every round; raises to end the wait. The batch runs on.
 
     Raises:
-        PlannedBatchOpenError: If the batch fails.
+        PlannedBatchOpenError: If the batch fails; ``PlannedBatchPostponedError`` of what may pass.
     """
     if read_positions(query.checkpoint).planned is not None:
         log.info("Query %s: committing the batch that was planned", query.name)
         _run_once(query, look)
     positions = read_positions(query.checkpoint)
     if positions.planned is not None:
-        raise PlannedBatchOpenError(
+        raise PlannedBatchPostponedError(
             f"Query {query.name} was expected to end with every planned batch committed, "
             "found one that is planned only.",
             state_after=_left(query),
@@ -123,11 +124,16 @@ def _run_once(query: JobQuery, look: Callable[[], None]) -> None:
     except Exception as error:
         if not query.session.raised(error):
             raise
-        raise PlannedBatchOpenError(
+        refusal = query.refusal
+        may_pass = refusal.retryable if refusal is not None else passes(error)
+        kind = PlannedBatchPostponedError if may_pass else PlannedBatchOpenError
+        raise kind(
             f"Query {query.name} was expected to commit the batch it had planned, but that failed: "
-            f"{query.refusal or (str(error).splitlines() or [repr(error)])[0]}",
+            f"{refusal or (str(error).splitlines() or [repr(error)])[0]}",
             state_after=_left(query),
-            remedy="Correct what makes the batch fail, then start the job again.",
+            remedy="Nothing, if it passes: a watcher starts the job again. If it stays, correct the cause."
+            if may_pass
+            else "Correct what makes the batch fail, then start the job again.",
         ) from error
 
 

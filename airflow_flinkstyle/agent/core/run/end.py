@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_flinkstyle.agent.core.errors import NoQueryError, ScriptFailedError, SupersededError
@@ -106,14 +107,17 @@ class RunEnd:
             if told is not None:  # executors and brokers may have been told to end as well
                 failure = replace(failure, transient=True)
             if stop is not None:
-                detail = f"{failure.code}: {failure.text}"
-                self._write(lambda: driver.inbox.end(stop.request, "failed", detail))
+                self._write(partial(self._end_failed, stop, failure))
             return self._fail(failure)
         driver.commits.finish()
         self._write(lambda: self._close(stop, told))
         if stop is not None:
             self._end_request(stop, batches=committed)
         return EXIT_DONE
+
+    def _end_failed(self, stop: StopAsked, failure: Failure) -> None:
+        detail = f"{failure.code}: {failure.text}"
+        self._driver.inbox.end(stop.request, "failed", detail, transient=failure.transient)
 
     def _stop_in_the_slot(self, told: Failure) -> StopAsked | None:
         """Return the stop that a caller waits for, if there is one: nobody must start that job again."""

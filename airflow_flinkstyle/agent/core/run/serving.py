@@ -7,6 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.agent.core.causes import passes
 from airflow_flinkstyle.agent.core.errors import QueryEndedError, QueryNotStartedError, UnregisteredQueryError
 from airflow_flinkstyle.agent.core.run.held_cut import HeldCut
 from airflow_flinkstyle.agent.core.run.reasons import StopAsked
@@ -94,7 +95,9 @@ class Serving:
             )
         except Exception as error:  # the job runs on, whatever went wrong with a savepoint
             log.exception("The savepoint failed")
-            self._driver.inbox.end(request, "failed", f"{type(error).__name__}: {error}")
+            self._driver.inbox.end(
+                request, "failed", f"{type(error).__name__}: {error}", transient=passes(error)
+            )
         else:
             if manifest is not None:  # else the end of the run ends the request
                 self._end_take(request, manifest)

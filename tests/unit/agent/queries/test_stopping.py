@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from unittest.mock import MagicMock
 
 import pytest
@@ -15,9 +15,9 @@ from airflow_flinkstyle.agent.core.queries.stopping import (
     stop_at_boundary,
     wait_until_stopped,
 )
-from airflow_flinkstyle.agent.spark.starts import PySparkQuery, PySparkStart
-from tests.unit.agent.drivers import commit, plan
-from tests.unit.agent.job_queries import a_query
+from airflow_flinkstyle.agent.spark.starts import PySparkQuery
+from tests.unit.agent.drivers import commit
+from tests.unit.agent.job_queries import a_query, pending
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.agent.core.job_query import JobQuery
@@ -108,31 +108,6 @@ def test_wait_that_is_given_up_leaves_the_query_to_end_its_batch() -> None:
     assert not run.stopped
 
 
-def pending(*, commits: bool, error: Exception | None = None) -> tuple[JobQuery, list[bool]]:
-    """Return a query whose batch 1 was planned only, and what it is started with."""
-    query, once = a_query("orders"), []
-    commit(query, 0)
-    plan(query, 1)
-
-    def await_termination(_: int) -> bool:
-        if error is not None:
-            raise error
-        if commits:
-            commit(query, 1)
-        return True
-
-    def trigger(**usual: Any) -> None:
-        once.append(bool(usual.get("once")))
-
-    writer, query.thread = MagicMock(), MagicMock()
-    writer.trigger.side_effect = trigger
-    handle = SimpleNamespace(runId="run-1", id="q", _jsq=None, exception=lambda: error)
-    query.query = PySparkQuery(handle, MagicMock())
-    again = SimpleNamespace(_jsq=SimpleNamespace(awaitTermination=await_termination))
-    query.start = PySparkStart(writer, lambda: again)
-    return query, once
-
-
 def test_batch_that_was_planned_is_committed_by_a_run_of_one_batch() -> None:
     query, once = pending(commits=True)
     assert commit_planned(query) == 1
@@ -153,3 +128,4 @@ def test_batch_that_is_not_committed_by_that_run_is_refused() -> None:
     with pytest.raises(PlannedBatchOpenError, match="found one that is planned only") as refused:
         commit_planned(query)
     assert query.location in refused.value.state_after
+    assert refused.value.retryable, "the next driver runs it"

@@ -161,6 +161,20 @@ def test_a_savepoint_that_fails_says_why_and_one_that_was_cancelled_only_that(dr
     assert cancelled.outcome == "cancelled"
 
 
+@pytest.mark.parametrize(("error", "may_pass"), [(ConnectionError, True), (AttributeError, False)])
+def test_savepoint_that_fails_of_no_error_of_the_package_passes_unless_the_code_is_at_fault(
+    driver: SmallDriver, error: type[Exception], *, may_pass: bool
+) -> None:
+    commit(driver.start("orders"), 0)
+
+    def fail(*_: object) -> None:
+        raise error("it was told to fail")
+
+    driver.queries.started_and_waiting = fail
+    end = take(driver, SAVE)
+    assert (end.outcome, end.transient) == ("failed", may_pass)
+
+
 class Throttled(MemoryStore):
     """Takes no file of a savepoint."""
 

@@ -158,6 +158,7 @@ def test_a_fence_that_cannot_be_taken_down_says_that_producers_are_held(store: M
     with pytest.raises(FenceStandsError, match="producers are held") as found:
         drop_fence(journal, cluster)
     assert "Start it. Then clear this task" in found.value.remedy
+    assert found.value.retryable, "brokers that are away come back, and producers are held meanwhile"
     cluster.up = True
     drop_fence(journal, cluster)
     assert cluster.entries == {THEIRS}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.jobs.deployments.base import PREPARING_S, STUCK_S, DriverPending, Unknown
-from airflow_flinkstyle.jobs.errors import DriverFailedError, JobRunningError
+from airflow_flinkstyle.jobs.errors import JobRunningError, NotTakenError
 from airflow_flinkstyle.jobs.status import STUCK_LOOK_S, Dead, Running, Starting, describe_status
 from tests.unit.jobs.hosts import Host
 
@@ -77,9 +77,9 @@ def test_driver_that_waits_for_room_is_starting_and_then_ended_and_told_with_the
     assert isinstance(client.view.status(), Starting)
     assert f"is starting; it has not begun: {NO_ROOM}" in describe_status(client.view.status())
     full.wait(client, STUCK_S)
-    with pytest.raises(DriverFailedError, match=r"could not be started: .*no node can take it") as error:
+    with pytest.raises(NotTakenError, match=r"could not be started: .*no node can take it") as error:
         client.drivers.wait_running(1, timeout_s=10)
-    assert error.value.code == "DRIVER_FAILED"
+    assert error.value.retryable, "room may come, and a retry of the task starts the next driver"
     assert full.ended == ["w1"]
     assert NO_ROOM in describe_status(client.view.status())
 
@@ -88,8 +88,10 @@ def test_who_looks_after_the_job_is_told_and_starts_the_next_one_when_asked_agai
     client = begin(world, full)
     full.wait(client, STUCK_S)
     assert isinstance(client.view.settled_status(), Dead)
-    with pytest.raises(DriverFailedError, match="no node can take it"):
+    with pytest.raises(NotTakenError, match="no node can take it"):
         client.drivers.ensure_running()
+    found = describe_status(client.view.status())
+    assert "could not be started (it may pass by itself; a watcher" in found
     full.has_room = True
     assert isinstance(client.drivers.ensure_running(), Starting)
     client.drivers.wait_running(1, timeout_s=20)
