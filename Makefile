@@ -118,6 +118,9 @@ hung-store: setup ## 60 browsers and 1,000 deferred tasks beside a store that ne
 histories: setup ## Judge random histories of a job by an oracle, 10,000 or N=n; SEED=n (no JVM; 100,000 in about ten minutes)
 	@PYTHONHASHSEED=0 $(GUARDED) $(AIRFLOW_BIN)/python -m testbed.histories $(if $(N),--histories $(N)) $(if $(SEED),--seed $(SEED))
 
+every-error: setup ## Let a whole job meet every error of stores, Kafka, Spark and clusters in every phase, or N=n of them; SEED=n (no JVM)
+	@PYTHONHASHSEED=0 $(GUARDED) $(AIRFLOW_BIN)/python -m testbed.histories.every_error $(if $(N),--jobs $(N)) $(if $(SEED),--seed $(SEED))
+
 worlds: setup ## Judge the proof of positions by random worlds, 100,000 or N=n; SEED=n
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m testbed.worlds $(if $(N),--worlds $(N)) $(if $(SEED),--seed $(SEED))
 

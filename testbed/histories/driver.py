@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent.core.board import takeover
 from airflow_flinkstyle.agent.core.board.held import HeldWatch
+from airflow_flinkstyle.agent.core.board.patience import patiently
 from airflow_flinkstyle.agent.core.errors import NotClaimedError
 from airflow_flinkstyle.agent.core.guards import checks, lineages, waiting
+from airflow_flinkstyle.agent.core.run.reasons import Failure
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.board import JobBoard
@@ -30,9 +32,15 @@ from airflow_flinkstyle.savepoint.errors import SavepointDamagedError, Savepoint
 from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
-from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError, StoreUnavailableError
+from airflow_flinkstyle.storage.errors import (
+    ObjectChangedError,
+    ObjectExistsError,
+    StoreDeniedError,
+    StoreUnavailableError,
+)
 from airflow_flinkstyle.types import Generation, NextOffset
 from testbed.histories.machine import EPOCH_S, DeadError, Process
+from testbed.histories.troubles import QueryError
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.deployments.base import Submission
@@ -43,6 +51,7 @@ if TYPE_CHECKING:
     from testbed.histories.world import World
 
 TOPIC, SOURCE = "orders", "0"
+_UNTOLD_PATIENCE_S = 20.0
 log = logging.getLogger(__name__)
 
 
@@ -50,9 +59,11 @@ class LeaveError(Exception):
     """The driver ends, and has nothing to say."""
 
 
+_AWAY = (StoreUnavailableError, StoreDeniedError)
+"""Whatever a store refuses, a driver that runs tries it again until its lease is over."""
 _ENDS = (
     *(LeaveError, takeover.NotOursError, NotClaimedError),
-    *(ObjectChangedError, ObjectExistsError, StoreUnavailableError),
+    *(ObjectChangedError, ObjectExistsError, *_AWAY),
 )
 
 
@@ -100,14 +111,15 @@ class Driver(Process):
             except (SavepointMissingError, SavepointDamagedError) as error:
                 self.world.oracle.say("needed-gone", f"{self.name}: {error.problem}")
                 self._last("failed", error=(error.code, str(error)))
-            except FlinkstyleError as error:
-                self._last("failed", error=(error.code, str(error)))
+            except (FlinkstyleError, QueryError) as error:
+                failure = Failure.of((isinstance(error, QueryError) and error.__cause__) or error)
+                self._last("failed", error=(failure.code, failure.text), transient=failure.transient)
         except _ENDS:
             log.debug("%s has ended", self.name)
         self.alive = False
 
     def _begin(self) -> None:
-        claim = self.board.claim(self.generation)
+        claim = patiently(lambda: self.board.claim(self.generation), for_s=_UNTOLD_PATIENCE_S)
         if claim is None:
             raise LeaveError
         record = IncarnationRecord(
@@ -253,7 +265,7 @@ class Driver(Process):
                 for name in sorted(self.started):
                     self._batch(name)
                 self._obey(standby=False)
-            except StoreUnavailableError:
+            except _AWAY:
                 pass
             self._pause()
             if self._is_late():
@@ -279,7 +291,7 @@ class Driver(Process):
             self._pause()
             if self.taking is not taking:
                 return
-            with contextlib.suppress(StoreUnavailableError):
+            with contextlib.suppress(*_AWAY):
                 try:
                     self._confirm()
                 except (LeaveError, ObjectChangedError, ObjectExistsError):
@@ -335,6 +347,7 @@ class Driver(Process):
         world, checkpoint = self.world, self.checkpoint(name)
         done, planned = self._logs(name)
         before, at = self._stamped(name, done) if done >= 0 else (None, world.kafka.base(self.cluster))
+        world.troubles.come("source", f"read a batch of {name}")
         if planned <= done:
             end = world.kafka.end(self.cluster)
             if end <= at:
@@ -347,7 +360,11 @@ class Driver(Process):
             self.ends[name] = (batch, end)
         batch, end = self._stamped(name, planned)
         query_id = self._query_id(name)
-        world.oracle.write(self.life, batch, query_id, planned, self.name)
+        trouble = world.troubles.at("sink", f"write batch {planned} of {name}")
+        if trouble is None or trouble[1]:
+            world.oracle.write(self.life, batch, query_id, planned, self.name)
+        if trouble is not None:
+            raise trouble[0]
         if self.dies_in == name:
             world.machine.kill(self)
             raise DeadError
@@ -416,7 +433,8 @@ class Driver(Process):
                 self._end(request, "done", savepoint_id=savepoint_id)
                 return
         self._last("closed", request_id=request.request_id, savepoint_id=savepoint_id)
-        self._end(request, "done", savepoint_id=savepoint_id)
+        with contextlib.suppress(*_AWAY):  # it has closed, whoever hears of it
+            self._end(request, "done", savepoint_id=savepoint_id)
         raise LeaveError
 
     def _take(self, request: Any) -> str:  # noqa: ANN401
@@ -523,7 +541,7 @@ class Driver(Process):
         for _ in range(3):
             try:
                 self._beat(state, **last)
-            except StoreUnavailableError:
+            except _AWAY:
                 self._pause()
             else:
                 return

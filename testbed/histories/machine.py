@@ -162,6 +162,7 @@ class Machine:
         here = getcurrent()
         for task in process.tasks:
             if task is not here and task:
+                task.parent = here  # a task that has ended goes on in its parent: who kills it goes on
                 task.throw(DeadError)
         process.asleep.clear()
 

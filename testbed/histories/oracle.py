@@ -42,6 +42,8 @@ KINDS = {
     "storage": "a prune left more than is needed",
     "checkpoints": "checkpoints of runs that were followed long ago are never freed",
     "crash": "a caller raised what is no error of the package",
+    "final-unlisted": "what the list of lasting failures does not have needed a person",
+    "unnamed": "an error that needs a person does not name what was answered",
 }
 
 

@@ -23,14 +23,15 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.storage.base import ObjectStore, ServerCopy
     from testbed.histories.machine import Machine
+    from testbed.histories.troubles import Troubles
 
 
 class RootStore:
     """A store: every call is a moment at which the process that makes it may end or be refused."""
 
-    def __init__(self, name: str, machine: Machine) -> None:
+    def __init__(self, name: str, machine: Machine, troubles: Troubles | None = None) -> None:
         self.uri = f"memory://{name}"
-        self._machine = machine
+        self._machine, self._troubles = machine, troubles
         self._objects: dict[str, Versioned] = {}
         self._versions = itertools.count(1)
 
@@ -52,9 +53,15 @@ class RootStore:
 
     # --- the store -------------------------------------------------------------------------------
 
-    def _call(self, action: str, key: str, *, writes: bool = False) -> StoreUnavailableError | None:
+    def _call(self, action: str, key: str, *, writes: bool = False) -> Exception | None:
         """Let the process's fault happen; returns a failure that is to come once the write took effect."""
         process = self._machine.process
+        if self._troubles is not None:
+            found = self._troubles.at("store", f"{action} {key}")
+            if found is not None and writes and found[1]:
+                return found[0]
+            if found is not None:
+                raise found[0]
         told = self._machine.call(process) if process is not None else None
         if told is None:
             return None
@@ -165,8 +172,8 @@ class RootStore:
 class Place:
     """The store at one location of a disk."""
 
-    def __init__(self, disk: RootStore, location: str) -> None:
-        self._disk, self._at = disk, f"{location.strip('/')}/"
+    def __init__(self, disk: RootStore, location: str, troubles: Troubles | None = None) -> None:
+        self._disk, self._at, self._troubles = disk, f"{location.strip('/')}/", troubles
         self.uri = f"file:///{location.strip('/')}"
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
@@ -174,12 +181,16 @@ class Place:
         call, at = getattr(self._disk, name), self._at
 
         def below(key: str = "", *arguments: Any, **options: Any) -> Any:  # noqa: ANN401
+            if self._troubles is not None and name != "local_path":
+                self._troubles.come("store", f"{name} {key}")
             return call(at + key, *arguments, **options)
 
         return below
 
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
         """List what is below the location."""
+        if self._troubles is not None:
+            self._troubles.come("store", f"list {prefix}")
         cut = len(self._at)
         for info in self._disk.list(self._at + prefix, after=self._at + after if after else ""):
             yield ObjectInfo(key=info.key[cut:], size_bytes=info.size_bytes, version=info.version)

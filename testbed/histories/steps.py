@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.jobs.migration.cutover import PHASES, Cutover
-from airflow_flinkstyle.jobs.request import SavepointOnly
+from airflow_flinkstyle.jobs.request import SavepointOnly, stop_incomplete
 from airflow_flinkstyle.jobs.request_slot import PendingRequest, digest_of
 from airflow_flinkstyle.jobs.retention import dispose_of, prune_job
 from airflow_flinkstyle.jobs.start import choice
 from airflow_flinkstyle.jobs.start.origins import Fresh, FromCheckpoint, FromSavepoint, LastState
 from airflow_flinkstyle.jobs.status import Starting
-from airflow_flinkstyle.jobs.stopped.last_run import recorded_launch
+from airflow_flinkstyle.jobs.stopped.last_run import failed_before, recorded_launch
 from airflow_flinkstyle.jobs.upgrade.on_demand import roll_back_to
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from airflow_flinkstyle.savepoint.blobs.references import pin, unpin
@@ -190,7 +189,7 @@ class Asker:
         """Stop the job."""
         done = client.requests.stop(self.step.key, savepoint=self.step.how != "plain", timeout_s=200)
         if isinstance(done, SavepointOnly):
-            raise FlinkstyleError(done.reason, "Nothing.", "Again.")
+            raise stop_incomplete(self.world.job, done)
         return done
 
     def take(self, client: JobClient) -> str:
@@ -202,6 +201,8 @@ class Asker:
 
     def watch(self, client: JobClient) -> str:
         """Look after the job, and wait for a driver that is started again."""
+        if (failed := failed_before(client.view, client.view.status())) is not None:
+            raise client.drivers.driver_failed(failed)
         status = client.starts.look_after()
         if isinstance(status, Starting):
             client.drivers.wait_running(status.run.generation, timeout_s=60)

@@ -27,6 +27,7 @@ from airflow_flinkstyle.types import NextOffset
 from testbed.histories.driver import SOURCE, TOPIC, Driver
 from testbed.histories.oracle import Life, Oracle
 from testbed.histories.places import Place, RootStore
+from testbed.histories.troubles import Troubles
 from testbed.keys import SIGNER
 
 if TYPE_CHECKING:
@@ -72,7 +73,8 @@ class World:
         self.queries = ("a", "b")[: setting.queries]
         self.sink: Sink = setting.sink
         self.oracle = Oracle(setting.sink)
-        self.roots = {name: RootStore(name, machine) for name in ("r1", "r2")}
+        self.troubles = Troubles(machine)
+        self.roots = {name: RootStore(name, machine, self.troubles) for name in ("r1", "r2")}
         self.lives = {name: Life(name) for name in self.roots}
         self.disks = {host: RootStore(f"disk-{host}", machine) for host in ("a", "b", _SHARED)}
         self.drivers: list[Driver] = []
@@ -84,16 +86,16 @@ class World:
 
     # --- places -----------------------------------------------------------------------------------
 
-    def open(self, host: str, location: str) -> ObjectStore:
-        """Open a checkpoint location as a host reaches it."""
+    def open(self, host: str, location: str, troubles: Troubles | None = None) -> ObjectStore:
+        """Open a checkpoint location as a host reaches it; callers' calls may meet troubles of a store."""
         disk = self.disks[_SHARED if location.startswith(_SHARED) else host]
-        return Place(disk, location)
+        return Place(disk, location, troubles)
 
     def open_shared(self, location: str) -> ObjectStore:
         """Open a checkpoint location that every host reaches; those on a host's own disk are the drivers'."""
         if not location.startswith(_SHARED):
             raise BadInputError(f"A shared disk was expected, found {location}.", "Nothing.", "Use another.")
-        return Place(self.disks[_SHARED], location)
+        return Place(self.disks[_SHARED], location, self.troubles)
 
     def lose_disk(self, host: str) -> None:
         """Lose a host with all that runs on it and the disk; another one takes its name."""
@@ -118,7 +120,7 @@ class World:
                 repository=SavepointRepository(store, self.job),
                 deployment=Deployment(self, root, host),
                 signer=SIGNER,
-                open_checkpoint=lambda location: self.open(host, location),
+                open_checkpoint=lambda location: self.open(host, location, self.troubles),
                 poll_s=self.beat_s,
                 base_env={},
                 sightings=Sightings(),
@@ -180,14 +182,21 @@ class Deployment:
         """Start one."""
         world = self._world
         world.machine.point()
+        trouble = world.troubles.at("submit", "submit")
+        if trouble is not None and not trouble[1]:
+            raise trouble[0]
         driver = Driver(world, self._root, self._host, len(world.drivers) + 1, submission)
         driver.fault, world.next_fault = world.next_fault, None
         world.drivers.append(driver)
         world.machine.spawn(driver, driver.run)
+        if trouble is not None:
+            raise trouble[0]
         return {"pid": str(driver.pid), "host": self._host}
 
     def find(self, submission: Submission) -> dict[str, str] | None:
         """Find one that runs here."""
+        if self._world.troubles.at("look", "look") is not None:
+            return None
         for driver in self._world.drivers:
             if driver.alive and driver.host == self._host and driver.marker == submission.marker:
                 return {"pid": str(driver.pid), "host": self._host}
@@ -201,14 +210,18 @@ class Deployment:
         """Look at one."""
         if native_id["host"] != self._host:
             return Unknown("it runs on another host")
+        if (trouble := self._world.troubles.at("look", "look")) is not None:
+            return Unknown(str(trouble[0]))
         return Alive() if self._driver(native_id).alive else Gone()
 
     def end(self, native_id: Mapping[str, str]) -> DriverState:
         """Kill one that runs here."""
         if native_id["host"] != self._host:
             return Unknown("it runs on another host")
+        if (trouble := self._world.troubles.at("look", "look")) is not None and not trouble[1]:
+            return Unknown(str(trouble[0]))
         self._world.machine.kill(self._driver(native_id))
-        return Gone()
+        return Gone() if trouble is None else Unknown(str(trouble[0]))
 
     def log_tail(self, native_id: Mapping[str, str], *, lines: int = 30) -> str:
         """Return nothing."""
@@ -261,9 +274,11 @@ class Clusters:
 
     def who_writes(self, topics: Collection[str], window_s: float) -> str | None:
         """Return None: producers obey."""
+        self._world.troubles.come("kafka", "who_writes")
 
     def await_mirrored(self, sources: Mapping[str, Collection[str]], timeout_s: float) -> None:
         """Return at once."""
+        self._world.troubles.come("kafka", "await_mirrored")
 
     def _view(self) -> ClusterView:
         end = NextOffset(self.end("new"))
@@ -274,6 +289,7 @@ class Clusters:
 
     def plan(self, manifest: Manifest, *, preview: bool = False) -> OffsetRewritePlan:
         """Translate by the shift."""
+        self._world.troubles.come("kafka", "plan")
         verdicts = {}
         for query in manifest.queries:
             at = query.kafka[SOURCE].offsets[TOPIC, 0]
@@ -287,10 +303,12 @@ class Clusters:
 
     def apply(self, plan: OffsetRewritePlan, manifest: Manifest, repository: SavepointRepository) -> Manifest:
         """Write the rewritten savepoint."""
+        self._world.troubles.come("kafka", "apply")
         return apply_plan(plan, manifest, repository, live=self._view())
 
     def unread(self, manifest: Manifest) -> int:
         """Count what is behind a rewritten savepoint."""
+        self._world.troubles.come("kafka", "unread")
         return sum(
             self.end("new") - position.offsets[TOPIC, 0]
             for query in manifest.queries
@@ -299,6 +317,7 @@ class Clusters:
 
     def commit_for(self, group: str, manifest: Manifest) -> str:
         """Do nothing."""
+        self._world.troubles.come("kafka", "commit_for")
         return f"{group}: {manifest.savepoint_id}"
 
     @property
@@ -309,30 +328,39 @@ class Clusters:
     @property
     def fence(self) -> Fence:
         """A fence that is none."""
-        return Fence()
+        return Fence(self._world.troubles)
 
     def ends(self, topics: Collection[str]) -> Offsets:
         """Return where the old logs end."""
+        self._world.troubles.come("kafka", "ends")
         return Offsets({(topic, 0): NextOffset(self.end("old")) for topic in topics})
 
     def late_writes(self, ends: Offsets) -> str | None:
         """Tell whether somebody wrote since."""
+        self._world.troubles.come("kafka", "late_writes")
         return None if ends == self.ends([TOPIC]) else "records arrived"
 
 
 class Fence:
     """Producers are only watched; fulfils ``Fence``."""
 
+    def __init__(self, troubles: Troubles) -> None:
+        self._troubles = troubles
+
     def plan(self, topics: Collection[str]) -> FenceRecord:
         """Return what it would add: nothing."""
+        self._troubles.come("kafka", "plan")
         return FenceRecord(kind="passive", cluster_id="old", topics=tuple(topics))
 
     def put(self, record: FenceRecord) -> None:
         """Do nothing."""
+        self._troubles.come("kafka", "put")
 
     def lift(self, record: FenceRecord) -> None:
         """Do nothing."""
+        self._troubles.come("kafka", "lift")
 
     def missing(self, record: FenceRecord) -> tuple[()]:
         """Return nothing."""
+        self._troubles.come("kafka", "missing")
         return ()

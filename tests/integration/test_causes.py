@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_flinkstyle.agent.core.causes import FINAL_CLASSES
+from airflow_flinkstyle.agent.core.errors import PlannedBatchOpenError
+from airflow_flinkstyle.agent.core.queries.stopping import commit_planned
 from airflow_flinkstyle.agent.core.run.reasons import Failure
+from airflow_flinkstyle.agent.core.spark import StreamingSource
+from airflow_flinkstyle.agent.spark.kafka import describe_source
 from airflow_flinkstyle.agent.spark.starts import PySparkQuery
+from airflow_flinkstyle.errors import FlinkstyleError
+from testbed.histories.troubles import JAVA_PASSES
+from testbed.java import Thrown
 from testbed.ports import free_port
 from testbed.session import local_session
 from testbed.waiting import wait_until
+from tests.unit.agent.job_queries import pending
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -137,3 +147,50 @@ def test_error_of_a_function_of_the_script_passes_unless_its_code_is_at_fault(
         wait_until("the query has failed", lambda query=query: not query.isActive)
         failure = Failure.of(PySparkQuery(query, None).failure)
         assert (failure.code, failure.transient) == ("SCRIPT_FAILED", transient), failure.text
+
+
+class _Jvm:
+    """A JVM in which Kafka's client cannot be made."""
+
+    def __init__(self, name: str) -> None:
+        self._error = Thrown("java.util.concurrent.ExecutionException", cause=Thrown(name))
+        self.java = SimpleNamespace(util=SimpleNamespace(HashMap=dict))
+
+    def __getattr__(self, _: str) -> Any:  # noqa: ANN401
+        return self
+
+    def create(self, _: object) -> None:
+        from py4j.protocol import Py4JJavaError
+
+        raise Py4JJavaError("it was told to fail", self._error)
+
+
+@pytest.mark.parametrize(
+    "name", [*(name for name in FINAL_CLASSES if name.startswith("org.apache.kafka.")), *JAVA_PASSES]
+)
+def test_source_whose_cluster_answers_with_an_error_is_refused_for_good_only_if_the_list_has_it(name: str):
+    source = StreamingSource(position=0, name=None, provider="kafka", options={})
+    with pytest.raises(FlinkstyleError) as refused:
+        describe_source(_Jvm(name), source)
+    assert refused.value.retryable == (name not in FINAL_CLASSES)
+    assert name.rpartition(".")[2] in refused.value.problem
+
+
+@pytest.mark.parametrize(
+    ("name", "may_pass"),
+    [
+        ("org.apache.kafka.common.errors.TimeoutException", True),
+        ("org.apache.kafka.common.errors.RecordTooLargeException", False),
+    ],
+)
+def test_batch_that_fails_while_its_query_stops_ends_the_run_for_good_only_if_that_lasts(
+    name: str, *, may_pass: bool
+) -> None:
+    from pyspark.errors import PySparkException
+
+    error = PySparkException("the query has failed")
+    vars(error)["_origin"] = Thrown("org.apache.spark.SparkException", cause=Thrown(name))
+    query, _ = pending(commits=False, error=error)
+    with pytest.raises(PlannedBatchOpenError, match="but that failed: the query has failed") as refused:
+        commit_planned(query)
+    assert refused.value.retryable == may_pass
