@@ -13,9 +13,13 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from testbed.histories.troubles import ANSWERS
 from testbed.histories.whole_job import OUTCOMES, PHASES, Lived, all_lived, every_case
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _CHUNK = 40
 _TELL_S = 20.0
@@ -39,7 +43,7 @@ class Told:
             self.wrong[number] = lived
 
 
-def _some(numbers: range) -> list[tuple[int, Lived]]:
+def _some(numbers: Sequence[int]) -> list[tuple[int, Lived]]:
     return list(zip(numbers, all_lived(numbers), strict=True))
 
 
@@ -49,10 +53,12 @@ def main(arguments: list[str]) -> int:
     cases = len(every_case())
     parser.add_argument("--jobs", type=int, default=cases, help="how many; default: one for each case")
     parser.add_argument("--seed", type=int, default=0, help="the first case; each next one is one more")
+    parser.add_argument("--every", type=int, default=1, help="take each so many-th case only")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     asked = parser.parse_args(arguments)
     first, last = asked.seed, asked.seed + asked.jobs
-    chunks = [range(low, min(low + _CHUNK, last)) for low in range(first, last, _CHUNK)]
+    numbers = range(first, last, asked.every)
+    chunks = [numbers[low : low + _CHUNK] for low in range(0, len(numbers), _CHUNK)]
     told = Told()
     began_s = told_s = time.monotonic()
     with multiprocessing.get_context("spawn").Pool(asked.processes) as pool:
@@ -63,7 +69,7 @@ def main(arguments: list[str]) -> int:
                 told_s = time.monotonic()
                 _say(f"{done * _CHUNK:,} jobs, {len(told.wrong)} wrong")
     _say(
-        f"{last - first:,} jobs, seeds {first} to {last - 1}, of {cases:,} cases: {len(told.wrong)} wrong; "
+        f"{len(numbers):,} jobs, seeds {first} to {last - 1}, of {cases:,} cases: {len(told.wrong)} wrong; "
         f"{time.monotonic() - began_s:,.0f} s"
     )
     _say(table(told))

@@ -149,12 +149,16 @@ def test_error_of_a_function_of_the_script_passes_unless_its_code_is_at_fault(
         assert (failure.code, failure.transient) == ("SCRIPT_FAILED", transient), failure.text
 
 
+class _HashMap(dict[str, str]):
+    put = dict.__setitem__
+
+
 class _Jvm:
     """A JVM in which Kafka's client cannot be made."""
 
     def __init__(self, name: str) -> None:
         self._error = Thrown("java.util.concurrent.ExecutionException", cause=Thrown(name))
-        self.java = SimpleNamespace(util=SimpleNamespace(HashMap=dict))
+        self.java = SimpleNamespace(util=SimpleNamespace(HashMap=_HashMap))
 
     def __getattr__(self, _: str) -> Any:  # noqa: ANN401
         return self

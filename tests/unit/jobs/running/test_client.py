@@ -442,6 +442,25 @@ def test_failure_that_may_pass_is_asked_anew_by_a_retry_while_the_job_runs_on(wo
     assert stopped.savepoint_error is None
 
 
+def test_failure_that_lasted_is_asked_anew_by_who_has_corrected_it_and_clears_the_task(world: World):
+    client = world.start()
+    world.takes_fail = True
+    for ask in (lambda: client.requests.stop("stop", savepoint=True, timeout_s=10), lambda: taken(client)):
+        with pytest.raises(RequestFailedError, match="the disk is full") as failed:
+            ask()
+        assert not failed.value.retryable
+    world.takes_fail = False
+    assert taken(client)
+    stopped = client.requests.stop("stop", savepoint=True, timeout_s=10)
+    assert isinstance(stopped, Stopped)
+    assert stopped.savepoint_error is None
+
+
+def taken(client: JobClient) -> str:
+    pending = client.requests.request_savepoint("hot")
+    return client.requests.finish_savepoint(pending, timeout_s=10).savepoint_id
+
+
 def test_stop_closes_the_job_without_a_savepoint_where_that_was_chosen(world: World):
     client = world.start()
     world.takes_fail = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +11,8 @@ from airflow_flinkstyle.clock import Clock
 from airflow_flinkstyle.jobs import relaunch
 from airflow_flinkstyle.jobs.deployments.refusals import not_taken
 from airflow_flinkstyle.jobs.errors import DriverFailedError
-from airflow_flinkstyle.jobs.request_slot import PendingRequest
+from airflow_flinkstyle.jobs.request import Stopped
+from airflow_flinkstyle.jobs.request_slot import Lost, PendingRequest
 from airflow_flinkstyle.jobs.status import (
     LEAST_RETRIES,
     RETRY_FOR_S,
@@ -113,6 +115,23 @@ def test_slow_drivers_are_started_often_enough_whatever_time_it_takes(
         clock.pauses.append(RETRY_FOR_S)  # so long it took to fail
     with pytest.raises(DriverFailedError, match="no broker answered"):
         client.drivers.ensure_running()
+
+
+def test_stop_of_a_run_that_fails_of_what_passes_is_asked_of_the_next_driver(world: World, clock: ShortClock):
+    world.start()
+    client = world.client(clock)
+    world.deaf = True
+    pending = client.requests.request_stop("stop", savepoint=False)
+    world.kill(1)
+    slot = world.board.heartbeat(1)
+    assert slot is not None
+    why = ("CLUSTER_UNREACHABLE", "no broker answers")
+    failed = replace(slot.value, state="failed", beat=slot.value.beat + 1, error=why, transient=True)
+    world.board.beat(1, failed, seen=slot.version)
+    assert isinstance(client.requests.poll(pending), Lost)
+    world.deaf = False
+    assert isinstance(client.requests.stop("stop", savepoint=False, timeout_s=20), Stopped)
+    assert client.view.board.newest_submit(1) == 2
 
 
 class FullCluster:
