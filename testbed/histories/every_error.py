@@ -1,6 +1,6 @@
 """Let a whole job meet every error of every system in every phase: ``make every-error``.
 
-Prints a table of what became of the jobs, and of each that broke a promise what happened. Ends with 1 if one
+Prints of each job that broke a promise what happened, and a table of what became of all. Ends with 1 if one
 did.
 """
 
@@ -20,6 +20,8 @@ from testbed.histories.whole_job import OUTCOMES, PHASES, Lived, all_lived, ever
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from testbed.histories.oracle import Wrong
 
 _CHUNK = 40
 _TELL_S = 20.0
@@ -65,6 +67,8 @@ def main(arguments: list[str]) -> int:
         for done, some in enumerate(pool.imap(_some, chunks), start=1):
             for number, lived in some:
                 told.plus(number, lived)
+                if lived.wrong is not None:
+                    _say(as_text(number, lived, lived.wrong))
             if time.monotonic() - told_s > _TELL_S:
                 told_s = time.monotonic()
                 _say(f"{done * _CHUNK:,} jobs, {len(told.wrong)} wrong")
@@ -73,13 +77,13 @@ def main(arguments: list[str]) -> int:
         f"{time.monotonic() - began_s:,.0f} s"
     )
     _say(table(told))
-    for number, lived in sorted(told.wrong.items()):
-        wrong = lived.wrong
-        _say(
-            f"\n{number}: {lived.trouble} in {lived.phase}: {wrong and wrong.kind}: {wrong and wrong.what}\n"
-            + "\n".join(f"    {line}" for line in lived.told)
-        )
     return 1 if told.wrong else 0
+
+
+def as_text(number: int, lived: Lived, wrong: Wrong) -> str:
+    """Return what happened to a job that broke a promise."""
+    lines = (f"{number}: {lived.trouble} in {lived.phase}: {wrong.kind}: {wrong.what}", *lived.told)
+    return "\n    ".join(lines)
 
 
 def table(told: Told) -> str:
