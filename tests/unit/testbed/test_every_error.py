@@ -18,8 +18,7 @@ from testbed.histories.world import Setting
 if TYPE_CHECKING:
     from testbed.histories.whole_job import Lived
 
-FIXED_SEED: Final = 35
-RANDOM_SEED = random.SystemRandom().randrange(10**6)
+FIXED_SEEDS: Final = (35,)
 
 
 def some(seed: int) -> list[int]:
@@ -36,7 +35,7 @@ def told(number: int, one: Lived) -> str:
     return f"{number}: {one.trouble} in {one.phase}: {wrong and (wrong.kind, wrong.what)}: {one.told[-3:]}"
 
 
-@pytest.mark.parametrize("seed", [FIXED_SEED, RANDOM_SEED], ids=["fixed", "random"])
+@pytest.mark.parametrize("seed", FIXED_SEEDS)
 def test_job_goes_on_by_itself_or_says_what_lasts_whatever_answers_with_an_error(seed: int):
     """All of them: make every-error."""
     numbers = some(seed)
