@@ -36,6 +36,12 @@ class JobRunningError(JobError):
         )
 
 
+class HeldNoMoreError(JobRunningError):
+    """Who held a stopped job was taken for dead, and the job was given back: asking again looks anew."""
+
+    retryable = True
+
+
 class JobNotRunningError(JobError):
     """Something was asked of a job that no driver runs."""
 

@@ -105,7 +105,7 @@ class SourcesChangedError(FlinkstyleError):
 
 
 class PlannedBatchOpenError(FlinkstyleError):
-    """The planned batch could not be committed while stopping, and would not be the next time."""
+    """The planned batch was not committed while stopping; if the cause may pass, the next driver runs it."""
 
     code = "PLANNED_BATCH"
 

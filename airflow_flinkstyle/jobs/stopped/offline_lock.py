@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.jobs.errors import JobNotRunningError, JobRunningError
+from airflow_flinkstyle.jobs.errors import HeldNoMoreError, JobNotRunningError, JobRunningError
 from airflow_flinkstyle.jobs.stopped import last_run
 from airflow_flinkstyle.protocol.query_records import left_by
 from airflow_flinkstyle.protocol.records import AsRecorded, Claim, Current, Heartbeat
@@ -47,6 +47,7 @@ class _Beats:
 
     def __init__(self, board: JobBoard, generation: Generation, first: Heartbeat, lease_s: float) -> None:
         self._board, self._generation, self._last = board, generation, first
+        self._unanswered: list[Heartbeat] = []  # written since: any of them may have taken effect
         self._lock, self._ended = threading.Lock(), threading.Event()
         seen = board.heartbeat(generation)  # of an attempt before this one, which finds itself replaced
         self._version = board.beat(generation, first, seen=seen.version if seen else None)
@@ -58,17 +59,18 @@ class _Beats:
         self._ended.set()
 
     def end(self, words: Heartbeat) -> None:
-        """Write the last word; raises ``JobRunningError`` if another caller has taken the job back."""
+        """Write the last word; raises ``HeldNoMoreError`` if another caller has taken the job back."""
         self.stop()
         with self._lock:
             try:
                 self._write(words)
             except (ObjectChangedError, ObjectExistsError) as error:
-                raise JobRunningError(
+                raise HeldNoMoreError(
                     f"Generation {self._generation} of job {self._board.job} was expected to be held by this "
                     "caller, found that another one has ended it: it was silent for its lease.",
                     state_after="The job was given back, and may run again.",
-                    remedy="Do it again once the job is stopped.",
+                    remedy="Ask again, as a retry of the task does: it looks anew whether the job runs. If "
+                    "it happens again, look for what keeps this host from the store for so long.",
                 ) from error
 
     def _keep(self) -> None:
@@ -84,15 +86,17 @@ class _Beats:
                 log.warning("Generation %d could not be renewed: %s", self._generation, error)
 
     def _write(self, words: Heartbeat) -> None:
+        self._unanswered.append(words)
         try:
             self._version = self._board.beat(self._generation, words, seen=self._version)
         except (ObjectChangedError, ObjectExistsError):
             found = self._board.heartbeat(self._generation)
-            if found is None or found.value not in (words, self._last):
+            if found is None or found.value not in (self._last, *self._unanswered):
                 raise
-            # An answer was lost: the write before, or this one, had taken effect.
+            # An answer was lost: this write, or one since the last that was answered, had taken effect.
             self._version = self._board.beat(self._generation, words, seen=found.version)
         self._last = words
+        self._unanswered.clear()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +123,7 @@ class OfflineLock:
             under_way: The queries of which a batch was planned behind that one.
 
         Raises:
-            JobRunningError: If this caller was taken for dead, and the job was given back.
+            HeldNoMoreError: If this caller was taken for dead, and the job was given back.
         """
         queries = {
             name: replace(

@@ -17,7 +17,7 @@ from airflow_flinkstyle.savepoint.ids import new_savepoint_id
 from airflow_flinkstyle.savepoint.repository.summary import newest_savepoint, newest_summary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from airflow_flinkstyle.jobs.stopped.offline_lock import OfflineLock
     from airflow_flinkstyle.jobs.view import JobView
@@ -34,12 +34,13 @@ def take_stopped(
     """Take a savepoint of a job that does not run; a retry with the same key finds it again.
 
     The state of a job that was adopted and not started since is its adoption's savepoint. An attempt that was
-    frozen until its intent was given up can publish nothing under its id any more; the
-    next one takes another.
+    frozen until its intent was given up can publish nothing under its id any more, and of one that was taken
+    for dead the job may have run on since: the next one takes another.
 
     Raises:
         NotAdoptedError: If plain Spark has the job: what its last run here has left is not its state.
-        JobRunningError: If a driver runs or starts: ask it instead.
+        JobRunningError: If a driver runs or starts: ask it instead. ``HeldNoMoreError`` if this caller was
+            taken for dead.
         JobNotRunningError: If there is nothing to take: the job never committed a batch.
         CheckpointMismatchError: If this machine sees another checkpoint than the last run recorded.
     """
@@ -48,7 +49,8 @@ def take_stopped(
         return runs.repository.read(home.savepoint_id or "")
     if home is not None and home.state in {"left", "watched"}:
         raise _of_plain_spark(runs, home)
-    savepoint_id = _usable_id(runs, key)
+    ids = _usable_ids(runs, key)
+    savepoint_id = next(ids)
     existing = runs.repository.find(savepoint_id)
     status = runs.settled_status(unless=lambda run: is_own(run, key)) if existing is None else None
     if isinstance(status, (Running, Starting)) and not is_own(status.run, key):
@@ -58,6 +60,9 @@ def take_stopped(
             remedy="Ask its driver for the savepoint (TakeSavepointOperator).",
         )
     with hold_offline(runs, key) as lock:
+        while existing is not None and not _is_at_rest(runs, lock, existing):
+            savepoint_id = next(ids)
+            existing = runs.repository.find(savepoint_id)
         if existing is None:
             existing = _take(runs, lock, savepoint_id, progress)
         lock.close(
@@ -125,11 +130,33 @@ def close(runs: JobView, key: str, seen: last_run.CheckpointProgress) -> Heartbe
     return closed.value
 
 
-def _usable_id(runs: JobView, key: str) -> str:
-    """Return the id that the caller's savepoint has, or can still have."""
+def _is_at_rest(runs: JobView, lock: OfflineLock, taken: Manifest) -> bool:
+    """Return whether a savepoint that an earlier try took holds what the job is at now.
+
+    That try may have been taken for dead, and the job given back: then its driver ran on, and died again.
+    """
+    at = {query.name: query.batch_id for query in taken.queries}
+    if lock.beats is None:
+        closed = runs.board.heartbeat(lock.generation)
+        return closed is not None and closed.value.batches().items() >= at.items()
+    if taken.taken_from_generation not in (None, lock.driver):
+        return False
+    begun = {name for name in lock.last_words.queries if last_run.has_begun(runs, lock.last, name)}
+    if begun != at.keys():
+        return False
+    newest = {name: last_run.newest_batches(runs, lock.last, name) for name in begun}
+    return all(
+        newest[query.name]
+        == (query.batch_id, query.batch_id + (1 if query.planned_offsets is not None else 0))
+        for query in taken.queries
+    )
+
+
+def _usable_ids(runs: JobView, key: str) -> Iterator[str]:
+    """Yield the ids that the caller's savepoint has, or can still have."""
     keys = itertools.chain([key], (f"{key} again {attempt}" for attempt in itertools.count(2)))
     ids = (new_savepoint_id(runs.board.job, one) for one in keys)
-    return next(savepoint_id for savepoint_id in ids if runs.repository.why_tombstoned(savepoint_id) is None)
+    return (savepoint_id for savepoint_id in ids if runs.repository.why_tombstoned(savepoint_id) is None)
 
 
 def _take(

@@ -14,6 +14,7 @@ import pytest
 
 from airflow_flinkstyle.jobs.errors import (
     CheckpointMismatchError,
+    HeldNoMoreError,
     HistoryError,
     JobRunningError,
     LastStateError,
@@ -22,11 +23,12 @@ from airflow_flinkstyle.jobs.errors import (
 from airflow_flinkstyle.jobs.start import same_driver
 from airflow_flinkstyle.jobs.start.choice import plan_start
 from airflow_flinkstyle.jobs.start.origins import Fresh, FromCheckpoint, FromSavepoint, LastState
-from airflow_flinkstyle.jobs.status import Sightings, Starting, describe_status
+from airflow_flinkstyle.jobs.status import Closed, Sightings, Starting, describe_status
 from airflow_flinkstyle.jobs.stopped.offline_lock import hold_offline
 from airflow_flinkstyle.jobs.stopped.saving import take_stopped
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.places import MARK_KEY, OwnersMark
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.errors import StoreDeniedError, StoreUnavailableError
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.open import open_store
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.start.origins import Origin
     from airflow_flinkstyle.jobs.start.starts import RunHandle
     from airflow_flinkstyle.storage.base import Versioned
+    from testbed.memory_store import MemoryStore
     from tests.unit.jobs.conftest import Mood, World
 
 
@@ -646,9 +649,66 @@ def test_caller_that_was_frozen_beyond_its_lease_says_nothing_of_a_job_that_went
     lock.beats.stop()
     world.logs.produce(4)
     start(world, "again")
-    with pytest.raises(JobRunningError, match="silent for its lease"):
+    with pytest.raises(HeldNoMoreError, match="silent for its lease") as lost:
         lock.close(lock.last_words.batches(), ids={}, under_way=())
+    assert (lost.value.code, lost.value.retryable) == ("JOB_RUNNING", True), "a retry looks anew"
     assert world.board.current().value.generation > lock.generation
+    world.judge()
+
+
+class Unanswered:
+    """Writes heartbeats, and while it is mute answers none of them."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self.is_mute, self.times = False, 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    def replace(self, key: str, data: bytes, *, expected: str) -> str:
+        version = self._store.replace(key, data, expected=expected)
+        if self.is_mute and "heartbeat" in key:
+            self.times += 1
+            raise StoreUnavailableError.during(f"replace {key}", self._store.uri, "no answer came")
+        return version
+
+
+def test_caller_whose_heartbeats_were_written_without_an_answer_still_holds_the_job(world: World):
+    client = stopped(world)
+    store: Any = Unanswered(world.store)
+    with hold_offline(replace(client.view, board=JobBoard(store, world.job)), "nightly") as lock:
+        store.is_mute = True
+        world.until(lambda: store.times > 1)
+        store.is_mute = False
+        lock.close(lock.last_words.batches(), ids={}, under_way=())
+    status = client.view.status()
+    assert isinstance(status, Closed)
+    assert status.run.generation == lock.generation
+    world.logs.produce(4)
+    start(world, "again")
+    world.judge()
+
+
+def test_start_that_is_tried_again_copies_anew_where_the_job_has_run_since_its_first_try(world: World):
+    client = world.start()
+    at = batches(world, 1)["orders"]
+    world.kill(1)
+    store: Any = ActingStore(
+        world.store, lambda: world.store.refuse(denied="/runs/000002/"), key="/savepoints/", after=True
+    )
+    cut_off = replace(client.view, repository=SavepointRepository(store, world.job))
+    with pytest.raises(StoreDeniedError):  # it has its copy, and can hold the job no more
+        replace(client, view=cut_off).starts.start(world.spec(), world.target(), claim_key="again")
+    assert store.has_acted
+    world.store.refuse()
+    elsewhere(client).starts.look_after()  # by now it is silent for its lease
+    client.drivers.wait_running(Generation(1), timeout_s=10)
+    world.logs.produce(4)
+    world.until(lambda: batches(world, 1)["orders"] > at)
+    world.kill(1)
+    start(world, "again")
+    world.logs.produce(2)
     world.judge()
 
 
