@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.errors import ErrorKind, FlinkstyleError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -59,38 +59,6 @@ class LogFormatError(CheckpointError):
         )
 
 
-class InvariantError(CheckpointError):
-    """The logs contradict each other in a way that Spark never leaves behind."""
-
-    code = "CHECKPOINT_INVARIANT"
-
-    @classmethod
-    def of(cls, location: str, expected: str, found: str) -> Self:
-        """Name the checkpoint, the rule and what breaks it."""
-        return cls(
-            f"Checkpoint {location}: expected {expected}, found {found}.",
-            state_after=_UNTOUCHED,
-            remedy="Two writers may have used this checkpoint, or files were deleted by hand: "
-            "resume from an older savepoint.",
-        )
-
-
-class NoCommitYetError(CheckpointError):
-    """The query has not committed its first batch."""
-
-    code = "NO_COMMIT_YET"
-    retryable = True
-
-    @classmethod
-    def at(cls, location: str) -> Self:
-        """Name the checkpoint."""
-        return cls(
-            f"Checkpoint {location}: expected at least one committed batch, found none.",
-            state_after=_UNTOUCHED,
-            remedy="Wait until the query has committed its first batch, then take the savepoint again.",
-        )
-
-
 class StateIncompleteError(CheckpointError):
     """Files that a state version needs are not there."""
 
@@ -106,3 +74,24 @@ class StateIncompleteError(CheckpointError):
             remedy="If the job runs, try again: Spark replaces files in the background. "
             "If it is stopped, resume from an older savepoint.",
         )
+
+
+CHECKPOINT_INVARIANT = ErrorKind(
+    code="CHECKPOINT_INVARIANT",
+    means="The logs contradict each other in a way that Spark never leaves behind.",
+    problem="Checkpoint {location}: expected {expected}, found {found}.",
+    state_after=_UNTOUCHED,
+    remedy="Two writers may have used this checkpoint, or files were deleted by hand: resume from an "
+    "older savepoint.",
+    family=CheckpointError,
+)
+
+NO_COMMIT_YET = ErrorKind(
+    code="NO_COMMIT_YET",
+    means="The query has not committed its first batch.",
+    problem="Checkpoint {location}: expected at least one committed batch, found none.",
+    state_after=_UNTOUCHED,
+    remedy="Wait until the query has committed its first batch, then take the savepoint again.",
+    transient=True,
+    family=CheckpointError,
+)

@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.checkpoint.errors import InvariantError, NoCommitYetError, UnsupportedCheckpointError
+from airflow_flinkstyle.checkpoint.errors import (
+    CHECKPOINT_INVARIANT,
+    NO_COMMIT_YET,
+    UnsupportedCheckpointError,
+)
 from airflow_flinkstyle.types import BatchId
 
 if TYPE_CHECKING:
@@ -62,17 +66,20 @@ def take_inventory(offsets: Iterable[int], commits: Iterable[int], *, location: 
     """Decide from the batches in both logs what can be cut. Pure.
 
     Raises:
-        NoCommitYetError: If nothing is committed.
-        InvariantError: If commits run ahead of offsets, or the log that a restart needs is missing.
+        FlinkstyleError: ``NO_COMMIT_YET`` if nothing is committed.
+        FlinkstyleError: ``CHECKPOINT_INVARIANT`` if commits run ahead of offsets, or the log that a restart
+            needs is missing.
         UnsupportedCheckpointError: If batches are left out on purpose (asynchronous progress tracking).
     """
     planned, done = set(offsets), set(commits)
     if not done:
-        raise NoCommitYetError.at(location)
+        raise NO_COMMIT_YET.error(location=location)
     newest, last = max(done), max(planned, default=-1)
     if last < newest:
         found = f"commits up to {newest}, offsets up to {last if planned else 'none'}"
-        raise InvariantError.of(location, "an offset log for each committed batch", found)
+        raise CHECKPOINT_INVARIANT.error(
+            location=location, expected="an offset log for each committed batch", found=found
+        )
     if newest > 0 and newest - 1 not in planned and any(batch < newest - 1 for batch in planned):
         raise UnsupportedCheckpointError.mode(
             f"gaps below batch {newest} in the offset log of {location}: asynchronous progress tracking",
@@ -80,10 +87,14 @@ def take_inventory(offsets: Iterable[int], commits: Iterable[int], *, location: 
         )
     if last > newest + 1:
         found = f"commits up to {newest}, offsets up to {last}"
-        raise InvariantError.of(location, "at most one batch that is not committed", found)
+        raise CHECKPOINT_INVARIANT.error(
+            location=location, expected="at most one batch that is not committed", found=found
+        )
     # A restart reads the newest offset log and the one before it. Spark keeps no more of a query whose
     # minBatchesToRetain is 1: once a batch is planned, the one before the newest committed is deleted.
     for needed in (newest,) if last > newest else (newest, newest - 1):
         if needed >= 0 and needed not in planned:
-            raise InvariantError.of(location, f"offsets/{needed}, which a restart reads", "no such file")
+            raise CHECKPOINT_INVARIANT.error(
+                location=location, expected=f"offsets/{needed}, which a restart reads", found="no such file"
+            )
     return Inventory(committed=BatchId(newest), planned=BatchId(last) if last > newest else None)

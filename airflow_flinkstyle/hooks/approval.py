@@ -16,7 +16,7 @@ from airflow_flinkstyle.jobs.migration.approved import Approved
 from airflow_flinkstyle.jobs.migration.cutover import PHASES
 from airflow_flinkstyle.jobs.migration.form_reader import fill_in, read_form
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError
-from airflow_flinkstyle.rewrite.errors import MovesRefusedError
+from airflow_flinkstyle.rewrite.errors import moves_refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,14 +78,14 @@ def plan_and_store(
     A plan with refusals stores nothing, so that a file that it read can be corrected and planned again.
 
     Raises:
-        MovesRefusedError: If a partition has no safe offset.
+        FlinkstyleError: ``MOVES_REFUSED`` if a partition has no safe offset.
     """
     asked = approved_or_read(hook, form, migration_id)
     manifest = hook.repository(form.job).read(savepoint_id)
     plan = hook.live_kafka(asked.migration).plan(manifest, preview=True)
     if plan.refused:
         log.info("Plan for savepoint %s:\n%s", savepoint_id, plan.as_markdown())
-        raise MovesRefusedError.of(
+        raise moves_refused(
             f"{len(plan.refused)} partitions have no safe offset on the target",
             plan.refused,
             remedy="Read the reasons in the table; the job keeps running.",

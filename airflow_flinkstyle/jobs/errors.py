@@ -142,6 +142,12 @@ class DriverLostError(DriverFailedError):
     retryable = True
 
 
+class DriverRetriedError(DriverFailedError):
+    """The driver failed of a cause that may pass: a watcher, or the same start once more, starts the next."""
+
+    retryable = True
+
+
 class StillBeatingError(JobError):
     """A driver was to be declared dead, and writes heartbeats."""
 
@@ -339,6 +345,12 @@ class FenceStandsError(JobError):
     """The rollback could not take down the fence, and releases nobody into it."""
 
     code = "FENCE_STANDS"
+
+
+class FenceStandsYetError(FenceStandsError):
+    """It could not for a reason that may pass: a retry takes it down and continues the rollback."""
+
+    retryable = True
 
 
 class MirrorBehindError(JobError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.errors import ErrorKind, FlinkstyleError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -32,23 +32,6 @@ class ClusterDeniedError(FlinkstyleError):
     """The cluster answered, and rejected the credentials or lacks a permission."""
 
     code = "CLUSTER_DENIED"
-
-
-class LoginMissingError(FlinkstyleError):
-    """A driver would have to log in to a cluster, and nobody gave it the login."""
-
-    code = "LOGIN_MISSING"
-
-    @classmethod
-    def of(cls, connection: str, variable: str) -> LoginMissingError:
-        """Name the connection, and the variable that should bring its login."""
-        return cls(
-            f"The login of Kafka connection {connection} was expected in the environment ({variable}), "
-            "found none: an override names the connection, its settings are recorded nowhere.",
-            state_after="Nothing was started.",
-            remedy="Let Airflow start the driver (any sensor or operator of the job does), which reads the "
-            "connection.",
-        )
 
 
 class KafkaRequestError(FlinkstyleError):
@@ -173,47 +156,10 @@ class MirrorTopicMissingError(FlinkstyleError):
         )
 
 
-class MirrorStartError(FlinkstyleError):
-    """The place where a mirror is to begin could not be noted."""
-
-    code = "MIRROR_START"
-
-
-class TransactionInUseError(FlinkstyleError):
-    """Somebody may still be at work under a transaction that was to be aborted."""
-
-    code = "TRANSACTION_IN_USE"
-
-
-class ReadStalledError(FlinkstyleError):
-    """Reading a range of a log did not end in time."""
-
-    code = "READ_STALLED"
-    retryable = True
-
-
-class NoAuthorizerError(FlinkstyleError):
-    """The brokers have no authorizer, so no ACL can keep anybody from writing."""
-
-    code = "SECURITY_DISABLED"
-
-
-class FenceScopeError(FlinkstyleError):
-    """A fence as asked for would shut out whom it should spare, or nobody at all."""
-
-    code = "FENCE_SCOPE"
-
-
 class FenceDownError(FlinkstyleError):
     """Entries of a fence that was put up do not stand any more."""
 
     code = "FENCE_DOWN"
-
-
-class GroupMissingError(FlinkstyleError):
-    """A consumer group that should exist does not."""
-
-    code = "GROUP_MISSING"
 
 
 class GroupInUseError(FlinkstyleError):
@@ -228,17 +174,58 @@ class GroupCommitError(FlinkstyleError):
     code = "GROUP_COMMIT"
 
 
-class LogTruncatedError(FlinkstyleError):
-    """A log is shorter than it was: the cluster lost records it had acknowledged."""
+LOGIN_MISSING = ErrorKind(
+    code="LOGIN_MISSING",
+    means="A driver would have to log in to a cluster, and nobody gave it the login.",
+    problem="The login of Kafka connection {connection} was expected in the environment ({variable}), "
+    "found none: an override names the connection, its settings are recorded nowhere.",
+    state_after="Nothing was started.",
+    remedy="Let Airflow start the driver (any sensor or operator of the job does), which reads the "
+    "connection.",
+)
 
-    code = "LOG_TRUNCATED"
+MIRROR_START = ErrorKind(
+    code="MIRROR_START",
+    means="The place where a mirror is to begin could not be noted.",
+)
 
-    @classmethod
-    def on(cls, cluster: str, lost: Mapping[tuple[str, int], int]) -> LogTruncatedError:
-        """Name the partitions and count the offsets."""
-        return cls(
-            f"The logs of {cluster} should end where the plan saw them end, or later, but "
-            f"{name_partitions(lost.keys())} end {sum(lost.values())} offsets before.",
-            state_after=NOTHING_CHANGED,
-            remedy="Find out what the cluster lost (an unclean leader election?), then plan again.",
-        )
+TRANSACTION_IN_USE = ErrorKind(
+    code="TRANSACTION_IN_USE",
+    means="Somebody may still be at work under a transaction that was to be aborted.",
+)
+
+READ_STALLED = ErrorKind(
+    code="READ_STALLED",
+    means="Reading a range of a log did not end in time.",
+    transient=True,
+)
+
+SECURITY_DISABLED = ErrorKind(
+    code="SECURITY_DISABLED",
+    means="The brokers have no authorizer, so no ACL can keep anybody from writing.",
+)
+
+FENCE_SCOPE = ErrorKind(
+    code="FENCE_SCOPE",
+    means="A fence as asked for would shut out whom it should spare, or nobody at all.",
+)
+
+GROUP_MISSING = ErrorKind(
+    code="GROUP_MISSING",
+    means="A consumer group that should exist does not.",
+)
+
+LOG_TRUNCATED = ErrorKind(
+    code="LOG_TRUNCATED",
+    means="A log is shorter than it was: the cluster lost records it had acknowledged.",
+)
+
+
+def log_truncated(cluster: str, lost: Mapping[tuple[str, int], int]) -> FlinkstyleError:
+    """Name the partitions and count the offsets."""
+    return LOG_TRUNCATED.with_text(
+        f"The logs of {cluster} should end where the plan saw them end, or later, but "
+        f"{name_partitions(lost.keys())} end {sum(lost.values())} offsets before.",
+        state_after=NOTHING_CHANGED,
+        remedy="Find out what the cluster lost (an unclean leader election?), then plan again.",
+    )

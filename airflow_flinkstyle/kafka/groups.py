@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.kafka.cluster import require_positions
 from airflow_flinkstyle.kafka.errors import (
+    GROUP_MISSING,
     NOTHING_CHANGED,
     GroupCommitError,
     GroupInUseError,
-    GroupMissingError,
     name_partitions,
 )
 from airflow_flinkstyle.kafka.patience import patient
@@ -62,7 +62,7 @@ def group_offsets(cluster: KafkaCluster, group: str, topics: Collection[str]) ->
     """Return what a group has committed on these topics; partitions without a commit are left out.
 
     Raises:
-        GroupMissingError: If the cluster knows no such group.
+        FlinkstyleError: ``GROUP_MISSING`` if the cluster knows no such group.
     """
     with consumer(cluster, "read_committed", group=group) as client:
         known = client.list_topics(timeout=cluster.request_timeout_s).topics
@@ -126,7 +126,7 @@ def _require_group(cluster: KafkaCluster, group: str) -> None:
     if group in known:
         return
     more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
-    raise GroupMissingError(
+    raise GROUP_MISSING.with_text(
         f"Cluster {cluster} was expected to have the consumer group {group}, but has "
         f"{', '.join(known[:_SHOWN]) or 'none'}{more}.",
         state_after=NOTHING_CHANGED,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from airflow_flinkstyle.kafka.errors import (
     NOTHING_CHANGED,
+    READ_STALLED,
     OffsetBeforeStartError,
-    ReadStalledError,
     name_partitions,
 )
 from airflow_flinkstyle.kafka.fingerprints import NO_KEY, Fingerprints, fingerprint, key_print
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Consumer, KafkaError
 
+    from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.kafka.settings import Isolation, KafkaCluster
     from airflow_flinkstyle.types import TopicPartition
 
@@ -92,7 +93,7 @@ def scan(
 
     Raises:
         OffsetBeforeStartError: If a range begins before the log's start and ``on_deleted`` is not given.
-        ReadStalledError: If nothing arrives for ``stall_s``.
+        FlinkstyleError: ``READ_STALLED`` if nothing arrives for ``stall_s``.
     """
     from confluent_kafka import TopicPartition as ClientPartition
 
@@ -188,9 +189,9 @@ def _raise_for(
 
 def _stalled(
     cluster: KafkaCluster, left: Mapping[TopicPartition, ReadRange], stall_s: float
-) -> ReadStalledError:
+) -> FlinkstyleError:
     first = min(left)
-    return ReadStalledError(
+    return READ_STALLED.with_text(
         f"Reading {name_partitions(left)} on {cluster} up to offset {left[first].high} stalled: nothing "
         f"arrived for {stall_s:g} s.",
         state_after=NOTHING_CHANGED,

@@ -81,7 +81,7 @@ class PlanOffsetRewriteOperator(StreamingJobOperator):
         """Find every position, show the table, and return the plan."""
         from airflow_flinkstyle.jobs.answers.rules import proof_request, savepoint_offsets, strategy_rules
         from airflow_flinkstyle.rewrite import plan_json
-        from airflow_flinkstyle.rewrite.errors import MovesRefusedError
+        from airflow_flinkstyle.rewrite.errors import moves_refused
         from airflow_flinkstyle.rewrite.route import ClusterPair
         from airflow_flinkstyle.rewrite.strategies import plan_migration
 
@@ -108,7 +108,7 @@ class PlanOffsetRewriteOperator(StreamingJobOperator):
             context["ti"].xcom_push(key=MARKDOWN_KEY, value=plan.as_markdown())
             self.log.info("Plan for savepoint %s:\n%s", self.savepoint_id, plan.as_markdown())
             if plan.refused and self.fail_on_refusal:
-                raise MovesRefusedError.of(
+                raise moves_refused(
                     f"{len(plan.refused)} partitions have no safe offset on the target",
                     plan.refused,
                     remedy="Read the reasons in the table; the job keeps running.",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.kafka.log_drift import drift_between
 from airflow_flinkstyle.kafka.policies import EXACT_ONLY, Policies
-from airflow_flinkstyle.rewrite.errors import PlanMismatchError
+from airflow_flinkstyle.rewrite.errors import PLAN_MISMATCH
 from airflow_flinkstyle.rewrite.plan_json import to_json
 from airflow_flinkstyle.rewrite.position import position_on
 from airflow_flinkstyle.rewrite.preconditions import Situation, check_all, default_preconditions
@@ -77,12 +77,12 @@ def _edited_log(plan: OffsetRewritePlan, query: QuerySnapshot, repository: Savep
     """Return the query's offset log with the sources moved; nothing is written yet."""
     entry = query.file(_offsets_path(query))
     if entry is None:
-        raise PlanMismatchError.between("file", planned=_offsets_path(query), found="no such file")
+        raise PLAN_MISMATCH.error(what="file", planned=_offsets_path(query), found="no such file")
     parsed = offset_log.parse(repository.read_file(entry).decode())
     for source, position in query.kafka.items():
         if parsed.kafka_offsets(source) != position.offsets:
-            raise PlanMismatchError.between(
-                f"offsets of source {source} in {entry.path}",
+            raise PLAN_MISMATCH.error(
+                what=f"offsets of source {source} in {entry.path}",
                 planned=str(position.offsets.by_topic),
                 found=str(parsed.kafka_offsets(source).by_topic),
             )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.checkpoint import offset_log, schema_tracking
 from airflow_flinkstyle.kafka.cluster import require_positions
-from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN, PlannedBatchInexactError, SourceChangeError
+from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN, PLANNED_BATCH, SOURCE_CHANGE
 from airflow_flinkstyle.rewrite.source_changes import ReorderSources, consequences, new_layout
 from airflow_flinkstyle.savepoint.files.derive import changed_file, publish_derived
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
@@ -59,8 +59,9 @@ def change_sources(
         changes: What to change; their positions were checked against the live clusters.
 
     Raises:
-        SourceChangeError: If a change names what is not there, or leaves a query without sources.
-        PlannedBatchInexactError: If a query to change has a planned batch.
+        FlinkstyleError: ``SOURCE_CHANGE`` if a change names what is not there, or leaves a query without
+            sources.
+        FlinkstyleError: ``PLANNED_BATCH`` if a query to change has a planned batch.
         BadInputError: If a position is empty or not concrete.
     """
     edits = _edits(manifest, repository, changes)
@@ -89,7 +90,9 @@ def _edits(
     unknown = sorted({change.query for change in changes} - set(names))
     if unknown or not changes:
         expected = f"changes of its queries ({', '.join(names)})"
-        raise SourceChangeError.of(manifest.savepoint_id, expected, ", ".join(unknown) or "none")
+        raise SOURCE_CHANGE.error(
+            where=manifest.savepoint_id, expected=expected, found=", ".join(unknown) or "none"
+        )
     grouped = {name: [change for change in _ordered(changes) if change.query == name] for name in names}
     return {
         query.name: _edit(query, repository, grouped[query.name])
@@ -122,7 +125,7 @@ def _require_changeable(
     query: QuerySnapshot, repository: SavepointRepository, changes: Sequence[SourceChange]
 ) -> None:
     if query.planned_offsets is not None:
-        raise PlannedBatchInexactError(
+        raise PLANNED_BATCH.with_text(
             f"Query {query.name} planned batch {query.batch_id + 1} and did not commit it; what it is to "
             "read cannot be told from what its sources have read before they change.",
             state_after=NOTHING_WRITTEN,
@@ -131,10 +134,12 @@ def _require_changeable(
         )
     if any(schema_tracking.is_entry(entry.path) for entry in query.files):
         expected = "no source of Delta with a schemaTrackingLocation, whose log names the source's number"
-        raise SourceChangeError.of(query.name, expected, "one")
+        raise SOURCE_CHANGE.error(where=query.name, expected=expected, found="one")
     if any(isinstance(change, ReorderSources) for change in changes) and _joins(query, repository):
         expected = "no reorder in a query with the state of a join"
-        raise SourceChangeError.of(query.name, expected, "one, by which its sides could take each other's")
+        raise SOURCE_CHANGE.error(
+            where=query.name, expected=expected, found="one, by which its sides could take each other's"
+        )
 
 
 def _joins(query: QuerySnapshot, repository: SavepointRepository) -> bool:
@@ -152,7 +157,9 @@ def _offset_logs(query: QuerySnapshot, repository: SavepointRepository) -> Itera
         path = f"offsets/{batch}"
         entry = query.file(path)
         if entry is None:
-            raise SourceChangeError.of(query.name, f"the file {path} in the savepoint", "none")
+            raise SOURCE_CHANGE.error(
+                where=query.name, expected=f"the file {path} in the savepoint", found="none"
+            )
         yield path, offset_log.parse(repository.read_file(entry).decode())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from airflow_flinkstyle.rewrite.errors import PlanFormatError
+from airflow_flinkstyle.rewrite.errors import PLAN_FORMAT
 from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
 from airflow_flinkstyle.typed_json import MismatchError, decode, encode
 
@@ -20,16 +20,17 @@ def from_json(text: str) -> OffsetRewritePlan:
     """Parse a plan.
 
     Raises:
-        PlanFormatError: If it is malformed, has names that are none, or is of another format.
+        FlinkstyleError: ``PLAN_FORMAT`` if it is malformed, has names that are none, or is of another
+            format.
     """
     try:
         fields = json.loads(text)
         version = fields.pop("format_version")
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
-        raise PlanFormatError.of("a JSON object with format_version", text) from error
+        raise PLAN_FORMAT.error(expected="a JSON object with format_version", found=text) from error
     if version != FORMAT_VERSION:
-        raise PlanFormatError.of(f"format_version {FORMAT_VERSION}", version)
+        raise PLAN_FORMAT.error(expected=f"format_version {FORMAT_VERSION}", found=version)
     try:
         return decode(OffsetRewritePlan, fields)
     except MismatchError as error:
-        raise PlanFormatError.of(f"{error.where}: {error.expected}", error.found) from error
+        raise PLAN_FORMAT.error(expected=f"{error.where}: {error.expected}", found=error.found) from error

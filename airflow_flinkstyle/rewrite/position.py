@@ -8,7 +8,7 @@ from airflow_flinkstyle.kafka import cluster as live
 from airflow_flinkstyle.kafka.positions import require_within_log
 from airflow_flinkstyle.kafka.verdict import Refused, describe, offsets_of
 from airflow_flinkstyle.offsets import Offsets
-from airflow_flinkstyle.rewrite.errors import SourceChangeError
+from airflow_flinkstyle.rewrite.errors import SOURCE_CHANGE
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition
 from airflow_flinkstyle.types import ids_differ
 
@@ -61,7 +61,7 @@ def picked_position(
         before: The source's position so far, if it had one; shifts count from it, in the same log.
 
     Raises:
-        SourceChangeError: If a partition has no such position.
+        FlinkstyleError: ``SOURCE_CHANGE`` if a partition has no such position.
         FlinkstyleError: Whatever ``resolve`` raises.
     """
     from airflow_flinkstyle.kafka.start.resolve import resolve
@@ -71,7 +71,9 @@ def picked_position(
     refused = [f"{t}-{n}: {describe(v)}" for (t, n), v in verdicts.items() if isinstance(v, Refused)]
     if refused:
         expected = f"an offset for each of its {len(verdicts)} partitions"
-        raise SourceChangeError.of(f"a source on {cluster}", expected, "; ".join(refused[:8]))
+        raise SOURCE_CHANGE.error(
+            where=f"a source on {cluster}", expected=expected, found="; ".join(refused[:8])
+        )
     return checked_position(live.describe(cluster, topics), offsets_of(verdicts), str(cluster))
 
 

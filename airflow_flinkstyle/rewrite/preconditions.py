@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.kafka.errors import LogTruncatedError, TopicRecreatedError
+from airflow_flinkstyle.kafka.errors import TopicRecreatedError, log_truncated
 from airflow_flinkstyle.kafka.log_drift import drift_between
 from airflow_flinkstyle.kafka.policies import EXACT_ONLY, Policies
 from airflow_flinkstyle.kafka.positions import require_inside, require_partitions
 from airflow_flinkstyle.kafka.verdict import Exact, Refused
 from airflow_flinkstyle.rewrite.errors import (
     NOTHING_WRITTEN,
-    MovesRefusedError,
-    PlanMismatchError,
-    PlannedBatchInexactError,
-    PreviewOnlyError,
-    RewriteRefusedError,
+    PLAN_MISMATCH,
+    PLANNED_BATCH,
+    PREVIEW_ONLY,
+    moves_refused,
+    rewrite_refused,
 )
 from airflow_flinkstyle.types import ids_differ
 from airflow_flinkstyle.wording import batch_words
@@ -55,18 +55,18 @@ class RequireSavepoint:
     """The plan was made for this savepoint, at these batches."""
 
     def check(self, situation: Situation) -> None:
-        """Raise ``PlanMismatchError``."""
+        """Raise ``PLAN_MISMATCH``."""
         plan, manifest = situation.plan, situation.manifest
         if (plan.job, plan.savepoint_id) != (manifest.job, manifest.savepoint_id):
-            raise PlanMismatchError.between(
-                "savepoint",
+            raise PLAN_MISMATCH.error(
+                what="savepoint",
                 planned=f"{plan.savepoint_id} of job {plan.job}",
                 found=f"{manifest.savepoint_id} of job {manifest.job}",
             )
         batches = {query.name: query.batch_id for query in manifest.queries}
         if plan.batches != batches:
-            raise PlanMismatchError.between(
-                "the savepoint at", planned=batch_words(plan.batches), found=batch_words(batches)
+            raise PLAN_MISMATCH.error(
+                what="the savepoint at", planned=batch_words(plan.batches), found=batch_words(batches)
             )
 
 
@@ -77,10 +77,10 @@ class RequireClusterId:
     cluster_id: str | None
 
     def check(self, situation: Situation) -> None:
-        """Raise ``PlanMismatchError``."""
+        """Raise ``PLAN_MISMATCH``."""
         if ids_differ(self.cluster_id, situation.live.cluster_id):
-            raise PlanMismatchError.between(
-                "cluster", planned=self.cluster_id, found=situation.live.cluster_id
+            raise PLAN_MISMATCH.error(
+                what="cluster", planned=self.cluster_id, found=situation.live.cluster_id
             )
 
 
@@ -115,14 +115,14 @@ class RequireWithinLog:
     """Each offset lies between the start and the end of its log, and no log lost its end since the plan."""
 
     def check(self, situation: Situation) -> None:
-        """Raise ``OffsetBeforeStartError``, ``OffsetBeyondEndError`` or ``LogTruncatedError``."""
+        """Raise ``OffsetBeforeStartError``, ``OffsetBeyondEndError`` or ``LOG_TRUNCATED``."""
         for ref in situation.plan.sources:
             for planned in (False, True):
                 offsets = situation.plan.positions(ref, planned=planned)
                 require_inside(offsets, situation.live, _TARGET)
         lost = drift_between(situation.plan.target, situation.live).truncated
         if lost:
-            raise LogTruncatedError.on(_TARGET, lost)
+            raise log_truncated(_TARGET, lost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class RequireStillEmpty:
     """Where a drained source begins with the target's first record, nothing came since the plan."""
 
     def check(self, situation: Situation) -> None:
-        """Raise ``MovesRefusedError``."""
+        """Raise ``MOVES_REFUSED``."""
         plan, live = situation.plan, situation.live
         drained = {
             (strategy.query, strategy.source)
@@ -146,7 +146,7 @@ class RequireStillEmpty:
             and log.end != move.after.offset
         ]
         if filled:
-            raise MovesRefusedError.of(
+            raise moves_refused(
                 f"{len(filled)} partitions of the target were expected to be empty still, but records came "
                 "since the plan, perhaps from a mirror that still copies",
                 filled,
@@ -160,7 +160,7 @@ class RequireNoPlannedBatch:
     """No batch is planned and uncommitted, or both its ends stand exactly on the target."""
 
     def check(self, situation: Situation) -> None:
-        """Raise ``PlannedBatchInexactError``."""
+        """Raise ``PLANNED_BATCH``."""
         plan = situation.plan
         for query in situation.manifest.queries:
             if query.planned_offsets is None or query.name not in {ref.query for ref in plan.sources}:
@@ -170,7 +170,7 @@ class RequireNoPlannedBatch:
             known = {(m.source, m.topic, m.partition) for m in plan.planned if m.query == query.name}
             wanted = {(m.source, m.topic, m.partition) for m in plan.moves if m.query == query.name}
             if inexact or known != wanted:
-                raise PlannedBatchInexactError(
+                raise PLANNED_BATCH.with_text(
                     f"Query {query.name} planned batch {query.batch_id + 1} and did not commit it; "
                     f"{len(inexact) or len(wanted ^ known)} of its offsets have no exact place there.",
                     state_after=NOTHING_WRITTEN,
@@ -184,10 +184,10 @@ class RequireNoRefusal:
     """Every partition has an offset."""
 
     def check(self, situation: Situation) -> None:
-        """Raise ``MovesRefusedError``."""
+        """Raise ``MOVES_REFUSED``."""
         refused = situation.plan.refused
         if refused:
-            raise MovesRefusedError.of(
+            raise moves_refused(
                 f"{len(refused)} partitions have no safe offset on the target",
                 refused,
                 remedy="Remove the reasons (let MirrorMaker catch up, hold the producers) and plan again; "
@@ -202,14 +202,14 @@ class RequireVerdictPolicy:
     policies: Policies = EXACT_ONLY
 
     def check(self, situation: Situation) -> None:
-        """Raise ``MovesRefusedError``; refusals are ``RequireNoRefusal``'s."""
+        """Raise ``MOVES_REFUSED``; refusals are ``RequireNoRefusal``'s."""
         denied = [
             move
             for move in situation.plan.moves
             if not isinstance(move.after, Refused) and self.policies.judge(move.after) is not None
         ]
         if denied:
-            raise MovesRefusedError.of(
+            raise moves_refused(
                 f"{len(denied)} offsets are less than what is allowed ({self.policies.describe()})",
                 denied,
                 remedy="Read what these offsets repeat or leave out; if that is acceptable, allow its class, "
@@ -222,9 +222,9 @@ class RequireSettled:
     """The plan is more than a preview."""
 
     def check(self, situation: Situation) -> None:
-        """Raise ``PreviewOnlyError``."""
+        """Raise ``PREVIEW_ONLY``."""
         if not situation.plan.settled:
-            raise PreviewOnlyError(
+            raise PREVIEW_ONLY.with_text(
                 f"The plan for savepoint {situation.plan.savepoint_id} should rest on logs nobody writes to, "
                 "but is a preview made while producers were at work.",
                 state_after=NOTHING_WRITTEN,
@@ -254,7 +254,7 @@ def check_all(preconditions: Sequence[Precondition], situation: Situation) -> No
     """Check every precondition, then report all that failed.
 
     Raises:
-        FlinkstyleError: The failure itself if it is the only one, else ``RewriteRefusedError`` with all.
+        FlinkstyleError: The failure itself if it is the only one, else ``REWRITE_REFUSED`` with all.
     """
     failures: list[FlinkstyleError] = []
     for precondition in preconditions:
@@ -263,4 +263,4 @@ def check_all(preconditions: Sequence[Precondition], situation: Situation) -> No
         except FlinkstyleError as error:
             failures.append(error)
     if failures:
-        raise RewriteRefusedError.of(situation.plan.savepoint_id, failures)
+        raise rewrite_refused(situation.plan.savepoint_id, failures)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import TopicRecreatedError
-from airflow_flinkstyle.rewrite.errors import PlanMismatchError
+from airflow_flinkstyle.rewrite.errors import PLAN_MISMATCH
 from airflow_flinkstyle.rewrite.rows import SourceRef
 from airflow_flinkstyle.types import ids_differ
 
@@ -48,12 +48,12 @@ class Route:
         """Return the target with its ends as they are now; its topics must be those of the beginning.
 
         Raises:
-            PlanMismatchError: If another cluster answers now.
+            FlinkstyleError: ``PLAN_MISMATCH`` if another cluster answers now.
             TopicRecreatedError: If a topic was deleted and created again meanwhile.
         """
         now = describe(self.clusters.target, self.target.topics)
         if ids_differ(self.target.cluster_id, now.cluster_id):
-            raise PlanMismatchError.between("cluster", planned=self.target.cluster_id, found=now.cluster_id)
+            raise PLAN_MISMATCH.error(what="cluster", planned=self.target.cluster_id, found=now.cluster_id)
         for topic, seen in self.target.topics.items():
             if ids_differ(seen.topic_id, found := now.topics[topic].topic_id):
                 raise TopicRecreatedError.between(

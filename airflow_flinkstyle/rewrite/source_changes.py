@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.python_versions import assert_never
-from airflow_flinkstyle.rewrite.errors import SourceChangeError
+from airflow_flinkstyle.rewrite.errors import SOURCE_CHANGE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -96,7 +96,8 @@ def new_layout(query: str, log: OffsetLog, changes: Sequence[SourceChange]) -> t
     Removed sources go first, those that stay are ordered, and added ones take their places among them.
 
     Raises:
-        SourceChangeError: If a source is unknown, changed twice, or out of place, or none is left.
+        FlinkstyleError: ``SOURCE_CHANGE`` if a source is unknown, changed twice, or out of place, or none
+            is left.
     """
     _require_known(query, log, changes)
     removed = {change.source for change in changes if isinstance(change, RemoveSource)}
@@ -106,7 +107,9 @@ def new_layout(query: str, log: OffsetLog, changes: Sequence[SourceChange]) -> t
     added = [change for change in changes if isinstance(change, AddSource)]
     slots = _with_added(query, slots, added, by_position=log.by_position)
     if not slots:
-        raise SourceChangeError.of(query, "at least one source to be left", "every one of them removed")
+        raise SOURCE_CHANGE.error(
+            where=query, expected="at least one source to be left", found="every one of them removed"
+        )
     if not log.by_position:
         return tuple(slots)
     return tuple(
@@ -144,9 +147,11 @@ def _require_known(query: str, log: OffsetLog, changes: Sequence[SourceChange]) 
     named = [change.source for change in changes if isinstance(change, ReplacePosition | RemoveSource)]
     if unknown := sorted(set(named) - log.sources.keys()):
         expected = f"sources of the savepoint ({', '.join(_listed(log))})"
-        raise SourceChangeError.of(query, expected, ", ".join(unknown))
+        raise SOURCE_CHANGE.error(where=query, expected=expected, found=", ".join(unknown))
     if twice := sorted({source for source in named if named.count(source) > 1}):
-        raise SourceChangeError.of(query, "one change per source", f"several of {', '.join(twice)}")
+        raise SOURCE_CHANGE.error(
+            where=query, expected="one change per source", found=f"several of {', '.join(twice)}"
+        )
 
 
 def _in_order(
@@ -157,10 +162,12 @@ def _in_order(
         return staying
     if not log.by_position:
         found = "a reorder: Spark finds them by name in whatever order the script has"
-        raise SourceChangeError.of(query, "no order of sources with names", found)
+        raise SOURCE_CHANGE.error(where=query, expected="no order of sources with names", found=found)
     if len(orders) > 1 or sorted(orders[0]) != sorted(staying):
         found = "; ".join(", ".join(order) for order in orders)
-        raise SourceChangeError.of(query, f"one order of exactly {', '.join(staying)}", found)
+        raise SOURCE_CHANGE.error(
+            where=query, expected=f"one order of exactly {', '.join(staying)}", found=found
+        )
     return orders[0]
 
 
@@ -175,11 +182,11 @@ def _with_added(
         if not by_position:
             if change.source in taken or not _NAME.fullmatch(change.source):
                 expected = "a new name of letters, digits and underscores"
-                raise SourceChangeError.of(query, expected, change.source)
+                raise SOURCE_CHANGE.error(where=query, expected=expected, found=change.source)
             result.append(slot)
         elif change.source in taken or change.source not in map(str, places):
             expected = f"each added source at a place of its own, 0 to {len(places) - 1}"
-            raise SourceChangeError.of(query, expected, change.source)
+            raise SOURCE_CHANGE.error(where=query, expected=expected, found=change.source)
         else:
             result.insert(int(change.source), slot)
         taken.add(change.source)

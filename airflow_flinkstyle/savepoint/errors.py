@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.errors import ErrorKind, FlinkstyleError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -77,23 +77,6 @@ class SavepointConflictError(SavepointError):
         )
 
 
-class SavepointTombstonedError(SavepointError):
-    """The id can name no savepoint any more: its taker was given up, and might still wake."""
-
-    code = "SAVEPOINT_TOMBSTONED"
-
-    @classmethod
-    def of(cls, savepoint_id: str, uri: str, why: str) -> Self:
-        """Name the id, and who was given up."""
-        return cls(
-            f"Expected to publish savepoint {savepoint_id} in {uri}, but its id was tombstoned: {why}.",
-            state_after="No savepoint was made; files copied so far are freed by the next prune.",
-            remedy="Take the savepoint under another request: a new DAG run, or another key. Where only this "
-            f"id will do, as for an import, delete savepoints/{savepoint_id}.json there once the process "
-            "that was given up has certainly ended.",
-        )
-
-
 class IntentBrokenError(SavepointError):
     """An intent was given up by somebody who wanted to free blobs, because it had not been renewed."""
 
@@ -127,37 +110,6 @@ class RepositoryBusyError(SavepointError):
         )
 
 
-class ReferenceMissingError(SavepointError):
-    """Nobody of that name holds the savepoint."""
-
-    code = "REFERENCE_MISSING"
-
-    @classmethod
-    def of(cls, savepoint_id: str, holder: str, uri: str, *, known: Sequence[str]) -> Self:
-        """Name the holder, and those that there are."""
-        return cls(
-            f"Expected savepoint {savepoint_id} in {uri} to be held by {holder!r}, found: "
-            f"{', '.join(known) or 'nobody'}.",
-            state_after="Nothing was released.",
-            remedy="Name a holder as `flinkstyle store usage` shows it.",
-        )
-
-
-class SavepointProtectedError(SavepointError):
-    """A savepoint that somebody still needs was to be disposed of."""
-
-    code = "SAVEPOINT_PROTECTED"
-
-    @classmethod
-    def of(cls, savepoint_id: str, protection: str, why: str) -> Self:
-        """Name the protection and its reason."""
-        return cls(
-            f"Expected savepoint {savepoint_id} to be free to go, found that {why}.",
-            state_after="Nothing was deleted.",
-            remedy=f"Keep it; or, if it really shall go, dispose of it with despite=[{protection!r}].",
-        )
-
-
 class SavepointDamagedError(SavepointError):
     """Files of a savepoint are missing, cut short or altered, or do not fit together."""
 
@@ -186,38 +138,6 @@ class SavepointDamagedError(SavepointError):
         )
         error.altered, error.first = altered, findings[0] if findings else ""
         return error
-
-
-class CaptureFailedError(SavepointError):
-    """The checkpoint kept changing while it was copied."""
-
-    code = "CAPTURE_FAILED"
-    retryable = True
-
-    @classmethod
-    def after(cls, attempts: int, location: str, cause: FlinkstyleError) -> Self:
-        """Name the checkpoint and the last reason."""
-        return cls(
-            f"Expected to copy checkpoint {location} within {attempts} attempts, "
-            f"but its files kept changing: {cause.problem}",
-            state_after="No savepoint was made; the job is not affected.",
-            remedy="Try again; if it fails again, raise spark.sql.streaming.minBatchesToRetain of the job.",
-        )
-
-
-class BatchMismatchError(SavepointError):
-    """The checkpoint does not stand at the batch that was demanded."""
-
-    code = "BATCH_MISMATCH"
-
-    @classmethod
-    def between(cls, location: str, *, expected: int, found: int) -> Self:
-        """Name both batches."""
-        return cls(
-            f"Expected checkpoint {location} to end with batch {expected}, found {found}.",
-            state_after="No savepoint was made.",
-            remedy="Check that the location is the last run's, and that no other run writes to it.",
-        )
 
 
 class TakeCancelledError(SavepointError):
@@ -249,37 +169,6 @@ class TakeTimedOutError(SavepointError):
             state_after=_STAYS,
             remedy="Try again: what is uploaded and did not change need not be sent again; or give it more "
             "time.",
-        )
-
-
-class ExportFormatError(SavepointError):
-    """A folder or archive is no export of a savepoint: cut short, altered or hostile."""
-
-    code = "EXPORT_FORMAT"
-
-    @classmethod
-    def of(cls, uri: str, expected: str, found: str) -> Self:
-        """Name the place, what was expected and what was found."""
-        return cls(
-            f"Export {uri}: expected {expected}, found {found}.",
-            state_after="No savepoint was made from it; nothing outside the repository's blobs was written.",
-            remedy="Export the savepoint again, or copy the export again from where it is whole; an archive "
-            "packed by hand needs tar's ustar format.",
-        )
-
-
-class TargetOccupiedError(SavepointError):
-    """The place to restore to is in use."""
-
-    code = "TARGET_OCCUPIED"
-
-    @classmethod
-    def of(cls, uri: str, *, expected: str, found: str) -> Self:
-        """Name the place and what is in it."""
-        return cls(
-            f"Expected {uri} to be {expected}, found {found}.",
-            state_after="Nothing was written or deleted there.",
-            remedy="Restore to an empty location; each generation of a job has its own.",
         )
 
 
@@ -356,3 +245,85 @@ class RenumberError(SavepointError):
             state_after="The query was not started; the savepoint and the sink are as they were.",
             remedy=f"A query into files: start it from scratch into an output path of its own. {_OWN_MEMORY}",
         )
+
+
+SAVEPOINT_TOMBSTONED = ErrorKind(
+    code="SAVEPOINT_TOMBSTONED",
+    means="The id can name no savepoint any more: its taker was given up, and might still wake.",
+    problem="Expected to publish savepoint {savepoint_id} in {uri}, but its id was tombstoned: {why}.",
+    state_after="No savepoint was made; files copied so far are freed by the next prune.",
+    remedy="Take the savepoint under another request: a new DAG run, or another key. Where only this id "
+    "will do, as for an import, delete savepoints/{savepoint_id}.json there once the process that was "
+    "given up has certainly ended.",
+    family=SavepointError,
+)
+
+REFERENCE_MISSING = ErrorKind(
+    code="REFERENCE_MISSING",
+    means="Nobody of that name holds the savepoint.",
+    family=SavepointError,
+)
+
+SAVEPOINT_PROTECTED = ErrorKind(
+    code="SAVEPOINT_PROTECTED",
+    means="A savepoint that somebody still needs was to be disposed of.",
+    problem="Expected savepoint {savepoint_id} to be free to go, found that {why}.",
+    state_after="Nothing was deleted.",
+    remedy="Keep it; or, if it really shall go, dispose of it with despite=[{protection!r}].",
+    family=SavepointError,
+)
+
+CAPTURE_FAILED = ErrorKind(
+    code="CAPTURE_FAILED",
+    means="The checkpoint kept changing while it was copied.",
+    transient=True,
+    family=SavepointError,
+)
+
+BATCH_MISMATCH = ErrorKind(
+    code="BATCH_MISMATCH",
+    means="The checkpoint does not stand at the batch that was demanded.",
+    problem="Expected checkpoint {location} to end with batch {expected}, found {found}.",
+    state_after="No savepoint was made.",
+    remedy="Check that the location is the last run's, and that no other run writes to it.",
+    family=SavepointError,
+)
+
+EXPORT_FORMAT = ErrorKind(
+    code="EXPORT_FORMAT",
+    means="A folder or archive is no export of a savepoint: cut short, altered or hostile.",
+    problem="Export {uri}: expected {expected}, found {found}.",
+    state_after="No savepoint was made from it; nothing outside the repository's blobs was written.",
+    remedy="Export the savepoint again, or copy the export again from where it is whole; an archive "
+    "packed by hand needs tar's ustar format.",
+    family=SavepointError,
+)
+
+TARGET_OCCUPIED = ErrorKind(
+    code="TARGET_OCCUPIED",
+    means="The place to restore to is in use.",
+    problem="Expected {uri} to be {expected}, found {found}.",
+    state_after="Nothing was written or deleted there.",
+    remedy="Restore to an empty location; each generation of a job has its own.",
+    family=SavepointError,
+)
+
+
+def reference_missing(savepoint_id: str, holder: str, uri: str, *, known: Sequence[str]) -> FlinkstyleError:
+    """Name the holder, and those that there are."""
+    return REFERENCE_MISSING.with_text(
+        f"Expected savepoint {savepoint_id} in {uri} to be held by {holder!r}, found: "
+        f"{', '.join(known) or 'nobody'}.",
+        state_after="Nothing was released.",
+        remedy="Name a holder as `flinkstyle store usage` shows it.",
+    )
+
+
+def capture_failed(attempts: int, location: str, cause: FlinkstyleError) -> FlinkstyleError:
+    """Name the checkpoint and the last reason."""
+    return CAPTURE_FAILED.with_text(
+        f"Expected to copy checkpoint {location} within {attempts} attempts, "
+        f"but its files kept changing: {cause.problem}",
+        state_after="No savepoint was made; the job is not affected.",
+        remedy="Try again; if it fails again, raise spark.sql.streaming.minBatchesToRetain of the job.",
+    )

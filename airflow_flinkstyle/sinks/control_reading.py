@@ -9,7 +9,7 @@ from airflow_flinkstyle.clock import CLOCK
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.settings import SETTLING, consumer
 from airflow_flinkstyle.sinks.control_topic import COMPLETIONS, UNKNOWN, marker_partition, missing
-from airflow_flinkstyle.sinks.errors import REPLAYS, ControlTopicError, ProducerFencedError
+from airflow_flinkstyle.sinks.errors import CONTROL_TOPIC, REPLAYS, ProducerFencedError
 from airflow_flinkstyle.sinks.marker import Completion, Marker
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _require_alone(settings: SinkSettings, number: int, keys: Iterable[str]) -> 
     """Check that nobody else writes to a partition, whose records would hide this lineage's newest."""
     own = settings.completion_id if number == COMPLETIONS else settings.transactional_id(number - 1)
     if others := sorted(set(keys) - {own}):
-        raise ControlTopicError(
+        raise CONTROL_TOPIC.with_text(
             f"Partition {number} of {settings.control_topic} was expected to hold records of {own} only, "
             f"found some of {others[0] or 'nobody'}.",
             state_after="Nothing was written.",

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.clock import CLOCK
 from airflow_flinkstyle.kafka.cluster import topic_settings
 from airflow_flinkstyle.kafka.settings import admin_client
-from airflow_flinkstyle.sinks.errors import ControlTopicError
+from airflow_flinkstyle.sinks.errors import CONTROL_TOPIC
 
 if TYPE_CHECKING:
+    from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.sinks.settings import SinkSettings
 
 COMPLETIONS = 0
@@ -43,7 +44,8 @@ def require_control_topic(settings: SinkSettings, *, may_create: bool) -> int:
         For how many shards it has room: the most that the lineage was ever written with, at least.
 
     Raises:
-        ControlTopicError: If it is missing and may not be created, or deletes what it holds.
+        FlinkstyleError: ``CONTROL_TOPIC`` if it is missing and may not be created, or deletes what it
+            holds.
     """
     wanted = settings.shards + 1
     count = _partition_count(settings)
@@ -53,7 +55,7 @@ def require_control_topic(settings: SinkSettings, *, may_create: bool) -> int:
         _create(settings, wanted)
         return settings.shards
     if topic_settings(settings.cluster, [settings.control_topic])[settings.control_topic].deletes:
-        raise ControlTopicError(
+        raise CONTROL_TOPIC.with_text(
             f"Control topic {settings.control_topic} was expected to have cleanup.policy compact only, found "
             "that it deletes: a marker that is gone would let a batch be written twice.",
             state_after="Nothing was written.",
@@ -107,9 +109,9 @@ def _grow(settings: SinkSettings, partitions: int) -> None:
         futures[settings.control_topic].result(_TIMEOUT_S)
 
 
-def missing(settings: SinkSettings, what: str) -> ControlTopicError:
+def missing(settings: SinkSettings, what: str) -> FlinkstyleError:
     """Return the error for a control topic, or a part of it, that should be there."""
-    return ControlTopicError(
+    return CONTROL_TOPIC.with_text(
         f"Lineage {settings.lineage} has written batches, so control topic {settings.control_topic} was "
         f"expected to hold their markers, but {what} does not exist on {settings.cluster}.",
         state_after="Nothing was written.",

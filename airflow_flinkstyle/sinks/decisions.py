@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.sinks.errors import (
+    RUN_SUPERSEDED,
+    SHARD_COUNT,
     LineageError,
-    PlanChangedError,
-    ReplayDiffersError,
-    RunSupersededError,
-    ShardCountError,
+    plan_changed,
+    replay_differs,
 )
 from airflow_flinkstyle.sinks.marker import WRAP, Completion, Marker
 
@@ -44,9 +44,9 @@ def written_before(
         None if the shard is to be written.
 
     Raises:
-        PlanChangedError: If the shard was written before with other columns.
+        FlinkstyleError: ``PLAN_CHANGED`` if the shard was written before with other columns.
         LineageError: If a later batch was written before.
-        RunSupersededError: If a later run has begun to write.
+        FlinkstyleError: ``RUN_SUPERSEDED`` if a later run has begun to write.
     """
     if before is None or before.batch_id < batch_id:
         _require_claimed(settings, before, shard)
@@ -59,7 +59,7 @@ def written_before(
             remedy="Start the job with rewind='fork' (a new lineage) or 're-emit'.",
         )
     if before.plan != plan:
-        raise PlanChangedError.of(batch_id, [shard])
+        raise plan_changed(batch_id, [shard])
     return before
 
 
@@ -71,17 +71,17 @@ def _require_claimed(settings: SinkSettings, before: Marker | None, shard: int) 
     for good; this check is what keeps it from writing.
     """
     if before is None or before.run != settings.run:
-        raise RunSupersededError.of(settings.lineage, shard)
+        raise RUN_SUPERSEDED.error(lineage=settings.lineage, shard=shard)
 
 
 def require_same_shard(batch_id: int, shard: int, was: Marker, now: Total) -> None:
     """Check that a shard of a batch, which is there, would be what was written.
 
     Raises:
-        ReplayDiffersError: If it has other records.
+        FlinkstyleError: ``REPLAY_DIFFERS`` if it has other records.
     """
     if now != (was.records, was.digest):
-        raise ReplayDiffersError.of(batch_id, [shard])
+        raise replay_differs(batch_id, [shard])
 
 
 def records_there(
@@ -105,19 +105,19 @@ def records_there(
         The number of its records if all of it is there; None if some of it or all is still to be written.
 
     Raises:
-        PlanChangedError: If it was written with other columns.
-        ReplayDiffersError: If it has other records.
+        FlinkstyleError: ``PLAN_CHANGED`` if it was written with other columns.
+        FlinkstyleError: ``REPLAY_DIFFERS`` if it has other records.
     """
     if not was:
         return None
     if changed := [shard for shard, marker in was.items() if not marker.same_columns(plan)]:
-        raise PlanChangedError.of(batch_id, changed)
+        raise plan_changed(batch_id, changed)
     now = look()
     if complete:  # perhaps with another number of shards
         return require_same_batch(batch_id, was, now.values())
     differ = [shard for shard, marker in was.items() if now[shard] != (marker.records, marker.digest)]
     if differ:
-        raise ReplayDiffersError.of(batch_id, differ)
+        raise replay_differs(batch_id, differ)
     return None
 
 
@@ -133,11 +133,11 @@ def require_same_batch(batch_id: int, was: Mapping[int, Marker], now: Iterable[T
         The number of its records.
 
     Raises:
-        ReplayDiffersError: If it has other records.
+        FlinkstyleError: ``REPLAY_DIFFERS`` if it has other records.
     """
     total = _sum((marker.records, marker.digest) for marker in was.values())
     if _sum(now) != total:
-        raise ReplayDiffersError.of(batch_id, was)
+        raise replay_differs(batch_id, was)
     return total[0]
 
 
@@ -198,7 +198,7 @@ def require_next(
 
     Raises:
         LineageError: If it does not, or another query writes under the lineage.
-        ShardCountError: If the number of shards was changed while a batch is half written.
+        FlinkstyleError: ``SHARD_COUNT`` if the number of shards was changed while a batch is half written.
     """
     require_owner(settings, completed, query_id)
     newest = max([completed.batch_id, *(marker.batch_id for marker in markers.values())])
@@ -229,7 +229,7 @@ def require_shards(
     beyond = _half_written(completed, markers).values()
     half = next((marker for marker in beyond if marker.shards != settings.shards), None)
     if half is not None:
-        raise ShardCountError(
+        raise SHARD_COUNT.with_text(
             f"Batch {half.batch_id} is half written with {half.shards} shards, but the job asks for "
             f"{settings.shards}.",
             state_after="Nothing was written; what is half written stays as it is.",

@@ -6,7 +6,7 @@ import hashlib
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from airflow_flinkstyle.sinks.errors import REPLAYS, SinkConfigError, SinkInputError
+from airflow_flinkstyle.sinks.errors import REPLAYS, SINK_CONFIG, SINK_INPUT
 from airflow_flinkstyle.sinks.marker import WRAP
 from airflow_flinkstyle.sinks.shard import Chunk
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+    from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.sinks.settings import SinkSettings
 
 _HEADERS = "array<struct<key:string,value:binary>>"
@@ -76,7 +77,7 @@ def require_columns(schema: StructType, *, topic: str | None) -> None:
     """Check the columns that a job gives the sink.
 
     Raises:
-        SinkInputError: If a column is missing, unknown, or of another type.
+        FlinkstyleError: ``SINK_INPUT`` if a column is missing, unknown, or of another type.
     """
     found = _types(schema)
     wrong = [f"{name} {kind}" for name, kind in found.items() if kind not in COLUMNS.get(name, ())]
@@ -85,7 +86,7 @@ def require_columns(schema: StructType, *, topic: str | None) -> None:
         missing.append("topic (or the sink's topic)")
     if wrong or missing:
         wanted = "; ".join(f"{name}: {' or '.join(kinds)}" for name, kinds in COLUMNS.items())
-        raise SinkInputError(
+        raise SINK_INPUT.with_text(
             f"The sink takes the columns {wanted}, of which value is required, but found "
             f"{', '.join(wrong) or 'no'} others and missed {', '.join(missing) or 'none'}.",
             state_after="Nothing was written.",
@@ -119,7 +120,7 @@ def chunks_of(batches: Iterator[pa.RecordBatch], topic: str | None, shards: Sequ
         shards: Those of the task.
 
     Raises:
-        SinkConfigError: If there are rows of other shards.
+        FlinkstyleError: ``SINK_CONFIG`` if there are rows of other shards.
     """
     from numpy import bincount
     from pyarrow import array
@@ -138,8 +139,8 @@ def chunks_of(batches: Iterator[pa.RecordBatch], topic: str | None, shards: Sequ
         batch = hashes = shard_of = rows = None  # or there would be two of them when the next one comes
 
 
-def _respread(found: Sequence[int], shards: Sequence[int]) -> SinkConfigError:
-    return SinkConfigError(
+def _respread(found: Sequence[int], shards: Sequence[int]) -> FlinkstyleError:
+    return SINK_CONFIG.with_text(
         f"A task was expected to have rows of the shards {list(shards)}, found rows of the shards {found}.",
         state_after=REPLAYS,
         remedy="Use a version of PySpark that the package supports: this one spreads rows in another way.",
@@ -166,7 +167,7 @@ def _column(batch: pa.RecordBatch, names: list[str], name: str, default: object)
     if column.null_count and default is not None:
         column = column.fill_null(default)
     elif column.null_count and name == "topic":
-        raise SinkInputError(
+        raise SINK_INPUT.with_text(
             f"Every record was expected to have a topic, found {column.null_count} without, and the sink "
             "has none for them.",
             state_after=REPLAYS,

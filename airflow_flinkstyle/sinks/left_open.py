@@ -25,7 +25,7 @@ from airflow_flinkstyle.kafka.cluster import describe, log_ends
 from airflow_flinkstyle.kafka.errors import TopicMissingError
 from airflow_flinkstyle.kafka.reading import ReadRange, scan
 from airflow_flinkstyle.sinks.control_reading import read_shard
-from airflow_flinkstyle.sinks.errors import OutputUnknownError, TransactionLeftOpenError
+from airflow_flinkstyle.sinks.errors import OUTPUT_UNKNOWN, TransactionLeftOpenError
 from airflow_flinkstyle.sinks.marker import NOTHING_YET
 from airflow_flinkstyle.sinks.producer import each_shard, send_marker
 from airflow_flinkstyle.sinks.there import There
@@ -61,11 +61,11 @@ def abort_left_open(settings: SinkSettings, shards: Iterable[int]) -> None:
     """Abort what brokers have left open under the ids of shards, in every partition that may hold some.
 
     Raises:
-        OutputUnknownError: If the topic that was written to is not known.
+        FlinkstyleError: ``OUTPUT_UNKNOWN`` if the topic that was written to is not known.
     """
     topic = settings.only_topic
     if topic is None:
-        raise OutputUnknownError.of(settings.lineage, "its rows name their topics")
+        raise OUTPUT_UNKNOWN.error(lineage=settings.lineage, why="its rows name their topics")
     log.warning("Brokers have left transactions of lineage %s open: they are aborted", settings.lineage)
 
     def abort(shard: int, producer: Producer) -> None:
@@ -89,13 +89,13 @@ def readable_since(settings: SinkSettings, since: Mapping[int, int] | None) -> T
         since: Where to begin, by partition; those left out are new.
 
     Raises:
-        OutputUnknownError: If that is not known.
+        FlinkstyleError: ``OUTPUT_UNKNOWN`` if that is not known.
         TransactionLeftOpenError: If a transaction of somebody else does not end.
     """
     topic, found = settings.only_topic, There()
     if topic is None or since is None or -1 in since.values():
-        raise OutputUnknownError.of(
-            settings.lineage, "it is not known where the output ended before the batch"
+        raise OUTPUT_UNKNOWN.error(
+            lineage=settings.lineage, why="it is not known where the output ended before the batch"
         )
     now, wait = output_ends(settings) or {}, CLOCK.wait(_TIMEOUT_S, every_s=0.05)
     if not now:

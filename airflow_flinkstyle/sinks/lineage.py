@@ -81,11 +81,11 @@ def open_lineage(
         resume: What the query starts from; None takes the lineage as it is.
 
     Raises:
-        TransactionTimeoutError: If the broker does not allow transactions that long.
-        ControlTopicError: If the markers of a lineage that should have some are gone.
+        FlinkstyleError: ``TRANSACTION_TIMEOUT`` if the broker does not allow transactions that long.
+        FlinkstyleError: ``CONTROL_TOPIC`` if the markers of a lineage that should have some are gone.
         LineageError: If another query writes under the lineage, or the batch does not follow.
-        ShardCountError: If the number of shards was changed while a batch is half written.
-        OutputUnknownError: If brokers have left open what cannot be mended.
+        FlinkstyleError: ``SHARD_COUNT`` if the number of shards was changed while a batch is half written.
+        FlinkstyleError: ``OUTPUT_UNKNOWN`` if brokers have left open what cannot be mended.
     """
     cluster_id = _require_timeout(settings)
     behind = partial(begins_behind, resume, cluster_id, batch_id)

@@ -11,7 +11,7 @@ import hashlib
 import uuid
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.sinks.errors import SinkConfigError
+from airflow_flinkstyle.sinks.errors import SINK_CONFIG
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,7 +33,7 @@ def materialised(frame: DataFrame, query: RunningQuery, lineage: str, batch_id: 
         batch_id: The batch.
 
     Raises:
-        SinkConfigError: If the query has state.
+        FlinkstyleError: ``SINK_CONFIG`` if the query has state.
     """
     _require_no_state(query)
     plan = hashlib.sha256(query.planned(batch_id).encode()).hexdigest()[:16]
@@ -57,7 +57,7 @@ def _require_no_state(query: RunningQuery) -> None:
     commit. Then 4.2 fails behind the batch's commit; with state checkpoint ids it can never commit it.
     """
     if query.folders(_STATE):
-        raise SinkConfigError(
+        raise SINK_CONFIG.with_text(
             f"materialise expected a query without state, found {query.checkpoint}/{_STATE}: a batch "
             "that is run again is read from what was stored, so its plan would not tell Spark the state's "
             "commits and the watermark.",

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.sinks.errors import ProducersPoolEmptyError
+from airflow_flinkstyle.sinks.errors import producers_pool_empty
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,12 +35,12 @@ class ProducerPool:
             size: Places that there are.
 
         Raises:
-            ProducersPoolEmptyError: If all are taken. Waiting for one could be for ever: those who hold them
-                may wait for us.
+            FlinkstyleError: ``PRODUCERS_POOL_EMPTY`` if all are taken. Waiting for one could be for ever:
+                those who hold them may wait for us.
         """
         with self._lock:
             if len(self._taken) >= size:
-                raise ProducersPoolEmptyError.of(transactional_id, size, self._taken)
+                raise producers_pool_empty(transactional_id, size, self._taken)
             self._taken.append(transactional_id)
         try:
             yield

@@ -11,12 +11,12 @@ from airflow_flinkstyle.kafka.final_codes import FINAL
 from airflow_flinkstyle.kafka.settings import SETTLING, UNREACHABLE, translated_errors
 from airflow_flinkstyle.sinks.control_topic import marker_partition
 from airflow_flinkstyle.sinks.errors import (
+    RECORD_REFUSED,
     REPLAYS,
+    SINK_CONFIG,
+    TRANSACTION_ABORTED,
+    TRANSACTION_TIMEOUT,
     ProducerFencedError,
-    RecordRefusedError,
-    SinkConfigError,
-    TransactionAbortedError,
-    TransactionTimeoutError,
 )
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def _error_for(settings: SinkSettings, transactional_id: str, cause: KafkaError)
         return _final(settings, transactional_id, cause)
     if name in SETTLING | UNREACHABLE:
         return None
-    return TransactionAbortedError(
+    return TRANSACTION_ABORTED.with_text(
         f"Transaction {transactional_id} was expected to commit on {settings.cluster}, found that it met "
         f"{name}: {cause.str()}.",
         state_after=REPLAYS,
@@ -233,7 +233,7 @@ def _final(settings: SinkSettings, transactional_id: str, cause: KafkaError) -> 
             f"and WRITE on the output and on {settings.control_topic}, then start the job again.",
         )
     if name in _REFUSED:
-        return RecordRefusedError(
+        return RECORD_REFUSED.with_text(
             f"Every record of transaction {transactional_id} was expected to be taken by "
             f"{settings.cluster}, but not all were: {cause.str()} ({name}).",
             state_after=REPLAYS,
@@ -241,7 +241,7 @@ def _final(settings: SinkSettings, transactional_id: str, cause: KafkaError) -> 
             "correct the job; then start it again.",
         )
     if name in ("UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE"):
-        return SinkConfigError(
+        return SINK_CONFIG.with_text(
             f"Kafka cluster {settings.cluster} was expected to support transactions, but does not: "
             f"{cause.str()}.",
             state_after="Nothing was written.",
@@ -250,10 +250,10 @@ def _final(settings: SinkSettings, transactional_id: str, cause: KafkaError) -> 
     return None
 
 
-def timeout_too_long(settings: SinkSettings, limit_ms: int | None) -> TransactionTimeoutError:
+def timeout_too_long(settings: SinkSettings, limit_ms: int | None) -> FlinkstyleError:
     """Return the error that names both numbers as far as they are known."""
     limit = f"{limit_ms} ms" if limit_ms is not None else "less"
-    return TransactionTimeoutError(
+    return TRANSACTION_TIMEOUT.with_text(
         f"transaction_timeout_ms is {settings.transaction_timeout_ms}, but {settings.cluster} allows {limit} "
         "(transaction.max.timeout.ms).",
         state_after="Nothing was written.",

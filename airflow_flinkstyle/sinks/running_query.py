@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.sinks.errors import SinkConfigError
+from airflow_flinkstyle.sinks.errors import SINK_CONFIG
 from airflow_flinkstyle.spark_versions import checkpoint_files, source_name
 
 if TYPE_CHECKING:
@@ -35,14 +35,15 @@ class RunningQuery:
         """Look the query up.
 
         Raises:
-            SinkConfigError: If Spark does not know it: the batch is not called by a streaming query.
+            FlinkstyleError: ``SINK_CONFIG`` if Spark does not know it: the batch is not called by a
+                streaming query.
         """
         self._jvm: Java = session.sparkContext._jvm  # noqa: SLF001
         self._conf: Java = session.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
         active: Java = session._jsparkSession.sharedState().activeStreamingQueries()  # noqa: SLF001
         self._query: Java = active.get(self._jvm.java.util.UUID.fromString(query_id))
         if self._query is None:
-            raise SinkConfigError(
+            raise SINK_CONFIG.with_text(
                 f"Query {query_id} was expected to run in this driver, found that it does not.",
                 state_after="Nothing was written.",
                 remedy="Let Spark call foreach_batch; else materialise and commit_offsets cannot be used.",

@@ -139,7 +139,7 @@ class ShardTransaction:
         """Have the broker take all that was added; of a replay, compare it with what is there.
 
         Raises:
-            ReplayDiffersError: If the shard was written before with other records.
+            FlinkstyleError: ``REPLAY_DIFFERS`` if the shard was written before with other records.
             ProducerFencedError: If another attempt has begun, or time ran out; nothing is visible.
         """
         if self._producer is not None:
@@ -154,7 +154,7 @@ class ShardTransaction:
 
         Raises:
             ProducerFencedError: If another attempt has begun, or time ran out; nothing is visible.
-            RecordRefusedError: If the broker did not take a record; nothing is visible.
+            FlinkstyleError: ``RECORD_REFUSED`` if the broker did not take a record; nothing is visible.
         """
         producer, settings = self._producer, self._settings
         if producer is not None:

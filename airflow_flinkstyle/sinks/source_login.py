@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.sinks.errors import SinkConfigError
+from airflow_flinkstyle.sinks.errors import SINK_CONFIG
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from airflow_flinkstyle.errors import FlinkstyleError
 
 _RENAMED = {
     "ssl.truststore.certificates": "ssl.ca.pem",
@@ -23,7 +25,7 @@ def client_settings(java: Mapping[str, str]) -> dict[str, str]:
     """Return librdkafka's settings for those of a Java client; names that both have, and librdkafka's, stay.
 
     Raises:
-        SinkConfigError: Naming a setting that has no counterpart.
+        FlinkstyleError: ``SINK_CONFIG`` naming a setting that has no counterpart.
     """
     settings = {_RENAMED.get(name, name): value for name, value in java.items() if name not in _TYPES}
     for name in ("truststore", "keystore"):
@@ -48,8 +50,8 @@ def _login(jaas: str) -> dict[str, str]:
     return {"sasl.username": found["username"], "sasl.password": found["password"]}
 
 
-def _refused(expected: str, found: str) -> SinkConfigError:
-    return SinkConfigError(
+def _refused(expected: str, found: str) -> FlinkstyleError:
+    return SINK_CONFIG.with_text(
         f"commit_offsets expected the Kafka source to log in with {expected}, found {found}.",
         state_after="Nothing was written.",
         remedy="Leave out commit_offsets, and let the agent commit offsets instead; or give the source a "

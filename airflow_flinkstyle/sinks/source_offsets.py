@@ -12,12 +12,13 @@ from airflow_flinkstyle.checkpoint.offset_log import parse
 from airflow_flinkstyle.kafka.errors import GroupInUseError
 from airflow_flinkstyle.kafka.settings import KafkaCluster, admin_client, consumer
 from airflow_flinkstyle.offsets import Offsets
-from airflow_flinkstyle.sinks.errors import SinkConfigError
+from airflow_flinkstyle.sinks.errors import SINK_CONFIG
 from airflow_flinkstyle.sinks.source_login import client_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.sinks.running_query import KafkaSource, RunningQuery
 
 _GROUP = "kafka.group.id"
@@ -49,7 +50,8 @@ class SourceOffsets:
             cluster_id: Given by that cluster.
 
         Raises:
-            SinkConfigError: If there is no such source, or more than one group, or another cluster.
+            FlinkstyleError: ``SINK_CONFIG`` if there is no such source, or more than one group, or another
+                cluster.
             GroupInUseError: If the group has members, who commit for it too.
         """
         found = query.kafka_sources()
@@ -125,8 +127,8 @@ def _require_no_members(cluster: KafkaCluster, group: str) -> None:
         )
 
 
-def _refused(expected: str, found: str, remedy: str) -> SinkConfigError:
-    return SinkConfigError(
+def _refused(expected: str, found: str, remedy: str) -> FlinkstyleError:
+    return SINK_CONFIG.with_text(
         f"commit_offsets expected {expected}, found {found}.",
         state_after="Nothing was written.",
         remedy=remedy,

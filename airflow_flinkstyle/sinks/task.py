@@ -69,7 +69,7 @@ def write_shards(
         there: What is in the output already, to be left out.
 
     Raises:
-        ProducersPoolEmptyError: If this process writes too many shards at the same time.
+        FlinkstyleError: ``PRODUCERS_POOL_EMPTY`` if this process writes too many shards at the same time.
         FlinkstyleError: Of ``ShardTransaction``. Of shards that are not committed nothing is visible.
     """
     writing = {shard: ShardTransaction(settings, batch_id, shard, plan, there) for shard in shards}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, TypeVar
 
-from airflow_flinkstyle.sinks.errors import InputCutError, SinkConfigError
+from airflow_flinkstyle.sinks.errors import INPUT_CUT, SINK_CONFIG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,13 +26,13 @@ def whole(batches: Iterator[T]) -> Iterator[T]:
     Behind the rows the JVM writes that there are no more, whatever the worker does meanwhile.
 
     Raises:
-        InputCutError: If the rows break off.
-        SinkConfigError: If it cannot be told with this version of PySpark.
+        FlinkstyleError: ``INPUT_CUT`` if the rows break off.
+        FlinkstyleError: ``SINK_CONFIG`` if it cannot be told with this version of PySpark.
     """
     connection = _connection()
     yield from batches
     if not connection.peek(1):
-        raise InputCutError.of()
+        raise INPUT_CUT.error()
 
 
 def _connection() -> BufferedReader:
@@ -43,7 +43,7 @@ def _connection() -> BufferedReader:
             found: BufferedReader = frame.f_locals["infile"]
             return found
         frame = frame.f_back
-    raise SinkConfigError(
+    raise SINK_CONFIG.with_text(
         "PySpark's worker was expected to read a task's rows in a function main(infile, ...), as 3.5 to 4.2 "
         "do, but no such function is running: whether all rows have come could not be told.",
         state_after="Nothing was written.",

@@ -27,7 +27,11 @@ from airflow_flinkstyle.state import (
     state_changes,
     transform_state,
 )
-from airflow_flinkstyle.state.errors import StateReadError, TransformError
+from airflow_flinkstyle.state.errors import (
+    STATE_TRANSFORM_NO_CHANGES,
+    state_read_bad_condition,
+    transform_no_change,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,13 +92,13 @@ def _changes(request: Mapping[str, Any]) -> dict[int, Change]:
     """Return what the request wants done with each operator.
 
     Raises:
-        TransformError: If its script names none.
+        FlinkstyleError: ``STATE_TRANSFORM`` if its script names none.
     """
     asked, operator = request["transform"], request["which"]["operator"]
     if asked["script"] is not None:
         found = runpy.run_path(asked["script"]).get("changes")
         if not isinstance(found, dict) or not found:
-            raise TransformError.no_changes(asked["script"])
+            raise STATE_TRANSFORM_NO_CHANGES.error(script=asked["script"])
         return found
     if asked["drop"] is not None:
         return {operator: DropKeys(asked["drop"])}
@@ -110,7 +114,7 @@ def _asked(spark: SparkSession, request: Mapping[str, Any]) -> DataFrame:
     if request["transform"] is not None:
         operator, changes = which["operator"], _changes(request)
         if operator not in changes:
-            raise TransformError.no_change(operator, changes)
+            raise transform_no_change(operator, changes)
         return state_changes(state, changes[operator](state))
     if request["against"] is None:
         return state
@@ -123,7 +127,7 @@ def _filtered(found: DataFrame, where: str) -> DataFrame:
     try:
         return found.where(where)
     except AnalysisException as error:
-        raise StateReadError.bad_condition(where, str(error), found.schema.simpleString()) from error
+        raise state_read_bad_condition(where, str(error), found.schema.simpleString()) from error
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from airflow_flinkstyle.state.errors import StateReadError
+from airflow_flinkstyle.state.errors import STATE_READ_NOT_COMPARABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -26,7 +26,7 @@ def state_changes(before: DataFrame, after: DataFrame) -> DataFrame:
         join or a list has several), null where there are none.
 
     Raises:
-        StateReadError: If the two have different keys.
+        FlinkstyleError: ``STATE_READ`` if the two have different keys.
     """
     from pyspark.sql import functions as F
 
@@ -34,7 +34,9 @@ def state_changes(before: DataFrame, after: DataFrame) -> DataFrame:
     if [before.schema[name].dataType for name in keys] != [
         after.schema[name].dataType for name in keys if name in after.columns
     ]:
-        raise StateReadError.not_comparable(before.schema.simpleString(), after.schema.simpleString())
+        raise STATE_READ_NOT_COMPARABLE.error(
+            before=before.schema.simpleString(), after=after.schema.simpleString()
+        )
     old, new = _by_key(before, keys, "before"), _by_key(after, keys, "after")
     pairs = [(F.col(f"before_{name}"), F.col(f"after_{name}"), name) for name in keys]
     joined = old.join(new, on=[mine.eqNullSafe(theirs) for mine, theirs, _ in pairs], how="full")

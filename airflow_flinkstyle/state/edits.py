@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.state.errors import StateReadError, TransformError
+from airflow_flinkstyle.state.errors import state_read_bad_condition, transform_no_field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +44,7 @@ class SetValues:
         kinds = {field.name: field.dataType for field in state.select("value.*").schema.fields}
         for name, expression in self.values.items():
             if name not in kinds:
-                raise TransformError.no_field(name, sorted(kinds))
+                raise transform_no_field(name, sorted(kinds))
             _condition(state, expression)
             new = F.expr(expression).cast(kinds[name])
             value = value.withField(name, F.when(chosen, new).otherwise(F.col("value").getField(name)))
@@ -55,7 +55,7 @@ def _condition(state: DataFrame, text: str) -> Column:
     """Return an expression that Spark understands over this state.
 
     Raises:
-        StateReadError: If it does not.
+        FlinkstyleError: ``STATE_READ`` if it does not.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
@@ -63,5 +63,5 @@ def _condition(state: DataFrame, text: str) -> Column:
     try:
         state.select(F.expr(text))
     except PySparkException as error:
-        raise StateReadError.bad_condition(text, str(error), state.schema.simpleString()) from error
+        raise state_read_bad_condition(text, str(error), state.schema.simpleString()) from error
     return F.expr(text)

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.repository.summary import newest_savepoint
-from airflow_flinkstyle.state.errors import StateReadError
+from airflow_flinkstyle.state.errors import (
+    STATE_READ_SCRATCH_NEEDED,
+    STATE_READ_SPARK_TOO_OLD,
+    state_read_query_unknown,
+)
 from airflow_flinkstyle.state.scratch import copy_query, temporary_scratch
 from airflow_flinkstyle.storage.open import open_store
 
@@ -82,7 +86,7 @@ def open_copy(
     """Find the savepoint's query and copy it; arguments as of ``savepoint_state``.
 
     Raises:
-        StateReadError: If this Spark cannot read state, or there is no such query.
+        FlinkstyleError: ``STATE_READ`` if this Spark cannot read state, or there is no such query.
         SavepointMissingError: If there is no such savepoint.
     """
     scratch = scratch_for(spark, scratch)
@@ -97,13 +101,14 @@ def scratch_for(spark: SparkSession, scratch: str | None) -> str:
     """Return where to copy to.
 
     Raises:
-        StateReadError: If this Spark reads no state, or its executors would not find what is copied.
+        FlinkstyleError: ``STATE_READ`` if this Spark reads no state, or its executors would not find what
+            is copied.
     """
     if int(spark.version.partition(".")[0]) < _OLDEST_MAJOR:
-        raise StateReadError.spark_too_old(spark.version)
+        raise STATE_READ_SPARK_TOO_OLD.error(version=spark.version)
     master = spark.sparkContext.master
     if scratch is None and not master.startswith("local"):
-        raise StateReadError.scratch_needed(master)
+        raise STATE_READ_SCRATCH_NEEDED.error(master=master)
     return scratch or temporary_scratch()
 
 
@@ -139,11 +144,11 @@ def the_query(manifest: Manifest, name: str | None) -> QuerySnapshot:
     """Return a query by its name, or the only one.
 
     Raises:
-        StateReadError: If there is none of that name, or several without one.
+        FlinkstyleError: ``STATE_READ`` if there is none of that name, or several without one.
     """
     named = {query.name: query for query in manifest.queries}
     if name is None and len(named) == 1:
         return manifest.queries[0]
     if name is None or name not in named:
-        raise StateReadError.query_unknown(name, named, manifest.savepoint_id)
+        raise state_read_query_unknown(name, named, manifest.savepoint_id)
     return named[name]

@@ -5,7 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final, Literal
 
-from airflow_flinkstyle.state.errors import StateReadError
+from airflow_flinkstyle.state.errors import (
+    STATE_READ_STATELESS,
+    state_read_operator_unknown,
+    state_read_side_needed,
+    state_read_variable_needed,
+)
 from airflow_flinkstyle.state.query_copy import LATEST, open_copy
 
 if TYPE_CHECKING:
@@ -57,8 +62,8 @@ def savepoint_state(
         has them.
 
     Raises:
-        StateReadError: If the query, operator, side or variable is not one of the savepoint's, or this Spark
-            cannot read state.
+        FlinkstyleError: ``STATE_READ`` if the query, operator, side or variable is not one of the
+            savepoint's, or this Spark cannot read state.
         SavepointMissingError: If there is no such savepoint.
     """
     copied = open_copy(spark, root, job, savepoint, query, scratch, s3)
@@ -90,24 +95,24 @@ def _which_state(
 ) -> dict[str, str]:
     """Return the reader's options for one of an operator's states."""
     if not copied.has_state:
-        raise StateReadError.stateless(copied.query.name, copied.savepoint_id)
+        raise STATE_READ_STATELESS.error(query=copied.query.name, savepoint_id=copied.savepoint_id)
     rows = copied.operators().collect()  # none where Spark 3.5 wrote the state
     mine = [row for row in rows if row["operatorId"] == operator]
     if rows and not mine:
         known = sorted({f"{row['operatorId']} ({row['operatorName']})" for row in rows})
-        raise StateReadError.operator_unknown(operator, copied.query.name, known)
+        raise state_read_operator_unknown(operator, copied.query.name, known)
     if store is not None:
         return {"storeName": store}
     if join_side is not None:
         return {"joinSide": join_side}
     if mine and mine[0]["operatorName"] == _JOIN:
         stores = sorted(row["stateStoreName"] for row in mine)
-        raise StateReadError.side_needed(copied.query.name, operator, stores)
+        raise state_read_side_needed(copied.query.name, operator, stores)
     variables = variables_of(mine[0]) if mine else []
     if timers:
         return {"readRegisteredTimers": "true"}
     if variables and variable not in variables:
-        raise StateReadError.variable_needed(copied.query.name, operator, variable, variables)
+        raise state_read_variable_needed(copied.query.name, operator, variable, variables)
     return {"stateVarName": variable} if variable is not None else {}
 
 

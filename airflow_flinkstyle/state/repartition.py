@@ -22,7 +22,17 @@ from airflow_flinkstyle.savepoint.files.renumber import renumber
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.state.changes import state_changes
-from airflow_flinkstyle.state.errors import RepartitionError
+from airflow_flinkstyle.state.errors import (
+    REPARTITION_BAD_NUMBER,
+    REPARTITION_BY_SPARK,
+    REPARTITION_DIFFERS,
+    REPARTITION_NOTHING_TO_DO,
+    REPARTITION_NUMBERED,
+    REPARTITION_PLANNED,
+    REPARTITION_PROVIDER,
+    REPARTITION_SPARK_TOO_OLD,
+    repartition_not_told,
+)
 from airflow_flinkstyle.state.query_copy import LATEST, copy_to, find_savepoint, scratch_for
 from airflow_flinkstyle.state.reader import every_state
 from airflow_flinkstyle.storage.open import open_store
@@ -75,19 +85,19 @@ def repartition_savepoint(
         s3: Endpoint and keys for locations on S3; None for boto3's standard environment variables.
 
     Raises:
-        RepartitionError: If Spark cannot, or a key differs afterwards, or a planned batch would get another
-            number; no savepoint is made then.
-        StateReadError: If the copy would not be found by Spark's executors.
+        FlinkstyleError: ``REPARTITION`` if Spark cannot, or a key differs afterwards, or a planned batch
+            would get another number; no savepoint is made then.
+        FlinkstyleError: ``STATE_READ`` if the copy would not be found by Spark's executors.
         SavepointMissingError: If there is no such savepoint.
     """
     if tuple(int(part) for part in spark.version.split(".")[:2]) < _SINCE:
-        raise RepartitionError.spark_too_old(spark.version)
+        raise REPARTITION_SPARK_TOO_OLD.error(version=spark.version)
     if partitions < 1:
-        raise RepartitionError.bad_number(partitions)
+        raise REPARTITION_BAD_NUMBER.error(partitions=partitions)
     repository = SavepointRepository(open_store(root, s3), job)
     manifest = find_savepoint(repository, savepoint)
     if not to_repartition(manifest, partitions):
-        raise RepartitionError.nothing_to_do(manifest.savepoint_id, partitions)
+        raise REPARTITION_NOTHING_TO_DO.error(savepoint_id=manifest.savepoint_id, partitions=partitions)
     scratch = scratch_for(spark, scratch)
     return repartition(spark, repository, manifest, partitions, scratch, lambda place: open_store(place, s3))
 
@@ -116,7 +126,7 @@ def repartition(
         open_place: Opens the store at a location.
     """
     if tuple(int(part) for part in spark.version.split(".")[:2]) < _SINCE:
-        raise RepartitionError.spark_too_old(spark.version)
+        raise REPARTITION_SPARK_TOO_OLD.error(version=spark.version)
     wanted = to_repartition(manifest, partitions)
     for query in wanted:
         _require_possible(query)
@@ -147,14 +157,14 @@ def _changes(query: QuerySnapshot, partitions: int) -> bool:
 def _require_possible(query: QuerySnapshot) -> None:
     provider = query.pinned_confs.get(PROVIDER, "").rpartition(".")[2]
     if provider != "RocksDBStateStoreProvider":
-        raise RepartitionError.provider(
-            query.name, provider or "Spark's default, HDFSBackedStateStoreProvider"
+        raise REPARTITION_PROVIDER.error(
+            query=query.name, provider=provider or "Spark's default, HDFSBackedStateStoreProvider"
         )
     if query.sinks is not None and query.sinks.lineages:
         try:
             renumber(query, BatchId(query.batch_id + 1))
         except RenumberError as error:
-            raise RepartitionError.numbered(query.name, error.problem) from error
+            raise REPARTITION_NUMBERED.error(query=query.name, what=error.problem) from error
 
 
 def _spread(copied: QueryCopy, partitions: int) -> int:
@@ -167,7 +177,7 @@ def _spread(copied: QueryCopy, partitions: int) -> int:
             manager.repartition(copied.location, partitions)
     except Py4JJavaError as error:
         why = str(error.java_exception.getMessage() or error.java_exception.toString())
-        raise RepartitionError.by_spark(copied.query.name, why) from error
+        raise REPARTITION_BY_SPARK.error(query=copied.query.name, why=why) from error
     states = every_state(copied)
     require_all_told(copied.query, {operator for operator, _ in states})
     return sum(_compared(copied, operator, which) for operator, which in states)
@@ -177,21 +187,21 @@ def require_all_told(query: QuerySnapshot, operators: Collection[int]) -> None:
     """Require that Spark lists every operator with state: what it does not list nobody compares. Pure.
 
     Raises:
-        RepartitionError: Naming those that it does not.
+        FlinkstyleError: ``REPARTITION`` naming those that it does not.
     """
     found = {int(match[1]) for entry in query.files if (match := _STORE.match(entry.path))}
     if missing := sorted(found - set(operators)):
-        raise RepartitionError.not_told(query.name, missing)
+        raise repartition_not_told(query.name, missing)
 
 
 def require_planned(query: QuerySnapshot, found: QuerySnapshot) -> None:
     """Require that a planned batch, which is to be run again, keeps its number. Pure.
 
     Raises:
-        RepartitionError: If the repartition has taken that number.
+        FlinkstyleError: ``REPARTITION`` if the repartition has taken that number.
     """
     if query.planned_offsets is not None and found.batch_id != query.batch_id:
-        raise RepartitionError.planned(query.name, query.batch_id + 1)
+        raise REPARTITION_PLANNED.error(query=query.name, batch=query.batch_id + 1)
 
 
 def _compared(copied: QueryCopy, operator: int, which: dict[str, str]) -> int:
@@ -201,7 +211,9 @@ def _compared(copied: QueryCopy, operator: int, which: dict[str, str]) -> int:
     found = state_changes(before, after).head()
     if found is not None:
         name = next(iter(which.values()), "its only state")
-        raise RepartitionError.differs(copied.query.name, operator, name, str(found[0]))
+        raise REPARTITION_DIFFERS.error(
+            query=copied.query.name, operator=operator, which=name, key=str(found[0])
+        )
     keys = after.select("key").distinct().count()
     before.unpersist()
     after.unpersist()

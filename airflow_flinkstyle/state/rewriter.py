@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_flinkstyle.state.errors import TransformError
+from airflow_flinkstyle.state.errors import (
+    STATE_TRANSFORM_BY_SPARK,
+    STATE_TRANSFORM_PLACED_OTHERWISE,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -45,7 +48,7 @@ def write_stores(
         Of checkpoint format 2, by operator and partition the id of each store; of format 1, nothing.
 
     Raises:
-        TransformError: If Spark does not write it; it is thrown away then.
+        FlinkstyleError: ``STATE_TRANSFORM`` if Spark does not write it; it is thrown away then.
     """
     from py4j.protocol import Py4JJavaError
     from pyspark.java_gateway import ensure_callback_server_started
@@ -71,7 +74,7 @@ def write_stores(
     except Py4JJavaError as error:
         if give.failed is not None:
             raise give.failed from error
-        raise TransformError.by_spark(str(error.java_exception.toString())) from error
+        raise STATE_TRANSFORM_BY_SPARK.error(why=str(error.java_exception.toString())) from error
 
 
 class _Give:
@@ -118,13 +121,13 @@ def _partition_key(state: DataFrame, kind: Any) -> Column:  # noqa: ANN401 - a t
     """Return what Spark spreads a store's keys by: the key, or its first fields (joins, sessions).
 
     Raises:
-        TransformError: If the store's keys are placed by anything else.
+        FlinkstyleError: ``STATE_TRANSFORM`` if the store's keys are placed by anything else.
     """
     from pyspark.sql import functions as F
 
     fields = state.select("key.*").schema.fields[: len(kind.fields)]
     if [field.dataType for field in fields] != [field.dataType for field in kind.fields]:
-        raise TransformError.placed_otherwise(state.schema["key"].dataType.simpleString())
+        raise STATE_TRANSFORM_PLACED_OTHERWISE.error(key=state.schema["key"].dataType.simpleString())
     parts = [F.col("key").getField(mine.name).alias(its.name) for mine, its in zip(fields, kind, strict=True)]
     return F.struct(*parts)
 

@@ -30,7 +30,19 @@ from airflow_flinkstyle.savepoint.files.derive import publish_derived
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.state.changes import state_changes
-from airflow_flinkstyle.state.errors import StateReadError, TransformError
+from airflow_flinkstyle.state.errors import (
+    STATE_READ_STATELESS,
+    STATE_TRANSFORM_DIFFERS,
+    STATE_TRANSFORM_NOT_CONVERTED,
+    STATE_TRANSFORM_NULL,
+    STATE_TRANSFORM_PROVIDER,
+    STATE_TRANSFORM_SCHEMA,
+    STATE_TRANSFORM_SEVERAL_STORES,
+    STATE_TRANSFORM_SPARK_TOO_OLD,
+    STATE_TRANSFORM_TWICE,
+    state_read_operator_unknown,
+    transform_failed,
+)
 from airflow_flinkstyle.state.query_copy import LATEST, copy_to, find_savepoint, scratch_for, the_query
 from airflow_flinkstyle.state.reader import variables_of
 from airflow_flinkstyle.state.repartition import require_all_told
@@ -106,14 +118,14 @@ def transform_state(
         s3: Endpoint and keys for locations on S3; None for boto3's standard environment variables.
 
     Raises:
-        TransformError: If an operator cannot be written, a function returns what is no state of it, or what
-            Spark wrote is not what the function returned; no savepoint is made then.
-        StateReadError: If there is no such query or operator, or this Spark reads no state.
+        FlinkstyleError: ``STATE_TRANSFORM`` if an operator cannot be written, a function returns what is no
+            state of it, or what Spark wrote is not what the function returned; no savepoint is made then.
+        FlinkstyleError: ``STATE_READ`` if there is no such query or operator, or this Spark reads no state.
         SavepointMissingError: If there is no such savepoint.
     """
     work = _Work.of(spark, root, job, savepoint, query, scratch, s3)
     if (provider := _provider(work.query)) != ROCKSDB_CLASS:
-        raise TransformError.provider(work.query.name, provider.rpartition(".")[2])
+        raise STATE_TRANSFORM_PROVIDER.error(query=work.query.name, provider=provider.rpartition(".")[2])
     return work.publish(f"sp-transform-{uuid.uuid4().hex[:20]}", changes, {}, asked_by)
 
 
@@ -144,16 +156,19 @@ def convert_savepoint(
         s3: As there.
 
     Raises:
-        TransformError: If the state is in RocksDB already, or an operator cannot be written; no savepoint is
-            made then.
-        StateReadError: If there is no such query, it has no state, or this Spark reads none.
+        FlinkstyleError: ``STATE_TRANSFORM`` if the state is in RocksDB already, or an operator cannot be
+            written; no savepoint is made then.
+        FlinkstyleError: ``STATE_READ`` if there is no such query, it has no state, or this Spark reads
+            none.
         SavepointMissingError: If there is no such savepoint.
     """
     work = _Work.of(spark, root, job, savepoint, query, scratch, s3)
     if not is_in_default_provider(work.query.pinned_confs):
-        raise TransformError.not_converted(work.query.name, _provider(work.query).rpartition(".")[2])
+        raise STATE_TRANSFORM_NOT_CONVERTED.error(
+            query=work.query.name, provider=_provider(work.query).rpartition(".")[2]
+        )
     if not work.before.has_state:
-        raise StateReadError.stateless(work.query.name, work.manifest.savepoint_id)
+        raise STATE_READ_STATELESS.error(query=work.query.name, savepoint_id=work.manifest.savepoint_id)
     return work.moved(asked_by)
 
 
@@ -231,7 +246,7 @@ class _Work:
     ) -> _Work:
         """Copy the query."""
         if tuple(int(part) for part in spark.version.split(".")[:2]) < _SINCE:
-            raise TransformError.spark_too_old(spark.version)
+            raise STATE_TRANSFORM_SPARK_TOO_OLD.error(version=spark.version)
         return cls(
             repository=repository,
             manifest=manifest,
@@ -319,16 +334,18 @@ def _partitions(copied: QueryCopy, operator: int) -> int:
     """Return how many partitions an operator's state has, if it is of a kind that can be written.
 
     Raises:
-        StateReadError: If the query has no such operator with state.
-        TransformError: If its state is in several stores or variables.
+        FlinkstyleError: ``STATE_READ`` if the query has no such operator with state.
+        FlinkstyleError: ``STATE_TRANSFORM`` if its state is in several stores or variables.
     """
     rows: list[Row] = copied.operators().collect()
     mine = [row for row in rows if row["operatorId"] == operator]
     if not mine:
         known = sorted({f"{row['operatorId']} ({row['operatorName']})" for row in rows})
-        raise StateReadError.operator_unknown(operator, copied.query.name, known)
+        raise state_read_operator_unknown(operator, copied.query.name, known)
     if len(mine) > 1 or mine[0]["stateStoreName"] != _STORE or variables_of(mine[0]):
-        raise TransformError.several_stores(copied.query.name, operator, mine[0]["operatorName"])
+        raise STATE_TRANSFORM_SEVERAL_STORES.error(
+            query=copied.query.name, operator=operator, name=mine[0]["operatorName"]
+        )
     return int(mine[0]["numPartitions"])
 
 
@@ -341,12 +358,17 @@ def _kept(before: QueryCopy, operator: int, change: Change) -> DataFrame:
         new.schema[name].dataType.simpleString() != state.schema[name].dataType.simpleString()
         for name in _COLUMNS
     ):
-        raise TransformError.schema(*where, state.schema.simpleString(), new.schema.simpleString())
+        raise STATE_TRANSFORM_SCHEMA.error(
+            query=where[0],
+            operator=operator,
+            expected=state.schema.simpleString(),
+            found=new.schema.simpleString(),
+        )
     try:
         # A block that is lost fails the job, where a plan that is run again could give other rows.
         kept = new.select(*_COLUMNS).localCheckpoint(eager=True)
     except Exception as error:  # what Spark makes of an error in a user's function depends on its kind
-        raise TransformError.failed(*where, str(error)) from error
+        raise transform_failed(*where, str(error)) from error
     _require_keys(kept, *where)
     _require_no_null(state, kept, *where)
     return kept
@@ -359,9 +381,13 @@ def _types(state: DataFrame) -> list[str]:
 
 def _require_keys(kept: DataFrame, query: str, operator: int) -> None:
     if (nothing := kept.where("key IS NULL OR value IS NULL").head()) is not None:
-        raise TransformError.null(query, operator, "key and value", str(nothing))
+        raise STATE_TRANSFORM_NULL.error(
+            query=query, operator=operator, field="key and value", key=str(nothing)
+        )
     if (twice := kept.groupBy("key").count().where("count > 1").head()) is not None:
-        raise TransformError.twice(query, operator, str(twice["key"]), twice["count"])
+        raise STATE_TRANSFORM_TWICE.error(
+            query=query, operator=operator, key=str(twice["key"]), count=twice["count"]
+        )
 
 
 def _require_no_null(state: DataFrame, kept: DataFrame, query: str, operator: int) -> None:
@@ -374,18 +400,20 @@ def _require_no_null(state: DataFrame, kept: DataFrame, query: str, operator: in
                 continue
             found = kept.where(F.col(column).getField(field.name).isNull()).head()
             if found is not None:
-                raise TransformError.null(query, operator, f"{column}.{field.name}", str(found["key"]))
+                raise STATE_TRANSFORM_NULL.error(
+                    query=query, operator=operator, field=f"{column}.{field.name}", key=str(found["key"])
+                )
 
 
 def _proved(before: QueryCopy, after: QueryCopy, operator: int, kept: DataFrame) -> Counts:
     """Compare what Spark reads back with what was kept, and count what changed.
 
     Raises:
-        TransformError: If a key differs.
+        FlinkstyleError: ``STATE_TRANSFORM`` if a key differs.
     """
     found = state_changes(kept, after.load(operator, {}).select(*_COLUMNS)).head()
     if found is not None:
-        raise TransformError.differs(after.query.name, operator, str(found[0]))
+        raise STATE_TRANSFORM_DIFFERS.error(query=after.query.name, operator=operator, key=str(found[0]))
     old = before.load(operator, {}).select(*_COLUMNS)
     rows = state_changes(old, kept).groupBy("change").count().collect()
     number = {row["change"]: row["count"] for row in rows}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_flinkstyle.errors import ErrorKind
 from airflow_flinkstyle.kafka.audit.open_transactions import open_transactions
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.reading import ReadRange, scan
@@ -145,9 +146,10 @@ def once(batches: int) -> Counter[int]:
     return Counter(range(batches * ROWS))
 
 
-def refused(error: type[Exception], text: str) -> AbstractContextManager[object]:
-    """Expect a query to die of an error of ours; Spark has only its text."""
-    return pytest.raises(Exception, match=f"(?s){error.__name__}.*{text}")
+def refused(error: type[Exception] | ErrorKind, text: str) -> AbstractContextManager[object]:
+    """Expect a query to die of an error of ours; Spark has only what Python prints of it."""
+    shown = f"{text}.*{error.code}" if isinstance(error, ErrorKind) else f"{error.__name__}.*{text}"
+    return pytest.raises(Exception, match=f"(?s){shown}")
 
 
 def die(batch: int, shard: int, phase: str) -> Callable[[int, int, str], None]:

@@ -12,7 +12,7 @@ from airflow_flinkstyle.jobs.answers.rules import source_changes
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.offsets import Offsets
-from airflow_flinkstyle.rewrite.errors import SourceChangeError
+from airflow_flinkstyle.rewrite.errors import SOURCE_CHANGE
 from airflow_flinkstyle.rewrite.identity import change_sources
 from airflow_flinkstyle.rewrite.position import checked_position
 from airflow_flinkstyle.rewrite.source_changes import (
@@ -28,6 +28,7 @@ from airflow_flinkstyle.savepoint.manifest import KafkaLog
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.types import NextOffset
+from testbed.refusals import refuses
 from testbed.session import local_session
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ def test_position_that_does_not_exist_is_refused_by_partition(placed: Query):
         "start": {"offsets": {placed.c.topic: {"0": 3}}},
     }
     asked = {"rows": {"replace": {"0": place}}}
-    with pytest.raises(SourceChangeError, match=f"{placed.c.topic}-1: refused"):
+    with refuses(SOURCE_CHANGE, match=f"{placed.c.topic}-1: refused"):
         source_changes(asked, placed.manifest, placed.repository, lambda _: placed.c.cluster)
 
 

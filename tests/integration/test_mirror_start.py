@@ -13,7 +13,7 @@ from airflow_flinkstyle.jobs.migration.cutover import PHASES
 from airflow_flinkstyle.jobs.migration.fail_back import begin_fail_back
 from airflow_flinkstyle.jobs.migration.form import MigrationForm
 from airflow_flinkstyle.kafka.cluster import ClusterView
-from airflow_flinkstyle.kafka.errors import ClusterMismatchError, MirrorStartError
+from airflow_flinkstyle.kafka.errors import MIRROR_START, ClusterMismatchError
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.mirror.start import set_mirror_start
 from airflow_flinkstyle.kafka.mirror.topics import read_positions
@@ -26,6 +26,7 @@ from airflow_flinkstyle.rewrite.rows import PartitionMove
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.types import NextOffset
 from testbed.keys import SIGNER
+from testbed.refusals import refuses
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,7 +56,7 @@ def test_positions_are_noted_once_and_those_that_mirrormaker_has_stay(kafka_pair
 def test_note_that_the_cluster_does_not_take_is_an_error_that_names_the_partition(kafka_pair: KafkaPair):
     target, mirror = a_cluster(kafka_pair.old), MirrorSettings(source_alias="tiny", target_alias="there")
     kafka_pair.old.create_topic(mirror.positions_topic, partitions=1, config={"max.message.bytes": "20"})
-    with pytest.raises(MirrorStartError, match="a-3"):
+    with refuses(MIRROR_START, match="a-3"):
         set_mirror_start(target, mirror, Offsets({("a", 3): 10}))
 
 

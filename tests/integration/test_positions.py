@@ -12,11 +12,11 @@ from confluent_kafka import Consumer, Producer
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.cluster import describe, first_offsets_since
 from airflow_flinkstyle.kafka.errors import (
+    GROUP_MISSING,
     ClusterMismatchError,
     ClusterUnreachableError,
     GroupCommitError,
     GroupInUseError,
-    GroupMissingError,
     PartitionSetError,
     TopicMissingError,
     TopicRecreatedError,
@@ -35,6 +35,7 @@ from airflow_flinkstyle.rewrite.rules import SourceRule, StrategyRules
 from airflow_flinkstyle.rewrite.strategies import plan_migration
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
 from airflow_flinkstyle.types import BatchId, NextOffset
+from testbed.refusals import refuses
 from tests.manifests import a_manifest
 
 if TYPE_CHECKING:
@@ -247,7 +248,7 @@ def test_group_starts_where_it_committed_and_its_rule_says_the_rest(cluster: Kaf
 
 
 def test_unknown_group_is_an_error_whatever_its_rule(cluster: KafkaCluster):
-    with pytest.raises(GroupMissingError, match="positions-nobody"):
+    with refuses(GROUP_MISSING, match="positions-nobody"):
         picked(cluster, "group:positions-nobody:missing=earliest")
 
 

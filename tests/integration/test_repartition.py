@@ -11,9 +11,10 @@ from airflow_flinkstyle.savepoint.files.restore import restore_query
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.state import repartition_savepoint
-from airflow_flinkstyle.state.errors import RepartitionError
+from airflow_flinkstyle.state.errors import REPARTITION
 from airflow_flinkstyle.storage.local import LocalStore
 from testbed import paths
+from testbed.refusals import refuses
 from testbed.session import local_session
 from tests.golden.stateful import CASES, STATE
 from tests.integration.operator_lab import as_between_batches, assert_goes_on, lab_of, take_while_it_runs
@@ -102,10 +103,10 @@ def test_query_goes_on_from_more_partitions_and_from_as_many_as_before(
 
 def test_what_cannot_be_repartitioned_is_refused(spark: SparkSession, tmp_path: Path):
     taken = Taken(spark, BY_NAME["hdfs"], tmp_path)
-    with pytest.raises(RepartitionError, match="keeps its in HDFSBackedStateStoreProvider"):
+    with refuses(REPARTITION, match="keeps its in HDFSBackedStateStoreProvider"):
         taken.repartitioned(5)
-    with pytest.raises(RepartitionError, match="in another number of partitions than 2"):
+    with refuses(REPARTITION, match="in another number of partitions than 2"):
         taken.repartitioned(2)
-    with pytest.raises(RepartitionError, match="from 1 on, found 0"):
+    with refuses(REPARTITION, match="from 1 on, found 0"):
         taken.repartitioned(0)
     assert taken.repository.ids() == ("sp-1",)

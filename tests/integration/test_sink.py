@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark import InheritableThread
 
-from airflow_flinkstyle.kafka.errors import GroupInUseError, GroupMissingError
+from airflow_flinkstyle.kafka.errors import GROUP_MISSING, GroupInUseError
 from airflow_flinkstyle.kafka.groups import group_offsets
 from airflow_flinkstyle.sinks.control_topic import default_name
 from airflow_flinkstyle.sinks.errors import (
-    ControlTopicError,
+    CONTROL_TOPIC,
+    PLAN_CHANGED,
+    RECORD_REFUSED,
+    REPLAY_DIFFERS,
+    RUN_SUPERSEDED,
+    SHARD_COUNT,
+    SINK_CONFIG,
+    SINK_INPUT,
+    TRANSACTION_ABORTED,
+    TRANSACTION_TIMEOUT,
     LineageError,
-    PlanChangedError,
-    RecordRefusedError,
-    ReplayDiffersError,
-    RunSupersededError,
-    ShardCountError,
-    SinkConfigError,
-    SinkInputError,
-    TransactionAbortedError,
-    TransactionTimeoutError,
 )
 from airflow_flinkstyle.sinks.frame import HASH, SHARD, chunks_of
 from airflow_flinkstyle.sinks.lineage import begin_lineage, open_lineage
@@ -36,6 +36,7 @@ from airflow_flinkstyle.sinks.shard import Chunk
 from airflow_flinkstyle.sinks.spread import Spread
 from airflow_flinkstyle.sinks.task import write_shards
 from airflow_flinkstyle.spark_versions import ends_the_rows_of_a_killed_task
+from testbed.refusals import refuses
 from testbed.waiting import PATIENCE_S, wait_until
 from tests.integration.sink_lab import ROWS, Lab, as_records, die, once, refused, topic_of
 
@@ -120,7 +121,7 @@ def test_half_written_batch_is_completed_by_the_next_run(lab: Lab, phase: str):
     half = lab.counts()
     assert half - once(1)  # shard 0 has committed its part
     assert half != once(2)
-    with refused(ShardCountError, "half written with 2 shards"):
+    with refused(SHARD_COUNT, "half written with 2 shards"):
         lab.run(lab.sink(shards=3).foreach_batch, batches=1)
     sink = lab.sink()
     lab.run(sink.foreach_batch, batches=1)
@@ -133,7 +134,7 @@ def test_replay_with_other_rows_is_refused_and_leaves_what_was_written(lab: Lab)
     with pytest.raises(Exception, match="dies in begin"):
         lab.run(lab.sink(on_phase=die(0, 1, "begin")).foreach_batch, batches=1)
     half = lab.counts()
-    with refused(ReplayDiffersError, "Batch 0"):
+    with refused(REPLAY_DIFFERS, "Batch 0"):
         lab.run(
             lab.sink().foreach_batch,
             batches=1,
@@ -150,7 +151,7 @@ def test_half_written_batch_is_completed_with_the_number_of_shards_it_was_begun_
     lab.run(lab.sink().foreach_batch, batches=1)
     with pytest.raises(Exception, match="dies in begin"):
         lab.run(lab.sink(shards=3, on_phase=die(1, 1, "begin")).foreach_batch, batches=1)
-    with refused(ShardCountError, "half written with 3 shards"):
+    with refused(SHARD_COUNT, "half written with 3 shards"):
         lab.run(lab.sink().foreach_batch, batches=1)
     lab.run(lab.sink(shards=3).foreach_batch, batches=1)
     assert lab.counts() == once(2)
@@ -186,7 +187,7 @@ def test_task_of_a_frozen_run_writes_nothing_when_it_wakes_after_the_sink_came_b
     back = Resume(mode="continue", after_batch=5, lineage=old.lineage, cluster_id="elsewhere", suffix="")
     opened = open_lineage(new, query_id="q", batch_id=6, resume=back)
     for shard in range(2):
-        with pytest.raises(RunSupersededError, match="another run has begun to write since"):
+        with refuses(RUN_SUPERSEDED, match="another run has begun to write since"):
             write(old, 1, shard)  # a batch that no marker here knows
     complete(new, opened, 6)
     assert len(lab.records()) == 2 + 2
@@ -217,7 +218,7 @@ def test_query_that_is_refused_under_a_lineage_hurts_nobody_who_writes_it(lab: L
 def test_lineages_with_one_control_topic_are_refused(lab: Lab):
     first = settings_of(lab, 2, "run")
     complete(first, open_lineage(first, query_id="q", batch_id=0), 0)
-    with pytest.raises(ControlTopicError, match="hold records of other-complete only"):
+    with refuses(CONTROL_TOPIC, match="hold records of other-complete only"):
         open_lineage(replace(first, lineage="other"), query_id="p", batch_id=0)
 
 
@@ -247,7 +248,7 @@ def test_task_of_a_frozen_run_with_another_number_of_shards_writes_nothing_when_
     complete(old, open_lineage(old, query_id="q", batch_id=0), 0)
     opened = open_lineage(new, query_id="q", batch_id=1)  # the old run is frozen in batch 1
     for shard in range(3):
-        with pytest.raises(RunSupersededError, match="another run has begun to write since"):
+        with refuses(RUN_SUPERSEDED, match="another run has begun to write since"):
             write(old, 1, shard)
     complete(new, opened, 1)
     complete(back, open_lineage(back, query_id="q", batch_id=2), 2)
@@ -258,7 +259,7 @@ def test_half_written_batch_with_other_columns_is_refused_by_that_name(lab: Lab)
     with pytest.raises(Exception, match="dies in begin"):
         lab.run(lab.sink(on_phase=die(0, 1, "begin")).foreach_batch, batches=1)
     half = lab.counts()
-    with refused(PlanChangedError, "shards 0 committed"):
+    with refused(PLAN_CHANGED, "shards 0 committed"):
         lab.run(lab.sink().foreach_batch, batches=1, shape=lambda rows: as_records(rows).drop("key"))
     assert lab.counts() == half
 
@@ -267,7 +268,7 @@ def test_speculation_is_refused(lab: Lab):
     conf = lab.spark.sparkContext._conf
     conf.set("spark.speculation", "true")
     try:
-        with refused(SinkConfigError, "spark.speculation"):
+        with refused(SINK_CONFIG, "spark.speculation"):
             lab.run(lab.sink().foreach_batch, batches=1)
     finally:
         conf.set("spark.speculation", "false")
@@ -359,7 +360,7 @@ def test_older_state_of_the_same_lineage_is_refused_not_skipped(lab: Lab):
     (lab.folder / "checkpoint/offsets/.2.crc").unlink()
     with refused(LineageError, "completed batch 2"):
         lab.run(lab.sink().foreach_batch, batches=1)
-    with refused(ControlTopicError, "does not exist"):  # a lineage that cannot have written batch 0
+    with refused(CONTROL_TOPIC, "does not exist"):  # a lineage that cannot have written batch 0
         lab.run(lab.sink(lineage="another").foreach_batch, batches=1)
 
 
@@ -412,15 +413,15 @@ def test_partition_of_a_key_is_that_of_sparks_own_sink(lab: Lab, old_broker: Bro
 @pytest.mark.parametrize(
     ("options", "shape", "error", "match"),
     [
-        ({}, "cast(value as string) as text", SinkInputError, "missed value"),
-        ({}, "value", SinkInputError, "value bigint"),
-        ({"topic": None}, "cast(value as string) as value", SinkInputError, "missed topic"),
-        ({"topic": "nowhere"}, "cast(value as string) as value", RecordRefusedError, "UNKNOWN_TOPIC"),
-        ({}, "repeat('x', 2000000) as value", RecordRefusedError, "too large|size"),
+        ({}, "cast(value as string) as text", SINK_INPUT, "missed value"),
+        ({}, "value", SINK_INPUT, "value bigint"),
+        ({"topic": None}, "cast(value as string) as value", SINK_INPUT, "missed topic"),
+        ({"topic": "nowhere"}, "cast(value as string) as value", RECORD_REFUSED, "UNKNOWN_TOPIC"),
+        ({}, "repeat('x', 2000000) as value", RECORD_REFUSED, "too large|size"),
         (
             {"transaction_timeout_ms": 900_001},
             "cast(value as string) as value",
-            TransactionTimeoutError,
+            TRANSACTION_TIMEOUT,
             "900000",
         ),
     ],
@@ -447,12 +448,12 @@ def test_bad_input_is_refused_and_writes_nothing(
 def test_error_that_may_pass_reaches_the_driver_as_itself_behind_the_last_attempt_of_its_task(lab: Lab):
     def abort(at_batch: int, _: int, phase: str) -> None:
         if (at_batch, phase) == (1, "commit"):
-            raise TransactionAbortedError("the brokers ended it", state_after="", remedy="")
+            raise TRANSACTION_ABORTED.with_text("the brokers ended it", state_after="", remedy="")
 
-    with refused(TransactionAbortedError, "the brokers ended it"):
+    with refused(TRANSACTION_ABORTED, "the brokers ended it"):
         lab.run(lab.sink(on_phase=abort).foreach_batch, batches=2)
     noted = failure(lab.query_id)
-    assert isinstance(noted, TransactionAbortedError)
+    assert noted.code == TRANSACTION_ABORTED.code
     assert noted.retryable
     lab.run(lab.sink().foreach_batch, batches=1)
     assert lab.counts() == once(2)
@@ -466,10 +467,10 @@ def test_control_topic_that_is_gone_or_deletes_is_refused(lab: Lab, old_broker: 
     entry = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, control, incremental_configs=[entry])
     old_broker.admin().incremental_alter_configs([resource])[resource].result(20)
-    with refused(ControlTopicError, "compact only"):
+    with refused(CONTROL_TOPIC, "compact only"):
         lab.run(lab.sink().foreach_batch, batches=1)
     old_broker.admin().delete_topics([control])[control].result(20)
-    with refused(ControlTopicError, "does not exist"):
+    with refused(CONTROL_TOPIC, "does not exist"):
         lab.run(lab.sink().foreach_batch, batches=1)
     assert lab.counts() == once(1)
 
@@ -489,7 +490,7 @@ def test_plan_that_is_not_deterministic_is_written_once_if_its_batches_are_store
         run(1, on_phase=die(0, 1, "begin"))
     half = lab.records()
     if not materialise:
-        with refused(ReplayDiffersError, "Batch 0"):
+        with refused(REPLAY_DIFFERS, "Batch 0"):
             run(1)
         assert len(lab.records()) == len(half)
         return
@@ -532,7 +533,7 @@ def test_consumed_offsets_are_committed_with_the_completion_and_only_there(lab: 
     with pytest.raises(Exception, match="dies in commit"):  # shard 0 has committed by then
         read_from(lab, old_broker, lab.sink(commit_offsets=group, on_phase=die(0, 1, "commit")))
     assert lab.records()
-    with pytest.raises(GroupMissingError):
+    with refuses(GROUP_MISSING):
         group_offsets(lab.cluster, group, [source])
     query_id = read_from(lab, old_broker, lab.sink(commit_offsets=group))
     assert group_offsets(lab.cluster, group, [source]) == {(source, 0): ROWS // 2, (source, 1): ROWS // 2}
@@ -567,8 +568,8 @@ def test_group_with_members_is_not_committed_for(lab: Lab, old_broker: Broker):
 def test_offsets_cannot_be_committed_across_clusters(lab: Lab, old_broker: Broker, new_broker: Broker):
     new_broker.create_topic(f"{lab.topic}-in", partitions=1)
     fill(new_broker, f"{lab.topic}-in", range(0, 2, 2))
-    with refused(SinkConfigError, "since a transaction cannot span two"):
+    with refused(SINK_CONFIG, "since a transaction cannot span two"):
         read_from(lab, new_broker, lab.sink(commit_offsets="group"))
-    with refused(SinkConfigError, "option kafka.group.id, found none"):
+    with refused(SINK_CONFIG, "option kafka.group.id, found none"):
         read_from(lab, new_broker, lab.sink(commit_offsets=True))
     assert not lab.records()

@@ -15,7 +15,7 @@ from airflow_flinkstyle.kafka.reading import scan
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.sinks.control_reading import read_completion, unreadable
 from airflow_flinkstyle.sinks.control_topic import marker_partition
-from airflow_flinkstyle.sinks.errors import OutputUnknownError, TransactionLeftOpenError
+from airflow_flinkstyle.sinks.errors import OUTPUT_UNKNOWN, TransactionLeftOpenError
 from airflow_flinkstyle.sinks.left_open import output_ends
 from airflow_flinkstyle.sinks.lineage import Opened, open_lineage
 from airflow_flinkstyle.sinks.marker import Completion
@@ -25,6 +25,7 @@ from airflow_flinkstyle.sinks.shard import Chunk, ShardTransaction
 from airflow_flinkstyle.sinks.task import write_shards
 from testbed.kafka import Broker, new_cluster_id
 from testbed.ports import free_port
+from testbed.refusals import refuses
 from testbed.waiting import wait_until
 from tests.integration.sink_lab import settled
 
@@ -249,5 +250,5 @@ def test_what_is_left_open_of_topics_that_are_not_known_is_an_error(pair: Pair, 
     attempt(settings, "abort", lambda: pair.lose_second(str(settings.topic))).abort()
     pair.second.start()
     for _ in range(2):  # it is not forgotten
-        with pytest.raises(OutputUnknownError, match=r"its rows name their topics.*rewind='fork'"):
+        with refuses(OUTPUT_UNKNOWN, match=r"its rows name their topics.*rewind='fork'"):
             open_next(replace(settings, **unknown), "next")

@@ -9,7 +9,7 @@ import pytest
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.sinks import lineage
-from airflow_flinkstyle.sinks.errors import ControlTopicError, LineageError, ProducerFencedError
+from airflow_flinkstyle.sinks.errors import CONTROL_TOPIC, LineageError, ProducerFencedError
 from airflow_flinkstyle.sinks.producer import initialised_producer, send_marker
 from airflow_flinkstyle.sinks.resume import Resume, expect, states
 from tests.integration.sink_lab import Lab, die, once, refused, topic_of
@@ -131,7 +131,7 @@ def test_sink_that_moves_and_comes_back_writes_each_record_once(lab: Lab, kafka_
     new = KafkaCluster(name="new", config={"bootstrap.servers": kafka_pair.new.bootstrap})
     lab.run(lab.sink().foreach_batch, batches=2)
     lab.cluster = new
-    with refused(ControlTopicError, "does not exist"):  # nobody says that it moved
+    with refused(CONTROL_TOPIC, "does not exist"):  # nobody says that it moved
         start_from(lab, 1, cluster_id=None)
         lab.run(lab.sink().foreach_batch, batches=1)
     start_from(lab, 1, cluster_id=cluster_id(old))

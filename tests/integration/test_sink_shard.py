@@ -13,19 +13,20 @@ from airflow_flinkstyle.kafka.reading import ReadRange, scan
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.sinks.control_reading import read_markers, read_shard
 from airflow_flinkstyle.sinks.errors import (
-    ControlTopicError,
+    CONTROL_TOPIC,
+    PRODUCERS_POOL_EMPTY,
+    REPLAY_DIFFERS,
+    SINK_CONFIG,
+    SINK_INPUT,
     LineageError,
     ProducerFencedError,
-    ProducersPoolEmptyError,
-    ReplayDiffersError,
-    SinkConfigError,
-    SinkInputError,
 )
 from airflow_flinkstyle.sinks.frame import HASH, SHARD, chunks_of
 from airflow_flinkstyle.sinks.lineage import open_lineage
 from airflow_flinkstyle.sinks.settings import SinkSettings
 from airflow_flinkstyle.sinks.task import write_shards
 from testbed.kafka import Broker
+from testbed.refusals import refuses
 from testbed.waiting import wait_until
 from tests.integration.sink_lab import settled, topic_of
 
@@ -106,7 +107,7 @@ def test_process_has_no_more_open_producers_than_its_pool_has_places(lab: Lab) -
     assert lab.values() == [b"row"] * 5
     settings = lab.settings(lineage="another", control_topic=f"{lab.topic}-another", producer_pool_size=2)
     open_lineage(settings, query_id="q", batch_id=0)
-    with pytest.raises(ProducersPoolEmptyError, match=r"may have 2 open \(producer_pool_size\)"):
+    with refuses(PRODUCERS_POOL_EMPTY, match=r"may have 2 open \(producer_pool_size\)"):
         nested(settings, [0, 1, 2])
     assert len(lab.values()) == 5
     nested(settings, [0, 1])  # the places are free again
@@ -136,10 +137,10 @@ def test_task_writes_its_shards_side_by_side_and_those_that_are_there_are_only_c
 
 def test_no_shard_of_a_task_is_written_if_one_that_is_there_was_other_records(lab: Lab) -> None:
     write(lab.settings(), 0, [1], iter([rows(b"b", shards=[1])]))
-    with pytest.raises(ReplayDiffersError, match="shards 1 committed"):
+    with refuses(REPLAY_DIFFERS, match="shards 1 committed"):
         write(lab.settings(), 0, [0, 1], iter([rows(b"a", b"b", b"c", shards=[0, 1, 1])]))
     assert lab.values() == [b"b"]
-    with pytest.raises(SinkConfigError, match=r"shards \[0, 1\], found rows of the shards \[0, 2\]"):
+    with refuses(SINK_CONFIG, match=r"shards \[0, 1\], found rows of the shards \[0, 2\]"):
         write(lab.settings(), 1, [0, 1], iter([rows(b"a", b"x", shards=[0, 2])]))
     assert lab.values() == [b"b"]
 
@@ -190,7 +191,7 @@ def test_nulls_are_what_the_client_takes_for_nothing(lab: Lab) -> None:
     ]
     assert [record.timestamp()[1] for record in found[:2]] == [1000, 2000]
     assert found[2].timestamp()[1] > 1_600_000_000_000  # now
-    with pytest.raises(SinkInputError, match="found 2 without"):
+    with refuses(SINK_INPUT, match="found 2 without"):
         write(lab.settings(topic=None), 1, [0], iter([rows(b"a", b"b", None, **columns)]))
     assert len(lab.records()) == 3
 
@@ -199,7 +200,7 @@ def test_control_topic_that_is_gone_is_not_made_anew_by_a_broker_that_creates_to
     with Broker("eager", tmp_path / "broker", settings={"auto.create.topics.enable": "true"}) as broker:
         lab = Lab(broker, "lost")
         settings = lab.settings(control_topic="gone")
-        with pytest.raises(ControlTopicError, match="control topic gone was expected to hold their markers"):
+        with refuses(CONTROL_TOPIC, match="control topic gone was expected to hold their markers"):
             write(settings, 1, [0], iter([rows(b"row")]))
         assert "gone" not in broker.admin().list_topics(timeout=20).topics
         assert not lab.values()

@@ -19,9 +19,10 @@ from airflow_flinkstyle.savepoint.errors import SavepointMissingError
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.state import savepoint_operators, savepoint_state, state_changes
-from airflow_flinkstyle.state.errors import StateReadError
+from airflow_flinkstyle.state.errors import STATE_READ
 from airflow_flinkstyle.storage.local import LocalStore
 from testbed import paths
+from testbed.refusals import refuses
 from testbed.session import local_session
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ def test_added_and_removed_keys_are_told(lab: Lab):
 )
 def test_what_is_not_there_is_refused_with_what_is(lab: Lab, case: str, which: dict[str, object], told: str):
     lab.take(case)
-    with pytest.raises(StateReadError, match=told):
+    with refuses(STATE_READ, match=told):
         lab.state(case, **which)
 
 

@@ -18,10 +18,11 @@ from airflow_flinkstyle.state import (
     savepoint_state,
     transform_state,
 )
-from airflow_flinkstyle.state.errors import StateReadError, TransformError
+from airflow_flinkstyle.state.errors import STATE_READ, STATE_TRANSFORM
 from airflow_flinkstyle.state.transform import Counts
 from airflow_flinkstyle.storage.local import LocalStore
 from testbed import paths
+from testbed.refusals import refuses
 from testbed.session import local_session
 from tests.golden.stateful import CASES, CHANGELOG, STATE
 from tests.integration.operator_lab import assert_goes_on, lab_of, run_until, take_while_it_runs
@@ -135,7 +136,7 @@ def test_state_of_the_default_provider_goes_on_in_rocksdb(spark: SparkSession, t
     assert not any(file.path.endswith((".delta", ".snapshot")) for file in query.files)
     rocksdb = replace(taken.lab, spark=taken.lab.spark.newSession())
     assert_goes_on(rocksdb, manifest, taken.restored(manifest), taken.unbroken)
-    with pytest.raises(TransformError, match="found RocksDBStateStoreProvider"):
+    with refuses(STATE_TRANSFORM, match="found RocksDBStateStoreProvider"):
         convert_savepoint(taken.lab.spark, str(taken.root), "job", manifest.savepoint_id)
 
 
@@ -198,9 +199,9 @@ def test_ready_made_changes_do_what_their_names_say(spark: SparkSession, tmp_pat
     assert counts == Counts(added=0, removed=0, changed=2, kept=3)
     state = {row.key.k: row.value["sum"] for row in taken.state(doubled.savepoint_id).collect()}
     assert state == {k: total * 2 if k < 2 else total for k, total in before.items()}
-    with pytest.raises(StateReadError, match="Expected a condition in SQL"):
+    with refuses(STATE_READ, match="Expected a condition in SQL"):
         taken.changed(DropKeys("key.customer = 1"))
-    with pytest.raises(TransformError, match="a field of the values, count, sum, found 'total'"):
+    with refuses(STATE_TRANSFORM, match="a field of the values, count, sum, found 'total'"):
         taken.changed(SetValues({"total": "1"}))
 
 
@@ -233,9 +234,9 @@ def test_what_is_no_state_is_refused_and_makes_no_savepoint(spark: SparkSession,
         (fails, "failed: .*row 7"),
     ]
     for change, found in refused:
-        with pytest.raises(TransformError, match=found):
+        with refuses(STATE_TRANSFORM, match=found):
             taken.changed(change)
-    with pytest.raises(StateReadError, match=r"0 \(stateStoreSave\), found 4"):
+    with refuses(STATE_READ, match=r"0 \(stateStoreSave\), found 4"):
         taken.changed(as_it_is, operator=4)
     assert taken.repository.ids() == ("sp-1",)
 
@@ -254,5 +255,5 @@ def test_operator_that_cannot_be_written_is_refused_by_name(
     spark: SparkSession, tmp_path: Path, name: str, found: str
 ):
     taken = Taken(spark, BY_NAME[name], tmp_path)
-    with pytest.raises(TransformError, match=found):
+    with refuses(STATE_TRANSFORM, match=found):
         taken.changed(as_it_is)

@@ -23,7 +23,7 @@ def leaving(state_after: str) -> Iterator[None]:
     try:
         yield
     except FlinkstyleError as error:
-        raise type(error)(error.problem, state_after, error.remedy) from error
+        raise error.rephrased(state_after=state_after) from error
 
 
 class NotClaimedError(FlinkstyleError):

@@ -319,7 +319,7 @@ class Spark(Protocol):
     # --- a savepoint's state, moved by this session
 
     def in_rocksdb(self, repository: SavepointRepository, manifest: Manifest, location: str) -> Manifest:
-        """Return a savepoint with its state in RocksDB; raises ``TransformError``."""
+        """Return a savepoint with its state in RocksDB; raises ``STATE_TRANSFORM``."""
 
     def repartitioned(
         self, repository: SavepointRepository, manifest: Manifest, partitions: int, location: str

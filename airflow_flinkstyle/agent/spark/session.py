@@ -211,7 +211,7 @@ class PySparkSession:
     # --- a savepoint's state, moved by this session
 
     def in_rocksdb(self, repository: SavepointRepository, manifest: Manifest, location: str) -> Manifest:
-        """Return a savepoint with its state in RocksDB; raises ``TransformError``."""
+        """Return a savepoint with its state in RocksDB; raises ``STATE_TRANSFORM``."""
         from airflow_flinkstyle.state.transform import in_rocksdb
 
         return in_rocksdb(self.spark, repository, manifest, location, self.open)

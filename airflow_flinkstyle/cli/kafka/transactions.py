@@ -22,7 +22,7 @@ from airflow_flinkstyle.kafka.audit.transactions import (
     matching,
     require_idle,
 )
-from airflow_flinkstyle.kafka.errors import TransactionInUseError
+from airflow_flinkstyle.kafka.errors import TRANSACTION_IN_USE
 
 Prefix = Annotated[
     str, typer.Option(help="What the transactional ids begin with; a sink's begin with its lineage.")
@@ -131,7 +131,7 @@ def _require_ended(found: Collection[OpenTransaction], owners: Mapping[str, Mapp
     for one in found:
         for job, status in owners.get(one.lineage, {}).items():
             if isinstance(status, (Running, Starting)):
-                raise TransactionInUseError(
+                raise TRANSACTION_IN_USE.with_text(
                     f"Job {job}, whose transaction {one.transactional_id} is, was expected to have ended, "
                     f"but {describe_status(status)}.",
                     state_after="No transaction was aborted.",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.kafka.audit.open_transactions import open_transactions
 from airflow_flinkstyle.kafka.cluster import describe
-from airflow_flinkstyle.kafka.errors import ClusterDeniedError, TransactionInUseError
+from airflow_flinkstyle.kafka.errors import TRANSACTION_IN_USE, ClusterDeniedError
 from airflow_flinkstyle.kafka.settings import translated_errors
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def require_idle(transactions: Collection[OpenTransaction], now_ms: int, min_age
             transaction's own time-out, after which the brokers should have aborted it.
 
     Raises:
-        TransactionInUseError: Naming the youngest.
+        FlinkstyleError: ``TRANSACTION_IN_USE`` naming the youngest.
     """
     young = [
         one
@@ -109,7 +109,7 @@ def require_idle(transactions: Collection[OpenTransaction], now_ms: int, min_age
     youngest = max(young, key=lambda one: one.updated_ms)
     age_s, timeout_s = age_ms(youngest, now_ms) / 1000, youngest.timeout_ms / 1000
     wanted = "its time-out" if min_age_ms is None else f"the {min_age_ms / 1000:g} s that were asked for"
-    raise TransactionInUseError(
+    raise TRANSACTION_IN_USE.with_text(
         f"{len(young)} of {len(transactions)} transactions may be those of a producer at work: "
         f"{youngest.transactional_id} gave its last sign of life {age_s:.0f} s ago, less than {wanted}.",
         state_after="No transaction was aborted.",

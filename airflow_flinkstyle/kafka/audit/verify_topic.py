@@ -46,7 +46,7 @@ def verify_topic(
 
     Raises:
         TopicMissingError: If there is no such topic.
-        ReadStalledError: If the brokers do not answer any more.
+        FlinkstyleError: ``READ_STALLED`` if the brokers do not answer any more.
     """
     # The end of what is expected is looked up first: what is missing then was there to be written.
     wanted = Numbers(expected) if isinstance(expected, range) else _Log(expected)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from airflow_flinkstyle.kafka.errors import NOTHING_CHANGED, ClusterDeniedError, NoAuthorizerError
+from airflow_flinkstyle.kafka.errors import NOTHING_CHANGED, SECURITY_DISABLED, ClusterDeniedError
 from airflow_flinkstyle.kafka.patience import patient
 from airflow_flinkstyle.kafka.settings import admin_client
 
@@ -99,7 +99,8 @@ def topics_are_open(cluster: KafkaCluster) -> bool | None:
     of Kafka's own authorizer.
 
     Raises:
-        NoAuthorizerError: If the brokers have no authorizer: nobody can be denied anything.
+        FlinkstyleError: ``SECURITY_DISABLED`` if the brokers have no authorizer: nobody can be denied
+            anything.
         ClusterDeniedError: If the credentials may not describe, change and ask what a fence needs.
     """
     from confluent_kafka.admin import ConfigResource
@@ -112,7 +113,7 @@ def topics_are_open(cluster: KafkaCluster) -> bool | None:
         config = future.result(cluster.request_timeout_s)
     authorizer = config["authorizer.class.name"].value
     if not authorizer:
-        raise NoAuthorizerError(
+        raise SECURITY_DISABLED.with_text(
             f"An authorizer was expected on Kafka cluster {cluster}, but its brokers have none, so "
             "nobody can be denied to write.",
             state_after=NOTHING_CHANGED,

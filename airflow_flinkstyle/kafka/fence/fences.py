@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.cluster import describe, existing_topics
 from airflow_flinkstyle.kafka.errors import (
+    FENCE_SCOPE,
     NOTHING_CHANGED,
+    SECURITY_DISABLED,
     ClusterMismatchError,
-    FenceScopeError,
-    NoAuthorizerError,
 )
 from airflow_flinkstyle.kafka.fence.acls import (
     EVERYBODY,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.kafka.settings import KafkaCluster
 
 FenceKind = Literal["passive", "acl"]
@@ -154,15 +155,15 @@ class AclFence:
         """Look at what the cluster has.
 
         Raises:
-            NoAuthorizerError: If the brokers have none.
+            FlinkstyleError: ``SECURITY_DISABLED`` if the brokers have none.
             ClusterDeniedError: If the credentials may not look at entries, or not change them.
-            FenceScopeError: If somebody to spare is allowed only as one of everybody, or if it is not known
-                whether a topic without entries is open.
+            FlinkstyleError: ``FENCE_SCOPE`` if somebody to spare is allowed only as one of everybody, or if
+                it is not known whether a topic without entries is open.
         """
         names = sorted(set(topics))
         cluster_id = describe(self.cluster, ()).cluster_id
         if cluster_id is None:  # asking it for rights would end the process, see kafka.cluster
-            raise NoAuthorizerError(
+            raise SECURITY_DISABLED.with_text(
                 f"An id was expected of Kafka cluster {self.cluster}, found none: a fence could not be told "
                 "from one on another cluster, and managed endpoints without an id take no ACLs.",
                 state_after=NOTHING_CHANGED,
@@ -249,8 +250,8 @@ def rules_for(
     return [rule(EVERYBODY, "ALL", "allow"), *denied] if is_open and not entries else denied
 
 
-def _unknown_openness(cluster: KafkaCluster, topics: Collection[str]) -> FenceScopeError:
-    return FenceScopeError(
+def _unknown_openness(cluster: KafkaCluster, topics: Collection[str]) -> FlinkstyleError:
+    return FENCE_SCOPE.with_text(
         f"Topics without ACLs, {', '.join(topics)}, are open to all or to super users alone, as "
         f"allow.everyone.if.no.acl.found of {cluster} says; it was expected to be told, but brokers hide it. "
         "The first ACL of any kind would close such a topic to its readers.",
@@ -264,7 +265,7 @@ def _denied(fence: AclFence, topic: str, entries: Collection[AclRule]) -> list[s
         return list(fence.principals)
     allowed = {rule.principal for rule in entries if rule.permission == "allow" and rule.operation in _WRITES}
     if not allowed or EVERYBODY in allowed:
-        raise FenceScopeError(
+        raise FENCE_SCOPE.with_text(
             f"To spare {', '.join(fence.spare)}, writers of topic {topic} should be allowed by name on "
             f"{fence.cluster}, but every principal may write.",
             state_after=NOTHING_CHANGED,

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.kafka.errors import LoginMissingError
+from airflow_flinkstyle.kafka.errors import LOGIN_MISSING
 from airflow_flinkstyle.kafka.login.java_settings import java_settings, security_protocol
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def require_logins(names: Collection[str], environment: Mapping[str, str]) -> di
     """Return the variable as this environment has it, if it brings all the logins.
 
     Raises:
-        LoginMissingError: Naming the connections that it lacks.
+        FlinkstyleError: ``LOGIN_MISSING`` naming the connections that it lacks.
     """
     if not names:
         return {}
@@ -124,11 +124,11 @@ def login_of(name: str, environment: Mapping[str, str]) -> dict[str, str]:
     """Return a connection's options of Spark's connector.
 
     Raises:
-        LoginMissingError: If the environment does not bring them.
+        FlinkstyleError: ``LOGIN_MISSING`` if the environment does not bring them.
     """
     found = _logins(environment).get(name)
     if found is None:
-        raise LoginMissingError.of(name, VARIABLE)
+        raise LOGIN_MISSING.error(connection=name, variable=VARIABLE)
     return dict(found)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.clock import CLOCK
 from airflow_flinkstyle.kafka.cluster import describe, existing_topics
-from airflow_flinkstyle.kafka.errors import MirrorStartError, name_partitions
+from airflow_flinkstyle.kafka.errors import MIRROR_START, name_partitions
 from airflow_flinkstyle.kafka.mirror.lag import POLL_S, CaughtUp, MirrorBehind, lag_above
 from airflow_flinkstyle.kafka.mirror.topics import read_positions
 from airflow_flinkstyle.kafka.settings import admin_client, translated_errors
@@ -48,7 +48,7 @@ def set_mirror_start(target: KafkaCluster, mirror: MirrorSettings, first: Offset
         The partitions that were noted, with that offset.
 
     Raises:
-        MirrorStartError: If the cluster did not take a note; the others stand.
+        FlinkstyleError: ``MIRROR_START`` if the cluster did not take a note; the others stand.
     """
     known: Mapping[TopicPartition, int] = {}
     if mirror.positions_topic in existing_topics(target):
@@ -113,7 +113,7 @@ def _write(target: KafkaCluster, mirror: MirrorSettings, first: Offsets) -> None
             producer.poll(0)
     lost = first.keys() - taken
     if lost:
-        raise MirrorStartError(
+        raise MIRROR_START.with_text(
             f"{target} should note in topic {mirror.positions_topic} where a mirror begins, but took nothing "
             f"for {name_partitions(lost)}{f' ({seen[-1].str()})' if seen else ''}.",
             state_after=f"Notes for {len(taken)} partitions stand; no record was copied.",

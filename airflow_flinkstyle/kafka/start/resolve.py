@@ -59,7 +59,7 @@ def resolve(
         BadInputError: If a rule names a topic that is not among them.
         ClusterMismatchError: If a table's offsets count on another cluster.
         TopicRecreatedError: If they count in an older topic of that name.
-        GroupMissingError: If a group does not exist.
+        FlinkstyleError: ``GROUP_MISSING`` if a group does not exist.
     """
     topics = {topic for topic, _ in partitions}
     committed = {  # before the logs' ends: a group at work may be past an older look at them

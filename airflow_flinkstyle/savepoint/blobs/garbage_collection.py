@@ -133,7 +133,7 @@ def _each(delete: Callable[[str], None], names: Sequence[str]) -> dict[str, Stor
 def _raise_first(failed: Mapping[str, StoreError], left: str) -> None:
     """Raise the first failure, which knows only of its own call, with what all of it has left."""
     for error in failed.values():
-        raise type(error)(error.problem, left, error.remedy) from error
+        raise error.rephrased(state_after=left) from error
 
 
 def _withdraw(repository: SavepointRepository, key: str) -> None:

@@ -101,7 +101,8 @@ def hold_intent(
 
     Raises:
         RepositoryBusyError: If a prune has not ended in time.
-        SavepointTombstonedError: If an earlier holder with the same ``publishes`` was given up.
+        FlinkstyleError: ``SAVEPOINT_TOMBSTONED`` if an earlier holder with the same ``publishes`` was given
+            up.
     """
     if publishes is not None:
         repository.require_not_tombstoned(publishes)

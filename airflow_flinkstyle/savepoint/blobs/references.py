@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.protocol.record import Record
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
-from airflow_flinkstyle.savepoint.errors import ReferenceMissingError
+from airflow_flinkstyle.savepoint.errors import reference_missing
 from airflow_flinkstyle.savepoint.repository.folder_cache import read_folder
 from airflow_flinkstyle.savepoint.repository.stored import parse_stored
 from airflow_flinkstyle.storage.keys import is_name
@@ -80,11 +80,12 @@ def release(repository: SavepointRepository, savepoint_id: str, holder: str) -> 
     """Release a reference, whoever holds it; what it kept is decided on by the next prune.
 
     Raises:
-        ReferenceMissingError: If there is none of that holder; those that there are, are named.
+        FlinkstyleError: ``REFERENCE_MISSING`` if there is none of that holder; those that there are, are
+            named.
     """
     known = references(repository).get(savepoint_id, {})
     if holder not in known:
-        raise ReferenceMissingError.of(savepoint_id, holder, repository.uri, known=sorted(known))
+        raise reference_missing(savepoint_id, holder, repository.uri, known=sorted(known))
     repository.store.delete(_key(repository, savepoint_id, holder))
     return known[holder]
 
@@ -176,5 +177,5 @@ def claim_savepoint(repository: SavepointRepository, savepoint_id: str, *, by: s
 
 def _key(repository: SavepointRepository, savepoint_id: str, holder: str) -> str:
     if not is_name(holder) or not is_name(savepoint_id):
-        raise ReferenceMissingError.of(savepoint_id, holder, repository.uri, known=())
+        raise reference_missing(savepoint_id, holder, repository.uri, known=())
     return f"{repository.job}/{FOLDER}/{savepoint_id}/{holder}.json"

@@ -22,7 +22,7 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.savepoint.blobs.packing import PACKED_BELOW_BYTES
 from airflow_flinkstyle.savepoint.capture.copier import FileCopier, StoredBlobs, ignore, never
 from airflow_flinkstyle.savepoint.capture.patience import StorePatience
-from airflow_flinkstyle.savepoint.errors import BatchMismatchError, CaptureFailedError
+from airflow_flinkstyle.savepoint.errors import BATCH_MISMATCH, capture_failed
 from airflow_flinkstyle.savepoint.manifest import KafkaLog, KafkaPosition, QuerySnapshot
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectMissingError
 from airflow_flinkstyle.types import BatchId, version_after
@@ -108,9 +108,9 @@ def capture_query(
         packed_below_bytes: Smaller files that are read go into packs.
 
     Raises:
-        NoCommitYetError: If the query has committed nothing yet.
-        CaptureFailedError: If files kept changing; retryable.
-        BatchMismatchError: If ``batch_id`` is given and is not the newest committed batch.
+        FlinkstyleError: ``NO_COMMIT_YET`` if the query has committed nothing yet.
+        FlinkstyleError: ``CAPTURE_FAILED`` if files kept changing; retryable.
+        FlinkstyleError: ``BATCH_MISMATCH`` if ``batch_id`` is given and is not the newest committed batch.
         TakeCancelledError: If ``cancelled`` answered yes.
         CheckpointError: If the checkpoint is of an unsupported kind, or contradicts itself.
     """
@@ -137,7 +137,7 @@ def capture_query(
             if attempt == attempts and isinstance(error, StateIncompleteError):
                 raise  # names the store; a stopped checkpoint gets here too
             if attempt == attempts:
-                raise CaptureFailedError.after(attempts, checkpoint.uri, error) from error
+                raise capture_failed(attempts, checkpoint.uri, error) from error
             log.info("Query %s: a file changed while it was copied, starting over: %s", name, error.problem)
             time.sleep(_PAUSE_S)
             continue
@@ -169,7 +169,7 @@ def _plan_cut(checkpoint: ObjectStore, demanded: BatchId | None, *, runs_on: boo
         inventory = Inventory(committed=demanded, planned=None)
     batch = inventory.committed
     if demanded is not None and batch != demanded:
-        raise BatchMismatchError.between(checkpoint.uri, expected=demanded, found=batch)
+        raise BATCH_MISMATCH.error(location=checkpoint.uri, expected=demanded, found=batch)
     wanted = [f"commits/{batch}", f"offsets/{batch}", "metadata"]
     contents = {path: checkpoint.read(path) for path in wanted}
     offsets = offset_log.parse(_text(contents[f"offsets/{batch}"]))

@@ -15,7 +15,7 @@ import tarfile
 import uuid
 from typing import IO, TYPE_CHECKING, Final
 
-from airflow_flinkstyle.savepoint.errors import ExportFormatError, TargetOccupiedError
+from airflow_flinkstyle.savepoint.errors import EXPORT_FORMAT, TARGET_OCCUPIED
 from airflow_flinkstyle.storage.base import ObjectInfo
 from airflow_flinkstyle.storage.errors import (
     BadKeyError,
@@ -43,8 +43,8 @@ class ArchiveReader:
         """Read the headers.
 
         Raises:
-            ExportFormatError: If it is no tar file, is cut short, or holds a link, a device, a name twice,
-                or one that would leave a folder.
+            FlinkstyleError: ``EXPORT_FORMAT`` if it is no tar file, is cut short, or holds a link, a
+                device, a name twice, or one that would leave a folder.
         """
         self._path = path
         with self._translated("read"), path.open("rb") as file:
@@ -96,7 +96,7 @@ class ArchiveReader:
             try:
                 yield
             except FileNotFoundError:
-                raise ExportFormatError.of(self.uri, "an archive", "no file") from None
+                raise EXPORT_FORMAT.error(uri=self.uri, expected="an archive", found="no file") from None
 
 
 class ArchiveWriter:
@@ -140,8 +140,8 @@ class ArchiveWriter:
             os.link(self._part, self._path)
         except FileExistsError:
             if not (self._path.is_file() and filecmp.cmp(self._part, self._path, shallow=False)):
-                raise TargetOccupiedError.of(
-                    self.uri, expected="free, or the same archive", found="another file"
+                raise TARGET_OCCUPIED.error(
+                    uri=self.uri, expected="free, or the same archive", found="another file"
                 ) from None
 
     def write(self, key: str, data: bytes) -> str:
@@ -200,17 +200,21 @@ def _index(file: IO[bytes], uri: str) -> dict[str, tuple[int, int]]:
         if member.isdir() and member.size == 0:
             continue
         if member.type not in {tarfile.REGTYPE, tarfile.AREGTYPE}:
-            raise ExportFormatError.of(uri, "plain files only", f"{name!r} of kind {member.type!r}")
+            raise EXPORT_FORMAT.error(
+                uri=uri, expected="plain files only", found=f"{name!r} of kind {member.type!r}"
+            )
         if not 0 <= member.size <= end - position:
-            raise ExportFormatError.of(
-                uri, f"{member.size} bytes of {name!r}", f"{end - position} to the end"
+            raise EXPORT_FORMAT.error(
+                uri=uri, expected=f"{member.size} bytes of {name!r}", found=f"{end - position} to the end"
             )
         if name in members:
-            raise ExportFormatError.of(uri, "each name once", f"{name!r} twice")
+            raise EXPORT_FORMAT.error(uri=uri, expected="each name once", found=f"{name!r} twice")
         try:
             members[checked_key(name)] = (position, member.size)
         except BadKeyError as error:
-            raise ExportFormatError.of(uri, "names inside one folder", f"{name!r}") from error
+            raise EXPORT_FORMAT.error(
+                uri=uri, expected="names inside one folder", found=f"{name!r}"
+            ) from error
         position += -(-member.size // _BLOCK_BYTES) * _BLOCK_BYTES
     return members
 
@@ -224,7 +228,9 @@ def _header(file: IO[bytes], position: int, uri: str) -> tarfile.TarInfo | None:
     try:
         return tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
     except (tarfile.HeaderError, ValueError) as error:
-        raise ExportFormatError.of(uri, f"a header at byte {position}", f"{error}") from error
+        raise EXPORT_FORMAT.error(
+            uri=uri, expected=f"a header at byte {position}", found=f"{error}"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -13,10 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from airflow_flinkstyle.savepoint import manifest_json
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
-from airflow_flinkstyle.savepoint.errors import (
-    SavepointDamagedError,
-    TargetOccupiedError,
-)
+from airflow_flinkstyle.savepoint.errors import TARGET_OCCUPIED, SavepointDamagedError
 from airflow_flinkstyle.savepoint.exchange.archive import ArchiveWriter
 from airflow_flinkstyle.savepoint.files.transfer import (
     FILES_AT_A_TIME,
@@ -74,7 +71,7 @@ def export_savepoint(
     Raises:
         SavepointMissingError: If there is none of that id.
         SavepointDamagedError: If a file is missing or altered; the folder stays without a manifest.
-        TargetOccupiedError: If the folder holds anything else.
+        FlinkstyleError: ``TARGET_OCCUPIED`` if the folder holds anything else.
     """
     with hold_intent(repository, "export", holder=f"export of {savepoint_id}"):
         manifest = repository.read(savepoint_id)
@@ -97,7 +94,7 @@ def export_archive(
     Raises:
         SavepointMissingError: If there is none of that id.
         SavepointDamagedError: If a file is missing or altered.
-        TargetOccupiedError: If another file is there.
+        FlinkstyleError: ``TARGET_OCCUPIED`` if another file is there.
     """
     with hold_intent(repository, "export", holder=f"export of {savepoint_id}"):
         manifest = repository.read(savepoint_id)
@@ -199,12 +196,12 @@ def _require_free(target: ObjectStore, listed: Mapping[str, int], manifest: Mani
     expected = f"empty, or an export of savepoint {manifest.savepoint_id} of job {manifest.job}"
     foreign = [key for key in listed if not key.startswith(BLOBS) and key not in {SUMS, MANIFEST}]
     if foreign:
-        raise TargetOccupiedError.of(target.uri, expected=expected, found=f"{len(foreign)} other files")
+        raise TARGET_OCCUPIED.error(uri=target.uri, expected=expected, found=f"{len(foreign)} other files")
     if MANIFEST in listed:
         found = manifest_json.from_json(target.read(MANIFEST).decode("utf-8", "replace"))
         if (found.job, found.savepoint_id) != (manifest.job, manifest.savepoint_id):
             named = f"savepoint {found.savepoint_id} of job {found.job}"
-            raise TargetOccupiedError.of(target.uri, expected=expected, found=named)
+            raise TARGET_OCCUPIED.error(uri=target.uri, expected=expected, found=named)
 
 
 def _kept(target: ObjectStore, listed: Mapping[str, int], manifest: Manifest) -> set[str]:
@@ -226,8 +223,8 @@ def _put_once(target: ObjectStore, key: str, content: bytes) -> None:
         target.create(key, content)
     except ObjectExistsError:
         if target.read(key) != content:
-            raise TargetOccupiedError.of(
-                target.uri, expected=f"without {key}, or with the same", found="another one"
+            raise TARGET_OCCUPIED.error(
+                uri=target.uri, expected=f"without {key}, or with the same", found="another one"
             ) from None
 
 

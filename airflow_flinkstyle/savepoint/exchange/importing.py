@@ -27,7 +27,7 @@ from airflow_flinkstyle.savepoint.blobs.packing import (
     needed_bytes,
     put_pack,
 )
-from airflow_flinkstyle.savepoint.errors import ExportFormatError, SavepointConflictError
+from airflow_flinkstyle.savepoint.errors import EXPORT_FORMAT, SavepointConflictError
 from airflow_flinkstyle.savepoint.exchange.archive import ArchiveReader
 from airflow_flinkstyle.savepoint.exchange.export import (
     BLOBS,
@@ -104,7 +104,7 @@ def import_savepoint(
         packed_below_bytes: Smaller files go into packs.
 
     Raises:
-        ExportFormatError: If the source is no whole export.
+        FlinkstyleError: ``EXPORT_FORMAT`` if the source is no whole export.
         BadInputError: If it is another job's and ``from_job`` does not say so.
         SavepointDamagedError: If a file of the source is missing or altered, or they do not fit together.
         SavepointConflictError: If the job has another savepoint of this id.
@@ -293,9 +293,13 @@ def _read_manifest(source: ExportSource, listed: Mapping[str, int]) -> Manifest:
     """Read the manifest of an export and check that its sums are there and right."""
     for key in (MANIFEST, SUMS):
         if key not in listed:
-            raise ExportFormatError.of(source.uri, f"a file {key}, which an export ends with", "none")
+            raise EXPORT_FORMAT.error(
+                uri=source.uri, expected=f"a file {key}, which an export ends with", found="none"
+            )
         if listed[key] > _MANIFEST_LIMIT_BYTES:
-            raise ExportFormatError.of(source.uri, f"a {key} of any use", f"{listed[key]} bytes")
+            raise EXPORT_FORMAT.error(
+                uri=source.uri, expected=f"a {key} of any use", found=f"{listed[key]} bytes"
+            )
         _require_plain_file(source, key)
     text = source.read(MANIFEST)
     manifest = manifest_json.from_json(text.decode("utf-8", "replace"))
@@ -303,9 +307,13 @@ def _read_manifest(source: ExportSource, listed: Mapping[str, int]) -> Manifest:
         for entry in query.files:
             is_alone = entry.offset is None and _SHA256.fullmatch(entry.blob)
             if not is_alone or entry.digest != f"sha256:{entry.blob}":
-                raise ExportFormatError.of(source.uri, "files keyed by their SHA-256", f"{entry.blob!r}")
+                raise EXPORT_FORMAT.error(
+                    uri=source.uri, expected="files keyed by their SHA-256", found=f"{entry.blob!r}"
+                )
     if source.read(SUMS) != sums(manifest, text):
-        raise ExportFormatError.of(source.uri, f"{SUMS} that fits {MANIFEST}", "another one")
+        raise EXPORT_FORMAT.error(
+            uri=source.uri, expected=f"{SUMS} that fits {MANIFEST}", found="another one"
+        )
     return manifest
 
 
@@ -315,13 +323,15 @@ def _require_plain_file(source: ExportSource, key: str) -> None:
     if place is None:
         return
     if not is_inside(place.parent, place.parents[key.count("/")]):
-        raise ExportFormatError.of(source.uri, f"{key} inside the folder", "a link that leads outside of it")
+        raise EXPORT_FORMAT.error(
+            uri=source.uri, expected=f"{key} inside the folder", found="a link that leads outside of it"
+        )
     try:
         mode = place.lstat().st_mode
     except OSError:
         raise ObjectMissingError.at(source.uri, key) from None
     if not stat.S_ISREG(mode):
-        raise ExportFormatError.of(source.uri, f"a plain file {key}", stat.filemode(mode))
+        raise EXPORT_FORMAT.error(uri=source.uri, expected=f"a plain file {key}", found=stat.filemode(mode))
 
 
 def _adopted(manifest: Manifest, repository: SavepointRepository, from_job: str | None) -> Manifest:

@@ -20,7 +20,7 @@ from airflow_flinkstyle.checkpoint.state_files import is_unique_sst
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
 from airflow_flinkstyle.savepoint.blobs.references import claim_savepoint
-from airflow_flinkstyle.savepoint.errors import SavepointDamagedError, TargetOccupiedError
+from airflow_flinkstyle.savepoint.errors import TARGET_OCCUPIED, SavepointDamagedError
 from airflow_flinkstyle.savepoint.files.transfer import (
     DamagedFile,
     copy_file,
@@ -35,6 +35,7 @@ from airflow_flinkstyle.storage.streams import sha256_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.savepoint.files.transfer import Copied
     from airflow_flinkstyle.savepoint.manifest import FileEntry, Manifest, QuerySnapshot
     from airflow_flinkstyle.savepoint.progress import FileProgress
@@ -140,7 +141,8 @@ def restore_query(
         progress: Told after each file that had to be written.
 
     Raises:
-        TargetOccupiedError: If the target holds another query, or the checkpoint was run since.
+        FlinkstyleError: ``TARGET_OCCUPIED`` if the target holds another query, or the checkpoint was run
+            since.
         SavepointDamagedError: If a file is missing or altered; the target stays sealed.
     """
     known = _copied(precopied) if precopied is not None else {}
@@ -278,9 +280,9 @@ class _Writer:
     known: Mapping[str, str]
     """Files that this process has written there, by path: their contents."""
 
-    def occupied(self, expected: str, found: str) -> TargetOccupiedError:
+    def occupied(self, expected: str, found: str) -> FlinkstyleError:
         """Build the error that names the target."""
-        return TargetOccupiedError.of(self.uri, expected=expected, found=found)
+        return TARGET_OCCUPIED.error(uri=self.uri, expected=expected, found=found)
 
     @property
     def uri(self) -> str:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.protocol.board import check_job_name
 from airflow_flinkstyle.savepoint.digests import matches
 from airflow_flinkstyle.savepoint.errors import (
+    SAVEPOINT_TOMBSTONED,
     SavepointConflictError,
     SavepointMissingError,
-    SavepointTombstonedError,
 )
 from airflow_flinkstyle.savepoint.repository.manifest_objects import (
     find_manifest,
@@ -117,7 +117,8 @@ class SavepointRepository:
 
         Raises:
             SavepointConflictError: If another savepoint of this id exists.
-            SavepointTombstonedError: If the id was taken from its taker, whose intent had expired.
+            FlinkstyleError: ``SAVEPOINT_TOMBSTONED`` if the id was taken from its taker, whose intent had
+                expired.
         """
         require_own(manifest, self._job, manifest.savepoint_id)
         data = manifest_bytes(self, manifest)
@@ -155,10 +156,10 @@ class SavepointRepository:
         self._store.delete(self._blob_key(blob))
 
     def require_not_tombstoned(self, savepoint_id: str) -> None:
-        """Require that a savepoint of this id can still be published; raises ``SavepointTombstonedError``."""
+        """Require that a savepoint of this id can still be published; raises ``SAVEPOINT_TOMBSTONED``."""
         why = self.why_tombstoned(savepoint_id)
         if why is not None:
-            raise SavepointTombstonedError.of(savepoint_id, self.uri, why)
+            raise SAVEPOINT_TOMBSTONED.error(savepoint_id=savepoint_id, uri=self.uri, why=why)
 
     def why_tombstoned(self, savepoint_id: str) -> str | None:
         """Return why no savepoint of this id can be published any more; None if one can, or exists."""

@@ -9,7 +9,7 @@ from airflow_flinkstyle.clock import CLOCK, Clock
 from airflow_flinkstyle.savepoint.blobs.garbage_collection import hold_prune
 from airflow_flinkstyle.savepoint.blobs.leases import LEASE_S
 from airflow_flinkstyle.savepoint.blobs.needs import Needs
-from airflow_flinkstyle.savepoint.errors import SavepointProtectedError
+from airflow_flinkstyle.savepoint.errors import SAVEPOINT_PROTECTED
 from airflow_flinkstyle.savepoint.retention.policy import last_good_of
 from airflow_flinkstyle.savepoint.retention.prune import read_contents
 from airflow_flinkstyle.storage.versions import versioning_of
@@ -62,7 +62,8 @@ def dispose_savepoint(
 
     Raises:
         SavepointMissingError: If there is none of that id (any more).
-        SavepointProtectedError: If it is pinned, in use, or the last good one; nothing was deleted.
+        FlinkstyleError: ``SAVEPOINT_PROTECTED`` if it is pinned, in use, or the last good one; nothing was
+            deleted.
         RepositoryBusyError: If a process still relied on blobs after ``wait_s``.
     """
     needs = Needs(repository)
@@ -72,7 +73,7 @@ def dispose_savepoint(
         contents = read_contents(repository, needs, in_use())
         for protection, why in _protections(contents, savepoint_id).items():
             if protection not in despite:
-                raise SavepointProtectedError.of(savepoint_id, protection, why)
+                raise SAVEPOINT_PROTECTED.error(savepoint_id=savepoint_id, protection=protection, why=why)
         freed = contents.orphans({savepoint_id}) & manifest.blobs.keys()
         held.delete(savepoints=[savepoint_id], blobs=freed)
     deleted_bytes, stays = contents.bytes_of(freed), versioning_of(repository.store) is not None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from airflow_flinkstyle.state.errors import RowError
+from airflow_flinkstyle.state.errors import STATE_ROW_DAMAGED, STATE_ROW_UNKNOWN_TYPE
 from airflow_flinkstyle.state.rows.decimals import from_java
 from airflow_flinkstyle.state.rows.fixed import (
     INTERVAL,
@@ -39,7 +39,8 @@ def decode_rows(rows: pa.BinaryArray, kind: pa.StructType) -> pa.StructArray:
         N structs; null where a binary is.
 
     Raises:
-        RowError: If bytes are none of such a row: too short, or naming a place outside themselves.
+        FlinkstyleError: ``STATE_ROW`` if bytes are none of such a row: too short, or naming a place outside
+            themselves.
     """
     there = present(rows)
     _, offsets, content = rows.buffers()
@@ -50,7 +51,7 @@ def decode_rows(rows: pa.BinaryArray, kind: pa.StructType) -> pa.StructArray:
         )
     lengths = np.where(there, np.diff(ends), 0)
     if (lengths % WORD).any():
-        raise RowError.damaged("a length that is no whole number of words")
+        raise STATE_ROW_DAMAGED.error(what="a length that is no whole number of words")
     data = np.zeros(0, np.uint8) if content is None else np.frombuffer(content, dtype=np.uint8)
     aligned = Segments(data=data, starts=ends[:-1], lengths=lengths).together()
     return _struct(_ByteRows(data=aligned, starts=starts_of(lengths), lengths=lengths, there=there), kind)
@@ -68,13 +69,13 @@ class _ByteRows:
     def __post_init__(self) -> None:
         outside = (self.starts < 0) | (self.lengths < 0) | (self.starts + self.lengths > len(self.data))
         if (outside & self.there).any():
-            raise RowError.damaged("a place outside of the row")
+            raise STATE_ROW_DAMAGED.error(what="a place outside of the row")
 
     def numbers(self, at: Numbers, width: int, there: Flags) -> NDArray[Any]:
         """Return the unsigned numbers at bytes ``at``; 0 where there is none."""
         inside = np.where(there, at, 0)
         if there.any() and (inside.min() < 0 or inside.max() + width > len(self.data)):
-            raise RowError.damaged("fewer bytes than its fields take")
+            raise STATE_ROW_DAMAGED.error(what="fewer bytes than its fields take")
         if not len(self.data):
             return np.zeros(len(at), dtype=f"u{width}")
         found = self.data.view(f"u{width}")[inside // width]
@@ -90,9 +91,9 @@ class _ByteRows:
         starts = np.where(there, bases + offsets, 0)
         lengths = np.where(there, lengths, 0)
         if ((offsets % WORD != 0) & there).any():
-            raise RowError.damaged("a value that begins within a word")
+            raise STATE_ROW_DAMAGED.error(what="a value that begins within a word")
         if ((starts + lengths > ends) & there).any():
-            raise RowError.damaged("a place outside of the row")
+            raise STATE_ROW_DAMAGED.error(what="a place outside of the row")
         return _ByteRows(data=self.data, starts=starts, lengths=lengths, there=there)
 
 
@@ -100,7 +101,7 @@ def _struct(rows: _ByteRows, kind: pa.StructType) -> pa.StructArray:
     fields = [kind.field(number) for number in range(kind.num_fields)]
     heads = (len(fields) + BITS - 1) // BITS
     if ((rows.lengths < (heads + len(fields)) * WORD) & rows.there).any():
-        raise RowError.damaged("fewer bytes than its fields take")
+        raise STATE_ROW_DAMAGED.error(what="fewer bytes than its fields take")
     columns, ends = [], rows.starts + rows.lengths
     for number, field in enumerate(fields):
         head = rows.words(rows.starts + number // BITS * WORD, rows.there)
@@ -129,7 +130,7 @@ def _value(rows: _ByteRows, kind: pa.DataType) -> pa.Array:
     if pa.types.is_list(kind):
         elements, counts = _list(rows, kind.value_type)
         return pa.ListArray.from_arrays(_offsets(counts, rows.there), elements, type=kind)
-    raise RowError.unknown_type(str(kind))
+    raise STATE_ROW_UNKNOWN_TYPE.error(kind=str(kind))
 
 
 def _list(rows: _ByteRows, kind: pa.DataType) -> tuple[pa.Array, Numbers]:
@@ -141,7 +142,7 @@ def _list(rows: _ByteRows, kind: pa.DataType) -> tuple[pa.Array, Numbers]:
         ((counts < 0) | (counts > rows.lengths) | (heads + padded(counts * width) > rows.lengths))
         & rows.there
     ).any():
-        raise RowError.damaged("a list with more elements than bytes")
+        raise STATE_ROW_DAMAGED.error(what="a list with more elements than bytes")
     lists, own = numbered(counts)
     every = np.ones(len(lists), dtype=np.bool_)
     head = rows.words(rows.starts[lists] + (1 + own // BITS) * WORD, every)
@@ -156,7 +157,7 @@ def _list(rows: _ByteRows, kind: pa.DataType) -> tuple[pa.Array, Numbers]:
 def _map(rows: _ByteRows, kind: pa.MapType) -> pa.MapArray:
     size = rows.words(rows.starts, rows.there)
     if (((size < 0) | (size % WORD != 0) | (WORD + size > rows.lengths)) & rows.there).any():
-        raise RowError.damaged("a map whose keys are longer than itself")
+        raise STATE_ROW_DAMAGED.error(what="a map whose keys are longer than itself")
     first = np.where(rows.there, rows.starts + WORD, 0)
     rest = np.where(rows.there, rows.lengths - WORD - size, 0)
     keys, counts = _list(
@@ -166,9 +167,9 @@ def _map(rows: _ByteRows, kind: pa.MapType) -> pa.MapArray:
         _ByteRows(data=rows.data, starts=first + size, lengths=rest, there=rows.there), kind.item_type
     )
     if keys.null_count:
-        raise RowError.damaged("a map with a key that is null")
+        raise STATE_ROW_DAMAGED.error(what="a map with a key that is null")
     if (counts != others).any():
-        raise RowError.damaged("a map with more keys than values, or fewer")
+        raise STATE_ROW_DAMAGED.error(what="a map with more keys than values, or fewer")
     return pa.MapArray.from_arrays(_offsets(counts, rows.there), keys, items, type=kind)
 
 
@@ -191,7 +192,7 @@ def _sixteen_bytes(rows: _ByteRows, kind: pa.DataType) -> pa.Array:
     """Return wide decimals or calendar intervals."""
     pieces = Segments(data=rows.data, starts=rows.starts, lengths=rows.lengths)
     if (rows.lengths > 2 * WORD).any():
-        raise RowError.damaged(f"more than 16 bytes for {kind}")
+        raise STATE_ROW_DAMAGED.error(what=f"more than 16 bytes for {kind}")
     if kind == INTERVAL:
         data = np.zeros((len(rows.starts), 2 * WORD), dtype=np.uint8)
         pieces.put_into(data.reshape(-1), np.arange(len(data), dtype=np.int64) * 2 * WORD)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from airflow_flinkstyle.state.errors import RowError
+from airflow_flinkstyle.state.errors import STATE_ROW_TOO_LARGE, STATE_ROW_UNKNOWN_TYPE
 from airflow_flinkstyle.state.rows.decimals import WIDTH, to_java
 from airflow_flinkstyle.state.rows.fixed import (
     INTERVAL,
@@ -39,14 +39,15 @@ def encode_rows(rows: pa.StructArray | pa.RecordBatch) -> pa.BinaryArray:
         N binaries; null where a struct is.
 
     Raises:
-        RowError: If a type is none that Spark keeps in rows, or the rows are more than 2 GiB together.
+        FlinkstyleError: ``STATE_ROW`` if a type is none that Spark keeps in rows, or the rows are more than
+            2 GiB together.
     """
     if isinstance(rows, pa.RecordBatch):
         rows = rows.to_struct_array()
     found = _struct(rows)
     size = int(found.lengths.sum())
     if size > _MOST_BYTES:
-        raise RowError.too_large(size)
+        raise STATE_ROW_TOO_LARGE.error(size_bytes=size)
     offsets = np.append(found.starts, size).astype(np.int32)
     nulls = rows.is_valid().buffers()[1] if rows.null_count else None
     content = [nulls, pa.py_buffer(offsets), pa.py_buffer(found.data)]
@@ -144,7 +145,7 @@ def _behind(values: pa.Array) -> Segments:
     elif pa.types.is_list(kind):
         return _list(values.flatten(), _counts(values), present(values))
     else:
-        raise RowError.unknown_type(str(kind))
+        raise STATE_ROW_UNKNOWN_TYPE.error(kind=str(kind))
     return found.only(present(values))
 
 

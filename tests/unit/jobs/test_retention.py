@@ -16,16 +16,17 @@ from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.blobs.references import Reference, references, release, write_reference
 from airflow_flinkstyle.savepoint.errors import (
-    ReferenceMissingError,
+    REFERENCE_MISSING,
+    SAVEPOINT_PROTECTED,
     RepositoryBusyError,
     SavepointMissingError,
-    SavepointProtectedError,
 )
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.retention.dispose import PROTECTIONS
 from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
 from airflow_flinkstyle.types import Generation
 from testbed.keys import SIGNER
+from testbed.refusals import refuses
 from tests.counting import CountingStore
 from tests.manifests import manifests_of
 from tests.unit.stores import ActingStore
@@ -66,7 +67,7 @@ def test_savepoint_a_run_started_from_is_neither_pruned_nor_disposed_of(world: W
     taken = client.requests.wait(client.requests.request_savepoint("newer"), timeout_s=10)[1].savepoint_id
     report = prune_job(world.board, world.repository, RetentionPolicy(max_count=1), holder="t", wait_s=5)
     assert report.plan.disposed == ()
-    with pytest.raises(SavepointProtectedError, match=r"generation 2 \(again\) started from it"):
+    with refuses(SAVEPOINT_PROTECTED, match=r"generation 2 \(again\) started from it"):
         dispose_of(world.board, world.repository, first, holder="t", wait_s=5)
     assert {m.savepoint_id for m in manifests_of(world.repository)} == {first, taken}
 
@@ -123,7 +124,7 @@ def test_reference_whose_holder_is_gone_stays_and_says_whose_it_is_until_it_is_r
     report = prune_all(world, max_count=1)
     assert report.plan.disposed == ()
     assert "in use: generation 3 (a DAG that is gone) is to start from it" in report.as_markdown()
-    with pytest.raises(ReferenceMissingError, match="generation-000003"):
+    with refuses(REFERENCE_MISSING, match="generation-000003"):
         release(world.repository, first, "generation-000009")
     assert release(world.repository, first, holder) == long_ago
     assert prune_all(world, max_count=1).plan.disposed == (first,)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import socket
 
-import pytest
-
-from airflow_flinkstyle.kafka.errors import ReadStalledError
+from airflow_flinkstyle.kafka.errors import READ_STALLED
 from airflow_flinkstyle.kafka.reading import ReadRange, scan
 from airflow_flinkstyle.kafka.settings import KafkaCluster
+from testbed.refusals import refuses
 
 
 def test_brokers_that_say_nothing_end_a_read():
@@ -16,6 +15,6 @@ def test_brokers_that_say_nothing_end_a_read():
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         cluster = KafkaCluster(name="orders", config={"bootstrap.servers": address})
         ranges = {("orders", 0): ReadRange(low=0, high=7)}
-        with pytest.raises(ReadStalledError, match=r"nothing arrived for 0\.1 s") as stalled:
+        with refuses(READ_STALLED, match=r"nothing arrived for 0\.1 s") as stalled:
             scan(cluster, ranges, lambda _, __: None, "read_committed", stall_s=0.1)
     assert stalled.value.retryable

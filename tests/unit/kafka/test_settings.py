@@ -87,7 +87,7 @@ def test_a_question_without_answer_leaves_no_client_to_the_garbage_collector() -
 import gc, threading
 from concurrent.futures import Future
 from airflow_flinkstyle.kafka.cluster import describe
-from airflow_flinkstyle.kafka.errors import ClusterUnreachableError
+from airflow_flinkstyle.kafka.errors import (ClusterUnreachableError)
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 
 set_exception, answered = Future.set_exception, threading.Event()

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
 from airflow_flinkstyle.checkpoint import offset_log
-from airflow_flinkstyle.rewrite.errors import SourceChangeError
+from airflow_flinkstyle.rewrite.errors import SOURCE_CHANGE
 from airflow_flinkstyle.rewrite.identity import change_sources
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
@@ -16,8 +14,10 @@ from airflow_flinkstyle.savepoint.manifest import KafkaLog
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.local import LocalStore
 from testbed.memory_store import MemoryStore
+from testbed.refusals import refuses
 
 if TYPE_CHECKING:
+    from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.rewrite.source_changes import (
         SourceChange,
     )
@@ -57,9 +57,9 @@ class Savepoint:
     def sources(self, manifest: Manifest, batch: int = 4) -> dict[str, str]:
         return dict(offset_log.parse(self.text(f"offsets/{batch}", manifest)).sources)
 
-    def refusal(self, *changes: SourceChange) -> SourceChangeError:
+    def refusal(self, *changes: SourceChange) -> FlinkstyleError:
         before = sorted(info.key for info in self.store.list())
-        with pytest.raises(SourceChangeError) as caught:
+        with refuses(SOURCE_CHANGE) as caught:
             change_sources(self.manifest, self.repository, changes)
         assert sorted(info.key for info in self.store.list()) == before
         return caught.value

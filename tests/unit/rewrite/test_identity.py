@@ -14,7 +14,7 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.errors import OffsetBeyondEndError, PartitionSetError
 from airflow_flinkstyle.offsets import Offsets
-from airflow_flinkstyle.rewrite.errors import PlannedBatchInexactError, SourceChangeError
+from airflow_flinkstyle.rewrite.errors import PLANNED_BATCH, SOURCE_CHANGE
 from airflow_flinkstyle.rewrite.identity import change_sources, preview_changes
 from airflow_flinkstyle.rewrite.position import checked_position
 from airflow_flinkstyle.rewrite.source_changes import (
@@ -26,6 +26,7 @@ from airflow_flinkstyle.rewrite.source_changes import (
 )
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.types import NextOffset
+from testbed.refusals import refuses
 from tests.unit.rewrite.golden_savepoint import QUERY, Savepoint
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ def test_change_beside_a_log_of_schemas_is_refused_since_it_names_its_sources_nu
     query = savepoint.manifest.queries[0]
     entry = replace(query.files[0], path="sources/schema/_schema/_schema_log_t/0")
     savepoint.manifest = replace(savepoint.manifest, queries=(replace(query, files=(*query.files, entry)),))
-    with pytest.raises(SourceChangeError, match="schemaTrackingLocation"):
+    with refuses(SOURCE_CHANGE, match="schemaTrackingLocation"):
         savepoint.change(RemoveSource(query=QUERY, source="0"))
 
 
@@ -246,7 +247,7 @@ def test_planned_batch_is_refused():
     query = replace(savepoint.manifest.queries[0], planned_offsets=planned)
     manifest = replace(savepoint.manifest, queries=(query,))
     change = ReplacePosition(query=QUERY, source="0", position=a_position(0))
-    with pytest.raises(PlannedBatchInexactError, match="batch 5"):
+    with refuses(PLANNED_BATCH, match="batch 5"):
         change_sources(manifest, savepoint.repository, [change])
 
 

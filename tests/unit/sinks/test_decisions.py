@@ -21,15 +21,16 @@ from airflow_flinkstyle.sinks.decisions import (
     written_before,
 )
 from airflow_flinkstyle.sinks.errors import (
+    PLAN_CHANGED,
+    REPLAY_DIFFERS,
+    RUN_SUPERSEDED,
+    SHARD_COUNT,
     LineageError,
-    PlanChangedError,
-    ReplayDiffersError,
-    RunSupersededError,
-    ShardCountError,
 )
 from airflow_flinkstyle.sinks.marker import WRAP, Completion, Marker
 from airflow_flinkstyle.sinks.resume import Resume
 from airflow_flinkstyle.sinks.settings import SinkSettings
+from testbed.refusals import refuses
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,21 +78,21 @@ def test_shard_that_is_there_is_left_out_whichever_run_has_written_it():
 
 @pytest.mark.parametrize("plan", ["4-other columns", "3-columns"])
 def test_shard_of_this_batch_with_another_plan_is_refused(plan: str):
-    with pytest.raises(PlanChangedError, match=r"Batch 10, .* shards 2\b"):
+    with refuses(PLAN_CHANGED, match=r"Batch 10, .* shards 2\b"):
         there(a_marker(plan=plan))
 
 
 def test_shard_that_another_run_has_claimed_is_not_written():
-    with pytest.raises(RunSupersededError, match=r"[Ss]hard 2 of lineage line"):
+    with refuses(RUN_SUPERSEDED, match=r"[Ss]hard 2 of lineage line"):
         there(a_marker(BATCH - 1, run="run 8"))
-    with pytest.raises(RunSupersededError):
+    with refuses(RUN_SUPERSEDED):
         there(None)  # each run claims its shards before it writes
 
 
 @pytest.mark.parametrize("now", [(5, 78), (6, 77), (0, 0)])
 def test_shard_that_is_run_again_must_come_to_the_same_records(now: Total):
     require_same_shard(BATCH, 2, a_marker(), (5, 77))
-    with pytest.raises(ReplayDiffersError, match=r"Batch 10, .* shards 2\b"):
+    with refuses(REPLAY_DIFFERS, match=r"Batch 10, .* shards 2\b"):
         require_same_shard(BATCH, 2, a_marker(), now)
 
 
@@ -120,7 +121,7 @@ def test_complete_batch_may_come_spread_over_other_shards_but_not_with_other_rec
     was = {0: a_marker(), 1: a_marker(digest=WRAP - 2)}
     assert found(was, {0: (9, 70), 1: (1, 5), 2: (0, 0)}, complete=True, plan="3-columns") == 10
     for other in ({0: (9, 70), 1: (1, 6)}, {0: (9, 70), 1: (2, 5)}):
-        with pytest.raises(ReplayDiffersError, match="Batch 10, "):
+        with refuses(REPLAY_DIFFERS, match="Batch 10, "):
             found(was, other, complete=True)
 
 
@@ -128,14 +129,14 @@ def test_half_written_batch_is_compared_shard_by_shard_and_then_written():
     was = {1: a_marker()}
     assert found(was, {0: (9, 9), 1: (5, 77)}, complete=False) is None
     # The sum over both shards is as it was, the shard that is there is not.
-    with pytest.raises(ReplayDiffersError, match=r"Batch 10, .* shards 1\b"):
+    with refuses(REPLAY_DIFFERS, match=r"Batch 10, .* shards 1\b"):
         found(was, {0: (5, 77), 1: (0, 0)}, complete=False)
 
 
 @pytest.mark.parametrize("complete", [False, True])
 def test_batch_that_was_written_with_other_columns_is_refused_and_names_those_shards(complete: bool):
     was = {0: a_marker(), 3: a_marker(plan="4-others")}
-    with pytest.raises(PlanChangedError, match=r"Batch 10, .* shards 3\b"):
+    with refuses(PLAN_CHANGED, match=r"Batch 10, .* shards 3\b"):
         found(was, SAME, complete=complete)
 
 
@@ -143,7 +144,7 @@ def test_same_records_in_another_order_of_shards_are_the_same_batch():
     was = {0: a_marker(records=1, digest=WRAP - 1), 1: a_marker(records=2, digest=3)}
     assert require_same_batch(BATCH, was, [(2, 3), (1, WRAP - 1)]) == 3
     assert require_same_batch(BATCH, was, [(3, 2)]) == 3
-    with pytest.raises(ReplayDiffersError, match=r"Batch 10, .* shards 0, 1 "):
+    with refuses(REPLAY_DIFFERS, match=r"Batch 10, .* shards 0, 1 "):
         require_same_batch(BATCH, was, [(3, 3)])
 
 
@@ -202,13 +203,11 @@ def test_run_that_would_begin_behind_what_a_shard_has_written_is_refused():
 
 def test_half_written_batch_goes_on_with_the_number_of_shards_it_was_begun_with():
     markers = {0: a_marker(plan="3-columns"), 1: a_marker(BATCH - 1)}
-    with pytest.raises(
-        ShardCountError, match="Batch 10 is half written with 3 shards, but the job asks for 4"
-    ):
+    with refuses(SHARD_COUNT, match="Batch 10 is half written with 3 shards, but the job asks for 4"):
         starts(BATCH - 1, markers, BATCH)
     require_shards(the_settings(shards=3), a_completion(BATCH - 1), markers)
     starts(BATCH, markers, BATCH + 1)  # it is complete: the number may change
-    with pytest.raises(ShardCountError):
+    with refuses(SHARD_COUNT):
         require_shards(the_settings(), None, {0: a_marker(0, plan="3-columns")})
 
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from airflow_flinkstyle.sinks.errors import SinkConfigError
+from airflow_flinkstyle.sinks.errors import SINK_CONFIG
 from airflow_flinkstyle.sinks.materialise import materialised
+from testbed.refusals import refuses
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +40,7 @@ def store(folder: Path) -> None:
 
 def test_query_with_state_is_refused_before_anything_is_stored(tmp_path: Path) -> None:
     (tmp_path / "state/0/_metadata").mkdir(parents=True)  # as Spark makes it when it plans the first batch
-    with pytest.raises(SinkConfigError, match="expected a query without state"):
+    with refuses(SINK_CONFIG, match="expected a query without state"):
         store(tmp_path)
     assert not (tmp_path / "materialised").exists()
 

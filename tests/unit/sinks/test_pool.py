@@ -7,9 +7,8 @@ from threading import Barrier
 
 import pytest
 
-from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.kafka.settings import KafkaCluster
-from airflow_flinkstyle.sinks.errors import ProducersPoolEmptyError
 from airflow_flinkstyle.sinks.pool import ProducerPool
 from airflow_flinkstyle.sinks.settings import SinkSettings
 
@@ -24,7 +23,7 @@ def test_threads_get_as_many_places_as_there_are_and_the_others_are_told_who_has
             with pool.place(f"lineage-{number}", size=SIZE):
                 all_have_tried.wait(20)
                 return "had one"
-        except ProducersPoolEmptyError as error:
+        except FlinkstyleError as error:
             all_have_tried.wait(20)
             return str(error)
 

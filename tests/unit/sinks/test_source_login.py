@@ -6,8 +6,9 @@ import pytest
 
 from airflow_flinkstyle.kafka.login.java_settings import java_settings
 from airflow_flinkstyle.kafka.settings import KafkaCluster
-from airflow_flinkstyle.sinks.errors import SinkConfigError
+from airflow_flinkstyle.sinks.errors import SINK_CONFIG
 from airflow_flinkstyle.sinks.source_login import client_settings
+from testbed.refusals import refuses
 
 
 @pytest.mark.parametrize(
@@ -18,7 +19,7 @@ from airflow_flinkstyle.sinks.source_login import client_settings
     ],
 )
 def test_login_that_has_no_counterpart_is_named(java: dict[str, str], text: str):
-    with pytest.raises(SinkConfigError, match=text):
+    with refuses(SINK_CONFIG, match=text):
         client_settings(java)
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from io import BufferedReader, BytesIO
 
-import pytest
-
-from airflow_flinkstyle.sinks.errors import InputCutError, SinkConfigError
+from airflow_flinkstyle.sinks.errors import INPUT_CUT, SINK_CONFIG
 from airflow_flinkstyle.sinks.whole_input import whole
+from testbed.refusals import refuses
 
 
 def main(infile: BufferedReader) -> list[int]:
@@ -20,10 +19,10 @@ def test_rows_are_whole_only_if_their_end_is_told_behind_them() -> None:
         return BufferedReader(BytesIO(data))
 
     assert main(connection(b"\xff\xff\xff\xfc")) == [1, 2]
-    with pytest.raises(InputCutError):
+    with refuses(INPUT_CUT):
         main(connection(b""))
 
 
 def test_rows_are_refused_where_their_end_cannot_be_told() -> None:
-    with pytest.raises(SinkConfigError, match=r"main\(infile"):
+    with refuses(SINK_CONFIG, match=r"main\(infile"):
         list(whole(iter([1])))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from airflow_flinkstyle.savepoint.manifest import FileEntry, QuerySnapshot
-from airflow_flinkstyle.state.errors import RepartitionError
+from airflow_flinkstyle.state.errors import REPARTITION
 from airflow_flinkstyle.state.repartition import require_all_told, require_planned
 from airflow_flinkstyle.types import BatchId
+from testbed.refusals import refuses
 
 QUERY = QuerySnapshot(
     name="totals",
@@ -28,14 +27,14 @@ QUERY = QuerySnapshot(
 
 def test_operator_that_spark_does_not_list_is_named_since_nobody_would_compare_it():
     require_all_told(QUERY, {0, 1})
-    with pytest.raises(RepartitionError, match="of query totals that has state, found nothing of 1"):
+    with refuses(REPARTITION, match="of query totals that has state, found nothing of 1"):
         require_all_told(QUERY, {0})
 
 
 def test_planned_batch_whose_number_is_taken_is_refused():
     require_planned(QUERY, QUERY)
     shifted = replace(QUERY, batch_id=BatchId(8))
-    with pytest.raises(RepartitionError, match=r"Query totals was expected .* batch 8 was planned") as error:
+    with refuses(REPARTITION, match=r"Query totals was expected .* batch 8 was planned") as error:
         require_planned(QUERY, shifted)
     assert "complete" in error.value.remedy
     require_planned(replace(QUERY, planned_offsets=None), shifted)

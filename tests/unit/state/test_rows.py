@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_flinkstyle.state.errors import RowError
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.state.errors import STATE_ROW
 from airflow_flinkstyle.state.rows import decode_rows, encode_rows
+from testbed.refusals import refuses
 from tests.rows import KINDS, structs_of, values_of
 
 
@@ -58,9 +60,9 @@ def test_row_without_fields_has_no_bytes():
 
 @pytest.mark.parametrize("kind", [pa.timestamp("ns"), pa.time64("us"), pa.large_list(pa.int8()), pa.uint8()])
 def test_type_that_spark_keeps_in_no_row_is_refused_by_name(kind: pa.DataType):
-    with pytest.raises(RowError, match=r"a type that Spark keeps in state, found "):
+    with refuses(STATE_ROW, match=r"a type that Spark keeps in state, found "):
         encode_rows(pa.array([{"a": None}], pa.struct([("a", kind)])))
-    with pytest.raises(RowError, match=r"a type that Spark keeps in state, found "):
+    with refuses(STATE_ROW, match=r"a type that Spark keeps in state, found "):
         decode_rows(pa.array([bytes(16)]), pa.struct([("a", kind)]))
 
 
@@ -83,7 +85,7 @@ MAPS = pa.struct([("a", pa.map_(pa.int32(), pa.int32()))])
     ],
 )
 def test_damaged_row_is_refused_and_said(row: bytes, kind: pa.StructType, found: str):
-    with pytest.raises(RowError, match=found):
+    with refuses(STATE_ROW, match=found):
         decode_rows(pa.array([row]), kind)
 
 
@@ -98,6 +100,6 @@ def test_changed_bytes_are_read_or_refused_and_nothing_else(data: st.DataObject)
             row[data.draw(st.integers(0, len(row) - 1))] = data.draw(st.integers(0, 255))
     try:
         found = decode_rows(pa.array([bytes(row) for row in damaged]), kind)
-    except RowError:
+    except FlinkstyleError:
         return
     assert len(found) == len(rows)

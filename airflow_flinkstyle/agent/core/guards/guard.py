@@ -163,7 +163,7 @@ def check_source(
             )
         _check_positions(where, key, view, positions, rules)
     except FlinkstyleError as error:
-        raise type(error)(f"{_start(where)}: {error.problem}", _LEFT, error.remedy) from error
+        raise error.rephrased(problem=f"{_start(where)}: {error.problem}", state_after=_LEFT) from error
     return SourceIdentity(
         cluster_id=view.cluster_id, topic_ids={topic: seen.topic_id for topic, seen in view.topics.items()}
     )

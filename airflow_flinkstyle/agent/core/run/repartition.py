@@ -26,8 +26,10 @@ def as_asked(driver: Driver, manifest: Manifest) -> Manifest:
 
     Raises:
         BadInputError: If what is asked for is no number, or no provider.
-        TransformError: If the state cannot be moved, or a key differs afterwards; no savepoint is made then.
-        RepartitionError: The same of partitions; or if a planned batch would get another number.
+        FlinkstyleError: ``STATE_TRANSFORM`` if the state cannot be moved, or a key differs afterwards; no
+            savepoint is made then.
+        FlinkstyleError: ``REPARTITION`` for the same of partitions; or if a planned batch would get another
+            number.
     """
     return _repartitioned(driver, _in_provider(driver, manifest))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.checkpoint.errors import NoCommitYetError, UnsupportedCheckpointError
+from airflow_flinkstyle.checkpoint.errors import NO_COMMIT_YET, UnsupportedCheckpointError
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.adoption.leaving import leave
 from airflow_flinkstyle.jobs.adoption.stopped import adopt_stopped
@@ -30,6 +30,7 @@ from airflow_flinkstyle.jobs.start.origins import Fresh, FromCheckpoint, FromSav
 from airflow_flinkstyle.kafka.errors import OffsetBeforeStartError, OffsetBeyondEndError
 from airflow_flinkstyle.storage.errors import StoreDeniedError
 from airflow_flinkstyle.storage.local import LocalStore
+from testbed.refusals import refuses
 from tests.unit.jobs.adoption.plain import OneCluster, PlainSpark, adopt, at, content, start, watched
 from tests.unit.jobs.conftest import QUERY
 
@@ -211,7 +212,7 @@ def test_query_without_a_commit_is_refused(world: World):
     fresh = PlainSpark(world, world.folder / "fresh")
     world.logs.produce(1)
     fresh.plan()
-    with pytest.raises(NoCommitYetError):
+    with refuses(NO_COMMIT_YET):
         adopt(world, fresh)
 
 

@@ -26,13 +26,14 @@ from airflow_flinkstyle.jobs.request_slot import CutMode, Ended, TooLate, Withdr
 from airflow_flinkstyle.jobs.start.origins import FromCheckpoint, FromSavepoint
 from airflow_flinkstyle.jobs.status import Closed, Dead, NeverStarted, Running, Starting
 from airflow_flinkstyle.jobs.stopped.saving import take_stopped
-from airflow_flinkstyle.kafka.errors import LoginMissingError
+from airflow_flinkstyle.kafka.errors import LOGIN_MISSING
 from airflow_flinkstyle.kafka.login.driver import CONNECTION
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import KafkaOverride
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+from testbed.refusals import refuses
 from tests.unit.jobs.conftest import written_by
 
 if TYPE_CHECKING:
@@ -713,7 +714,7 @@ def test_each_driver_gets_the_logins_its_overrides_name_as_they_are_then(world: 
 
 def test_login_that_the_caller_does_not_have_is_refused_before_anything_is_claimed(world: World):
     rule = KafkaOverride(role="source", servers="old:9092", options={CONNECTION: "kafka_old"})
-    with pytest.raises(LoginMissingError, match="kafka_old"):
+    with refuses(LOGIN_MISSING, match="kafka_old"):
         world.client().starts.start(replace(world.spec(), overrides=(rule,)), world.target(), claim_key="s")
     assert world.client().view.board.generations() == []
 

@@ -13,9 +13,10 @@ from airflow_flinkstyle.jobs.start.origins import Fresh, FromSavepoint
 from airflow_flinkstyle.jobs.stopped.saving import take_stopped
 from airflow_flinkstyle.jobs.upgrade.on_demand import rollback_targets
 from airflow_flinkstyle.protocol.head import read_line
-from airflow_flinkstyle.savepoint.errors import SavepointProtectedError
+from airflow_flinkstyle.savepoint.errors import SAVEPOINT_PROTECTED
 from airflow_flinkstyle.savepoint.repository.summary import newest_summary, read_listing
 from airflow_flinkstyle.savepoint.retention.dispose import dispose_savepoint
+from testbed.refusals import refuses
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.client import JobClient
@@ -135,7 +136,7 @@ def test_last_savepoint_on_the_line_is_not_disposed_of_for_what_a_new_beginning_
     own = stop(world, "stop anew", savepoint=True)
     assert left is not None
     assert own is not None
-    with pytest.raises(SavepointProtectedError, match="it is the last complete one"):
+    with refuses(SAVEPOINT_PROTECTED, match="it is the last complete one"):
         dispose_savepoint(world.repository, own, in_use=dict, holder="ann")
     dispose_savepoint(world.repository, left, in_use=dict, holder="ann")
 

@@ -6,7 +6,8 @@ import pytest
 
 from airflow_flinkstyle.kafka.audit.open_transactions import OpenTransaction
 from airflow_flinkstyle.kafka.audit.transactions import matching, require_idle
-from airflow_flinkstyle.kafka.errors import TransactionInUseError
+from airflow_flinkstyle.kafka.errors import TRANSACTION_IN_USE
+from testbed.refusals import refuses
 
 NOW_MS = 1_000_000
 
@@ -39,12 +40,12 @@ def test_transactions_old_enough_count_as_those_of_the_dead(min_age_ms: int | No
 @pytest.mark.parametrize(("min_age_ms", "wanted"), [(None, "its time-out"), (50_000, "the 50 s")])
 def test_one_that_is_too_young_refuses_all_and_is_named(min_age_ms: int | None, wanted: str):
     found = [a_transaction("line-0", age_s=70), a_transaction("line-1", age_s=40)]
-    with pytest.raises(TransactionInUseError, match=f"1 of 2 .*line-1 .* 40 s ago, less than {wanted}"):
+    with refuses(TRANSACTION_IN_USE, match=f"1 of 2 .*line-1 .* 40 s ago, less than {wanted}"):
         require_idle(found, NOW_MS, min_age_ms)
 
 
 def test_a_clock_that_is_behind_the_brokers_makes_nobody_look_dead():
-    with pytest.raises(TransactionInUseError, match=" 0 s ago"):
+    with refuses(TRANSACTION_IN_USE, match=" 0 s ago"):
         require_idle([a_transaction("line-0", age_s=-100)], NOW_MS, 1)
 
 

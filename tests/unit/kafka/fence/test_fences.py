@@ -8,10 +8,11 @@ import pytest
 
 from airflow_flinkstyle.errors import BadInputError, MessageFormatError
 from airflow_flinkstyle.kafka.audit.open_transactions import OpenTransaction, parse
-from airflow_flinkstyle.kafka.errors import FenceScopeError
+from airflow_flinkstyle.kafka.errors import FENCE_SCOPE
 from airflow_flinkstyle.kafka.fence.acls import EVERYBODY, AclRule
 from airflow_flinkstyle.kafka.fence.fences import AclFence, FenceRecord, PassiveFence, parse_fence, rules_for
 from airflow_flinkstyle.kafka.settings import KafkaCluster
+from testbed.refusals import refuses
 
 CLUSTER = KafkaCluster(name="old", config={"bootstrap.servers": "h:1"})
 FENCE = AclFence(cluster=CLUSTER)
@@ -59,7 +60,7 @@ def test_whoever_is_spared_is_left_out_of_those_denied_by_name():
 @pytest.mark.parametrize("entries", [[], [a_rule(EVERYBODY, "ALL", allow=True)]])
 def test_nobody_can_be_spared_where_everybody_may_write(entries: list[AclRule]):
     fence = AclFence(cluster=CLUSTER, spare=("User:mirror",))
-    with pytest.raises(FenceScopeError, match="orders"):
+    with refuses(FENCE_SCOPE, match="orders"):
         rules_for(fence, "orders", entries=entries, others=[], is_open=True)
 
 

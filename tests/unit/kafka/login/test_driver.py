@@ -9,7 +9,7 @@ import pytest
 from airflow_flinkstyle.agent.core.stream_options import StreamOptions
 from airflow_flinkstyle.agent.spark.wrapping import overrides_for
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.kafka.errors import LoginMissingError
+from airflow_flinkstyle.kafka.errors import LOGIN_MISSING
 from airflow_flinkstyle.kafka.login.driver import (
     CONNECTION,
     VARIABLE,
@@ -25,6 +25,7 @@ from airflow_flinkstyle.kafka.login.java_settings import java_settings
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.protocol.records import KafkaOverride
 from testbed.certificates import CertificateAuthority
+from testbed.refusals import refuses
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -230,10 +231,10 @@ def test_driver_gets_the_login_and_loses_what_the_script_set_for_another_one():
 
 
 def test_login_that_nobody_brought_is_refused_by_the_connections_name():
-    with pytest.raises(LoginMissingError, match="kafka_new"):
+    with refuses(LOGIN_MISSING, match="kafka_new"):
         login_of("kafka_new", {})
     environment = to_environment([a_cluster("kafka_old", **SCRAM)])
-    with pytest.raises(LoginMissingError, match="kafka_new"):
+    with refuses(LOGIN_MISSING, match="kafka_new"):
         require_logins({"kafka_old", "kafka_new"}, environment)
     assert require_logins({"kafka_old"}, {**environment, "X": "1"}) == environment
     assert require_logins((), {}) == {}

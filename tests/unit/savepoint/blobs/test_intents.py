@@ -9,15 +9,12 @@ import pytest
 from airflow_flinkstyle.savepoint.blobs.garbage_collection import hold_prune
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
 from airflow_flinkstyle.savepoint.blobs.references import pin, pins
-from airflow_flinkstyle.savepoint.errors import (
-    IntentBrokenError,
-    RepositoryBusyError,
-    SavepointTombstonedError,
-)
+from airflow_flinkstyle.savepoint.errors import SAVEPOINT_TOMBSTONED, IntentBrokenError, RepositoryBusyError
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.errors import ObjectExistsError, StoreUnavailableError
 from testbed.memory_store import MemoryStore
+from testbed.refusals import refuses
 from tests.manifests import manifests_of
 
 if TYPE_CHECKING:
@@ -107,14 +104,14 @@ def test_expired_intent_is_given_up_and_its_holder_can_publish_nothing(
     with hold_intent(repository, "take", holder="task a", publishes="sp-1", **DEAD) as held:
         with hold_prune(repository, holder="task b", **SOON):
             assert intents(repository) == []
-        with pytest.raises(SavepointTombstonedError, match="take intent of task a"):
+        with refuses(SAVEPOINT_TOMBSTONED, match="take intent of task a"):
             repository.publish(manifest)
         with pytest.raises(IntentBrokenError, match="take intent of task a"):
             held.require_alive()
     assert repository.find("sp-1") is None
     assert manifests_of(repository) == ()
     with (
-        pytest.raises(SavepointTombstonedError),
+        refuses(SAVEPOINT_TOMBSTONED),
         hold_intent(repository, "take", holder="task a, try 2", publishes="sp-1"),
     ):
         pytest.fail("the id is tombstoned")

@@ -5,17 +5,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.checkpoint.errors import NoCommitYetError, StateIncompleteError
+from airflow_flinkstyle.checkpoint.errors import NO_COMMIT_YET, StateIncompleteError
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.savepoint.capture.query import capture_query
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
-from airflow_flinkstyle.savepoint.errors import BatchMismatchError, CaptureFailedError, TakeCancelledError
+from airflow_flinkstyle.savepoint.errors import BATCH_MISMATCH, CAPTURE_FAILED, TakeCancelledError
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.errors import ObjectMissingError, StoreUnavailableError
 from airflow_flinkstyle.storage.local import LocalStore
 from testbed.memory_store import MemoryStore
+from testbed.refusals import refuses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -106,7 +107,7 @@ def test_batch_that_a_running_query_has_left_behind_is_cut_as_if_it_were_the_new
     assert hot.queries[0].files == stopped.files
     verify_savepoint(hot, repository, level="full")
     for batch, runs_on in ((6, True), (2, False)):
-        with pytest.raises(BatchMismatchError):
+        with refuses(BATCH_MISMATCH):
             capture_query(
                 checkpoint.store,
                 repository,
@@ -203,7 +204,7 @@ def test_sst_of_another_query_is_not_taken_for_the_same(
 
 
 def test_query_without_a_commit_has_its_own_error(repository: Repository, a_checkpoint: Make, take: Make):
-    with pytest.raises(NoCommitYetError):
+    with refuses(NO_COMMIT_YET):
         take(repository, a_checkpoint(batches=0))
     assert repository.ids() == ()
 
@@ -236,7 +237,7 @@ def test_checkpoint_that_keeps_changing_ends_in_a_retryable_error(repository: Re
             return super().read(key, start=start, length=length)
 
     store = a_checkpoint(store=Changing()).store
-    with pytest.raises(CaptureFailedError, match="within 2 attempts") as caught:
+    with refuses(CAPTURE_FAILED, match="within 2 attempts") as caught:
         capture_query(store, repository, name="totals", kafka={"0": KAFKA}, attempts=2)
     assert caught.value.retryable
 
@@ -251,7 +252,7 @@ def test_stopped_checkpoint_with_a_missing_file_names_it(repository: Repository,
 
 def test_demanded_batch_must_be_the_newest(repository: Repository, a_checkpoint: Make):
     store = a_checkpoint(batches=3).store
-    with pytest.raises(BatchMismatchError, match="batch 1, found 2"):
+    with refuses(BATCH_MISMATCH, match="batch 1, found 2"):
         capture_query(store, repository, name="totals", kafka={"0": KAFKA}, batch_id=1)  # type: ignore[arg-type]
 
 

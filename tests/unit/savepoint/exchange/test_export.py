@@ -17,10 +17,10 @@ from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import Claim
 from airflow_flinkstyle.savepoint import manifest_json
 from airflow_flinkstyle.savepoint.errors import (
-    ExportFormatError,
+    EXPORT_FORMAT,
+    TARGET_OCCUPIED,
     SavepointConflictError,
     SavepointDamagedError,
-    TargetOccupiedError,
 )
 from airflow_flinkstyle.savepoint.exchange.export import export_archive, export_savepoint
 from airflow_flinkstyle.savepoint.exchange.importing import import_archive, import_savepoint
@@ -30,6 +30,7 @@ from airflow_flinkstyle.savepoint.repository.repository import SavepointReposito
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.types import Generation
 from testbed.memory_store import MemoryStore
+from testbed.refusals import refuses
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -194,11 +195,11 @@ def test_other_savepoints_export_and_other_files_are_left_alone(
     precious.write("precious.txt", b"")
     for target in (folder, precious):
         before = contents(target)
-        with pytest.raises(TargetOccupiedError):
+        with refuses(TARGET_OCCUPIED):
             export_savepoint(repository, "sp-2", target)
         assert contents(target) == before
     kept = archive.read_bytes()
-    with pytest.raises(TargetOccupiedError, match=r"sp-1\.tar"):
+    with refuses(TARGET_OCCUPIED, match=r"sp-1\.tar"):
         export_archive(repository, "sp-2", archive)
     assert archive.read_bytes() == kept
     assert names(archive.parent) == ["sp-1.tar"]
@@ -307,7 +308,7 @@ def test_export_with_one_damaged_file_is_never_imported(repository: Repository, 
                 folder.write(name, original)
             elif how != "missing":
                 folder.write(name, damaged[how])
-        with pytest.raises((ExportFormatError, SavepointDamagedError, FlinkstyleError)):
+        with pytest.raises(FlinkstyleError):
             import_savepoint(folder, other)
         assert other.ids() == ()
 
@@ -372,7 +373,7 @@ def test_hostile_archives_are_refused_and_write_nothing(
     folder.mkdir()
     path = hostile(folder / "a.tar", archive, member)
     root = LocalStore(tmp_path / "root")
-    with pytest.raises(ExportFormatError):
+    with refuses(EXPORT_FORMAT):
         import_archive(path, Repository(root, "orders"))
     assert names(tmp_path) == ["hostile", "sp-1.tar"]
     assert names(folder) == ["a.tar"]
@@ -387,14 +388,14 @@ def test_member_of_another_size_than_the_archive_can_hold_is_refused(
     header = member.tobuf(format=tarfile.GNU_FORMAT)
     path = tmp_path / "huge.tar"
     path.write_bytes(header + archive.read_bytes())
-    with pytest.raises(ExportFormatError, match="huge"):
+    with refuses(EXPORT_FORMAT, match="huge"):
         import_archive(path, another())
 
 
 def test_manifest_of_endless_size_is_not_read(repository: Repository, manifest: Manifest, tmp_path: Path):
     export_savepoint(repository, "sp-1", LocalStore(tmp_path))
     os.truncate(tmp_path / "savepoint.json", 1 << 40)  # takes no space
-    with pytest.raises(ExportFormatError, match=f"{1 << 40} bytes"):
+    with refuses(EXPORT_FORMAT, match=f"{1 << 40} bytes"):
         import_savepoint(LocalStore(tmp_path), another())
 
 

@@ -12,11 +12,7 @@ import pytest
 from airflow_flinkstyle.checkpoint.errors import LogFormatError
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.savepoint.blobs.references import claim_savepoint, references
-from airflow_flinkstyle.savepoint.errors import (
-    RepositoryBusyError,
-    SavepointDamagedError,
-    TargetOccupiedError,
-)
+from airflow_flinkstyle.savepoint.errors import TARGET_OCCUPIED, RepositoryBusyError, SavepointDamagedError
 from airflow_flinkstyle.savepoint.files.restore import Restored, restore_query, restore_savepoint
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.manifest import FileEntry
@@ -26,6 +22,7 @@ from airflow_flinkstyle.savepoint.retention.prune import prune
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.storage.local import LocalStore
 from testbed.memory_store import MemoryStore
+from testbed.refusals import refuses
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -265,7 +262,7 @@ def test_fork_completes_what_was_copied_ahead_of_the_savepoint_that_it_was_made_
     restored(renamed(hot, repository, "sp-hot"), repository, targets[0], precopied=hot.queries[0])
     assert targets[0].read("metadata") == b'{"id":"q-fork"}'
     assert not is_sealed(targets[0])
-    with pytest.raises(TargetOccupiedError, match="an unfinished restore of query q-1"):
+    with refuses(TARGET_OCCUPIED, match="an unfinished restore of query q-1"):
         restored(renamed(hot, repository, "sp-other"), repository, targets[1])
 
 
@@ -375,7 +372,7 @@ def test_another_querys_checkpoint_is_refused_and_unchanged(
 ):
     other = a_checkpoint(query_id="q-2")
     manifest, before = take(repository, a_checkpoint()), contents(other.store)
-    with pytest.raises(TargetOccupiedError, match=f"{OURS}, found a checkpoint of query q-2"):
+    with refuses(TARGET_OCCUPIED, match=f"{OURS}, found a checkpoint of query q-2"):
         restored(manifest, repository, other.store)
     assert contents(other.store) == before
 
@@ -385,7 +382,7 @@ def test_unfinished_restore_of_another_query_is_refused(
 ):
     target = MemoryStore()
     restored(take(repository, a_checkpoint(query_id="q-2"), "sp-2"), repository, target, complete=False)
-    with pytest.raises(TargetOccupiedError, match=f"{OURS}, found an unfinished restore of query q-2"):
+    with refuses(TARGET_OCCUPIED, match=f"{OURS}, found an unfinished restore of query q-2"):
         restored(take(repository, a_checkpoint()), repository, target)
 
 
@@ -393,7 +390,7 @@ def test_folder_with_other_files_is_refused(repository: Repository, a_checkpoint
     target = MemoryStore()
     target.write("precious.txt", b"")
     target.write("worthless.txt", b"")
-    with pytest.raises(TargetOccupiedError, match=r"2 files that are no checkpoint, like precious\.txt"):
+    with refuses(TARGET_OCCUPIED, match=r"2 files that are no checkpoint, like precious\.txt"):
         restored(take(repository, a_checkpoint()), repository, target)
 
 
@@ -402,7 +399,7 @@ def test_refused_target_is_named_with_what_was_expected_there(
 ):
     target = MemoryStore("next")
     target.write("x", b"")
-    with pytest.raises(TargetOccupiedError) as refused:
+    with refuses(TARGET_OCCUPIED) as refused:
         restored(take(repository, a_checkpoint()), repository, target)
     assert f"{target.uri} " in refused.value.problem
     assert OURS in refused.value.problem
@@ -426,7 +423,7 @@ def test_checkpoint_whose_logs_are_not_as_a_restore_leaves_them_is_never_overwri
     for key in logs:
         target.write(key, b"v1\n{}\n{}")
     before = contents(target)
-    with pytest.raises(TargetOccupiedError, match=found):
+    with refuses(TARGET_OCCUPIED, match=found):
         restored(manifest, repository, target)
     assert contents(target) == before
 
@@ -472,7 +469,7 @@ def test_seal_is_found_above_older_logs_and_beside_one_that_is_no_text(
         target.write(f"offsets/{batch}", b"v1\n{}\n{}")
     target.write("offsets/4", SEAL + b'{"query id": "q-2"}')
     target.write("offsets/5", b"\xff")
-    with pytest.raises(TargetOccupiedError, match="an unfinished restore of query q-2"):
+    with refuses(TARGET_OCCUPIED, match="an unfinished restore of query q-2"):
         restored(take(repository, a_checkpoint()), repository, target)
 
 
@@ -484,7 +481,7 @@ def test_seal_below_the_logs_of_three_batches_is_no_unfinished_restore(
     target.write("offsets/2", SEAL + b'{"query id": "q-1"}')
     for batch in (3, 4, 5):
         target.write(f"offsets/{batch}", b"v1\n{}\n{}")
-    with pytest.raises(TargetOccupiedError, match="offsets of batch 5"):
+    with refuses(TARGET_OCCUPIED, match="offsets of batch 5"):
         restored(take(repository, a_checkpoint()), repository, target)
 
 
@@ -496,7 +493,7 @@ def test_checkpoint_that_ran_is_never_overwritten(
     manifest = take(repository, checkpoint)
     checkpoint.commit(batches)
     before = contents(checkpoint.store)
-    with pytest.raises(TargetOccupiedError, match="not run since"):
+    with refuses(TARGET_OCCUPIED, match="not run since"):
         restored(manifest, repository, checkpoint.store)
     assert contents(checkpoint.store) == before
 
@@ -509,7 +506,7 @@ def test_restored_checkpoint_that_went_on_is_never_overwritten(
     restored(manifest, repository, target)
     for key in ("offsets/3", "commits/3"):
         target.write(key, b"v1\n{}\n{}")
-    with pytest.raises(TargetOccupiedError, match="offsets of batch 3"):
+    with refuses(TARGET_OCCUPIED, match="offsets of batch 3"):
         restored(manifest, repository, target)
 
 
@@ -519,7 +516,7 @@ def test_planned_first_batch_is_never_discarded(repository: Repository, a_checkp
     restored(manifest, repository, target)
     for key in ("offsets/3", "state/0/0/4.zip", "offsets/.3.crc"):
         target.write(key, b"poisoned")
-    with pytest.raises(TargetOccupiedError, match="offsets of batch 3"):
+    with refuses(TARGET_OCCUPIED, match="offsets of batch 3"):
         restored(manifest, repository, target)
     assert target.read("offsets/3") == b"poisoned"
 
@@ -690,7 +687,7 @@ def test_seal_that_was_cut_short_is_refused_as_nobodys(
 ):
     target = MemoryStore()
     target.write("offsets/2", SEAL + note.encode())
-    with pytest.raises(TargetOccupiedError, match="unknown to its note"):
+    with refuses(TARGET_OCCUPIED, match="unknown to its note"):
         restored(take(repository, a_checkpoint()), repository, target)
 
 
@@ -699,7 +696,7 @@ def test_of_a_seals_note_that_cannot_be_read_no_more_than_its_beginning_is_shown
 ):
     target = MemoryStore()
     target.write("offsets/2", SEAL + b"x" * 100)
-    with pytest.raises(TargetOccupiedError, match=f"unknown to its note '{'x' * 80}'"):
+    with refuses(TARGET_OCCUPIED, match=f"unknown to its note '{'x' * 80}'"):
         restored(take(repository, a_checkpoint()), repository, target)
 
 

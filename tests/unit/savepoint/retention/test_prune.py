@@ -14,10 +14,10 @@ from airflow_flinkstyle.savepoint.blobs.needs import Needs
 from airflow_flinkstyle.savepoint.blobs.prune_slot import read_slot
 from airflow_flinkstyle.savepoint.blobs.references import Reference, claim_savepoint, pin, pins, unpin
 from airflow_flinkstyle.savepoint.errors import (
+    SAVEPOINT_PROTECTED,
     ManifestFormatError,
     RepositoryBusyError,
     SavepointMissingError,
-    SavepointProtectedError,
 )
 from airflow_flinkstyle.savepoint.files.verified import record_verified, verified_records
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
@@ -30,6 +30,7 @@ from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.storage.versions import Versioning
 from airflow_flinkstyle.wording import size
 from testbed.memory_store import MemoryStore
+from testbed.refusals import refuses
 from tests.manifests import manifests_of
 from tests.unit.clocks import SleptClock
 from tests.unit.effort import counted
@@ -301,7 +302,7 @@ def test_protected_savepoint_goes_only_despite_its_protection_by_name(
     else:
         check(three, "sp-1")
     others = {"pinned", "in_use", "last_good"} - {protection}
-    with pytest.raises(SavepointProtectedError, match=match):
+    with refuses(SAVEPOINT_PROTECTED, match=match):
         dispose(three, "sp-1", in_use=used, despite=others)
     assert three.find("sp-1") is not None
     dispose(three, "sp-1", in_use=used, despite={protection})
@@ -313,7 +314,7 @@ def test_last_complete_savepoint_is_not_disposed_of_beside_damaged_ones(three: R
     dispose(three, "sp-1")
     newest = three.read("sp-3").blobs.keys() - three.read("sp-2").blobs.keys()
     three.delete_blob(min(newest))
-    with pytest.raises(SavepointProtectedError, match="last complete one"):
+    with refuses(SAVEPOINT_PROTECTED, match="last complete one"):
         dispose(three, "sp-2")
     dispose(three, "sp-3")
 
