@@ -100,9 +100,8 @@ class ErrorKind:
     def _made(self, problem: str, state_after: str, remedy: str) -> FlinkstyleError:
         error = self.family(problem, state_after, remedy)
         error.code, error.retryable = self.code, self.transient
-        error.__notes__ = [
-            f"({self.code})"
-        ]  # what Python prints of it, and Spark hands on, has no other name
+        # What Python prints of it, and Spark hands on, has no other name. ``add_note`` comes with 3.11.
+        vars(error)["__notes__"] = [f"({self.code})"]
         return error
 
 

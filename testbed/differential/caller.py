@@ -400,4 +400,4 @@ class _Refused(FlinkstyleError):
     def __init__(self, detail: str) -> None:
         super().__init__(detail, state_after="", remedy="")
         named = re.match(r"[A-Z][A-Z_]+(?=:)", detail)
-        self.code = named[0] if named else "REQUEST_FAILED"  # type: ignore[misc]  # another one each time
+        self.code = named[0] if named else "REQUEST_FAILED"  # another one each time

@@ -275,6 +275,7 @@ class Clusters:
     def who_writes(self, topics: Collection[str], window_s: float) -> str | None:
         """Return None: producers obey."""
         self._world.troubles.come("kafka", "who_writes")
+        return None
 
     def await_mirrored(self, sources: Mapping[str, Collection[str]], timeout_s: float) -> None:
         """Return at once."""
