@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.jobs.request_slot import request_for
 from airflow_flinkstyle.protocol.records import End
-from airflow_flinkstyle.types import Generation, Incarnation
+from airflow_flinkstyle.types import Generation
 from testbed.keys import SIGNING_ENV
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 Root = Any
@@ -48,14 +50,14 @@ def test_job_is_started_as_its_definition_says_and_its_log_is_shown(
 ):
     where = ("--master", "local[1]", "--python", str(python), "--log-dir", str(tmp_path / "logs"))
     failed = root.run("job", "start", "--file", str(definition.parent), *where, code=1)
-    assert failed.stderr.startswith("DRIVER_FAILED: ")
+    assert failed.stderr.startswith("DRIVER_LOST: ")
     shown = root.run("job", "logs").stdout
     assert "called with --master local[1]" in shown
     assert "-- /jobs/orders.py --topic orders" in shown
     assert root.json("job", "logs", "-n", "1")["log"][-1] in shown
     definition.write_text("job: orders\nscript: /jobs/orders_v2.py\n")
     again = root.run("job", "restart", "--file", str(definition), *where, "--yes", code=1)
-    assert again.stderr.startswith("DRIVER_FAILED: ")
+    assert again.stderr.startswith("DRIVER_LOST: ")
     assert "-- /jobs/orders_v2.py" in root.run("job", "logs").stdout
 
 
@@ -80,26 +82,45 @@ def test_restart_asks_first(root: Root, definition: Path, python: Path):
     assert root.board.newest_submit(1) == 0
 
 
+@contextlib.contextmanager
+def driver_that_fails_to_stop(root: Root) -> Iterator[None]:
+    """Answer each request: its savepoint is taken, and the job goes on."""
+    left, answered = threading.Event(), set[str]()
+
+    def answer() -> None:
+        while not left.wait(0.01):
+            slot = root.board.request(Generation(1))
+            if slot is not None and slot.value.request_id not in answered:
+                asked = slot.value
+                root.take(asked.savepoint_id, "4.2.0/rocksdb")
+                end = End(
+                    request_id=asked.request_id,
+                    outcome="failed",
+                    savepoint_id=asked.savepoint_id,
+                    detail="its store was away",
+                    ended_at_ms=1,
+                )
+                root.board.create_end(Generation(1), end)
+                answered.add(asked.request_id)
+
+    driver = threading.Thread(target=answer)
+    driver.start()
+    try:
+        yield
+    finally:
+        left.set()
+        driver.join()
+
+
 def test_restart_whose_job_did_not_stop_says_so_as_job_stop_does(root: Root, definition: Path, python: Path):
     root.seem_running()
-    asked = request_for("k/stop", "stop_with_savepoint", Generation(1), Incarnation(1))
-    root.take(asked.savepoint_id, "4.2.0/rocksdb")
-    end = End(
-        request_id=asked.request_id,
-        outcome="failed",
-        savepoint_id=asked.savepoint_id,
-        detail="its store was away",
-        ended_at_ms=1,
-    )
-    root.board.create_end(Generation(1), end)
     where = ("--file", str(definition), "--master", "local[1]", "--python", str(python))
-    found = root.json("job", "restart", *where, "--key", "k", "--yes", code=3)
-    assert found == {
-        "stopped": False,
-        "savepoint_id": asked.savepoint_id,
-        "reason": "its store was away",
-    }
-    assert "but the job did not stop" in root.run("job", "restart", *where, "--key", "k", "-y", code=3).stdout
+    with driver_that_fails_to_stop(root):
+        found = root.json("job", "restart", *where, "--key", "k", "--yes", code=3)
+        again = root.run("job", "restart", *where, "--key", "k", "-y", code=3).stdout
+    assert found.pop("savepoint_id") in root.repository.ids()
+    assert found == {"stopped": False, "reason": "its store was away"}
+    assert "but the job did not stop" in again
 
 
 def test_job_that_runs_commits_and_has_a_fresh_savepoint_is_healthy(root: Root):

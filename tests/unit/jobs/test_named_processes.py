@@ -269,11 +269,10 @@ def test_what_is_left_of_a_driver_is_known_by_the_log_that_it_inherits(tmp_path:
     client = a_client(a_target(log_dir=str(tmp_path)))
     own = name_of("orders", client.view.board.root.root_id, 1, OWN)
     path = str(tmp_path / (own if log == "orders" else "payroll.log"))
-    argv = ["/bin/bash", "-c", "sleep 600 & echo $! > child; exit 1"]
-    with subprocess.Popen(
-        argv, start_new_session=True, cwd=tmp_path, env={PATH_VARIABLE: path, "PATH": "/bin"}
-    ) as one:
-        started = process_started(one.pid) or ""
+    argv = ["/bin/bash", "-c", "sleep 600 <&- & echo $! > child; read; exit 1"]
+    env = {PATH_VARIABLE: path, "PATH": "/bin"}
+    with subprocess.Popen(argv, start_new_session=True, cwd=tmp_path, env=env, stdin=subprocess.PIPE) as one:
+        started = process_started(one.pid) or ""  # it waits to be read, then ends: its input is closed
     child = int((tmp_path / "child").read_text())
     named = {"host": "h", "namespace": pid_namespace(), "pid": str(one.pid), "started": started}
     submitted(client, "detached", {**named, "log": path})
