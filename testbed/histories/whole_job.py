@@ -171,14 +171,15 @@ class WholeJob:
         self._machine.run(lambda: False, seconds)
 
     def _watch(self, phase: str, *, insist: bool) -> list[FlinkstyleError]:
-        """Look after the job each minute until it runs, as a watcher does, or a person is needed.
+        """Look after the job each minute until it runs and counts, as a watcher does, or a person is needed.
 
-        ``insist``: no task has said yet that a person is.
+        A driver that runs may be about to end of what it met. ``insist``: no task has said yet that a person
+        is needed.
         """
         if phase in DOWN:
             return []
         for _ in range(_LOOKS):
-            if self._world.oracle.wrong or self._runs():
+            if self._world.oracle.wrong or self._machine.run(self._counted, _LOOK_S):
                 return []
             self._retried = True
             self._number += 1
@@ -186,11 +187,15 @@ class WholeJob:
             self.told.append(f"watch: {task.told()}")
             if task.error is not None and not task.error.retryable:
                 return [task.error]
-            self._pass(_LOOK_S)
             if not insist and task.result in ("Closed", "NeverStarted"):
                 return []
         self._say("stuck", f"a watcher looked {_LOOKS} times: {self.told[-1]}")
         return []
+
+    def _counted(self) -> bool:
+        """Return whether every query has counted every record."""
+        heads = [self._world.lives["r1"].head.get(name) for name in self._world.queries]
+        return all(head is not None and head.high >= self._world.kafka.records for head in heads)
 
     def _runs(self) -> bool:
         """Return whether a driver has the job and is asked for nothing: looked at in the world itself."""
@@ -231,15 +236,9 @@ class WholeJob:
             if not self._machine.run(lambda: not self._runs(), self._world.lease_s):
                 self._say("green-for-nothing", f"the job runs after {phase}")
             return
-        life, kafka = self._world.lives["r1"], self._world.kafka
-
-        def counted() -> bool:
-            heads = [life.head.get(name) for name in self._world.queries]
-            return all(head is not None and head.high >= kafka.records for head in heads)
-
-        if kafka.is_held:
+        if self._world.kafka.is_held:
             self._say("held", self.told[-1])
-        elif not self._machine.run(counted, 200):
+        elif not self._machine.run(self._counted, 200):
             self._say("uncounted", f"after {phase}: {self.told[-3:]}")
 
     def _say(self, kind: str, what: str) -> None:

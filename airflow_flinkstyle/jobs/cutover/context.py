@@ -13,7 +13,7 @@ from airflow_flinkstyle.clock import LEASE_CLOCK, now_ms
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.errors import JobNotRunningError, StepTimeoutError
 from airflow_flinkstyle.jobs.request_slot import AS_IT_IS
-from airflow_flinkstyle.jobs.status import Running, describe_status
+from airflow_flinkstyle.jobs.status import Dead, Running, Starting, describe_status
 from airflow_flinkstyle.jobs.stopped.last_run import failed_before
 from airflow_flinkstyle.protocol.records import WorkRecord
 from airflow_flinkstyle.storage.errors import StoreError
@@ -155,11 +155,22 @@ class CutoverContext:
         return Generation(int(found))
 
     def old(self) -> Generation:
-        """Return the generation to move: as first journalled, else the one that runs now."""
+        """Return the generation to move: as first journalled, else the one that runs now.
+
+        A driver that has died is started again, and one that is coming up is waited for: it is to save and
+        stop.
+
+        Raises:
+            JobNotRunningError: If the job has ended, or was never started.
+            DriverFailedError, StepTimeoutError: As ``wait_running``.
+        """
         record = self.journal.read("standby")
         if record is not None:
             return Generation(int(record.intent["old"]))
-        status = self.client.drivers.ensure_running()
+        status = self.client.drivers.ensure_running(self.client.view.settled_status())
+        if isinstance(status, (Dead, Starting)):
+            timeout_s = self.settings.stop_timeout_s
+            status = self.client.drivers.wait_running(status.run.generation, timeout_s=timeout_s)
         if (failed := failed_before(self.client.view, status)) is not None:  # and a savepoint was taken since
             raise self.client.drivers.driver_failed(failed)
         if not isinstance(status, Running):

@@ -29,7 +29,7 @@ from airflow_flinkstyle.jobs.errors import (
 from airflow_flinkstyle.jobs.journal import CutoverJournal, is_last
 from airflow_flinkstyle.jobs.spec import from_launch
 from airflow_flinkstyle.jobs.start.origins import FromSavepoint, plan_savepoint, require_allowed
-from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Starting
+from airflow_flinkstyle.jobs.status import Closed, Failed
 from airflow_flinkstyle.jobs.stopped.last_run import recorded_launch
 from airflow_flinkstyle.jobs.upgrade import health, repartition, rollback
 from airflow_flinkstyle.jobs.upgrade.context import UpgradeContext
@@ -299,27 +299,18 @@ class Upgrade(UpgradeContext):
 
     def _prepare(self) -> None:
         """Bring the new version up beside the old one; without a standby only note which one that is."""
-        if not self._has_begun():
-            self._require_up()
+        old = self.old()
         if self.back_to is not None:
             self.hot_savepoint_id = self.back_to.savepoint_id
         elif self.standby == "warm" and self.hot_savepoint_id is None:
             saved = self.phase("savepoint", {}, lambda: steps.save(self, "savepoint"))
             self.hot_savepoint_id = saved["savepoint_id"]
-        old = self.old()
         if self.journal.read("standby") is None:
             steps.refuse_another(self, old)
         self.phase("standby", {"old": old}, lambda: self._stand_by(old))
         steps.refuse_another(self, old)  # once more: two may have begun at the same moment
         if self.standby == "warm" and self.back_to is None:
             self.phase(steps.PRECOPY, {}, lambda: steps.precopy(self.in_window()))
-
-    def _require_up(self) -> None:
-        """Have a driver that died started again first, so that it can save and stop."""
-        status = self.client.view.settled_status()
-        if isinstance(status, (Dead, Starting)):
-            self.client.drivers.ensure_running(status)
-            self.client.drivers.wait_running(status.run.generation, timeout_s=self.settings.stop_timeout_s)
 
     def _stand_by(self, old: Generation) -> Mapping[str, Any]:
         return {"old": old, "new": None} if self.standby == "none" else steps.start_standby(self)

@@ -374,6 +374,16 @@ def test_batch_that_a_dead_driver_planned_is_run_on_the_new_cluster_with_its_row
     world.judge()
 
 
+def test_job_whose_driver_has_died_runs_again_before_it_is_migrated(world: World):
+    world.start()
+    world.logs.produce(5)
+    world.kill(1)
+    report = a_cutover(world).run()
+    assert report.generation == 2
+    world.logs.produce(5)
+    world.judge()
+
+
 def test_batch_planned_where_the_sink_stays_is_judged_by_its_positions_alone(world: World):
     world.start()
     world.leaves_planned = world.logs.loses_planned = True
