@@ -52,10 +52,10 @@ def section() -> str:
         "names what to correct. A wrong setting of Java's with an error of a network or a file behind it "
         "passes.\n"
     )
-    lines = ["| answer of | final | why trying again cannot help |", "|---|---|---|"]
+    lines = []
     for place, final in _finals():
-        rows = [f"{', '.join(f'`{name}`' for name in names)} | {why} |" for why, names in final]
-        lines += [f"| {place} | {rows[0]}", *(f"| | {row}" for row in rows[1:])]
+        lines.append(f"- **{place}**")
+        lines += [f"    - {why}: {', '.join(f'`{name}`' for name in names)}" for why, names in final]
     return "\n".join((rule, *lines))
 
 
