@@ -87,7 +87,11 @@ def report(found: Mapping[str, Any], window_s: float) -> Report:
             "back and without, in turn. No commit runs on the query's thread."
         ),
         tables=(
-            Table(columns=("commits", "mean batch", "batches", "commits succeeded", "failed"), rows=rows),
+            Table(
+                columns=("commits", "mean batch", "batches", "commits succeeded", "failed"),
+                rows=rows,
+                detail=True,
+            ),
             Table(columns=("partitions", "one commit, without the query"), rows=widths, detail=True),
         ),
         targets=(Target(what="mean batch longer", limit=1.0, found=added, unit=" ms"),),

@@ -140,9 +140,8 @@ def report(count: int, outcomes: Mapping[str, list[tuple[Outcome, str]]]) -> Rep
         about=(
             f"{count} copies in each way of a live checkpoint on local disk, at random moments under "
             f"{RATE_PER_S:.0f} records a second, of the HDFS, RocksDB, changelog and format v2 state stores "
-            "in turn; maintenance every second, three batches kept: files vanish as fast as under a copy of "
-            "a larger state. Spark started each copy for one batch; its state was compared, key by key, with "
-            "what was sent up to its own offsets."
+            "in turn; files vanish as fast as under a copy of a larger state. Spark started each copy for "
+            "one batch; its state was compared, key by key, with what was sent up to its own offsets."
         ),
         tables=(
             Table(

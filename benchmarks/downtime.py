@@ -89,8 +89,8 @@ def report(
             f"beside each key (RocksDB with changelog, a snapshot every {SNAPSHOTS_S} s, two partitions, "
             f"a trigger of {TRIGGER_MS} ms, Spark's sink `noop`), and is replaced {rounds} times in each "
             "way. Downtime: from the last commit of the old version to the first of the new one, by the "
-            "files' times. *Ours*: from the beginning of the window until Spark is told to start; then "
-            "Spark's start and first batch. The machine's load before each was "
+            "files' times. *Ours*: from the beginning of the window until Spark is told to start. The "
+            "machine's load before each was "
             f"{Spread.of([one.load for _, _, of in rows for one in of]).text(digits=1)}."
         ),
         tables=(shares(rows), batches(rows), phases(rows), _pauses(pauses)),
@@ -150,7 +150,7 @@ def phases(rows: Sequence[tuple[str, str, Sequence[CutOver]]], shown: Sequence[s
 
 def _pauses(rows: tuple[tuple[str, ...], ...]) -> Table:
     columns = ("broken at", "longest pause of 10 batches before", "and while it was tried")
-    return Table(columns=columns, rows=rows)
+    return Table(columns=columns, rows=rows, detail=True)
 
 
 def promises(size: str, of: Sequence[CutOver]) -> tuple[Target, ...]:

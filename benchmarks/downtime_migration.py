@@ -46,8 +46,7 @@ def run(*, quick: bool) -> Report:
         about=(
             f"The same job moves to another cluster, {times}: "
             "producers are held, a mirror catches up, the job stops, its positions are proved on the other "
-            "side, the next driver takes over, producers are released there. Meanwhile nothing is written, "
-            "so that the last commit of the old run comes soon after the hold. The machine's load before "
+            "side, the next driver takes over, producers are released there. The machine's load before "
             "each was "
             f"{Spread.of([one.load for _, _, of in rows for one in of]).text(digits=1)}."
         ),

@@ -95,7 +95,11 @@ def report(first: Sample, later: Sequence[Sample], count: int) -> Report:
         f"{count // PER_STORE:,} state stores, on a local disk. Between two savepoints every store writes "
         "its list of files. CPU and memory are those of the whole process, which also reads the savepoint "
         "before.",
-        tables=(Table(columns=("savepoint", "wall", "CPU", "peak memory", "stored manifest"), rows=rows),),
+        tables=(
+            Table(
+                columns=("savepoint", "wall", "CPU", "peak memory", "stored manifest"), rows=rows, detail=True
+            ),
+        ),
         targets=(
             Target(what=f"{what}: wall time", limit=WALL_S, found=wall, unit=" s"),
             Target(what=f"{what}: memory", limit=PEAK_MIB, found=peak, unit=" MiB"),

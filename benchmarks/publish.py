@@ -137,15 +137,14 @@ def _shortly(results: Mapping[str, Mapping[str, Any]]) -> Table:
     """Return all promises with the median of what was found."""
     rows = [
         (
-            "" if number else f"`{name}`",
-            target.what,
+            target.what if number else f"`{name}`: {target.what}",
             f"{target.limit:.3g}{target.unit}",
             f"{target.found.median:.3g}{target.unit}{'' if target.met else ', **not kept**'}",
         )
         for name, result in results.items()
         for number, target in enumerate(_targets(result))
     ]
-    return Table(columns=("benchmark", "promise", "at most", "found"), rows=tuple(rows))
+    return Table(columns=("promise, under the benchmark's name", "at most", "found"), rows=tuple(rows))
 
 
 def _promises(targets: tuple[Target, ...]) -> Table:

@@ -51,9 +51,9 @@ def run(*, quick: bool) -> Report:
     return Report(
         about=(
             f"One job with {KEYS:,} keys (RocksDB with changelog) and {ROWS:,} rows a batch, back to back, "
-            f"on this machine's {len(cores)} cores. Beside it the same version comes up as a standby, "
-            "restores a hot savepoint and rehearses three batches; a window lasts from its start until it is "
-            f"ready. *{APART}*: the job has one core and the standby the other."
+            f"on {len(cores)} cores. Beside it the same version comes up as a standby, restores a hot "
+            "savepoint and rehearses three batches. "
+            f"*{APART}*: the job has one core and the standby the other."
         ),
         tables=(
             Table(

@@ -120,8 +120,7 @@ def report(found: Mapping[str, Mapping[str, list[float]]]) -> Report:
             f"All records of a case, numbers with keys, into a topic of {PARTITIONS} partitions of one "
             "broker. Flink: two slots, from the start of its tasks to the end of the job, a transaction for "
             f"each checkpoint, one each {CHECKPOINT.removesuffix('s')} s. Ours: {SHARDS} shards, whole "
-            "batches, Spark's planning and logs included, without the first. "
-            "Both clients have their defaults."
+            "batches, Spark's planning and logs included, without the first."
         ),
         tables=(Table(columns=("batch", "sink", "records per second", "against Flink"), rows=rows),),
         targets=tuple(

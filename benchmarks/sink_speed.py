@@ -83,10 +83,9 @@ def report(compared: Sequence[Case], found: Mapping[str, Any]) -> Report:
         about=(
             "Streams of equal batches, each into a topic of 4 partitions, in one Spark with two cores: "
             "through `format(kafka)`, which writes from the source's two tasks, and through the "
-            "transactional sink, its repartition by key included. Both clients have their defaults. Time is "
-            "Spark's `addBatch`, without a stream's first batch. The largest resident size of a Python "
-            f"worker was {workers.text(' MiB', 0)}; of one that only counts the same rows, "
-            f"{idle.text(' MiB', 0)}."
+            "transactional sink, its repartition by key included. Time is Spark's `addBatch`, without a "
+            f"stream's first batch. A Python worker had at most {workers.text(' MiB', 0)}; one that only "
+            f"counts the same rows, {idle.text(' MiB', 0)}."
         ),
         tables=(speed_table(pairs), phase_table(pairs)),
         targets=(

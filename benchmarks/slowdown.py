@@ -147,7 +147,7 @@ def report(full_s: float, trigger_ms: int, length_s: float, found: dict[str, lis
             f"{SAVEPOINT_EVERY_S:.0f} s and without; a savepoint took {Spread.of(taken).text(' s')} and "
             f"added {Spread.of(added).text(' MiB', digits=1)}."
         ),
-        tables=(Table(columns=("window", "rows per second", "mean batch"), rows=rows),),
+        tables=(Table(columns=("window", "rows per second", "mean batch"), rows=rows, detail=True),),
         targets=(
             Target(what="rows per second lost", limit=3.0, found=more(rates[PLAIN], rates[SAVED]), unit=" %"),
             Target(what="mean batch longer", limit=3.0, found=more(times[SAVED], times[PLAIN]), unit=" %"),

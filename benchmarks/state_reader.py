@@ -30,8 +30,7 @@ def run(*, quick: bool) -> Report:
     )
     return Report(
         about=f"{keys:,} keys of an aggregation in RocksDB, four partitions, on a local disk; every value is "
-        "read and summed. `savepoint_state` restores the savepoint to a scratch folder first, which is in "
-        "its time. One round before them warms both.",
+        "read and summed. The time of `savepoint_state` includes its restore to a scratch folder.",
         tables=(Table(columns=("way", "time"), rows=rows, detail=True),),
         targets=(Target(what=f"{keys:,} keys listed", limit=MOST, found=ratios(ours, theirs)),),
         raw=dict(seconds),

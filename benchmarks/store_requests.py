@@ -208,6 +208,7 @@ def _report(driver: Asked, look: Asked, first: Asked, later: Asked, files: tuple
             _row(f"the first savepoint, {files[0]} new files", first, 1),
             _row(f"a later one, {files[1]} new files", later, SAVEPOINTS_A_DAY * MONTH_DAYS),
         ),
+        detail=True,
     )
     jobs = Table(
         columns=("jobs", "PUT, LIST a day", "GET, HEAD a day", "dollars in 30 days"),

@@ -153,11 +153,10 @@ def report(count: int, guard: Mapping[str, list[float]], takes: Mapping[str, lis
         )
     )
     return Report(
-        about=f"One broker with {count:,} partitions, asked by the JVM's client as the start guard asks, in "
-        "turns with a call through py4j for each partition. Then savepoints of "
-        f"{len(QUERIES)} queries from and to a local disk that answers as late as S3 ({READ_S * 1000:.0f} ms "
-        f"for an object, {PAGE_S * 1000:.0f} ms for a page of {PAGE:,} keys): zips read side by side and "
-        "blobs listed once, in turns with one after the other and a listing for each query.",
+        about=f"A topic of {count:,} partitions, asked by the start guard at once, in turns with a call "
+        f"through py4j for each partition. Savepoints of {len(QUERIES)} queries from and to a local disk that "
+        f"answers as late as S3 ({READ_S * 1000:.0f} ms for an object, {PAGE_S * 1000:.0f} ms for a page of "
+        f"{PAGE:,} keys): zips side by side and blobs listed once, in turns with one after the other.",
         tables=(Table(columns=("what", "one by one", "ours", "one by one / ours"), rows=rows),),
         targets=(
             Target(

@@ -227,10 +227,10 @@ def about(records: int, positions: int) -> str:
     return (
         f"{positions:,} random positions of consumer groups on {partitions} partitions of {records:,} "
         "records and more, mirrored by two MirrorMakers 4.3: one exactly once, which renames topics, and one "
-        "with the defaults, killed once. A header that the proof ignores numbers each record; an answer is "
-        "judged by the numbers that a read-committed reader gets from it on. *Exact*: precisely the unread "
-        "records, in order; on compacted topics the newest of each key. The proof allows `exact,bounded`. A "
-        "record that is not on the target counts as lost for every method."
+        "with the defaults, killed once. An answer is judged by the records that a read-committed reader "
+        "gets from it on. *Exact*: precisely the unread records, in order; on compacted topics the newest of "
+        "each key. The proof allows `exact,bounded`. A record that is not on the target counts as lost for "
+        "every method."
     )
 
 
