@@ -155,8 +155,8 @@ def report(count: int, guard: Mapping[str, list[float]], takes: Mapping[str, lis
     return Report(
         about=f"A topic of {count:,} partitions, asked by the start guard at once, in turns with a call "
         f"through py4j for each partition. Savepoints of {len(QUERIES)} queries from and to a local disk "
-        f"that answers as late as S3 ({READ_S * 1000:.0f} ms for an object, {PAGE_S * 1000:.0f} ms for a page "
-        f"of {PAGE:,} keys): zips side by side and blobs listed once, in turns with one after the other.",
+        f"that answers as late as S3 ({READ_S * 1000:.0f} ms for an object, {PAGE_S * 1000:.0f} ms for a "
+        f"page of {PAGE:,} keys): zips side by side and blobs listed once, in turns with one by one.",
         tables=(Table(columns=("what", "one by one", "ours", "one by one / ours"), rows=rows),),
         targets=(
             Target(

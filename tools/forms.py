@@ -22,7 +22,8 @@ HEAD = (
     "Written by `python -m tools.forms` from the DAGs themselves. Each DAG is a file in "
     "[`dags/`](../dags/take_savepoint.py) and a function of `airflow_flinkstyle.dags` ([a DAG of your own]"
     "(start.md#a-dag-of-your-own-for-a-job)); a field's name is the argument that answers it, with its "
-    "default in brackets. One without a default must be filled in. Airflow shows more of each DAG.\n"
+    "default in brackets. One without a default must be filled in. The form itself says what each choice "
+    "means, and more of each DAG.\n"
 )
 _ALWAYS = ("job", "flinkstyle_conn_id")
 """Only a form that lacks one of these says so."""
@@ -70,10 +71,8 @@ def _fields(dag: DAG) -> dict[str, str]:
 
 def _line(name: str, param: Any) -> str:  # noqa: ANN401 - Airflow's, of several versions
     schema = param.schema
-    shown = {value: words for value, words in (schema.get("values_display") or {}).items() if value}
-    choices = "; ".join(f"`{value}`: {words}" for value, words in shown.items())
-    if not choices and schema.get("enum"):
-        choices = ", ".join(f"`{value}`" for value in schema["enum"] if value is not None)
+    values = [value for value in schema.get("values_display") or schema.get("enum") or () if value]
+    choices = ", ".join(f"`{value}`" for value in values)
     title = schema["title"] if schema["title"].lower() != name.replace("_", " ") else None
     told = [title and f"{title}.", param.description, f"One of {choices}." if choices else None]
     default = f" ({_value(param.value)})" if param.has_value else ""
