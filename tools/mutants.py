@@ -35,7 +35,7 @@ SURVIVED, KILLED, UNTESTED = 0, 1, 33
 STATUS: Final = {SURVIVED: "survived", KILLED: "killed", UNTESTED: "untested"}
 """By the exit code of the tests; mutants that did not end are killed, too."""
 _BEGIN = "<!-- outcome: written by `make mutants`, do not edit -->"
-_HEAD = "| module | mutants | survived, with a reason | without | run |\n|---|---|---|---|---|"
+_HEAD = "Mutants of each module; those that survived have a reason:\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,18 +276,20 @@ def _unread(mutants: Sequence[Mutant], reasons: Sequence[Reason]) -> list[Mutant
 
 
 def row(module: Module, mutants: Sequence[Mutant], reasons: Sequence[Reason], date: str, version: str) -> str:
-    """Return a module's row of the table; mutants of which only the words differ are left out."""
+    """Return a module's line of the list; mutants of which only the words differ are left out."""
     count = Counter(one.status == "killed" for one in mutants if not one.words)
     unread = len(_unread(mutants, reasons))
-    cells = (f"`{module.name}`", count.total(), count[False] - unread, unread, f"{date}, {version}")
-    return f"| {' | '.join(map(str, cells))} |"
+    reasoned = count[False] - unread
+    survived = f", {reasoned} survived" if reasoned else ""
+    without = f", {unread} without a reason" if unread else ""
+    return f"- `{module.name}`: {count.total()}{survived}{without} ({date}, {version})"
 
 
 def with_row(document: str, new: str) -> str:
-    """Return the document with one row of its table put in or replaced."""
+    """Return the document with one line of its list put in or replaced."""
     before, _, outcome = document.partition(_BEGIN)
-    rows = {line.split("|")[1]: line for line in outcome.splitlines() if line.startswith("| `")}
-    rows[new.split("|")[1]] = new
+    rows = {line.split("`")[1]: line for line in outcome.splitlines() if line.startswith("- `")}
+    rows[new.split("`")[1]] = new
     return f"{before}{_BEGIN}\n{_HEAD}\n" + "\n".join(rows[name] for name in sorted(rows)) + "\n"
 
 

@@ -1,9 +1,8 @@
-"""A job under the policies of docs/security.md, each role with a key of its own, enforced by a store."""
+"""A job under the policies of examples/s3-rights, each role with a key of its own, enforced by a store."""
 
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,15 +40,14 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 
-PAGE = Path(__file__).parents[2] / "docs/security.md"
+RIGHTS = Path(__file__).parents[2] / "examples/s3-rights"
 GOLDEN = LocalStore(Path(__file__).parents[1] / "golden/4.2.0/rocksdb")
 BUCKET, ROOT, JOB = "my-bucket", "s3://my-bucket/savepoints", "orders-job"
 
 
 def policies() -> dict[str, dict[str, Any]]:
-    """Return the policies as the page shows them, by role."""
-    found = re.findall(r"^The \*\*(\w+)\*\*.*?```json\n(.*?)```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-    return {role: json.loads(text) for role, text in found}
+    """Return the policies of the example, by role."""
+    return {path.stem: json.loads(path.read_text()) for path in sorted(RIGHTS.glob("*.json"))}
 
 
 class Roles:
@@ -269,5 +267,5 @@ def test_who_only_looks_changes_nothing_and_nobody_but_prune_deletes_blobs(
         roles.repository(role).delete_blob(next(iter(manifest.blobs)))
 
 
-def test_page_has_a_policy_for_each_role():
+def test_example_has_a_policy_for_each_role():
     assert set(policies()) == {"driver", "worker", "viewer", "prune"}

@@ -121,22 +121,22 @@ def test_survivor_without_a_reason_and_reason_without_a_survivor_are_problems():
 def test_row_counts_what_has_to_be_found_and_replaces_the_one_before():
     found = [a_mutant(), a_mutant(code=KILLED), a_mutant(code=KILLED), a_mutant(words=True)]
     module = Module(name="b", tests=())
-    assert row(module, found, [a_reason()], "2026-11-22", "abc") == "| `b` | 3 | 1 | 0 | 2026-11-22, abc |"
+    assert row(module, found, [a_reason()], "2026-11-22", "abc") == "- `b`: 3, 1 survived (2026-11-22, abc)"
     new = row(module, found, [], "2026-11-22", "abc")
-    assert new == "| `b` | 3 | 0 | 1 | 2026-11-22, abc |"
+    assert new == "- `b`: 3, 1 without a reason (2026-11-22, abc)"
     document = with_row(
-        with_row("# Title\n\n" + mutants._BEGIN + "\n", new.replace("abc", "old")), "| `a` | 1 |"
+        with_row("# Title\n\n" + mutants._BEGIN + "\n", new.replace("abc", "old")), "- `a`: 1"
     )
     document = with_row(document, new)
     lines = document.splitlines()
     assert lines[0] == "# Title"
-    assert [line for line in lines if line.startswith("| `")] == ["| `a` | 1 |", new]
+    assert [line for line in lines if line.startswith("- `")] == ["- `a`: 1", new]
 
 
 def test_document_holds_exactly_the_modules_of_the_list():
     modules, _ = read_list(mutants.LIST.read_text())
     document = mutants.DOCUMENT.read_text()
-    rows = [line.split("`")[1] for line in document.splitlines() if line.startswith("| `")]
+    rows = [line.split("`")[1] for line in document.splitlines() if line.startswith("- `")]
     assert rows == sorted(module.name for module in modules)
 
 
