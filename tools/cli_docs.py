@@ -85,22 +85,31 @@ def reference(help_text: str) -> str:
 def laid_out(commands: Mapping[str, tuple[str, Sequence[Option]]]) -> str:
     """Return the reference of the commands: each as it is typed -> its first paragraph and its options."""
     usual, shared = said_often(option.shared for _, of in commands.values() for option in of)
+    defaults = _defaults(commands)
     lines = [
         f"Every command takes {', '.join(f'`{name}`' for name in _ALWAYS)}, unless it says *without*.",
         _MORE,
     ]
     for option in sorted(shared):
         rooms = "" if option[1] == usual[option[0]] else f" of {', '.join(_rooms(commands, option))}"
-        lines.append(f"- `{option[0]}`{rooms}: {option[1]}")
+        lines.append(f"- `{option[0]}`{rooms}{defaults.get(option, '')}: {option[1]}")
     for name, (words, of) in commands.items():
-        lines.append(f"\n### `{name}`\n\n{words}\n")
+        lines.append(f"\n### `{name.removeprefix('flinkstyle ')}`\n\n{words}\n")
         lines += [f"- `{one.name}`{one.extra}: {one.words}" for one in of if one.shared not in shared]
         also = [one for one in of if one.shared in shared and one.short not in _ALWAYS]
-        names = [f"`{one.short}`{one.extra}" for one in also]
+        names = [f"`{one.short}`{'' if one.shared in defaults else one.extra}" for one in also]
         without = [f"`{always}`" for always in _ALWAYS if always not in [one.short for one in of]]
         names += [f"without {', '.join(without)}"] if without else []
         lines += [f"- {', '.join(names)}"] if names else []
     return "\n".join(lines)
+
+
+def _defaults(commands: Mapping[str, tuple[str, Sequence[Option]]]) -> dict[tuple[str, str], str]:
+    """Return what is said of an option's default, where it is the same in every command that has it."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for one in (option for _, of in commands.values() for option in of):
+        found.setdefault(one.shared, set()).add(one.extra)
+    return {shared: extras.pop() for shared, extras in found.items() if len(extras) == 1}
 
 
 def _rooms(commands: Mapping[str, tuple[str, Sequence[Option]]], option: tuple[str, str]) -> list[str]:
