@@ -86,6 +86,8 @@ def page(text: str) -> str:
 def section(result: Mapping[str, Any], usual: str) -> str:
     """Render what the page shows of one result: no details, and no promises, which are in its first table.
 
+    What is all in that first table has no more here than its day: its file says how it was measured.
+
     Args:
         result: As its file holds it.
         usual: The machine that the page names once.
@@ -93,7 +95,8 @@ def section(result: Mapping[str, Any], usual: str) -> str:
     tables = [_table(table).as_markdown() for table in result["tables"] if not table["detail"]]
     tables = [_OF_ONE.sub("", table) for table in tables]
     machine = "" if _machine(result) == usual else f"{_machine(result)}; "
-    return "\n\n".join([result["about"], *tables, f"_{machine}{result['date']}, {result['seconds']:.0f} s._"])
+    about = [result["about"]] if tables else []
+    return "\n\n".join([*about, *tables, f"_{machine}{result['date']}, {result['seconds']:.0f} s._"])
 
 
 def draw_downtime() -> None:
