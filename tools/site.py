@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 VENV_DOCS = HOME / "venv-docs"
 PAGES = HOME / "site-pages"
 SITE = HOME / "site"
-FOLLOWED = ("dags", "dashboards", "examples")
+FOLLOWED = ("dags", "dashboards", "examples", "airflow_flinkstyle")
 """Folders whose files pages link to."""
 FRONT = (
     "README.md",
