@@ -21,9 +21,9 @@ HEAD = (
     "# The DAGs and their forms\n\n"
     "Written by `python -m tools.forms` from the DAGs themselves. Each DAG is a file in "
     "[`dags/`](../dags/take_savepoint.py) and a function of `airflow_flinkstyle.dags` ([a DAG of your own]"
-    "(start.md#a-dag-of-your-own-for-a-job)); a field's name is the argument that answers it, with its "
-    "default in brackets. One without a default must be filled in. The form itself says what each choice "
-    "means, and more of each DAG.\n"
+    "(start.md#a-dag-of-your-own-for-a-job)); a field's name is the argument that answers it, in brackets "
+    "its default; its other choices. One without a default must be filled in. The form itself says what each "
+    "choice means, and more of each DAG.\n"
 )
 _ALWAYS = ("job", "flinkstyle_conn_id")
 """Only a form that lacks one of these says so."""
@@ -71,12 +71,14 @@ def _fields(dag: DAG) -> dict[str, str]:
 
 def _line(name: str, param: Any) -> str:  # noqa: ANN401 - Airflow's, of several versions
     schema = param.schema
-    values = [value for value in schema.get("values_display") or schema.get("enum") or () if value]
-    choices = ", ".join(f"`{value}`" for value in values)
+    default = _value(param.value) if param.has_value else ""
+    values = [f"`{value}`" for value in schema.get("values_display") or schema.get("enum") or () if value]
+    others = ", ".join(value for value in values if value != default)
+    brackets = f" ({'; '.join(filter(None, (default, others)))})" if default or others else ""
     title = schema["title"] if schema["title"].lower() != name.replace("_", " ") else None
-    told = [title and f"{title}.", param.description, f"One of {choices}." if choices else None]
-    default = f" ({_value(param.value)})" if param.has_value else ""
-    return f"- `{name}`{default}: {' '.join(filter(None, told))}".replace("\n", " ")
+    told = [title and f"{title}.", param.description]
+    words = " ".join(filter(None, told)).replace("\n", " ")
+    return f"- `{name}`{brackets}: {words}" if words else f"- `{name}`{brackets}"
 
 
 def _value(value: object) -> str:

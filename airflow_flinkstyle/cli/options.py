@@ -45,8 +45,8 @@ Root = Annotated[
     str,
     typer.Option(
         envvar="FLINKSTYLE_ROOT",
-        help="Savepoint root: s3://bucket/prefix or an absolute path. S3 keys, region and endpoint are "
-        "boto3's own (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, ...).",
+        help="Savepoint root: s3://bucket/prefix (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, ...), or an absolute "
+        "path.",
         is_eager=True,  # before what is completed with it
     ),
 ]
