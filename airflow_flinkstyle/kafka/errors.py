@@ -157,7 +157,7 @@ class MirrorTopicMissingError(FlinkstyleError):
 
 
 class FenceDownError(FlinkstyleError):
-    """Entries of a fence that was put up do not stand any more."""
+    """Entries of a fence that was put up are gone."""
 
     code = "FENCE_DOWN"
 

@@ -69,7 +69,7 @@ UNREACHABLE = frozenset(
         "NETWORK_EXCEPTION",
     )
 )
-"""What the client says if no broker answers in time, or one says it of another."""
+"""Codes that mean that no broker answered in time; one of them may be a broker's, about another broker."""
 
 _GROUP = "airflow-flinkstyle"
 _TLS_ALERT = "SSL alert number"
@@ -77,8 +77,8 @@ _NO_ANSWER_TO_LOGIN = re.compile(
     r'Failed to acquire SASL OAUTHBEARER token(?!.*"error":\s*"(?:invalid|unauthorized|unsupported|access)_)'
     "|Broker transport failure"
 )
-"""The client calls it a refused login, too, if the server of tokens is away, or a broker ends during it. What
-that server refuses has one of the error codes of RFC 6749."""
+"""The client also reports a refused login if the token server is away, or if a broker stops during the login.
+What the token server itself refuses has one of the error codes of RFC 6749."""
 
 _QUEUE_KIB = 32 * 1024
 """Prefetched records a consumer may hold; bounds memory however many partitions are read."""
@@ -138,17 +138,17 @@ def admin_client(cluster: KafkaCluster) -> Iterator[AdminClient]:
         try:
             yield client
         finally:
-            client.poll(0)  # only now it tells what it found in the background: a request just times out
+            client.poll(0)  # tells what the client met in the background: the request itself just times out
 
 
 @contextmanager
 def consumer(
     cluster: KafkaCluster, isolation: Isolation, *, group: str = _GROUP, fetch_wait_ms: int = 50
 ) -> Iterator[Consumer]:
-    """Yield a consumer for reading given ranges: nothing joined or committed by itself, no silent reset.
+    """Yield a consumer for reading given ranges; it joins no group, commits nothing, and resets no offset.
 
-    The client insists on a group; it matters only to those who ask for its offsets. At the end of a log the
-    broker waits ``fetch_wait_ms`` for more.
+    The client requires a group's name; only callers that ask for the group's offsets use it. At the end of a
+    log the broker waits ``fetch_wait_ms`` for more.
     """
     from confluent_kafka import Consumer
 

@@ -40,7 +40,7 @@ GRAVEST_FIRST: tuple[ExtraClass, ...] = (
 @stored
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """All unread source records, in order, and nothing else, stand on the target from this offset on."""
+    """From this offset on, the target holds all unread source records, in order, and nothing else."""
 
     kind: ClassVar[str] = "exact"
 
@@ -56,13 +56,13 @@ class Bounded:
 
     offset: NextOffset
     extras: Mapping[ExtraClass, int]
-    """Target records that the unread source records are not, by class."""
+    """Target records from there on that are no unread source records, by class."""
     absent: Mapping[ExtraClass, int] = field(default_factory=dict)
     """Compacted topics only: unread source records that the target's compaction has removed, by class."""
 
     @property
     def replayed_records(self) -> int:
-        """How many records come, at most, that should not."""
+        """How many records are read, at most, that should not be."""
         return sum(count for name, count in self.extras.items() if name != "passed_over")
 
     @property
@@ -126,7 +126,7 @@ def describe(verdict: Verdict) -> str:
 
 
 def offsets_of(verdicts: Mapping[TopicPartition, Verdict]) -> Offsets:
-    """Return where reading continues, of those that are not refused."""
+    """Return where reading continues, for each partition that is not refused."""
     return Offsets({tp: at for tp, verdict in verdicts.items() if (at := offset_of(verdict)) is not None})
 
 

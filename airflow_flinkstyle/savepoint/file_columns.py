@@ -1,7 +1,7 @@
 """The files of a query in a manifest's text: a column for each field, so that many files stay small. Pure.
 
-Half of what describes a file is its SHA-256, and most blobs have it as their key: as rows of JSON it would
-stand there twice, in digits. A column is checked at once, for a tenth of what a check of each value costs.
+Half of what describes a file is its SHA-256, and most blobs have it as their key: in rows of JSON it would be
+written twice, in hex. A column is checked at once, for a tenth of what a check of each value costs.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class FileColumns:
 
 
 NO_PACKS: Final[dict[str, Any]] = {"packs": [], "packed": []}
-"""What a manifest of format 1 does not say, since it has none."""
+"""The columns about packs that a manifest of format 1 lacks: it has no packs."""
 
 
 class _PackedRun(NamedTuple):
@@ -69,7 +69,7 @@ class _PackedRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """Columns of which files can be made."""
+    """Columns that were checked, with what was computed of them."""
 
     columns: FileColumns
     paths: list[str]
@@ -83,7 +83,7 @@ def to_columns(files: Sequence[FileEntry]) -> dict[str, Any]:
     """Return the JSON of a query's files; nothing of it is checked."""
     digests = [entry.digest or "" for entry in files]
     own = [digest.removeprefix(_SHA256) if digest.startswith(_SHA256) else "" for digest in digests]
-    if not _HEX.fullmatch("".join(own)):  # one is none, and is kept apart as what it is
+    if not _HEX.fullmatch("".join(own)):  # not each is a SHA-256: ``digest`` keeps the others
         own = [digits if digits and _HEX.fullmatch(digits) else "" for digits in own]
     return {
         "path": _by_folder(files),
@@ -103,7 +103,7 @@ def _packs_of(files: Sequence[FileEntry]) -> dict[str, Any]:
     """Return the columns about packs, which are numbered in the order in which files name them."""
     numbers: dict[tuple[str, int | None], int] = {}
     packed: list[int] = []
-    expected = None  # what the next file of the run that was begun last would be
+    expected = None  # the file that would continue the last run
     for number, entry in enumerate(files):
         if entry.offset is None:
             continue

@@ -103,7 +103,7 @@ def from_json(text: str) -> Manifest:
 
 
 _READERS: Final = {1: _without_packs, Manifest.format_version: from_columns}
-"""What reads the columns of files, by the format of the manifest. All else is as it was in format 1."""
+"""Reads the columns of files, by the format of the manifest; all else is the same in both."""
 
 
 def _decoded(document: dict[str, Any], read_files: Callable[[object], tuple[FileEntry, ...]]) -> Manifest:

@@ -3,7 +3,7 @@
 Takers run on machines whose clocks differ: one that is ten minutes behind must not make an older savepoint
 the newest. So the order is the job's own: along the line of its head, by the generation that a savepoint was
 taken from and by the batches that its queries had run; both only grow. A savepoint that was made from another
-has its place. Those that are not on the line are no part of that order.
+has that one's place. Those that are not on the line are no part of that order.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class InOrder(Generic[T]):
     on_line: tuple[T, ...]
     """Those on the line of its head, the newest first; all of a job that never ran."""
     beside: tuple[tuple[T, Abandoned | Elsewhere], ...]
-    """The others, the newest first as far as generations tell, with why they are none of these."""
+    """The others, the newest first as far as generations tell, each with why it is not on the line."""
 
 
 def cut_of(manifest: Manifest) -> SavepointCut:
@@ -62,7 +62,7 @@ def in_order(items: Iterable[T], cut_of: Callable[[T], SavepointCut], line: Line
     origins = _made_from(line.origin, cuts) if line is not None and line.origin is not None else []
 
     def order(one: tuple[SavepointCut, T]) -> tuple[int, int, int, int, str]:
-        cut = one[0]  # from elsewhere: before all generations, by the clock, which is all that there is
+        cut = one[0]  # from elsewhere: before all generations, ordered by the clock alone
         own = cut.taken_from_generation or 0
         run = cut.batches_run if own else 0
         return own, run, cut.taken_at_ms, len(_made_from(cut.savepoint_id, cuts)), cut.savepoint_id
@@ -85,7 +85,7 @@ def place_of(cut: SavepointCut, line: Line, origins: Iterable[str] = ()) -> Wher
         line: Of the job's head.
         origins: The savepoints from elsewhere that count as the one that the line began with.
     """
-    if cut.savepoint_id == line.origin:  # by its name: of the run that took it, no record need be left
+    if cut.savepoint_id == line.origin:  # by its id: records of the run that took it may be gone
         return OnLine(since=line.turns[1:])
     if cut.taken_from_generation is not None:
         return line.where(Generation(cut.taken_from_generation), cut.batches_run)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FILE_SINKS: Final = frozenset({"avro", "csv", "json", "orc", "parquet", "text", "xml"})
 TABLE_SINKS: Final = frozenset({"delta", "iceberg"})
 FORGETFUL: Final = frozenset({"console", "kafka", "memory", "noop"})
-"""Write every batch that they are given."""
+"""Sinks that write every batch that they are given."""
 SINK_LOG: Final = "_spark_metadata"
 """Folder in the output path of a file sink: one file for each batch, the tenth ones ``.compact``."""
 
@@ -37,8 +37,8 @@ def may_remember(sink: str | None) -> bool:
 def may_skip(sink: str | None, written: Sinks | None) -> bool:
     """Tell whether batch ids used again are, or may be, left out, by what a run has told of a query.
 
-    Left to the agent, which sees the script: a ``foreach``, which need not be handed ids, and a function with
-    a transactional sink in it.
+    Only the agent, which sees the script, can judge a ``foreach``, which need not be handed ids, and a
+    function with a transactional sink in it.
     """
     if remembers_batches(sink):
         return True

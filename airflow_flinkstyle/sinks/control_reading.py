@@ -25,12 +25,12 @@ R = TypeVar("R", Completion, Marker)
 _NEWEST = 64
 """Offsets read at first: each batch adds two records and a transaction marker."""
 _FETCH_WAIT_MS = 1
-"""The end of a partition is told only once the broker has waited so long for more."""
+"""How long a broker waits for more records before it reports a partition's end."""
 _TIMEOUT_S = 20.0
 _POLL_S = 0.2
 _READABLE_S = 10.0
 _SETTLED_S = 3.0
-"""In which brokers agree on a topic that was just created, or on who leads its partitions."""
+"""How long brokers may take to agree on a topic that was just created, or on who leads its partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +52,8 @@ def read_completion(settings: SinkSettings) -> Completion | None:
 def read_newest_completion(settings: SinkSettings) -> tuple[Completion | None, bool]:
     """Return the newest completed batch, and whether brokers have left that completion open.
 
-    Call it with the completions' producer initialised. That a batch is complete was true before the record
-    was sent, whatever became of it.
+    Call it with the completions' producer initialised. The batch was complete before the record was sent,
+    whatever became of the record.
     """
     found = _newest(settings, [COMPLETIONS])[COMPLETIONS]
     left_open = found.is_open
@@ -109,7 +109,7 @@ class _Read:
     low: int
     """The oldest offset."""
     high: int
-    """Where readers get to, at least."""
+    """The offset up to which readers get, or an older one."""
     values: dict[str, bytes] = field(default_factory=dict)
     """The newest by key."""
     is_open: bool = False

@@ -66,9 +66,9 @@ def written_before(
 def _require_claimed(settings: SinkSettings, before: Marker | None, shard: int) -> None:
     """Check that the shard is this run's to write.
 
-    A task of a driver that was frozen may begin when a later run has gone on: on a lineage that came
-    back from another cluster even with a batch that no marker here knows. Its init ends nobody's work
-    for good; this check is what keeps it from writing.
+    A task of a driver that was frozen may begin after a later run has continued; if the lineage came back
+    from another cluster, even with a batch that no marker here knows. Its producer fences the later run's
+    only until that tries again; this check keeps the task from writing.
     """
     if before is None or before.run != settings.run:
         raise RUN_SUPERSEDED.error(lineage=settings.lineage, shard=shard)

@@ -173,7 +173,8 @@ class TransactionalKafkaSink:
 
     def _settings(self, own: str, lineage: str) -> SinkSettings:
         named = self._control_topic
-        if named is not None and lineage != own:  # one lineage each: a dead one could hold back the markers
+        if named is not None and lineage != own:
+            # A topic of its own: an open transaction of the old lineage would hide the new one's markers.
             named = f"{lineage}.{named}"
         return SinkSettings(
             cluster=self._cluster,

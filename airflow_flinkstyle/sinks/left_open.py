@@ -10,8 +10,8 @@ So each transaction of a shard begins with a record in the shard's partition of 
 shard's id is initialised, the coordinator has nothing open under it: records that readers still do not get
 are left open, and so may be the shard's records in the output, in some partitions or in all. Their batch is
 not complete, since it is completed only when all of its markers can be read. That is noted with the newest
-completion, before anything else is written: the ids of the shards would end the evidence. Then what is open
-is aborted; what can be read is left out when the batch is written again.
+completion before anything else is written, since the next transaction of a shard's id would remove the
+evidence. Then what is open is aborted; what can be read is left out when the batch is written again.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def abort_left_open(settings: SinkSettings, shards: Iterable[int]) -> None:
     def abort(shard: int, producer: Producer) -> None:
         marker = read_shard(settings, shard).marker or NOTHING_YET
         producer.begin_transaction()
-        # Should this be left open too and be committed later: it says what is true.
+        # If this is left open too, and committed later, it is still true.
         send_marker(settings, producer, shard, marker)
         for number in producer.list_topics(topic, _TIMEOUT_S).topics[topic].partitions:
             producer.produce(topic, None, settings.transactional_id(shard), partition=number)

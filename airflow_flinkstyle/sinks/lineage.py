@@ -57,7 +57,7 @@ class Opened:
     cluster_id: str
     """The cluster that is written to."""
     completer: Completer
-    """Writes what this run completes; no earlier run can any more."""
+    """Writes this run's completions; the producers of earlier runs are fenced."""
     completed: Completion
     markers: Mapping[int, Marker]
     """By shard; those of an earlier, larger number of shards included."""
@@ -90,7 +90,7 @@ def open_lineage(
     cluster_id = _require_timeout(settings)
     behind = partial(begins_behind, resume, cluster_id, batch_id)
     room = require_control_topic(settings, may_create=batch_id == 0 or behind(None) is not None)
-    with suppress(ProducerFencedError):  # who is refused here has hurt nobody
+    with suppress(ProducerFencedError):  # a run that is refused here has ended no other's work
         require_owner(settings, read_completion(settings), query_id)
     completer = Completer(settings)  # before the completion is read: an open one of an earlier run ends
     for tries_left in reversed(range(_TRIES)):
@@ -103,7 +103,7 @@ def open_lineage(
             if not tries_left:
                 raise
             log.warning("A late task wrote while lineage %s was opened: %s", settings.lineage, error)
-            completer.complete(opened.completed)  # where another driver has begun meanwhile, it goes on
+            completer.complete(opened.completed)  # raises if another driver has begun meanwhile
         else:
             return opened
     raise AssertionError("the last try returns or raises")
@@ -154,8 +154,8 @@ def _end_open(settings: SinkSettings, shards: range) -> dict[int, ShardFound]:
 def _claim(settings: SinkSettings, shards: range, seen: Mapping[int, Marker]) -> None:
     """Note the run in every marker, before anything is written.
 
-    A task of an earlier run's driver, which was frozen and wakes, begins anew under its shard's id; that
-    shard may not be one of today's. It finds here that the lineage is not its to write any more.
+    A task of an earlier run's driver that was frozen and wakes initialises its shard's id again, perhaps of a
+    shard that this run does not have. In the marker it finds that a later run has the lineage.
 
     Args:
         settings: The sink.

@@ -53,9 +53,10 @@ _REFUSED = frozenset(
     )
 )
 _FAILED = frozenset({"_STATE", "_FATAL"})
-"""What the client says to each call once a transaction, or the producer, has met an error: not which."""
+"""The client's answer to every call once a transaction, or the producer, has failed; it does not name the
+error."""
 _UNDELIVERED = "_INCONSISTENT"
-"""What a commit says if records were not delivered: not why."""
+"""The client's answer to a commit if records were not delivered; it does not say why."""
 
 
 def initialised_producer(
@@ -101,7 +102,7 @@ def open_producer(settings: SinkSettings, transactional_id: str) -> Iterator[Pro
 def each_shard(
     settings: SinkSettings, shards: Iterable[int], work: Callable[[int, Producer], T]
 ) -> dict[int, T]:
-    """Return what comes of some work with the initialised producer of each shard, done side by side."""
+    """Do some work with the initialised producer of each shard, side by side, and return the results."""
 
     def one(shard: int) -> tuple[int, T]:
         with open_producer(settings, settings.transactional_id(shard)) as producer:
@@ -122,8 +123,8 @@ def _config(settings: SinkSettings, transactional_id: str, queue_kib: int) -> di
     return {
         "log_level": 2,
         "linger.ms": "5",
-        "reconnect.backoff.ms": "10",  # by its half the second connection is held back; the client's is 100
-        "queue.buffering.max.kbytes": str(max(queue_kib, record_kib)),  # one that never fits waits for ever
+        "reconnect.backoff.ms": "10",  # the second connection waits for half of it; the default is 100
+        "queue.buffering.max.kbytes": str(max(queue_kib, record_kib)),  # what never fits waits for ever
         **settings.cluster.config,
         "partitioner": "murmur2_random",  # as Spark's own sink; the client's default differs
         "transactional.id": transactional_id,
@@ -197,7 +198,7 @@ def _behind(said: KafkaError, producer: Producer | None, undelivered: Sequence[K
 
 
 def _error_for(settings: SinkSettings, transactional_id: str, cause: KafkaError) -> FlinkstyleError | None:
-    """Return what an error of a producer means; None if it is one of any client."""
+    """Return what an error of a producer means; None if any client may have met it."""
     name = cause.name()
     if name in _FENCED:
         return ProducerFencedError(
@@ -221,7 +222,7 @@ def _error_for(settings: SinkSettings, transactional_id: str, cause: KafkaError)
 
 
 def _final(settings: SinkSettings, transactional_id: str, cause: KafkaError) -> FlinkstyleError | None:
-    """Return what an error of a producer means that would come again; None if it is one of any client."""
+    """Return what an error means that a producer would meet again; None if any client may have met it."""
     name = cause.name()
     if name == "INVALID_TRANSACTION_TIMEOUT":
         return timeout_too_long(settings, None)

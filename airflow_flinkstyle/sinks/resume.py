@@ -44,7 +44,7 @@ class Resume:
     """The cluster whose topics the lineage was written to; None if it is not known, empty if there was none:
     the query had no such sink."""
     suffix: str
-    """Tells a new lineage from its predecessors: the generation, the same over its relaunches."""
+    """Tells a new lineage from its predecessors: the generation, which relaunches keep."""
     under_way: bool = False
     """The batch after it was planned already: a part of it may stand on that cluster."""
 
@@ -116,7 +116,7 @@ class SinkState:
     markers: Mapping[int, int]
     """Newest batch per shard; shards that have written nothing are left out."""
     commits_group: str | None = None
-    """The consumer group whose offsets ride in the sink's completions; None: it commits none."""
+    """The consumer group whose offsets are committed with the sink's completions; None if it commits none."""
 
     @property
     def place(self) -> tuple[str, int, str, str]:
@@ -132,7 +132,7 @@ _listeners: list[Callable[[str], None]] = []
 
 
 def expect(query_id: str, *resumes: Resume) -> None:
-    """Tell the sinks of a query what it starts from; before its first batch, one for each known sink."""
+    """Tell the sinks of a query, before its first batch, what it starts from; one for each known sink."""
     with _lock:
         _resumes[query_id] = resumes
 

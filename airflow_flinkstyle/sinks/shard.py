@@ -115,7 +115,7 @@ class ShardTransaction:
             self._watch.enter("begin")
             producer.begin_transaction()
             self._producer = producer
-            if found.marker is not None:  # again, so that what is left open of this can be seen
+            if found.marker is not None:  # once more: if brokers leave this transaction open, it shows
                 with self._translated():
                     send_marker(self._settings, producer, self.shard, found.marker)
             self._watch.enter("data")
@@ -136,7 +136,7 @@ class ShardTransaction:
         self._count, self._digest = self._count + chunk.count, (self._digest + chunk.digest) % WRAP
 
     def pre_commit(self) -> None:
-        """Have the broker take all that was added; of a replay, compare it with what is there.
+        """Flush what was added; in a replay, compare it with what was written before.
 
         Raises:
             FlinkstyleError: ``REPLAY_DIFFERS`` if the shard was written before with other records.
@@ -180,7 +180,7 @@ class ShardTransaction:
         )
 
     def abort(self) -> None:
-        """End a transaction that is open; that no broker answers is no error."""
+        """End a transaction that is open; it is no error if no broker answers."""
         producer, self._producer = self._producer, None
         if producer is not None:
             self._watch.enter("abort")

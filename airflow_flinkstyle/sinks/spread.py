@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 _ANSWER = "answer binary"
 _CONFS = {
-    "spark.sql.adaptive.enabled": "false",  # one shuffle: nothing to adapt, but asking takes its time
+    "spark.sql.adaptive.enabled": "false",  # with one shuffle it gains nothing, and takes time
     "spark.sql.execution.arrow.maxBytesPerBatch": "1m",  # the default fills a worker's memory with rows
 }
-"""Of our own job, not of what else the query does."""
+"""Set for the sink's own job, not for the rest of the query."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,9 @@
 """Compare the ids that a log holds with those that it should hold. Pure.
 
-Each id is reduced to 64 bits, so 10 million records against 10 million expected ids take about 180 MB
-(8 bytes each, and what the arrays keep in reserve). Two different ids are taken for one with a probability of
-about n**2 / 2**64: 5 in a million at 10 million ids. Only if something is wrong is it read again, to name it.
+Each id is reduced to 64 bits, so 10 million records against 10 million expected ids take about 180 MB (8
+bytes each, and what the arrays keep in reserve). Two different ids are taken for one with a probability of
+about n**2 / 2**64: 5 in a million at 10 million ids. Only if something is wrong, the log is read again, to
+name the ids.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _KEPT = 10_000
 _PARTS = 256
 """Parts that are compared one by one, so that only one of them is held as sets."""
 _SHIFT = 56
-"""What is left of 64 bits then says which part."""
+"""A fingerprint shifted by so many bits is the number of its part."""
 _LONGEST = 100
 """Characters of an id that are shown."""
 

@@ -87,8 +87,8 @@ def held_partitions(
 def require_idle(transactions: Collection[OpenTransaction], now_ms: int, min_age_ms: int | None) -> None:
     """Refuse transactions that may be those of a producer at work. Pure.
 
-    A producer that writes one long batch cannot be told from a dead one by its transaction alone, so it is
-    for the caller to say which age none of his transactions reaches.
+    A producer that writes one long batch cannot be told from a dead one by its transaction alone, so the
+    caller has to say which age no transaction of a producer at work reaches.
 
     Args:
         transactions: To be aborted.
@@ -119,7 +119,7 @@ def require_idle(transactions: Collection[OpenTransaction], now_ms: int, min_age
 
 
 def age_ms(transaction: OpenTransaction, now_ms: int) -> int:
-    """Return how long a transaction has not taken in a partition; by two clocks."""
+    """Return the time since a transaction last added a partition, by the broker's clock and this one's."""
     return max(0, now_ms - transaction.updated_ms)
 
 

@@ -56,9 +56,9 @@ class FenceRecord:
     cluster_id: str | None
     topics: tuple[str, ...]
     rules: tuple[AclRule, ...] = ()
-    """Entries that did not stand before; only these are ever removed."""
+    """Entries that were not there before; only these are ever removed."""
     stood: tuple[AclRule, ...] = ()
-    """Entries that it needs and that stood before: somebody else's, and somebody else may remove them."""
+    """Entries that it needs and that were there before: somebody else's, who may remove them."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for a journal."""
@@ -83,7 +83,7 @@ class FenceRecord:
 
     @property
     def needed(self) -> tuple[AclRule, ...]:
-        """Every entry that must stand, whoever put it up."""
+        """Every entry that must be there, whoever added it."""
         return (*self.rules, *self.stood)
 
     def describe(self) -> str:
@@ -105,7 +105,7 @@ class Fence(Protocol):
         """Add what the record says."""
 
     def missing(self, record: FenceRecord) -> tuple[AclRule, ...]:
-        """Return the entries that the record needs and that do not stand."""
+        """Return the entries that the record needs and that are gone."""
 
     def lift(self, record: FenceRecord) -> None:
         """Remove what the record says was added."""
@@ -197,7 +197,7 @@ class AclFence:
         create_rules(self.cluster, [rule for rule in record.rules if rule.permission == "deny"])
 
     def missing(self, record: FenceRecord) -> tuple[AclRule, ...]:
-        """Look whether all entries still stand."""
+        """Look whether all entries are still there."""
         if not record.needed:
             return ()
         self._require_cluster(record)

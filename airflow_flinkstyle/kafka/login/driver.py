@@ -58,7 +58,7 @@ def moved_options(cluster: KafkaCluster, more: Mapping[str, str]) -> dict[str, s
     if CONNECTION in more:
         return {"kafka.bootstrap.servers": cluster.bootstrap_servers, **more}
     secured = security_protocol(cluster) != "PLAINTEXT"
-    java_settings(cluster)  # what it refuses, it should before anything is stopped
+    java_settings(cluster)  # so that what it refuses is refused before anything is stopped
     return {
         "kafka.bootstrap.servers": cluster.bootstrap_servers,
         "kafka.security.protocol": security_protocol(cluster),

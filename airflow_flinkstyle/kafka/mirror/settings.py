@@ -30,11 +30,11 @@ class MirrorSettings:
     ignored_headers: Sequence[str] = ()
     """Headers that it adds or changes on the way: no part of a record's identity, on either side."""
     sole_writer: bool = False
-    """Nobody else writes to its topics on the target: records equal to mirrored ones are second copies.
-    Without that word positions are refused, or bounded, where they could be somebody's new ones."""
+    """Nobody else writes to its topics on the target: records equal to mirrored ones are second copies. If
+    that is not said, positions are refused or bounded where they could be somebody's new ones."""
     keeps_offsets: bool = False
-    """It is no MirrorMaker but gives every record the offset it has on the source (Cluster Linking and the
-    like). It notes no positions: the ends of its logs are its positions, and that they are is verified."""
+    """This mirror is no MirrorMaker: it gives every record the offset that it has on the source (Cluster
+    Linking and the like). It notes no positions; the ends of its logs count as such, which is verified."""
     syncs_on: Literal["source", "target"] = "source"
     """Where the offset syncs are (``offset-syncs.topic.location``)."""
 

@@ -63,9 +63,11 @@ class MirroredGroup:
     """Next offset on the target instead: near the right place, before it as a rule."""
     noted_at_ms: int
     unread_on_source: int | None
-    """Offsets from ``upstream`` to the source's end; None if it is beyond that: of a topic created again."""
+    """Offsets from ``upstream`` to the source's end; None if that is before it: the topic was created
+    again."""
     unread_on_target: int | None
-    """Offsets from ``downstream`` to the target's end: what is more here is read again, markers apart."""
+    """Offsets from ``downstream`` to the target's end. If these are more than from ``upstream``, that many
+    are read again, not counting markers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

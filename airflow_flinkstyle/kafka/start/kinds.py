@@ -148,7 +148,7 @@ class StartRules:
         return cls(default=rules.default, topics=rules.topics, partitions=partitions)
 
     def to_stored(self) -> _StoredRules:
-        """Return what ``from_stored`` makes this of."""
+        """Return what ``from_stored`` reads back."""
         by_topic: dict[str, dict[str, Start]] = {}
         for (topic, number), start in self.partitions.items():
             by_topic.setdefault(topic, {})[str(number)] = start

@@ -139,7 +139,7 @@ def _by_time(context: StartContext, wanted: Mapping[TopicPartition, int]) -> Fou
 def _in_order(
     context: StartContext, tp: TopicPartition, ms: int, offset: NextOffset | Refused
 ) -> NextOffset | Refused:
-    """Refuse a shift on that leads back: producers set timestamps as they like."""
+    """Refuse a forward shift that leads back: producers set timestamps as they like."""
     position = context.before[tp]
     if isinstance(offset, Refused) or ms < 0 or offset >= position:
         return offset

@@ -30,7 +30,7 @@ MOST_OFFSETS = 20_000_000
 
 @dataclass(frozen=True, slots=True)
 class TooFar:
-    """As much as may be read was read, and none of it is at or after the moment."""
+    """All that may be read was read, and no record of it is at or after the moment."""
 
     offset: int
     """The broker's answer."""
@@ -63,7 +63,7 @@ class TimestampSearch:
         return ReadRange(low=low, high=min(self.end, self.answer + self._read))
 
     def take(self, offset: NextOffset, timestamp_ms: int) -> None:
-        """Look at one record of the range, to begin with it; they come in the log's order."""
+        """Look at the next record; the first at or after the moment is the answer."""
         if self.found is None and timestamp_ms >= self.since_ms:
             self.found = offset
 

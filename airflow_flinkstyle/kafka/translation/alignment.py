@@ -1,18 +1,18 @@
-"""Where on the target does what was read end, and what was not read begin? Pure.
+"""Where on the target do the records end that the job has read, and the unread ones begin? Pure.
 
-Two places bound the answer. ``low``: no later than where the mirror first came to the position. ``high``: the
-latest place from which every unread record still follows. What is between them was written between the
-two, or is a second copy.
+Two places bound the answer. ``low`` is at or before F, where the mirror first reached the position. ``high``
+is the latest place from which every unread record still follows. What is between them are second copies, and
+what others wrote meanwhile.
 
-Why an answer passes over no record of others that was written behind the mirror's first coming to the
-position, the place F, unless it says so:
+Why no record that others wrote behind F is passed over, unless the answer counts it:
 
-1. All unread records follow ``high`` in order: they were compared one by one. So only what is between F
-   and the answer matters.
+1. All unread records follow ``high`` in order: they were compared one by one. So only what is between F and
+   the answer matters.
 2. Nothing that was compared on the source is before the target's range (``oldest_copy``), so F is in it.
-3. ``low`` is not behind F. Behind F is the newest record that was read or a later one. If nothing before
-   that record equals it, ``_from_first_pass`` finds it, whatever else the mirror's passes lack. If something
-   does, ``_behind_first_copies`` follows the first copies to F, as long as the pass lacks none of them.
+3. ``low`` is at or before F. F is right behind the first copy of the newest record that was read or, if the
+   first pass lacks that, at the first copy of a later one. If no older record equals it, ``_from_first_pass``
+   finds it, whatever else the passes lack. If one does, ``_behind_first_copies`` follows the first copies to
+   F, if the pass lacks none of them.
 4. From ``low`` on everything up to the answer is surely a copy, and before ``low`` every record that equals
    none of the source's is counted as passed over (``prove_position``).
 
@@ -56,8 +56,8 @@ class Rules:
     growing: bool = False
     """Preview: producers are at work, so newer records may follow on the target."""
     aborted: frozenset[int] = frozenset()
-    """Fingerprints of aborted source records, to name phantoms by their name, and since one of them may equal
-    the newest record."""
+    """Fingerprints of aborted source records: to recognise copies of them (``phantom_aborted``), and because
+    one of them may equal the newest record."""
     oldest_equal: int | None = None
     """No source record before this offset can equal the newest one; None: nothing is known."""
     oldest_copy: int | None = 0
@@ -66,7 +66,7 @@ class Rules:
     most_context: int = 8192
     """Source records before the position among which originals of the target's records are looked for."""
     exhausted: frozenset[Side] = frozenset()
-    """Ranges that are not made any longer: decide with what there is."""
+    """Sides whose range cannot be made longer: decide with what was read."""
 
     @property
     def versioned(self) -> bool:
@@ -101,9 +101,9 @@ def widen(rules: Rules, *windows: tuple[Side, Fingerprints]) -> Widen | None:
 
 
 def widen_context(source: Fingerprints, cut: int, rules: Rules) -> Widen | None:
-    """Ask for originals from before the source's range, if more of them may be looked for.
+    """Ask for a longer source range, if older originals may still be looked for.
 
-    Copies of those look as if others had written them, or like copies of equal records that came later.
+    Without them, their copies look like records of others, or like copies of later records that equal them.
     Without timestamps the target is read to its start, so that the source may be, too.
     """
     return widen(rules, ("source", source)) if cut < rules.most_context or not rules.dated else None
@@ -154,10 +154,10 @@ def _with_context(
 
 
 def _from_first_pass(source: Fingerprints, target: Fingerprints, cut: int, place: IndexBounds) -> IndexBounds:
-    """Lower the bound to where any pass of the mirror may have come to the position first.
+    """Lower the bound to the first place at which any pass of the mirror may have reached the position.
 
-    A pass that lacks some of what was read does not lack all of it and of what follows: whichever record
-    is there, from the newest that was read on, others may have written behind it.
+    A pass may lack some of these records, but not all of them: behind the first one that it has, from the
+    newest that was read on, others may have written.
     """
     head, newest = target.prints[: place.low], max(0, cut - 1)
     later = common(source, head).difference(source.prints[:newest])

@@ -112,7 +112,7 @@ def _deleted_since(
     after: ClusterSnapshot,
     verdict: Verdict,
 ) -> Refused | None:
-    """Return why records that were deleted meanwhile make a verdict void; their number does not matter."""
+    """Return why a verdict does not count: records were deleted meanwhile, however many."""
     starts = [(_start(snapshot.source, tp), _start(snapshot.target, target)) for snapshot in (before, after)]
     start, offset = starts[1][1], offset_of(verdict)
     if isinstance(verdict, Refused):

@@ -177,7 +177,7 @@ def _prove_partitions(state: Round, partitions: Iterable[TopicPartition]) -> dic
 
 
 def _settle(state: Round, pairs: Collection[Pair]) -> dict[TopicPartition, Evidence]:
-    """Decide what the ranges decide; make the others longer, until all are decided."""
+    """Decide each pair whose ranges suffice; make the others longer, until all are decided."""
     evidence: dict[TopicPartition, Evidence] = {}
     undecided: dict[TopicPartition, Side] = {}
     oldest_equal, oldest_copy = _oldest_equal(state, pairs), _oldest_copy(state, pairs)
@@ -211,7 +211,7 @@ def _deleted(pair: Pair) -> Refused:
 
 
 def _oldest_equal(state: Round, pairs: Collection[Pair]) -> dict[TopicPartition, int | None]:
-    """Return from which offset on records of the source can equal the newest; all older ones are older.
+    """Return the first source offset whose record may equal the newest one, by its timestamp.
 
     Asked only where nothing but content shows that the mirror is in sync.
     """
@@ -223,7 +223,7 @@ def _oldest_equal(state: Round, pairs: Collection[Pair]) -> dict[TopicPartition,
 
 
 def _oldest_copy(state: Round, pairs: Collection[Pair]) -> dict[TopicPartition, int | None]:
-    """Return from which offset on records of the target can be copies of those in the source's range.
+    """Return the first target offset that may hold a copy of a record in the source's range.
 
     Asked only where others may have written between first copies and second ones; None if that is too far
     back. The answer may be the marker of a transaction: no copy is before that either.

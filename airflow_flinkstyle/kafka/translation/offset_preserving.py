@@ -94,7 +94,7 @@ def _compare(
             found.extras["superseded"] += offset >= position
         else:
             found.strange.append(offset)
-    found.extras += Counter()  # drops what counts nothing
+    found.extras += Counter()  # drops the classes with a count of 0
     return found
 
 

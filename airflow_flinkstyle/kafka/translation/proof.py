@@ -1,13 +1,13 @@
-"""The proof: where on the target do the unread source records stand? Pure.
+"""The proof: where on the target are the unread source records? Pure.
 
 It compares records, never offsets: transaction markers and compaction make offsets of the two logs
 run apart anywhere. Wanted is the LARGEST target position T such that ``target[T:end)`` contains
 ``source[o:end)`` in order and nothing that others wrote to the target is between what was read
 and T.
 
-Content alone cannot tell a mirror that is behind from one that is in sync if records repeat, so the
-caller says whether MirrorMaker's own positions show that nothing is missing (``caught_up``); without
-that word the newest record must stand nowhere else on the source.
+Content alone cannot tell a mirror that is behind from one that is in sync if records repeat, so the caller
+says whether MirrorMaker's own positions show that nothing is missing (``caught_up``); otherwise the newest
+record must be at no other place on the source.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.fingerprints import Fingerprints
 
 _LEAST_CONTEXT = 8
-"""Equal records before the position that content needs when nothing else speaks for the mirror."""
+"""How many records before the position must be equal where only content shows that the mirror is in sync."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class Proof:
 def prove_position(
     source: Fingerprints, target: Fingerprints, position: NextOffset, rules: Rules
 ) -> Proof | Widen:
-    """Prove where the records from ``position`` on stand on the target.
+    """Prove where the records from ``position`` on are on the target.
 
     Args:
         source: From some records before ``position`` (the context) to the log's end.
@@ -88,10 +88,10 @@ def prove_position(
 
 
 def needs_aborted(proof: Proof, source: Fingerprints, rules: Rules) -> bool:
-    """Tell whether a proof is to be made again with the source's aborted records.
+    """Tell whether a proof needs the source's aborted records, too.
 
-    To name records that only the target seems to hold; and since the newest record shows a mirror as in sync
-    only if no aborted one equals it, as where a transaction was tried again.
+    They may explain what only the target seems to hold. And the newest record shows that the mirror is in
+    sync only if no aborted one equals it, as after a transaction that was tried again.
     """
     if proof.extras.keys() & {"new", "passed_over"}:
         return True
@@ -100,7 +100,7 @@ def needs_aborted(proof: Proof, source: Fingerprints, rules: Rules) -> bool:
 
 
 def aborted_among(everything: Fingerprints, committed: Fingerprints) -> frozenset[int]:
-    """Return the records that are there more often if aborted ones are read, too."""
+    """Return the records that occur more often once aborted ones are read, too."""
     return frozenset(Counter(everything.prints) - Counter(committed.prints))
 
 
@@ -147,7 +147,7 @@ def _proof(
 
 
 def _strange(source: Fingerprints, target: Fingerprints, end: int) -> Iterator[int]:
-    """Yield what no record of the source's range equals, from the first on that one does."""
+    """Yield the target's records without an equal in the source's range, from the first that has one on."""
     head = target.prints[:end]
     known = common(source, head)
     first = next((i for i, record in enumerate(head) if record in known), end)
@@ -162,7 +162,7 @@ def _end(target: Fingerprints, match: Match, start: int, rules: Rules) -> int:
 
 
 class _Kinds:
-    """Tells by class what a target record is that is no unread record."""
+    """Classifies the target's records that are no unread records."""
 
     def __init__(
         self, source: Fingerprints, target: Fingerprints, cut: int, place: IndexBounds, rules: Rules

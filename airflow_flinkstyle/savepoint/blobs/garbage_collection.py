@@ -131,7 +131,7 @@ def _each(delete: Callable[[str], None], names: Sequence[str]) -> dict[str, Stor
 
 
 def _raise_first(failed: Mapping[str, StoreError], left: str) -> None:
-    """Raise the first failure, which knows only of its own call, with what all of it has left."""
+    """Raise the first failure, with what all calls together have left: it knows of its own only."""
     for error in failed.values():
         raise error.rephrased(state_after=left) from error
 

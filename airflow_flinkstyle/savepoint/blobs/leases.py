@@ -1,4 +1,4 @@
-"""Records that their holder keeps fresh, and that others may give up when they were not."""
+"""Records that their holder renews, and that others may give up once it does not any more."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Renewed(Generic[L]):
                 raise IntentBrokenError.of(str(self.record), self._store.uri, self.record.lease_s)
 
     def let_go(self, last: L | None = None) -> None:
-        """Stop renewing it, with a last word in its place unless somebody has given it up."""
+        """Stop renewing it, and write a last record in its place unless somebody has given it up."""
         self._ended.set()
         if last is None:
             return

@@ -1,8 +1,8 @@
 """Write packs: small files that a savepoint adds, many in one object.
 
-A request for each small file costs a hundred times what its bytes do: a millisecond of CPU in the client,
-and money in the bucket. A pack is one blob, and lives and goes as one. When later savepoints need little of
-it they pack that anew, and it goes with the last savepoint that needs all of it.
+A request for each small file costs a hundred times what its bytes do: a millisecond of CPU in the client, and
+money in the bucket. A pack is one blob, and is kept or deleted as a whole. Later savepoints that need little
+of it pack that anew, so that it goes with the last savepoint that needs more.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ PACK_BYTES: Final = 8 << 20
 MOST_FILES: Final = 1 << 16
 """In a pack."""
 WORN: Final = 0.5
-"""A savepoint that would need less of an earlier pack than this part packs that anew: its packs hold at most
-twice what it needs, and later savepoints keep none for little."""
+"""If a savepoint would need less than this part of an earlier pack, it packs those files anew. So its packs
+hold at most twice what it needs, and no pack is kept for a few files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +104,7 @@ def needed_bytes(entries: Iterable[FileEntry]) -> Mapping[str, int]:
 
 
 def worn_packs(entries: Sequence[FileEntry]) -> set[str]:
-    """Return the packs of which these files, that are all that a savepoint would need of them, are little."""
+    """Return the packs of which a savepoint that needs these files of them would need little."""
     needed = needed_bytes(entries)
     return {
         entry.blob

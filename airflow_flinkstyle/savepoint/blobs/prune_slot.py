@@ -1,11 +1,11 @@
 """``<job>/prune.json``: who frees blobs; ``<job>/condemned/<id>.json``: which.
 
 The slot is never deleted, only replaced if unchanged, so that nobody who wakes late can give away what
-another holds. A list of the condemned is written before the first delete, and removed by its writer after
-the last one. Where it stays, a delete may still be under way, so no new savepoint relies on a key that is in
-one. Its savepoints are another matter: they are on their way out only while the slot is with the writer, or
-with who took it from the writer. Who gives the slot back has disposed of them, or was refused for certain;
-what is left of those is decided anew, and may have been pinned long since.
+another holds. A list of the condemned is written before the first delete, and removed by its writer after the
+last one. As long as a list is there, a delete may still be under way, so no new savepoint relies on a key
+that is in one. The savepoints in a list count as condemned only while its writer, or who took the slot from
+the writer, holds the slot. A writer that gives the slot back has disposed of them, or its delete was
+certainly refused: such a savepoint stays an ordinary one, and may have been pinned since.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""``<job>/references/<savepoint id>/<holder>.json``: who needs a savepoint, from before the need on.
+"""``<job>/references/<savepoint id>/<holder>.json``: who needs a savepoint; written before the need begins.
 
 A pin, a start and a standby, a drill, and a restore in claim mode all hold a savepoint in this one way. A
-reference is written under an intent, or by who is protected otherwise meanwhile, and counts once the intent
-is found alive behind it: a prune either sees it, or has given that intent up. It is released by the event
-that ends the need (a person unpins; the generation is superseded, closes or fails for good), never by age.
+reference is written under an intent, or by a process that is protected otherwise, and counts once the intent
+is found alive after it was written: a prune either sees it, or has given that intent up. It is released by
+the event that ends the need (a person unpins; the generation is superseded, closes or fails for good), never
+by age.
 
 Claim mode means what it does in Flink: the savepoint belongs to the job that was restored from it, and goes
 once a newer complete one has taken its place, without anybody disposing of it. The files are copied in both

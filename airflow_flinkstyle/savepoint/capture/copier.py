@@ -54,12 +54,12 @@ class CaptureProgress:
 
 
 def never() -> bool:
-    """Answer a capture's question whether it was cancelled."""
+    """Answer no, the capture was not cancelled."""
     return False
 
 
 def ignore(_: CaptureProgress | str) -> None:
-    """Drop what a capture tells."""
+    """Ignore what a capture reports."""
 
 
 class StoredBlobs:
@@ -288,7 +288,7 @@ class FileCopier:
         blob = self._origin_blob(info, query_id)
         self.uploaded(blob)
         digest = server_copy(info, self.repository.place(blob)[1]).digest
-        if digest is None:  # the service does not tell: reading it once does, else nothing ever could
+        if digest is None:  # the service reports none: reading the file once gives one
             digest = f"sha256:{self.repository.digest_of(blob)[0]}"
         self._stored[blob] = info.size_bytes
         return FileEntry(path=info.key, size_bytes=info.size_bytes, blob=blob, digest=digest)

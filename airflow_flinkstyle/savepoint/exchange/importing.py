@@ -69,7 +69,7 @@ log = logging.getLogger(__name__)
 _SCHEME: Final = re.compile("^[a-z0-9+.-]+:/*", re.IGNORECASE)
 _SHA256: Final = re.compile("[0-9a-f]{64}")
 _MANIFEST_LIMIT_BYTES: Final = 256 << 20
-"""Some thousand times what a job of hundreds of state stores has."""
+"""Of an export's manifest: some thousand times that of a job with hundreds of state stores."""
 _STILL_DAMAGED: Final = (
     "The savepoint that is there is still damaged; what the source has whole was put back."
 )

@@ -213,7 +213,7 @@ def _planned_content(manifest: Manifest, query: QuerySnapshot) -> bytes | None:
 
 
 def _holds(writer: _Writer, listed: Collection[str], path: str, planned: bytes | None) -> bool:
-    """Tell whether the newest offset log is the real one; a carried one is in no list of files."""
+    """Tell whether the newest offset log is the real one; no list of files has that of a planned batch."""
     if planned is None:
         return True
     return path in listed and writer.target.read(path) == planned

@@ -71,7 +71,7 @@ def verify_savepoint(
         both = zip(contents, read, strict=True)
         altered = {entry.place: found for entry, found in both if found is not None}
         findings = list(altered.values())
-    if not findings:  # what reads the files would only repeat these
+    if not findings:  # reading the logs would only find the same again
         for query in manifest.queries:
             findings += [f"query {query.name}: {text}" for text in _content_findings(query, repository)]
     if findings:

@@ -122,7 +122,7 @@ def plan_retention(
     for candidate in newest_first:
         protected = _protection(candidate, last_good)
         expired = _expiry(candidate, policy, counted=counted, now_ms=now_ms)
-        if (owner := candidate.owned) is not None:  # one from before the restore is not the owner's
+        if (owner := candidate.owned) is not None:  # a savepoint from before the restore does not replace it
             own = next((found for found in newest_first if _is_own(found, owner)), None)
             if own is not None:
                 expired = f"owned by {owner.by}, which has {own.savepoint_id} since"
@@ -138,7 +138,7 @@ def plan_retention(
 def _is_own(found: Candidate, owner: Reference) -> bool:
     """Return whether a savepoint takes the place of the one that its owner was restored from.
 
-    By the run, which no clock can be wrong about. What was restored by hand has none: then by the time.
+    By the run, which depends on no clock; by the time where it was restored by hand, without a run.
     """
     if found.missing_blobs:
         return False
@@ -150,9 +150,9 @@ def _is_own(found: Candidate, owner: Reference) -> bool:
 def last_good_of(newest_first: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """Return what must stay whatever the policy says: the newest whole one, and the newest verified of them.
 
-    Both: the newest is the job's state, which no check has to vouch for before it may not be lost; but only
-    of the other one somebody knows that it can be restored. What the job has left behind is neither, unless
-    nothing whole is on its line.
+    Both: the newest one is the job's state, which must not be lost even if nobody has checked it yet; but
+    only the verified one is known to be restorable. A savepoint that the job has left behind is neither,
+    unless no whole one is on its line.
     """
     whole = [candidate for candidate in newest_first if candidate.is_whole]
     whole = [candidate for candidate in whole if candidate.beside is None] or whole
