@@ -56,6 +56,12 @@ class CommitLog:
         fields["stateUniqueIds"] = {**(fields.get("stateUniqueIds") or {}), **ids}
         return replace(self, body=json.dumps(fields, separators=(",", ":")))
 
+    def without_state_ids(self) -> CommitLog:
+        """Return the log of a batch without state."""
+        fields = self._fields()
+        fields.pop("stateUniqueIds", None)
+        return replace(self, body=json.dumps(fields, separators=(",", ":")))
+
     def _fields(self) -> dict[str, Any]:
         return json_object(self.body, "Commit log's second line")
 

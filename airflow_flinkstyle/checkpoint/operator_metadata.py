@@ -131,6 +131,34 @@ def relocate(path: str, content: bytes, root: str) -> bytes:
     return f"{text.partition(chr(10))[0]}\n{compact_json(fields)}".encode()
 
 
+def renumbered(path: str, content: bytes, number: int) -> bytes:
+    """Return the content that an operator's metadata has under another number.
+
+    Args:
+        path: Where it was.
+        content: As Spark wrote it.
+        number: The operator's new number.
+
+    Raises:
+        LogFormatError: If it is malformed.
+    """
+    text = _decoded(path, content)
+    folder, fields = parse(path, text).folder, _fields(path, text)
+    fields["operatorInfo"]["operatorId"] = number
+    for store in fields["stateStoreInfo"]:
+        if _SCHEMAS in store:
+            store[_SCHEMAS] = [
+                name.replace(f"/{folder}/_stateSchema/", f"/state/{number}/_stateSchema/")
+                for name in store[_SCHEMAS]
+            ]
+    return f"{text.partition(chr(10))[0]}\n{compact_json(fields)}".encode()
+
+
+def is_metadata(path: str) -> bool:
+    """Tell whether the file at ``path`` is an operator's metadata."""
+    return _METADATA.fullmatch(path) is not None
+
+
 def read_metadata(path: str, read: Callable[[str], bytes]) -> OperatorMetadata:
     """Read and parse the metadata at ``path``."""
     return parse(path, _decoded(path, read(path)))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _FLAT = re.compile(r"state/(?P<operator>\d+)/0(?P<store>(/[^/]+)?)/_metadata/schema")
 _FAMILIES = re.compile(r"state/(?P<operator>\d+)/_stateSchema/[^/]+/(?P<batch>\d+)_[^/]+")
 _WIDER: Final = (("byte", "short", "integer", "long"), ("float", "double"))
+_PIECE: Final = 16_000
 _TYPE: Final = re.compile(r"\b(\w+?)Type\b")
 
 Columns = dict[str, str]
@@ -43,6 +44,27 @@ def read_columns(paths: Collection[str], read: Callable[[str], bytes]) -> dict[s
     for operator, (_, path) in newest.items():
         found.update({f"{operator}/{name}": columns for name, columns in _families(read(path)).items()})
     return found
+
+
+def schema_path(operator: int) -> str:
+    """Return the file with the schema of an operator that has one store."""
+    return f"state/{operator}/0/_metadata/schema"
+
+
+def flat_schema(key: str, value: str) -> bytes:
+    """Return the file of version 2 that holds two schemas, given as Spark's JSON."""
+    return b"".join([_written("v2"), *map(_written_in_pieces, (key, value))])
+
+
+def _written(text: str) -> bytes:
+    content = text.encode()
+    return struct.pack(">H", len(content)) + content
+
+
+def _written_in_pieces(text: str) -> bytes:
+    """Java takes less than 64 KiB at once; a letter has three bytes at most where it is no emoji."""
+    pieces = [text[at : at + _PIECE] for at in range(0, len(text), _PIECE)]
+    return struct.pack(">i", len(pieces)) + b"".join(map(_written, pieces))
 
 
 def difference(before: Mapping[str, Columns], now: Mapping[str, Columns]) -> list[str]:

@@ -119,11 +119,29 @@ def transform(
     ] = None,
     set_values: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", help="Give a field of the values a new one: field=expression; may be repeated."
-        ),
+        typer.Option("--set", help="Give a field a new value: field=expression; may be repeated."),
     ] = None,
     where: Annotated[str | None, typer.Option(help="With --set: condition in SQL, for which keys.")] = None,
+    add_column: Annotated[
+        list[str] | None,
+        typer.Option(help="Add a field for a version that keeps more: field=expression; may be repeated."),
+    ] = None,
+    before: Annotated[
+        str | None, typer.Option(help="With --add-column: the field that it stands before.")
+    ] = None,
+    drop_column: Annotated[
+        list[str] | None, typer.Option(help="Take a field away for a version that keeps less.")
+    ] = None,
+    rename_column: Annotated[
+        list[str] | None, typer.Option(help="Give a field another name: field=name; may be repeated.")
+    ] = None,
+    widen: Annotated[
+        list[str] | None,
+        typer.Option(help="Give a field a type that holds more: field=BIGINT; may be repeated."),
+    ] = None,
+    drop_operator_state: Annotated[
+        bool, typer.Option("--drop-operator-state", help="Leave the operator out for a version without it.")
+    ] = False,
     script: Annotated[
         Path | None,
         typer.Option(
@@ -138,15 +156,31 @@ def transform(
     conf: Conf = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a savepoint with other state: written by Spark, compared key by key; needs PySpark 4.2."""
-    if sum(given is not None and given != [] for given in (drop_keys, set_values, script)) != 1:
-        raise typer.BadParameter("give one of --drop-keys, --set and --script")
+    """Make a savepoint with other state: written by Spark, compared key by key; needs PySpark 4.2.
+
+    Several changes are done in the order in which the options stand here.
+    """
+    changes: list[dict[str, object]] = []
+    if drop_keys is not None:
+        changes.append({"does": "DropKeys", "where": drop_keys})
+    if values := _settings(set_values or [], "--set", "field=expression"):
+        changes.append({"does": "SetValues", "values": values, "where": where or "true"})
+    for name, default in _settings(add_column or [], "--add-column", "field=expression").items():
+        changes.append({"does": "AddColumn", "name": name, "default": default, "before": before})
+    changes += [{"does": "DropColumn", "name": name} for name in drop_column or []]
+    for name, to in _settings(rename_column or [], "--rename-column", "field=name").items():
+        changes.append({"does": "RenameColumn", "name": name, "to": to})
+    for name, to in _settings(widen or [], "--widen", "field=type").items():
+        changes.append({"does": "Widen", "name": name, "to": to})
+    if drop_operator_state:
+        changes.append({"does": "DropOperatorState"})
+    if bool(changes) == (script is not None):
+        raise typer.BadParameter("give what to change, or --script")
     repository_of(root, job).read(savepoint_id)
     which = {"query": query, "operator": operator}
-    request = _request(root, job, savepoint_id, which, where=where, limit=limit, conf=conf)
+    request = _request(root, job, savepoint_id, which, limit=limit, conf=conf)
     asked = {
-        "drop": drop_keys,
-        "set": _settings(set_values or [], "--set", "field=expression"),
+        "changes": changes,
         "script": str(script.absolute()) if script is not None else None,
         "dry_run": dry_run,
     }

@@ -5,14 +5,29 @@ is restored for it, so neither the job nor the savepoint is touched. Nothing her
 """
 
 from airflow_flinkstyle.state.changes import state_changes
-from airflow_flinkstyle.state.edits import DropKeys, SetValues
+from airflow_flinkstyle.state.edits import (
+    AddColumn,
+    DropColumn,
+    DropKeys,
+    DropOperatorState,
+    NewSchema,
+    RenameColumn,
+    SetValues,
+    Widen,
+)
 from airflow_flinkstyle.state.reader import savepoint_operators, savepoint_state
 from airflow_flinkstyle.state.repartition import repartition_savepoint
 from airflow_flinkstyle.state.transform import convert_savepoint, transform_state
 
 __all__ = [
+    "AddColumn",
+    "DropColumn",
     "DropKeys",
+    "DropOperatorState",
+    "NewSchema",
+    "RenameColumn",
     "SetValues",
+    "Widen",
     "convert_savepoint",
     "repartition_savepoint",
     "savepoint_operators",

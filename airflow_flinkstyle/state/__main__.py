@@ -3,7 +3,8 @@
 The request is a JSON object: ``root``, ``job``, ``savepoint``, ``which`` (arguments of ``savepoint_state``),
 ``operators`` (true for the list of operators instead), ``against`` (a later savepoint, for what changed),
 ``partitions`` (a number, to have the savepoint repartitioned instead), ``transform`` (to have its state
-changed: ``drop``, ``set`` or ``script``, and ``dry_run``), ``convert`` (to have it moved to RocksDB),
+changed: ``changes``, ready-made ones as ``edits.as_data`` writes them, or ``script``; and ``dry_run``),
+``convert`` (to have it moved to RocksDB),
 ``where`` (a condition in SQL), ``limit``, and ``conf`` of Spark. The answer is the last line of standard
 output, a JSON object: ``columns`` and ``rows``, or ``error``.
 """
@@ -18,8 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.state import (
-    DropKeys,
-    SetValues,
     convert_savepoint,
     repartition_savepoint,
     savepoint_operators,
@@ -27,6 +26,8 @@ from airflow_flinkstyle.state import (
     state_changes,
     transform_state,
 )
+from airflow_flinkstyle.state.changes import changes_of_any_key
+from airflow_flinkstyle.state.edits import as_change, from_data
 from airflow_flinkstyle.state.errors import (
     STATE_TRANSFORM_NO_CHANGES,
     state_read_bad_condition,
@@ -34,11 +35,12 @@ from airflow_flinkstyle.state.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from airflow_flinkstyle.state.transform import Change, Transformed
+    from airflow_flinkstyle.state.edits import Change
+    from airflow_flinkstyle.state.transform import Transformed
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,7 +90,7 @@ def _told(done: Transformed) -> dict[str, Any]:
     return {"columns": list(rows[0]), "rows": rows}
 
 
-def _changes(request: Mapping[str, Any]) -> dict[int, Change]:
+def _changes(request: Mapping[str, Any]) -> dict[int, Change | Sequence[Change]]:
     """Return what the request wants done with each operator.
 
     Raises:
@@ -100,9 +102,7 @@ def _changes(request: Mapping[str, Any]) -> dict[int, Change]:
         if not isinstance(found, dict) or not found:
             raise STATE_TRANSFORM_NO_CHANGES.error(script=asked["script"])
         return found
-    if asked["drop"] is not None:
-        return {operator: DropKeys(asked["drop"])}
-    return {operator: SetValues(asked["set"], request["where"] or "true")}
+    return {operator: [from_data(change) for change in asked["changes"]]}
 
 
 def _asked(spark: SparkSession, request: Mapping[str, Any]) -> DataFrame:
@@ -115,7 +115,7 @@ def _asked(spark: SparkSession, request: Mapping[str, Any]) -> DataFrame:
         operator, changes = which["operator"], _changes(request)
         if operator not in changes:
             raise transform_no_change(operator, changes)
-        return state_changes(state, changes[operator](state))
+        return changes_of_any_key(state, as_change(changes[operator])(state))
     if request["against"] is None:
         return state
     return state_changes(state, savepoint_state(*place, request["against"], **which))

@@ -31,8 +31,8 @@ def state_changes(before: DataFrame, after: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     keys = [name for name in before.columns if name in _KEYS]
-    if [before.schema[name].dataType for name in keys] != [
-        after.schema[name].dataType for name in keys if name in after.columns
+    if [before.schema[name].dataType.simpleString() for name in keys] != [
+        after.schema[name].dataType.simpleString() for name in keys if name in after.columns
     ]:
         raise STATE_READ_NOT_COMPARABLE.error(
             before=before.schema.simpleString(), after=after.schema.simpleString()
@@ -47,6 +47,16 @@ def state_changes(before: DataFrame, after: DataFrame) -> DataFrame:
     )
     shown = [F.coalesce(mine, theirs).alias(name) for mine, theirs, name in pairs]
     return joined.select(*shown, change.alias("change"), "before", "after").where("change IS NOT NULL")
+
+
+def changes_of_any_key(before: DataFrame, after: DataFrame) -> DataFrame:
+    """Return the same where the key's schema may differ: keys are compared as JSON then, and all differ."""
+    from pyspark.sql import functions as F
+
+    if before.schema["key"].dataType.simpleString() != after.schema["key"].dataType.simpleString():
+        text = F.to_json("key", {"ignoreNullFields": "false"})
+        before, after = before.withColumn("key", text), after.withColumn("key", text)
+    return state_changes(before, after)
 
 
 def _by_key(state: DataFrame, keys: list[str], side: str) -> DataFrame:

@@ -1,16 +1,35 @@
-"""Changes of state that are asked for again and again, for ``transform_state``."""
+"""Changes of state that are asked for again and again, for ``transform_state``.
+
+A field is named by its path: ``sum`` or ``value.sum``, ``key.customer``, ``groupState.total``.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
-from airflow_flinkstyle.state.errors import state_read_bad_condition, transform_no_field
+from airflow_flinkstyle.state.errors import (
+    STATE_TRANSFORM_DROPPED_AND_CHANGED,
+    STATE_TRANSFORM_FIELD_THERE,
+    STATE_TRANSFORM_NOT_READY_MADE,
+    STATE_TRANSFORM_NOT_WIDER,
+    state_read_bad_condition,
+    transform_no_field,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+    Fields = list[tuple[str, Column]]
+    """The fields of a struct, in their order: name and value."""
+
+Change = Callable[["DataFrame"], "DataFrame"]
+"""From an operator's state to its new one: columns ``key`` and ``value``, structs."""
+
+_SIDES: Final = ("key", "value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +48,10 @@ class DropKeys:
 
 @dataclass(frozen=True, slots=True)
 class SetValues:
-    """Give fields of values other values."""
+    """Give fields other values."""
 
     values: Mapping[str, str]
-    """Field of ``value`` -> expression in SQL over ``key`` and ``value``, such as ``value.sum * 100``."""
+    """Field -> expression in SQL over ``key`` and ``value``, such as ``value.sum * 100``."""
     where: str = "true"
     """Condition in SQL: for which keys."""
 
@@ -40,15 +59,292 @@ class SetValues:
         """Return the state with these values, cast to the types that the fields have."""
         from pyspark.sql import functions as F
 
-        chosen, value = _condition(state, self.where), F.col("value")
-        kinds = {field.name: field.dataType for field in state.select("value.*").schema.fields}
-        for name, expression in self.values.items():
-            if name not in kinds:
-                raise transform_no_field(name, sorted(kinds))
-            _condition(state, expression)
-            new = F.expr(expression).cast(kinds[name])
-            value = value.withField(name, F.when(chosen, new).otherwise(F.col("value").getField(name)))
-        return state.withColumn("value", value)
+        chosen = _condition(state, self.where)
+        given = {
+            path: F.when(chosen, _condition(state, text).cast(_kind(state, path))).otherwise(
+                _column(state, path)
+            )
+            for path, text in self.values.items()
+        }
+        # Beside the state first: no expression is to see what another one sets.
+        beside = [(f"set {number}", path) for number, path in enumerate(given)]
+        new = state.withColumns({column: given[path] for column, path in beside})
+        for column, path in beside:
+            new = _with(new, path, F.col(f"`{column}`"))
+        return new.drop(*[column for column, _ in beside])
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumn:
+    """Give keys or values a field more, for a query that keeps more than before.
+
+    Spark tells the fields of a state by their places: put it where the new version has it.
+    """
+
+    name: str
+    """Field."""
+    default: str
+    """Expression in SQL over ``key`` and ``value``, such as ``CAST(0 AS BIGINT)``; its type is used."""
+    before: str | None = None
+    """Name of the field beside it that it stands before; None: it is the last."""
+    new_schema: ClassVar[bool] = True
+
+    def __call__(self, state: DataFrame) -> DataFrame:
+        """Return the state with the field."""
+        value = _condition(state, self.default)
+
+        def put(name: str, fields: Fields) -> Fields:
+            known = [known for known, _ in fields]
+            if name in known:
+                raise STATE_TRANSFORM_FIELD_THERE.error(name=name)
+            at = len(fields) if self.before is None else _place(known, self.before)
+            return [*fields[:at], (name, value), *fields[at:]]
+
+        return _edited(state, self.name, put)
+
+
+@dataclass(frozen=True, slots=True)
+class DropColumn:
+    """Take a field away, for a query that keeps less than before."""
+
+    name: str
+    """Field."""
+    new_schema: ClassVar[bool] = True
+
+    def __call__(self, state: DataFrame) -> DataFrame:
+        """Return the state without the field."""
+        return _edited(state, self.name, lambda name, fields: _replaced(fields, name, []))
+
+
+@dataclass(frozen=True, slots=True)
+class RenameColumn:
+    """Give a field another name."""
+
+    name: str
+    """Field."""
+    to: str
+    """Its new name, without a path."""
+    new_schema: ClassVar[bool] = True
+
+    def __call__(self, state: DataFrame) -> DataFrame:
+        """Return the state with the name."""
+        value = _column(state, self.name)
+
+        def put(name: str, fields: Fields) -> Fields:
+            if self.to in [known for known, _ in fields]:
+                raise STATE_TRANSFORM_FIELD_THERE.error(name=self.to)
+            return _replaced(fields, name, [(self.to, value)])
+
+        return _edited(state, self.name, put)
+
+
+@dataclass(frozen=True, slots=True)
+class Widen:
+    """Give a field a type that holds every value it has: an integer of more bytes, a longer decimal."""
+
+    name: str
+    """Field."""
+    to: str
+    """Type as SQL writes it, such as ``BIGINT`` or ``DECIMAL(38,2)``."""
+    new_schema: ClassVar[bool] = True
+
+    def __call__(self, state: DataFrame) -> DataFrame:
+        """Return the state with the type."""
+        old, value = _kind(state, self.name), _column(state, self.name)
+        new = _type(state, self.to)
+        if not _is_wider(old, new):
+            raise STATE_TRANSFORM_NOT_WIDER.error(
+                name=self.name, old=old.simpleString(), new=new.simpleString()
+            )
+        return _with(state, self.name, value.cast(new))
+
+
+@dataclass(frozen=True, slots=True)
+class NewSchema:
+    """A function of one's own whose result has another schema, which becomes the operator's."""
+
+    change: Change
+    new_schema: ClassVar[bool] = True
+
+    def __call__(self, state: DataFrame) -> DataFrame:
+        """Return what the function does."""
+        return self.change(state)
+
+
+@dataclass(frozen=True, slots=True)
+class DropOperatorState:
+    """Take an operator out of the savepoint, for a query that has it no more; later ones move up a number."""
+
+    def __call__(self, state: DataFrame) -> DataFrame:
+        """Return nothing of it."""
+        return state.limit(0)
+
+
+@dataclass(frozen=True, slots=True)
+class InOrder:
+    """Several changes of one operator, one after the other."""
+
+    steps: tuple[Change, ...]
+
+    @property
+    def new_schema(self) -> bool:
+        """Whether one of them changes the schema."""
+        return any(may_change_schema(step) for step in self.steps)
+
+    def __call__(self, state: DataFrame) -> DataFrame:
+        """Return what the last returns."""
+        for step in self.steps:
+            state = step(state)
+        return state
+
+
+READY_MADE: Final = {
+    kind.__name__: kind
+    for kind in (DropKeys, SetValues, AddColumn, DropColumn, RenameColumn, Widen, DropOperatorState)
+}
+"""By name: what can be asked for as data."""
+
+
+def may_change_schema(change: Change) -> bool:
+    """Tell whether the result of a change may have another schema."""
+    return bool(getattr(change, "new_schema", False))
+
+
+def as_change(given: Change | Sequence[Change]) -> Change:
+    """Return one change for several, which are done one after the other.
+
+    Raises:
+        FlinkstyleError: ``STATE_TRANSFORM`` if an operator is to be taken out, and something else.
+    """
+    if not isinstance(given, Sequence):
+        return given
+    if any(isinstance(step, DropOperatorState) for step in given) and len(given) > 1:
+        raise STATE_TRANSFORM_DROPPED_AND_CHANGED.error()
+    return given[0] if len(given) == 1 else InOrder(tuple(given))
+
+
+def as_data(change: Change) -> dict[str, Any]:
+    """Return a ready-made change as JSON has it: its name under ``does``, and its fields."""
+    return {"does": type(change).__name__, **asdict(cast("Any", change))}
+
+
+def from_data(given: Mapping[str, Any]) -> Change:
+    """Return the ready-made change that ``as_data`` wrote.
+
+    Raises:
+        FlinkstyleError: ``STATE_TRANSFORM`` if there is none of this name, or with these fields.
+    """
+    fields = {name: value for name, value in given.items() if name != "does"}
+    try:
+        return cast("Change", READY_MADE[given["does"]](**fields))
+    except (KeyError, TypeError) as error:
+        raise STATE_TRANSFORM_NOT_READY_MADE.error(
+            known=", ".join(READY_MADE), found=json.dumps(dict(given))
+        ) from error
+
+
+def _split(path: str) -> tuple[str, ...]:
+    """Return the path from ``key`` or ``value`` on."""
+    parts = tuple(path.split("."))
+    return parts if parts[0] in _SIDES and len(parts) > 1 else ("value", *parts)
+
+
+def _kind(state: DataFrame, path: str) -> DataType:
+    """Return a field's type."""
+    from pyspark.sql.types import StructType
+
+    kind: DataType = state.schema
+    for name in _split(path):
+        fields = kind.fields if isinstance(kind, StructType) else []
+        found = next((field for field in fields if field.name == name), None)
+        if found is None:
+            raise transform_no_field(path, [field.name for field in fields])
+        kind = found.dataType
+    return kind
+
+
+def _column(state: DataFrame, path: str) -> Column:
+    """Return a field's value."""
+    from pyspark.sql import functions as F
+
+    _ = _kind(state, path)
+    first, *others = _split(path)
+    found = F.col(first)
+    for name in others:
+        found = found.getField(name)
+    return found
+
+
+def _edited(state: DataFrame, path: str, edit: Callable[[str, Fields], Fields]) -> DataFrame:
+    """Return the state with the fields that ``edit`` makes of those of the struct that holds the field."""
+    from pyspark.sql import functions as F
+
+    side, *around, name = _split(path)
+
+    def rebuilt(value: Column, kind: StructType, around: Sequence[str]) -> Column:
+        from pyspark.sql.types import StructType as Struct
+
+        fields = [(field.name, value.getField(field.name)) for field in kind.fields]
+        if not around:
+            fields = edit(name, fields)
+        else:
+            at = _place([known for known, _ in fields], around[0])
+            inner = kind.fields[at].dataType
+            if not isinstance(inner, Struct):
+                raise transform_no_field(path, [])
+            fields[at] = (around[0], rebuilt(fields[at][1], inner, around[1:]))
+        made = F.struct(*[column.alias(known) for known, column in fields])
+        return F.when(value.isNotNull(), made)
+
+    return state.withColumn(
+        side, rebuilt(F.col(side), cast("StructType", _kind_of_side(state, side)), around)
+    )
+
+
+def _with(state: DataFrame, path: str, value: Column) -> DataFrame:
+    return _edited(state, path, lambda name, fields: _replaced(fields, name, [(name, value)]))
+
+
+def _kind_of_side(state: DataFrame, side: str) -> DataType:
+    return state.schema[side].dataType
+
+
+def _replaced(fields: Fields, name: str, by: Fields) -> Fields:
+    at = _place([known for known, _ in fields], name)
+    return [*fields[:at], *by, *fields[at + 1 :]]
+
+
+def _place(known: list[str], name: str) -> int:
+    if name not in known:
+        raise transform_no_field(name, known)
+    return known.index(name)
+
+
+def _is_wider(old: DataType, new: DataType) -> bool:
+    """Tell whether every value of a type is one of another: Spark's own rules of widening."""
+    from pyspark.sql import types as T
+
+    whole: dict[type[DataType], int] = {T.ByteType: 3, T.ShortType: 5, T.IntegerType: 10, T.LongType: 20}
+    digits = whole.get(type(old))
+    if isinstance(new, T.DecimalType):
+        before, scale = (digits, 0) if digits is not None else (-1, 0)
+        if isinstance(old, T.DecimalType):
+            before, scale = old.precision - old.scale, old.scale
+        return before >= 0 and new.precision - new.scale >= before and new.scale >= scale
+    if digits is not None and isinstance(new, T.DoubleType):
+        return not isinstance(old, T.LongType)
+    if digits is not None:
+        return whole.get(type(new), 0) > digits
+    return isinstance(old, T.FloatType) and isinstance(new, T.DoubleType)
+
+
+def _type(state: DataFrame, text: str) -> DataType:
+    """Return the type that SQL means."""
+    from pyspark.sql import functions as F
+
+    expression = f"CAST(NULL AS {text})"
+    _ = _condition(state, expression)
+    return state.select(F.expr(expression).alias("it")).schema["it"].dataType
 
 
 def _condition(state: DataFrame, text: str) -> Column:

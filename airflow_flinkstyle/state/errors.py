@@ -164,13 +164,53 @@ STATE_TRANSFORM_PLACED_OTHERWISE = STATE_TRANSFORM.case(
 
 STATE_TRANSFORM_SCHEMA = STATE_TRANSFORM.case(
     "The function for operator {operator} of query {query} was expected to return {expected}, found {found}.",
-    "Return a DataFrame with the columns key and value, of the types that were given.",
+    "Return a DataFrame with the columns key and value, of the types that were given; where the new version "
+    "has other types, wrap the function in NewSchema, or use AddColumn, DropColumn, RenameColumn, Widen.",
     state_after=_UNTOUCHED,
 )
 
 STATE_TRANSFORM_NO_CHANGES = STATE_TRANSFORM.case(
     "Expected {script} to define changes, a dict of functions by number of the operator, found none.",
     "Write, for example, changes = {{0: lambda state: state.where('key.k <> 2')}}.",
+    state_after=_UNTOUCHED,
+)
+
+STATE_TRANSFORM_NO_STRUCTS = STATE_TRANSFORM.case(
+    "The function for operator {operator} of query {query} was expected to return two structs, key and "
+    "value, found {found}.",
+    "Return a DataFrame with the columns key and value, each a struct of the new version's fields.",
+    state_after=_UNTOUCHED,
+)
+
+STATE_TRANSFORM_PREFIX = STATE_TRANSFORM.case(
+    "Expected the key of operator {operator} of query {query}, {name}, to keep its fields, since Spark looks "
+    "keys up by the first {prefix} of them, found {found}.",
+    "Change its values only.",
+    state_after=_UNTOUCHED,
+)
+
+STATE_TRANSFORM_FIELD_THERE = STATE_TRANSFORM.case(
+    "Expected a name that no field beside it has, found {name!r}.",
+    "Choose another name.",
+    state_after=_UNTOUCHED,
+)
+
+STATE_TRANSFORM_NOT_WIDER = STATE_TRANSFORM.case(
+    "Expected a type for {name} that holds every {old}, found {new}.",
+    "Name a wider one; for a type that does not hold them all, write a function that decides what becomes "
+    "of the others, and wrap it in NewSchema.",
+    state_after=_UNTOUCHED,
+)
+
+STATE_TRANSFORM_DROPPED_AND_CHANGED = STATE_TRANSFORM.case(
+    "Expected DropOperatorState to be the only change of its operator, found others beside it.",
+    "Leave them out.",
+    state_after=_UNTOUCHED,
+)
+
+STATE_TRANSFORM_NOT_READY_MADE = STATE_TRANSFORM.case(
+    "Expected a ready-made change under 'does', one of {known}, with its fields; found {found}.",
+    'Write, for example, {{"does": "DropKeys", "where": "key.k = 1"}}.',
     state_after=_UNTOUCHED,
 )
 

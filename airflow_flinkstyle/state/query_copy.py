@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
     from airflow_flinkstyle.state.scratch import OpenPlace
@@ -53,12 +55,15 @@ class QueryCopy:
         return self.spark.read.format("state-metadata").option("path", self.location).load()
 
     def load(self, operator: int, which: Mapping[str, str], batch: BatchId | None = None) -> DataFrame:
-        """Return one of an operator's states after a batch, by the reader's options; None for the newest."""
+        """Return one of an operator's states after a batch, by the reader's options; None for the newest.
+
+        Fields of one name are numbered (``sum``, ``sum_2``): Spark names them after functions.
+        """
         options = {"path": self.location, "operatorId": str(operator), **which}
         if batch is not None:
             options["batchId"] = str(batch)
         with self.settings():
-            return self.spark.read.format("statestore").options(**options).load()
+            return named_apart(self.spark.read.format("statestore").options(**options).load())
 
     @contextmanager
     def settings(self) -> Iterator[None]:
@@ -72,6 +77,35 @@ class QueryCopy:
                 self.spark.conf.unset(_FORMAT)
             else:
                 self.spark.conf.set(_FORMAT, before)
+
+
+def named_apart(state: DataFrame) -> DataFrame:
+    """Return a DataFrame in whose structs every field has a name of its own: ``sum``, ``sum_2``."""
+    from pyspark.sql import functions as F
+
+    kinds = apart(state.schema)
+    columns = [
+        F.col(old.name).cast(new.dataType).alias(old.name)
+        if new.dataType != old.dataType
+        else F.col(old.name)
+        for old, new in zip(state.schema.fields, kinds.fields, strict=True)
+    ]
+    return state.select(*columns)
+
+
+def apart(kind: StructType) -> StructType:
+    """Return a struct with its fields numbered where they have one name, and those in them."""
+    from pyspark.sql import types
+
+    seen: set[str] = set()
+    fields = []
+    for field in kind.fields:
+        names = itertools.chain([field.name], (f"{field.name}_{number}" for number in itertools.count(2)))
+        name = next(one for one in names if one.lower() not in seen)
+        seen.add(name.lower())
+        inner = apart(field.dataType) if isinstance(field.dataType, types.StructType) else field.dataType
+        fields.append(types.StructField(name, inner, field.nullable))
+    return types.StructType(fields)
 
 
 def open_copy(

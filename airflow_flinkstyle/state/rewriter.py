@@ -14,6 +14,7 @@ from airflow_flinkstyle.state.errors import (
     STATE_TRANSFORM_BY_SPARK,
     STATE_TRANSFORM_PLACED_OTHERWISE,
 )
+from airflow_flinkstyle.state.query_copy import apart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -106,7 +107,10 @@ class _Give:
         place = _partition_key(state, schema["partition_key"].dataType)
         placed = state.select(place.alias("partition_key"), "key", "value")
         spread = placed.repartition(self._partitions[operator], "partition_key")
-        return spread.mapInArrow(_encoded, schema)._jdf  # noqa: SLF001 - what the JVM takes
+        # Arrow takes no two fields of one name, which the raw schema may have.
+        encoded = spread.mapInArrow(_encoded, apart(schema))
+        back = [encoded[field.name].cast(field.dataType).alias(field.name) for field in schema.fields]
+        return encoded.select(*back)._jdf  # noqa: SLF001 - what the JVM takes
 
     def toString(self) -> str:
         return "flinkstyle"
@@ -125,8 +129,9 @@ def _partition_key(state: DataFrame, kind: Any) -> Column:  # noqa: ANN401 - a t
     """
     from pyspark.sql import functions as F
 
+    kind = apart(kind)
     fields = state.select("key.*").schema.fields[: len(kind.fields)]
-    if [field.dataType for field in fields] != [field.dataType for field in kind.fields]:
+    if [f.dataType.simpleString() for f in fields] != [f.dataType.simpleString() for f in kind.fields]:
         raise STATE_TRANSFORM_PLACED_OTHERWISE.error(key=state.schema["key"].dataType.simpleString())
     parts = [F.col("key").getField(mine.name).alias(its.name) for mine, its in zip(fields, kind, strict=True)]
     return F.struct(*parts)

@@ -12,11 +12,11 @@ import hashlib
 import inspect
 import json
 import uuid
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from airflow_flinkstyle.checkpoint import commit_log, offset_log
+from airflow_flinkstyle.checkpoint.state_columns import flat_schema, schema_path
 from airflow_flinkstyle.checkpoint.state_files import is_state_data
 from airflow_flinkstyle.savepoint.capture.query import capture_query
 from airflow_flinkstyle.savepoint.compat import (
@@ -27,45 +27,41 @@ from airflow_flinkstyle.savepoint.compat import (
     is_in_default_provider,
 )
 from airflow_flinkstyle.savepoint.files.derive import publish_derived
+from airflow_flinkstyle.savepoint.files.operators import number_after, without_operators
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
-from airflow_flinkstyle.state.changes import state_changes
+from airflow_flinkstyle.state.changes import changes_of_any_key, state_changes
+from airflow_flinkstyle.state.edits import DropOperatorState, as_change
 from airflow_flinkstyle.state.errors import (
     STATE_READ_STATELESS,
     STATE_TRANSFORM_DIFFERS,
     STATE_TRANSFORM_NOT_CONVERTED,
-    STATE_TRANSFORM_NULL,
     STATE_TRANSFORM_PROVIDER,
-    STATE_TRANSFORM_SCHEMA,
     STATE_TRANSFORM_SEVERAL_STORES,
     STATE_TRANSFORM_SPARK_TOO_OLD,
-    STATE_TRANSFORM_TWICE,
     state_read_operator_unknown,
-    transform_failed,
 )
+from airflow_flinkstyle.state.kept import COLUMNS, PREFIX, Kept
 from airflow_flinkstyle.state.query_copy import LATEST, copy_to, find_savepoint, scratch_for, the_query
-from airflow_flinkstyle.state.reader import variables_of
+from airflow_flinkstyle.state.reader import every_state, variables_of
 from airflow_flinkstyle.state.repartition import require_all_told
 from airflow_flinkstyle.state.rewriter import write_stores
 from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.types import BatchId
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from pyspark.sql import DataFrame, Row, SparkSession
-    from pyspark.sql.types import StructType
 
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
+    from airflow_flinkstyle.state.edits import Change
     from airflow_flinkstyle.state.query_copy import QueryCopy
     from airflow_flinkstyle.state.scratch import OpenPlace
     from airflow_flinkstyle.storage.s3_settings import S3Settings
 
-Change = Callable[["DataFrame"], "DataFrame"]
-"""From an operator's state to its new one: columns ``key`` and ``value``, structs that keep their types."""
 _SINCE: Final = (4, 2)
 _STORE: Final = "default"
-_COLUMNS: Final = ["key", "value"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +88,7 @@ def transform_state(
     spark: SparkSession,
     root: str,
     job: str,
-    changes: Mapping[int, Change],
+    changes: Mapping[int, Change | Sequence[Change]],
     savepoint: str = LATEST,
     query: str | None = None,
     *,
@@ -103,13 +99,15 @@ def transform_state(
     """Publish a savepoint whose operators hold what functions make of their state.
 
     Each function is called once, with a DataFrame of ``key`` and ``value``, and returns one of the same
-    types. The old savepoint and the job are not touched.
+    types; a ready-made change of the schema, or a function in ``NewSchema``, of those that the new version
+    has. The old savepoint and the job are not touched.
 
     Args:
         spark: A session of Spark 4.2 or newer, without a query that runs.
         root: Savepoint root: ``s3://bucket/prefix``, ``file:///path`` or ``/path``.
         job: The job's name.
-        changes: By number of the operator, from 0 (``savepoint_operators`` lists them): its function.
+        changes: By number of the operator, from 0 (``savepoint_operators`` lists them): its function, or
+            several, done one after the other.
         savepoint: Its id, or ``latest``.
         query: The query's name; may be left out if the savepoint has one query.
         asked_by: Who asked, for the record; None for the account that runs this.
@@ -124,9 +122,7 @@ def transform_state(
         SavepointMissingError: If there is no such savepoint.
     """
     work = _Work.of(spark, root, job, savepoint, query, scratch, s3)
-    if (provider := _provider(work.query)) != ROCKSDB_CLASS:
-        raise STATE_TRANSFORM_PROVIDER.error(query=work.query.name, provider=provider.rpartition(".")[2])
-    return work.publish(f"sp-transform-{uuid.uuid4().hex[:20]}", changes, {}, asked_by)
+    return work.changed(f"sp-transform-{uuid.uuid4().hex[:20]}", changes, asked_by)
 
 
 def convert_savepoint(
@@ -264,20 +260,39 @@ class _Work:
         changes = dict.fromkeys(sorted(numbers), _as_it_is)
         return self.publish(new_id, changes, {PROVIDER: ROCKSDB_CLASS}, asked_by)
 
+    def changed(
+        self, new_id: str, changes: Mapping[int, Change | Sequence[Change]], asked_by: str | None
+    ) -> Transformed:
+        """Change the state of some operators."""
+        wanted = {number: as_change(change) for number, change in changes.items()}
+        provider = _provider(self.query)
+        if provider != ROCKSDB_CLASS and not all(map(_drops, wanted.values())):
+            raise STATE_TRANSFORM_PROVIDER.error(query=self.query.name, provider=provider.rpartition(".")[2])
+        return self.publish(new_id, wanted, {}, asked_by)
+
     def publish(
         self, new_id: str, changes: Mapping[int, Change], confs: Mapping[str, str], asked_by: str | None
     ) -> Transformed:
         """Change the state of some operators, and settings that Spark takes from the checkpoint."""
-        partitions = {number: _partitions(self.before, number) for number in changes}
-        kept = {number: _kept(self.before, number, change) for number, change in changes.items()}
-        after = self._written(kept, partitions, confs)
-        counts = {number: _proved(self.before, after, number, state) for number, state in kept.items()}
+        dropped = {number for number, change in changes.items() if _drops(change)}
+        stores = {n: _the_store(self.before, n) for n in changes if n not in dropped}
+        counts = {number: _dropped(self.before, number) for number in dropped}
+        kept = {n: Kept.of(self.before, store, n, changes[n]) for n, store in stores.items()}
+        partitions = {number: int(store["numPartitions"]) for number, store in stores.items()}
+        after = self._written(kept, partitions, confs) if kept else None
+        if after is not None:
+            counts.update({n: _proved(self.before, after, n, state.state) for n, state in kept.items()})
 
         def changed(snapshot: QuerySnapshot) -> QuerySnapshot:
             if snapshot is not self.query:
                 return snapshot
-            found = _captured(after, snapshot, self.repository, changes, self.open_place)
-            return with_confs(found, confs)
+            if after is not None:
+                found = _captured(after, snapshot, self.repository, kept, self.open_place)
+                snapshot = with_confs(found, confs)
+            if dropped:
+                snapshot = without_operators(snapshot, dropped, self.repository)
+                self._require_the_others(snapshot, dropped, after or self.before)
+            return snapshot
 
         published = publish_derived(
             self.manifest,
@@ -289,7 +304,7 @@ class _Work:
         return Transformed(savepoint=published, counts=counts)
 
     def _written(
-        self, kept: Mapping[int, DataFrame], partitions: Mapping[int, int], confs: Mapping[str, str]
+        self, kept: Mapping[int, Kept], partitions: Mapping[int, int], confs: Mapping[str, str]
     ) -> QueryCopy:
         """Have Spark write what was kept into a copy; in format 2 its commit log names what was written."""
         query, batch = self.query, self.query.batch_id
@@ -307,13 +322,35 @@ class _Work:
         # The source's log was made readable by the partitions of all its state.
         log = offset_log.parse(source.read(f"offsets/{batch}").decode())
         target.write(f"offsets/{batch}", log.with_confs({**log.confs, **confs}).render().encode())
+        for number, state in kept.items():
+            if state.has_new_schema:  # Spark's writer and reader take it from there
+                target.write(schema_path(number), flat_schema(state.key.json(), state.value.json()))
         with after.settings():
-            states = {(number, _STORE): state for number, state in kept.items()}
+            states = {(number, _STORE): state.state for number, state in kept.items()}
             ids = write_stores(after.spark, after.location, batch, states, partitions)
         if after.is_format_2:
             commit = commit_log.parse(target.read(f"commits/{batch}").decode())
             target.write(f"commits/{batch}", commit.with_state_ids(ids).render().encode())
         return after
+
+    def _require_the_others(
+        self, snapshot: QuerySnapshot, dropped: Collection[int], before: QueryCopy
+    ) -> None:
+        """Have Spark read the operators that stay under their new numbers, and compare each key.
+
+        Raises:
+            FlinkstyleError: ``STATE_TRANSFORM`` if a key differs.
+        """
+        if not any(entry.path.startswith("state/") for entry in snapshot.files):
+            return
+        place = f"{self.place}/without"
+        without = copy_to(before.spark, self.repository, self.manifest, snapshot, place, self.open_place)
+        for number, which in every_state(before):
+            if number in dropped:
+                continue
+            old, new = before.load(number, which), without.load(number_after(number, dropped), which)
+            if (found := state_changes(old, new).head()) is not None:
+                raise STATE_TRANSFORM_DIFFERS.error(query=snapshot.name, operator=number, key=str(found[0]))
 
 
 def with_confs(query: QuerySnapshot, confs: Mapping[str, str]) -> QuerySnapshot:
@@ -330,79 +367,45 @@ def _provider(query: QuerySnapshot) -> str:
     return query.pinned_confs.get(PROVIDER, HDFS_CLASS)
 
 
-def _partitions(copied: QueryCopy, operator: int) -> int:
-    """Return how many partitions an operator's state has, if it is of a kind that can be written.
+def _drops(change: Change) -> bool:
+    return isinstance(change, DropOperatorState)
+
+
+def _operator(copied: QueryCopy, operator: int) -> list[Row]:
+    """Return what Spark tells of an operator, a row for each store.
+
+    Raises:
+        FlinkstyleError: ``STATE_READ`` if the query has no such operator with state.
+    """
+    rows: list[Row] = copied.operators().select("*", PREFIX).collect()
+    mine = [row for row in rows if row["operatorId"] == operator]
+    if not mine:
+        known = sorted({f"{row['operatorId']} ({row['operatorName']})" for row in rows})
+        raise state_read_operator_unknown(operator, copied.query.name, known)
+    return mine
+
+
+def _the_store(copied: QueryCopy, operator: int) -> Row:
+    """Return what Spark tells of an operator's store, if it is of a kind that can be written.
 
     Raises:
         FlinkstyleError: ``STATE_READ`` if the query has no such operator with state.
         FlinkstyleError: ``STATE_TRANSFORM`` if its state is in several stores or variables.
     """
-    rows: list[Row] = copied.operators().collect()
-    mine = [row for row in rows if row["operatorId"] == operator]
-    if not mine:
-        known = sorted({f"{row['operatorId']} ({row['operatorName']})" for row in rows})
-        raise state_read_operator_unknown(operator, copied.query.name, known)
+    mine = _operator(copied, operator)
     if len(mine) > 1 or mine[0]["stateStoreName"] != _STORE or variables_of(mine[0]):
         raise STATE_TRANSFORM_SEVERAL_STORES.error(
             query=copied.query.name, operator=operator, name=mine[0]["operatorName"]
         )
-    return int(mine[0]["numPartitions"])
+    return mine[0]
 
 
-def _kept(before: QueryCopy, operator: int, change: Change) -> DataFrame:
-    """Call a function once, and keep what it returns: what is written and what is compared must be one."""
-    state = before.load(operator, {}).select(*_COLUMNS)
-    new = change(state)
-    where = before.query.name, operator
-    if sorted(new.columns) != _COLUMNS or any(
-        new.schema[name].dataType.simpleString() != state.schema[name].dataType.simpleString()
-        for name in _COLUMNS
-    ):
-        raise STATE_TRANSFORM_SCHEMA.error(
-            query=where[0],
-            operator=operator,
-            expected=state.schema.simpleString(),
-            found=new.schema.simpleString(),
-        )
-    try:
-        # A block that is lost fails the job, where a plan that is run again could give other rows.
-        kept = new.select(*_COLUMNS).localCheckpoint(eager=True)
-    except Exception as error:  # what Spark makes of an error in a user's function depends on its kind
-        raise transform_failed(*where, str(error)) from error
-    _require_keys(kept, *where)
-    _require_no_null(state, kept, *where)
-    return kept
-
-
-def _types(state: DataFrame) -> list[str]:
-    """Return the types of key and value, whatever may be null."""
-    return [state.schema[name].dataType.simpleString() for name in _COLUMNS]
-
-
-def _require_keys(kept: DataFrame, query: str, operator: int) -> None:
-    if (nothing := kept.where("key IS NULL OR value IS NULL").head()) is not None:
-        raise STATE_TRANSFORM_NULL.error(
-            query=query, operator=operator, field="key and value", key=str(nothing)
-        )
-    if (twice := kept.groupBy("key").count().where("count > 1").head()) is not None:
-        raise STATE_TRANSFORM_TWICE.error(
-            query=query, operator=operator, key=str(twice["key"]), count=twice["count"]
-        )
-
-
-def _require_no_null(state: DataFrame, kept: DataFrame, query: str, operator: int) -> None:
-    from pyspark.sql import functions as F
-
-    for column in _COLUMNS:
-        # Of select("value.*") every field may be null as soon as the struct may be.
-        for field in cast("StructType", state.schema[column].dataType).fields:
-            if field.nullable or field.dataType.typeName() == "void":
-                continue
-            found = kept.where(F.col(column).getField(field.name).isNull()).head()
-            if found is not None:
-                raise STATE_TRANSFORM_NULL.error(
-                    query=query, operator=operator, field=f"{column}.{field.name}", key=str(found["key"])
-                )
+def _dropped(copied: QueryCopy, operator: int) -> Counts:
+    """Count the keys of an operator that goes, over all its stores."""
+    _ = _operator(copied, operator)
+    states = [copied.load(number, which) for number, which in every_state(copied) if number == operator]
+    removed = sum(state.select("key").distinct().count() for state in states)
+    return Counts(added=0, removed=removed, changed=0, kept=0)
 
 
 def _proved(before: QueryCopy, after: QueryCopy, operator: int, kept: DataFrame) -> Counts:
@@ -411,11 +414,11 @@ def _proved(before: QueryCopy, after: QueryCopy, operator: int, kept: DataFrame)
     Raises:
         FlinkstyleError: ``STATE_TRANSFORM`` if a key differs.
     """
-    found = state_changes(kept, after.load(operator, {}).select(*_COLUMNS)).head()
+    found = state_changes(kept, after.load(operator, {}).select(*COLUMNS)).head()
     if found is not None:
         raise STATE_TRANSFORM_DIFFERS.error(query=after.query.name, operator=operator, key=str(found[0]))
-    old = before.load(operator, {}).select(*_COLUMNS)
-    rows = state_changes(old, kept).groupBy("change").count().collect()
+    old = before.load(operator, {}).select(*COLUMNS)
+    rows = changes_of_any_key(old, kept).groupBy("change").count().collect()
     number = {row["change"]: row["count"] for row in rows}
     added, changed = number.get("added", 0), number.get("changed", 0)
     return Counts(
@@ -427,7 +430,7 @@ def _captured(
     after: QueryCopy,
     old: QuerySnapshot,
     repository: SavepointRepository,
-    operators: Collection[int],
+    kept: Mapping[int, Kept],
     open_place: OpenPlace,
 ) -> QuerySnapshot:
     """Return the old snapshot with the new data of some operators; every other file is as it was."""
@@ -443,12 +446,14 @@ def _captured(
         previous=old,
         batch_id=BatchId(old.batch_id),
     )
-    logs_changed = {f"offsets/{old.batch_id}"} if found.pinned_confs != old.pinned_confs else set()
+    rewritten = {f"offsets/{old.batch_id}"} if found.pinned_confs != old.pinned_confs else set()
     if after.is_format_2:
-        logs_changed.add(f"commits/{old.batch_id}")  # it names the stores' files
+        rewritten.add(f"commits/{old.batch_id}")  # it names the stores' files
+
+    rewritten |= {schema_path(number) for number, state in kept.items() if state.has_new_schema}
 
     def is_new(path: str) -> bool:
-        return is_state_data(path, set(operators)) or path in logs_changed
+        return is_state_data(path, set(kept)) or path in rewritten
 
     files = [entry for entry in old.files if not is_new(entry.path)]
     files += [entry for entry in found.files if is_new(entry.path)]

@@ -83,6 +83,30 @@ def test_keys_are_dropped_after_a_look_at_what_would_change(root: Path):
 
 
 @pytest.mark.nightly
+def test_schema_is_changed_after_a_look_at_what_would_change(root: Path):
+    words = ("transform", "sp-1", "--drop-keys", "key.k > 2", "--add-column", "n=CAST(7 AS INT)", "--before")
+    words += ("sum", "--rename-column", "key.k=id", "--widen", "value.n=BIGINT", "--limit", "9", "--json")
+    looked = command(root, *words, "--dry-run")
+    assert looked.exit_code == 0, looked.stderr
+    rows = {row["key"]: row for row in json.loads(looked.stdout)["rows"]}
+    assert rows['{"k":2}']["change"] == "removed"
+    assert rows['{"id":2}']["after"] == [{"value": {"count": 10, "n": 7, "sum": 245}}]
+    assert '{"id":3}' not in rows
+    done = command(root, *words)
+    assert done.exit_code == 0, done.stderr
+    [row] = json.loads(done.stdout)["rows"]
+    assert (row["added"], row["removed"], row["changed"], row["kept"]) == (3, 5, 0, 0)
+    read = command(root, "state", row["savepoint"], "--where", "key.id = 2", "--json")
+    assert json.loads(read.stdout)["rows"][0]["value"] == {"count": 10, "n": 7, "sum": 245}
+    gone = command(root, "transform", "sp-1", "--drop-operator-state", "--json")
+    assert gone.exit_code == 0, gone.stderr
+    [row] = json.loads(gone.stdout)["rows"]
+    assert row["removed"] == 5
+    files = SavepointRepository(LocalStore(root), "totals").read(row["savepoint"]).queries[0].files
+    assert not [entry.path for entry in files if entry.path.startswith("state/")]
+
+
+@pytest.mark.nightly
 def test_a_script_changes_state_and_one_without_changes_is_refused(root: Path, tmp_path: Path):
     script = tmp_path / "changes.py"
     script.write_text("changes = {0: lambda state: state.where('key.k > 2')}")
@@ -94,7 +118,7 @@ def test_a_script_changes_state_and_one_without_changes_is_refused(root: Path, t
     assert refused.exit_code == 1
     assert refused.stderr.startswith("STATE_TRANSFORM: Expected")
     both = command(root, "transform", "sp-1", "--script", str(script), "--drop-keys", "true")
-    assert "give one of --drop-keys, --set and --script" in both.stderr
+    assert "give what to change, or --script" in both.stderr
 
 
 @pytest.mark.nightly

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.state import GroupStateTimeout
 
 from airflow_flinkstyle.savepoint.files.restore import restore_query
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.state import (
+    AddColumn,
+    DropColumn,
     DropKeys,
+    DropOperatorState,
+    NewSchema,
+    RenameColumn,
     SetValues,
+    Widen,
     convert_savepoint,
+    savepoint_operators,
     savepoint_state,
     transform_state,
 )
@@ -24,20 +33,27 @@ from airflow_flinkstyle.storage.local import LocalStore
 from testbed import paths
 from testbed.refusals import refuses
 from testbed.session import local_session
-from tests.golden.stateful import CASES, CHANGELOG, STATE
-from tests.integration.operator_lab import assert_goes_on, lab_of, run_until, take_while_it_runs
+from tests.golden.stateful import CASES, CHANGELOG, DELAY, FORMAT_V2, ROCKSDB, STATE, Case, two_operators
+from tests.integration.operator_lab import (
+    LAST,
+    assert_goes_on,
+    lab_of,
+    run_until,
+    take_while_it_runs,
+)
 from tests.nightly import nightly_but
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
     from airflow_flinkstyle.savepoint.manifest import Manifest
-    from airflow_flinkstyle.state.transform import Change
+    from airflow_flinkstyle.state.edits import Change
     from testbed.spark import SparkPaths
-    from tests.golden.stateful import Case
+    from tests.golden.stateful import Read, Untyped
+    from tests.integration.operator_lab import OperatorLab, Rows
 
 VERSION = tuple(int(part) for part in (paths.SPARK or "4.2").split("."))
 pytestmark = [
@@ -79,7 +95,10 @@ class Taken:
     def state(self, savepoint: str = "sp-1") -> DataFrame:
         return savepoint_state(self.lab.spark, str(self.root), "job", savepoint)
 
-    def changed(self, change: Change, operator: int = 0) -> tuple[Manifest, Counts]:
+    def operators(self, savepoint: str = "sp-1") -> DataFrame:
+        return savepoint_operators(self.lab.spark, str(self.root), "job", savepoint)
+
+    def changed(self, change: Change | Sequence[Change], operator: int = 0) -> tuple[Manifest, Counts]:
         done = transform_state(
             self.lab.spark, str(self.root), "job", {operator: change}, "sp-1", asked_by="ada"
         )
@@ -143,8 +162,6 @@ def test_state_of_the_default_provider_goes_on_in_rocksdb(spark: SparkSession, t
 def test_dropped_added_and_changed_keys_are_what_the_query_continues_with(
     spark: SparkSession, tmp_path: Path
 ):
-    from pyspark.sql import functions as F
-
     def correct(state: DataFrame) -> DataFrame:
         value = state.value.withField(
             "sum", F.when(state.key.k == 1, F.lit(5_000)).otherwise(state.value["sum"])
@@ -205,10 +222,165 @@ def test_ready_made_changes_do_what_their_names_say(spark: SparkSession, tmp_pat
         taken.changed(SetValues({"total": "1"}))
 
 
+def from_the_start(lab: OperatorLab, folder: Path) -> Rows:
+    """Return what a query writes that was there from the start."""
+    rows: Rows = {}
+    query = lab.start(str(folder), rows)
+    try:
+        run_until(query, rows, LAST)
+    finally:
+        query.stop()
+    return rows
+
+
+def per_key(*functions: str, key: str = "k") -> Callable[[Read], DataFrame]:
+    """Return a query that aggregates per key."""
+
+    def build(read: Read) -> DataFrame:
+        found = read("only").groupBy(F.expr(key).alias("k")).agg(*map(F.expr, functions))
+        return found.withColumn("k", F.col("k").cast("int"))
+
+    return build
+
+
+def per_group(field: str, kind: str) -> Callable[[Read], DataFrame]:
+    """Return a query that adds up in Python, in a state with one field of this name and type."""
+
+    def build(read: Read) -> DataFrame:
+        def add(key: tuple[int], frames: Untyped, state: Untyped) -> Iterator[Untyped]:
+            import pandas as pd
+
+            total = state.get[0] if state.exists else 0
+            total += sum(int(frame["v"].sum()) for frame in frames)
+            state.update((total,))
+            yield pd.DataFrame({"k": [key[0]], "s": [total]})
+
+        grouped, timeout = read("only").groupBy("k"), GroupStateTimeout.NoTimeout
+        return grouped.applyInPandasWithState(add, "k int, s long", f"{field} {kind}", "update", timeout)
+
+    return build
+
+
+COUNT, SUM, MORE = "count(*) AS n", "sum(v) AS s", "sum(v + 1) AS m"
+
+
+@dataclass(frozen=True)
+class Evolved:
+    """A version of a query, and one whose state has another schema."""
+
+    name: str
+    confs: dict[str, str]
+    builds: tuple[Callable[[Read], DataFrame], Callable[[Read], DataFrame]]
+    changes: list[Change]
+    fields: dict[str, str]
+    """What the new state is to have, by name: types."""
+
+
+EVOLVED = [
+    Evolved(
+        "column-added",
+        CHANGELOG,
+        (per_key(COUNT, SUM), per_key(COUNT, SUM, MORE)),
+        [AddColumn("sum_2", "value.sum + value.count")],
+        {"sum_2": "bigint"},
+    ),
+    Evolved(
+        "column-added-before",
+        FORMAT_V2,
+        (per_key(COUNT, SUM), per_key(MORE, COUNT, SUM)),
+        [AddColumn("more", "value.sum + value.count", before="count")],
+        {"more": "bigint"},
+    ),
+    Evolved(
+        "column-dropped",
+        ROCKSDB,
+        (per_key(COUNT, SUM, MORE), per_key(COUNT, MORE)),
+        [DropColumn("sum")],
+        {"sum_2": "bigint"},
+    ),
+    Evolved(
+        "value-widened",
+        ROCKSDB,
+        (per_key("max(v) AS x"), per_key("max(CAST(v AS LONG)) AS x")),
+        [Widen("max", "BIGINT")],
+        {"max": "bigint"},
+    ),
+    Evolved(
+        "key-widened",
+        FORMAT_V2,
+        (per_key(COUNT, SUM), per_key(COUNT, SUM, key="CAST(k AS DECIMAL(30,0))")),
+        [Widen("key.k", "DECIMAL(30,0)")],
+        {"k": "decimal(30,0)"},
+    ),
+    Evolved(
+        "column-renamed-in-a-struct",
+        CHANGELOG,
+        (per_group("total", "int"), per_group("amount", "long")),
+        [RenameColumn("groupState.total", "amount"), Widen("groupState.amount", "BIGINT")],
+        {"groupState": "struct<amount:bigint>"},
+    ),
+    Evolved(
+        "function",
+        ROCKSDB,
+        (per_key(COUNT, SUM), per_key(SUM)),
+        [NewSchema(lambda state: state.withColumn("value", F.struct("value.sum")))],
+        {"sum": "bigint"},
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "evolved", nightly_but(lambda one: one.name == "column-added", EVOLVED), ids=lambda one: one.name
+)
+def test_query_of_another_schema_counts_on_as_if_it_had_been_there_from_the_start(
+    spark: SparkSession, tmp_path: Path, evolved: Evolved
+):
+    old, new = (
+        Case(f"{evolved.name}-{number}", build, evolved.confs) for number, build in enumerate(evolved.builds)
+    )
+    taken = Taken(spark, old, tmp_path)
+    manifest, counts = taken.changed(evolved.changes)
+    assert counts.kept + counts.changed + counts.removed == 5
+    state = taken.state(manifest.savepoint_id).select("key.*", "value.*")
+    found = {field.name: field.dataType.simpleString() for field in state.schema}
+    assert {name: found[name] for name in evolved.fields} == evolved.fields
+    lab = lab_of(spark, new)
+    expected = from_the_start(lab, tmp_path / "from-the-start")
+    assert_goes_on(lab_of(spark, new), manifest, taken.restored(manifest), expected)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["two-operators", "two-operators-format-v2"])
+def test_operator_that_a_version_has_no_more_is_left_behind(spark: SparkSession, tmp_path: Path, name: str):
+    confs = CHANGELOG if name == "two-operators" else FORMAT_V2
+
+    def once(read: Read) -> Read:
+        return lambda name: read(name).where("v >= 18")  # of these none comes twice
+
+    case = replace(BY_NAME["two-operators"], name=name, confs=confs)
+    taken = Taken(spark, replace(case, build=lambda read: two_operators(once(read))), tmp_path)
+    rows = {row["operatorId"]: row["operatorName"] for row in taken.operators().collect()}
+    dedup = next(number for number, operator in rows.items() if operator == "dedupe")
+    manifest, counts = taken.changed(DropOperatorState(), operator=dedup)
+    assert counts.removed
+    [only] = taken.operators(manifest.savepoint_id).collect()
+    assert (only["operatorId"], only["operatorName"]) == (0, "stateStoreSave")
+
+    def without_dedup(read: Read) -> DataFrame:
+        rows = once(read)("only").withWatermark("ts", DELAY)
+        found = rows.groupBy(F.window("ts", "1 minute"), "k").agg(F.sum("v").alias("s"))
+        return found.select("k", F.col("window.start").cast("long").alias("start"), "s")
+
+    lab = lab_of(spark, replace(taken.lab.case, build=without_dedup))
+    assert_goes_on(lab, manifest, taken.restored(manifest), taken.unbroken)
+    nothing, _ = taken.changed(DropOperatorState(), operator=dedup)
+    with refuses(STATE_TRANSFORM, match="only change of its operator"):
+        taken.changed([DropOperatorState(), as_it_is], operator=dedup)
+    assert nothing.queries[0].batch_id == taken.manifest.queries[0].batch_id
+
+
 @pytest.mark.nightly
 def test_what_is_no_state_is_refused_and_makes_no_savepoint(spark: SparkSession, tmp_path: Path):
-    from pyspark.sql import functions as F
-
     taken = Taken(spark, replace(BY_NAME["rocksdb"], name="refused"), tmp_path)
 
     def fails(state: DataFrame) -> DataFrame:
@@ -239,6 +411,30 @@ def test_what_is_no_state_is_refused_and_makes_no_savepoint(spark: SparkSession,
     with refuses(STATE_READ, match=r"0 \(stateStoreSave\), found 4"):
         taken.changed(as_it_is, operator=4)
     assert taken.repository.ids() == ("sp-1",)
+
+
+@pytest.mark.nightly
+def test_schema_that_cannot_be_is_refused_and_makes_no_savepoint(spark: SparkSession, tmp_path: Path):
+    taken = Taken(spark, replace(BY_NAME["rocksdb"], name="no-schema"), tmp_path)
+    refused: list[tuple[Change, str]] = [
+        (AddColumn("sum", "1"), "a name that no field beside it has, found 'sum'"),
+        (AddColumn("more", "1", before="total"), "a field of the values, count, sum, found 'total'"),
+        (RenameColumn("count", "sum"), "found 'sum'"),
+        (DropColumn("value.total"), "found 'value.total'"),
+        (DropColumn("value.sum.inner"), "found 'value.sum.inner'"),
+        (Widen("sum", "INT"), "a type for sum that holds every bigint, found int"),
+        (Widen("key.k", "DECIMAL(9,0)"), "holds every int, found decimal"),
+        (NewSchema(lambda state: state.select("key", "value.sum")), "two structs, key and value, found"),
+    ]
+    for change, found in refused:
+        with refuses(STATE_TRANSFORM, match=found):
+            taken.changed(change)
+    with refuses(STATE_READ, match="Expected a condition in SQL"):
+        taken.changed(Widen("sum", "NUMBER"))
+    sessions = Taken(spark, replace(BY_NAME["session-window"], name="no-prefix"), tmp_path / "sessions")
+    with refuses(STATE_TRANSFORM, match="looks keys up by the first 1 of them"):
+        sessions.changed(Widen("key.k", "BIGINT"))
+    assert {*taken.repository.ids(), *sessions.repository.ids()} == {"sp-1"}
 
 
 @pytest.mark.nightly

@@ -9,7 +9,14 @@ from airflow_flinkstyle.checkpoint.errors import (
     StateIncompleteError,
     UnsupportedCheckpointError,
 )
-from airflow_flinkstyle.checkpoint.operator_metadata import is_relocatable, metadata_paths, parse, relocate
+from airflow_flinkstyle.checkpoint.operator_metadata import (
+    is_metadata,
+    is_relocatable,
+    metadata_paths,
+    parse,
+    relocate,
+    renumbered,
+)
 from airflow_flinkstyle.checkpoint.state_store import state_closure
 from airflow_flinkstyle.types import BatchId, StateVersion
 
@@ -49,6 +56,17 @@ def test_other_files_are_the_same_everywhere():
     for path in ("metadata", "state/0/0/1.zip", "state/0/_metadata/metadata", SCHEMA):
         assert not is_relocatable(path)
         assert relocate(path, b"v1\nanything", "file:///new") == b"v1\nanything"
+
+
+def test_operator_with_another_number_names_its_own_schema_files():
+    moved = renumbered(PATH, metadata(f"s3a://bucket/state/0/x/{SCHEMA}"), 3)
+    found = json.loads(moved.partition(b"\n")[2])
+    assert found["operatorInfo"]["operatorId"] == 3
+    new = "state/3/_stateSchema/default/0_x"
+    assert found["stateStoreInfo"][0]["stateSchemaFilePaths"] == [f"s3a://bucket/state/0/x/{new}"]
+    assert parse("state/3/_metadata/v2/3", moved.decode()).schemas == (new,)
+    assert is_metadata("state/3/_metadata/metadata")
+    assert not is_metadata(new)
 
 
 def test_metadata_in_force_is_the_newest_not_after_the_batch():

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
 
-from airflow_flinkstyle.checkpoint.state_columns import difference, of_text, read_columns
+from airflow_flinkstyle.checkpoint.state_columns import (
+    difference,
+    flat_schema,
+    of_text,
+    read_columns,
+    schema_path,
+)
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 COUNT_AND_SUM = {"key.k": "integer", "value.count": "long", "value.sum": "long"}
@@ -35,6 +43,19 @@ def test_columns_of_column_families_are_told_by_the_familys_name(spark: str):
 def test_join_that_keeps_one_store_has_a_family_for_each_side():
     joined = columns_of(GOLDEN / "4.2.0" / "join-one-store")
     assert joined["0/left-keyWithIndexToValue"]["value.matched"] == "boolean"
+
+
+def test_schema_that_is_written_is_the_file_that_spark_writes():
+    stored = (GOLDEN / "4.2.0/rocksdb" / schema_path(0)).read_bytes()
+    key, value = re.findall(r"\{\"type\":\"struct\".*?\]\}", stored.decode("latin-1"))
+    assert flat_schema(key, value) == stored
+
+
+def test_schema_of_any_length_is_written_in_pieces():
+    fields = [{"name": f"\u00e4{n}", "type": "long", "nullable": True, "metadata": {}} for n in range(4_000)]
+    text = json.dumps({"type": "struct", "fields": fields}, ensure_ascii=False)
+    found = read_columns([schema_path(7)], lambda _: flat_schema(text, text))
+    assert len(found["7"]) == 8_000
 
 
 def test_newest_schema_of_families_counts_and_what_is_no_schema_has_no_columns():
