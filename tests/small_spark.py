@@ -133,7 +133,7 @@ class SmallSpark:
     def in_rocksdb(self, *_: Any) -> Any:
         raise NotImplementedError
 
-    repartitioned = in_rocksdb
+    repartitioned = state_changed = in_rocksdb
 
 
 class SmallSparkError(Exception):

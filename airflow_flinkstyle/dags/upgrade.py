@@ -48,6 +48,7 @@ def upgrade_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> 
             **form.answers("spark_conn_id", "script", "args", "conf", "if_committed", "skip_known_batches"),
             **form.answers("standby", "rehearse_batches", "rehearse_records", "observe_s", "max_lag"),
             **form.answers("allow_untested", "min_rate", "shuffle_partitions", "state_provider"),
+            **form.answers("state_changes"),
             **form.answers("first_commit_timeout_s"),
             **form.answers("leave_checkpoints"),
         )
@@ -139,6 +140,14 @@ def _places() -> dict[str, Param]:
             values_display={"rocksdb": "Move it to RocksDB"},
             title="State store",
             description="Empty: where it is. From Spark's default provider to RocksDB; there is no way back.",
+            section=MORE,
+        ),
+        "state_changes": Param(
+            None,
+            type=["null", "string"],
+            title="Changes of the state",
+            description="What the new version needs done to it: module:name of changes beside the script, or "
+            "ready-made ones as JSON. State in RocksDB only.",
             section=MORE,
         ),
         **connection_fields(),

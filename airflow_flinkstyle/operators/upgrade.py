@@ -29,6 +29,9 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         many as it has. Needs state in RocksDB and PySpark 4.2. (templated)
     :param state_provider: ``rocksdb`` moves the state from Spark's default provider to RocksDB, every key
         compared; empty for where it is. There is no way back. (templated)
+    :param state_changes: What the new version needs done to the state: ``module:name`` of changes by
+        operator, beside the script, or ready-made ones as JSON. Proved on the hot savepoint, and again on
+        the last one. Needs state in RocksDB and PySpark 4.2. (templated)
     :param if_committed: How to go back from a version that had committed, or had opened a transactional sink
         on another cluster: ``fork`` (new query id) or ``re-emit`` (batch ids are used again); ``continue``
         fails and leaves the choice. (templated)
@@ -63,11 +66,11 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         *("script", "args", "conf", "if_committed", "skip_known_batches", "spark_conn_id"),
         *("leave_checkpoints", "standby", "rehearse_batches", "rehearse_records", "allow_untested"),
         "first_commit_timeout_s",
-        *("observe_s", "max_lag", "min_rate", "shuffle_partitions", "state_provider"),
+        *("observe_s", "max_lag", "min_rate", "shuffle_partitions", "state_provider", "state_changes"),
     )
 
     asks = (
-        *("script", "args", "conf", "shuffle_partitions", "state_provider", "spark_conn_id"),
+        *("script", "args", "conf", "shuffle_partitions", "state_provider", "state_changes", "spark_conn_id"),
         *("leave_checkpoints", "allow_untested"),
     )
 
@@ -79,6 +82,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         conf: Mapping[str, Any] | str | None = None,
         shuffle_partitions: int | str | None = None,
         state_provider: str | None = None,
+        state_changes: Mapping[str, Any] | str | None = None,
         if_committed: str = "continue",
         skip_known_batches: bool | str = False,
         leave_checkpoints: Sequence[str] | str | None = None,
@@ -101,6 +105,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         self.conf = conf
         self.shuffle_partitions = shuffle_partitions
         self.state_provider = state_provider
+        self.state_changes = state_changes
         self.if_committed = if_committed
         self.skip_known_batches = skip_known_batches
         self.leave_checkpoints = leave_checkpoints
@@ -130,31 +135,29 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
         from airflow_flinkstyle.jobs.journal import CutoverJournal
         from airflow_flinkstyle.jobs.stopped.last_run import recorded_launch
-        from airflow_flinkstyle.jobs.upgrade.repartition import with_partitions, with_provider
+        from airflow_flinkstyle.jobs.upgrade.repartition import with_changes, with_partitions, with_provider
         from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 
         with airflow_errors():
             hook = self.hook
             client = hook.client(self.job)
             spec, target = recorded_launch(client.view)
+            spec = next_version(
+                spec,
+                script=self.script,
+                args=self.args,
+                conf=mapping(self.conf),
+                leave_checkpoints=self.leave_checkpoints,
+            )
+            spec = with_partitions(spec, number("shuffle_partitions", self.shuffle_partitions))
+            spec = with_provider(spec, self.state_provider)
+            current, key = client.view.board.current(), self.request_key(context)
+            before = current.value.generation if current is not None else 0
+            spec = with_changes(spec, self.state_changes, asked=key, before=before)
             report = Upgrade(
                 client=client,
-                journal=CutoverJournal(
-                    hook.store, self.job, self.request_key(context), UPGRADE_PHASES, signer=hook.signer
-                ),
-                spec=with_provider(
-                    with_partitions(
-                        next_version(
-                            spec,
-                            script=self.script,
-                            args=self.args,
-                            conf=mapping(self.conf),
-                            leave_checkpoints=self.leave_checkpoints,
-                        ),
-                        number("shuffle_partitions", self.shuffle_partitions),
-                    ),
-                    self.state_provider,
-                ),
+                journal=CutoverJournal(hook.store, self.job, key, UPGRADE_PHASES, signer=hook.signer),
+                spec=spec,
                 target=hook.target(self.spark_conn_id) if self.spark_conn_id else target,
                 if_committed=rewind(self.if_committed),
                 skip_known_batches=is_true("skip_known_batches", self.skip_known_batches),

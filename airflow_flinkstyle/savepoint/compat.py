@@ -7,8 +7,9 @@ session's, and an older version fails at the first file of a format it does not 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 from airflow_flinkstyle.checkpoint.stores_in_use import SHUFFLE_PARTITIONS
@@ -25,6 +26,8 @@ REPARTITION: Final = "spark.flinkstyle.repartition"
 """Setting with the number of shuffle partitions that a savepoint's state is to be given before a start."""
 STATE_PROVIDER: Final = "spark.flinkstyle.stateProvider"
 """Setting with the provider, ``rocksdb``, that a savepoint's state is to be moved to before a start."""
+STATE_CHANGES: Final = "spark.flinkstyle.stateChanges"
+"""Setting with the changes that versions of the job have brought: JSON of ``StateChanges``, in order."""
 ROCKSDB: Final = "rocksdb"
 ROCKSDB_CLASS: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 HDFS_CLASS: Final = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
@@ -110,6 +113,54 @@ def as_asked(pinned: Mapping[str, str], confs: Mapping[str, str]) -> dict[str, s
 def is_in_default_provider(pinned: Mapping[str, str]) -> bool:
     """Tell whether a query with these settings keeps its state in Spark's default provider."""
     return pinned.get(PROVIDER, HDFS_CLASS) == HDFS_CLASS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateChanges:
+    """What an upgrade does to the state: once to each savepoint from before it, whenever one is started."""
+
+    asked: str
+    """Key of the request; the same upgrade asked once more is not another one."""
+    up_to: int
+    """The generation that ran before it: savepoints of later ones have the changes."""
+    changes: str
+    """``module:name``, or JSON of ready-made changes."""
+
+    def mark(self, query: str) -> str:
+        """Return the name of the evidence that a query's state has the changes."""
+        return f"{query}/state changes of {self.asked}"
+
+
+def state_changes_asked(confs: Mapping[str, str]) -> tuple[StateChanges, ...]:
+    """Return the changes that are set, oldest first.
+
+    Raises:
+        ValueError: If the setting is none that ``with_state_changes`` wrote.
+    """
+    try:
+        return tuple(StateChanges(**one) for one in json.loads(confs.get(STATE_CHANGES) or "[]"))
+    except (TypeError, AttributeError) as error:
+        raise ValueError(str(error)) from error
+
+
+def with_state_changes(confs: Mapping[str, str], asked: StateChanges) -> dict[str, str]:
+    """Return the settings with changes more; what was asked for before is there already."""
+    known = state_changes_asked(confs)
+    if any(one.asked == asked.asked for one in known):
+        return dict(confs)
+    return {**confs, STATE_CHANGES: json.dumps([asdict(one) for one in (*known, asked)])}
+
+
+def state_changes_due(manifest: Manifest, asked: Iterable[StateChanges]) -> list[StateChanges]:
+    """Return the changes before which a savepoint was taken."""
+    taken = manifest.taken_from_generation
+    return [one for one in asked if taken is not None and taken <= one.up_to]
+
+
+def changed_id(savepoint_id: str, query: str, what: str) -> str:
+    """Return the id that a savepoint has once a query's state is changed so."""
+    text = f"{savepoint_id}\0{query}\0{what}"
+    return f"sp-changed-{hashlib.sha256(text.encode()).hexdigest()[:20]}"
 
 
 def converted_id(savepoint_id: str, query: str) -> str:

@@ -5,6 +5,8 @@ A field is named by its path: ``sum`` or ``value.sum``, ``key.customer``, ``grou
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -241,6 +243,21 @@ def from_data(given: Mapping[str, Any]) -> Change:
         raise STATE_TRANSFORM_NOT_READY_MADE.error(
             known=", ".join(READY_MADE), found=json.dumps(dict(given))
         ) from error
+
+
+def described(change: Change) -> str:
+    """Return a ready-made change as it is written, or a function's name and the digest of its source."""
+    if isinstance(change, InOrder):
+        return ", ".join(map(described, change.steps))
+    if isinstance(change, NewSchema):
+        return f"NewSchema({described(change.change)})"
+    if not inspect.isfunction(change):
+        return repr(change)
+    try:
+        source = inspect.getsource(change)
+    except (OSError, TypeError):  # typed into a shell
+        return change.__qualname__
+    return f"{change.__qualname__} sha256:{hashlib.sha256(source.encode()).hexdigest()}"
 
 
 def _split(path: str) -> tuple[str, ...]:

@@ -214,6 +214,19 @@ STATE_TRANSFORM_NOT_READY_MADE = STATE_TRANSFORM.case(
     state_after=_UNTOUCHED,
 )
 
+STATE_TRANSFORM_NOT_FOUND = STATE_TRANSFORM.case(
+    "Expected the driver to find changes of state, a dict by operator, under {text}, found {found}.",
+    "Write module:name of a dict, or of a function that returns one, in a file beside the script or in its "
+    "py_files.",
+    state_after=_UNTOUCHED,
+)
+
+STATE_TRANSFORM_NOT_FOR_QUERIES = STATE_TRANSFORM.case(
+    "Expected the changes of {text} by query, since the job has several, {names}, found operators.",
+    "Put a dict around them: name of the query -> operator -> change.",
+    state_after=_UNTOUCHED,
+)
+
 STATE_TRANSFORM_NULL = STATE_TRANSFORM.case(
     "The function for operator {operator} of query {query} was expected to return no null in "
     "{field}, found one, first at {key}.",

@@ -8,8 +8,6 @@ other file as it was.
 from __future__ import annotations
 
 import getpass
-import hashlib
-import inspect
 import json
 import uuid
 from dataclasses import asdict, dataclass, replace
@@ -31,7 +29,7 @@ from airflow_flinkstyle.savepoint.files.operators import number_after, without_o
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.state.changes import changes_of_any_key, state_changes
-from airflow_flinkstyle.state.edits import DropOperatorState, as_change
+from airflow_flinkstyle.state.edits import DropOperatorState, as_change, described
 from airflow_flinkstyle.state.errors import (
     STATE_READ_STATELESS,
     STATE_TRANSFORM_DIFFERS,
@@ -121,8 +119,8 @@ def transform_state(
         FlinkstyleError: ``STATE_READ`` if there is no such query or operator, or this Spark reads no state.
         SavepointMissingError: If there is no such savepoint.
     """
-    work = _Work.of(spark, root, job, savepoint, query, scratch, s3)
-    return work.changed(f"sp-transform-{uuid.uuid4().hex[:20]}", changes, asked_by)
+    work = Work.of(spark, root, job, savepoint, query, scratch, s3)
+    return work.changed(f"sp-transform-{uuid.uuid4().hex[:20]}", changes, asked_by, {})
 
 
 def convert_savepoint(
@@ -158,7 +156,7 @@ def convert_savepoint(
             none.
         SavepointMissingError: If there is no such savepoint.
     """
-    work = _Work.of(spark, root, job, savepoint, query, scratch, s3)
+    work = Work.of(spark, root, job, savepoint, query, scratch, s3)
     if not is_in_default_provider(work.query.pinned_confs):
         raise STATE_TRANSFORM_NOT_CONVERTED.error(
             query=work.query.name, provider=_provider(work.query).rpartition(".")[2]
@@ -190,7 +188,7 @@ def in_rocksdb(
         if has_state and is_in_default_provider(query.pinned_confs):
             found = repository.find(converted_id(manifest.savepoint_id, name))
             if found is None:
-                work = _Work.on(spark, repository, manifest, query, f"{scratch}/{name}", open_place)
+                work = Work.on(spark, repository, manifest, query, f"{scratch}/{name}", open_place)
                 found = work.moved(None).savepoint
             manifest = found
     return manifest
@@ -201,7 +199,7 @@ def _as_it_is(state: DataFrame) -> DataFrame:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Work:
+class Work:
     """A query of a savepoint, copied where Spark reads it, and what makes another savepoint of it."""
 
     repository: SavepointRepository
@@ -222,7 +220,7 @@ class _Work:
         query: str | None,
         scratch: str | None,
         s3: S3Settings | None,
-    ) -> _Work:
+    ) -> Work:
         """Find the query and copy it; arguments as of ``transform_state``."""
         repository = SavepointRepository(open_store(root, s3), job)
         manifest = find_savepoint(repository, savepoint)
@@ -239,7 +237,7 @@ class _Work:
         query: QuerySnapshot,
         place: str,
         open_place: OpenPlace,
-    ) -> _Work:
+    ) -> Work:
         """Copy the query."""
         if tuple(int(part) for part in spark.version.split(".")[:2]) < _SINCE:
             raise STATE_TRANSFORM_SPARK_TOO_OLD.error(version=spark.version)
@@ -258,20 +256,29 @@ class _Work:
         require_all_told(self.query, numbers)
         new_id = converted_id(self.manifest.savepoint_id, self.query.name)
         changes = dict.fromkeys(sorted(numbers), _as_it_is)
-        return self.publish(new_id, changes, {PROVIDER: ROCKSDB_CLASS}, asked_by)
+        return self.publish(new_id, changes, {PROVIDER: ROCKSDB_CLASS}, asked_by, {})
 
     def changed(
-        self, new_id: str, changes: Mapping[int, Change | Sequence[Change]], asked_by: str | None
+        self,
+        new_id: str,
+        changes: Mapping[int, Change | Sequence[Change]],
+        asked_by: str | None,
+        evidence: Mapping[str, str],
     ) -> Transformed:
         """Change the state of some operators."""
         wanted = {number: as_change(change) for number, change in changes.items()}
         provider = _provider(self.query)
         if provider != ROCKSDB_CLASS and not all(map(_drops, wanted.values())):
             raise STATE_TRANSFORM_PROVIDER.error(query=self.query.name, provider=provider.rpartition(".")[2])
-        return self.publish(new_id, wanted, {}, asked_by)
+        return self.publish(new_id, wanted, {}, asked_by, evidence)
 
     def publish(
-        self, new_id: str, changes: Mapping[int, Change], confs: Mapping[str, str], asked_by: str | None
+        self,
+        new_id: str,
+        changes: Mapping[int, Change],
+        confs: Mapping[str, str],
+        asked_by: str | None,
+        evidence: Mapping[str, str],
     ) -> Transformed:
         """Change the state of some operators, and settings that Spark takes from the checkpoint."""
         dropped = {number for number, change in changes.items() if _drops(change)}
@@ -299,7 +306,10 @@ class _Work:
             self.repository,
             new_id,
             changed,
-            evidence=_evidence(self.query.name, changes, counts, asked_by or getpass.getuser()),
+            evidence={
+                **evidence,
+                **_evidence(self.query.name, changes, counts, asked_by or getpass.getuser()),
+            },
         )
         return Transformed(savepoint=published, counts=counts)
 
@@ -466,18 +476,7 @@ def _evidence(
     """Return what the new savepoint says of itself: who asked, by what source, how many keys."""
     return {
         f"{query}/{number}/state changed": json.dumps(
-            {"by": asked_by, "function": _described(change), **asdict(counts[number])}
+            {"by": asked_by, "function": described(change), **asdict(counts[number])}
         )
         for number, change in changes.items()
     }
-
-
-def _described(change: Change) -> str:
-    """Return a ready-made change as it is written, or a function's name and the digest of its source."""
-    if not inspect.isfunction(change):
-        return repr(change)
-    try:
-        source = inspect.getsource(change)
-    except (OSError, TypeError):  # typed into a shell
-        return change.__qualname__
-    return f"{change.__qualname__} sha256:{hashlib.sha256(source.encode()).hexdigest()}"

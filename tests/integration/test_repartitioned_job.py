@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.cli.app import app
-from airflow_flinkstyle.jobs.errors import DriverFailedError
+from airflow_flinkstyle.jobs.errors import DriverFailedError, UpgradeRolledBackError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.request import Stopped
 from airflow_flinkstyle.jobs.start.origins import FromSavepoint
-from airflow_flinkstyle.jobs.upgrade.repartition import with_partitions, with_provider
+from airflow_flinkstyle.jobs.upgrade.repartition import with_changes, with_partitions, with_provider
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.savepoint.compat import PROVIDER, ROCKSDB_CLASS
@@ -24,7 +24,7 @@ from testbed import paths
 from testbed.keys import SIGNER
 from testbed.spark import spark_paths
 from tests.golden.stateful import ROCKSDB
-from tests.integration.detached_lab import TIMEOUT_S, Lab
+from tests.integration.detached_lab import COUNTS, TIMEOUT_S, Lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,6 +113,52 @@ def test_upgrade_spreads_the_state_over_more_partitions_and_back_while_rows_come
     ids = client.view.repository.ids()
     compared = [one for one in ids if one.startswith("sp-repartition-")]
     assert len(compared) == 4, "of each hot savepoint, and of each stop's, every key was compared"
+    numbers = [json.loads(line)["batch"] for line in lab.out.read_text().splitlines()]
+    assert numbers == list(range(len(numbers)))
+    lab.judge()
+
+
+ONES = COUNTS.replace(
+    'F.max("value").alias("top"))', 'F.max("value").alias("top"), F.sum(F.lit(1)).alias("ones"))'
+).replace('F.sum("n").alias("n")', 'F.sum("ones").alias("n")')
+"""A version that keeps one number more, and tells its counts by that one."""
+
+
+def test_upgrade_adds_a_column_to_the_state_while_rows_come(lab: Lab):
+    client = lab.client
+    old = client.starts.start(on_rocksdb(lab.spec(), 2), lab.target(), claim_key="run-1/start")
+    lab.until_committed_beyond(2)
+    (lab.folder / "of_counts.py").write_text(
+        "from airflow_flinkstyle.state import AddColumn\n"
+        "def added(): return {0: AddColumn('sum', 'value.count')}\n"
+        "narrow = {0: AddColumn('sum', 'CAST(value.count AS INT)')}\n"
+    )
+    new = on_rocksdb(lab.spec(ONES, "ones.py"), 2)
+
+    def upgrade(changes: str, key: str) -> Upgrade:
+        return Upgrade(
+            client=client,
+            journal=CutoverJournal(client.view.board.store, "counts", key, UPGRADE_PHASES, signer=SIGNER),
+            spec=with_changes(new, changes, asked=key, before=old.generation),
+            target=lab.target(),
+            rehearse=Rehearse(batches=1),
+        )
+
+    with pytest.raises(UpgradeRolledBackError, match=r"(?s)value_schema.*The old version runs"):
+        upgrade("of_counts:narrow", "narrow").run()
+    assert client.view.board.current().value.generation == old.generation
+    report = upgrade("of_counts:added", "added").run()
+    assert report.rehearsal is not None
+    assert "the window does it once more, while the job is down" in report.rehearsal["table"]
+    stopped = client.requests.stop("end", savepoint=True, timeout_s=TIMEOUT_S)
+    assert isinstance(stopped, Stopped)
+    changed = [one for one in client.view.repository.ids() if one.startswith("sp-changed-")]
+    assert len(changed) == 3, "of each hot savepoint, and of the stop's"
+    again = replace(new, conf=client.view.launch_of(report.generation)[0].conf)
+    client.starts.start(again, lab.target(), claim_key="run-2/start")
+    lab.until_committed_beyond(stopped.batches["counts"] + 1)
+    client.requests.stop("run-2/stop", savepoint=False, timeout_s=TIMEOUT_S)
+    assert [one for one in client.view.repository.ids() if one.startswith("sp-changed-")] == changed
     numbers = [json.loads(line)["batch"] for line in lab.out.read_text().splitlines()]
     assert numbers == list(range(len(numbers)))
     lab.judge()

@@ -160,7 +160,8 @@ class Runtime:
             self.finish(Failure.of(error))
 
     def _rehearse(self, manifest: Manifest) -> RehearsalRun:
-        return RehearsalRun(self, manifest, self.driver_run.claim.rehearse or Rehearse())
+        asked = self.driver_run.claim.rehearse or Rehearse()
+        return RehearsalRun(self, manifest, asked, self.admission.state_written)
 
     def schema_location(self, spark: Spark, location: str) -> str:
         """Say where a reader that is about to load a table of Delta finds the log of its schemas."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.offsets import Offsets
     from airflow_flinkstyle.protocol.query_records import Pace
+    from airflow_flinkstyle.savepoint.compat import StateChanges
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.types import BatchId
@@ -320,6 +321,11 @@ class Spark(Protocol):
 
     def in_rocksdb(self, repository: SavepointRepository, manifest: Manifest, location: str) -> Manifest:
         """Return a savepoint with its state in RocksDB; raises ``STATE_TRANSFORM``."""
+
+    def state_changed(
+        self, repository: SavepointRepository, manifest: Manifest, asked: StateChanges, location: str
+    ) -> Manifest:
+        """Return a savepoint with its state changed as an upgrade has asked; raises ``STATE_TRANSFORM``."""
 
     def repartitioned(
         self, repository: SavepointRepository, manifest: Manifest, partitions: int, location: str

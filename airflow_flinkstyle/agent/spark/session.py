@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.core.spark import Handle, StreamingSource
     from airflow_flinkstyle.agent.spark.untyped import Java, PySpark
     from airflow_flinkstyle.kafka.cluster import ClusterView
+    from airflow_flinkstyle.savepoint.compat import StateChanges
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.storage.base import ObjectStore
@@ -215,6 +216,14 @@ class PySparkSession:
         from airflow_flinkstyle.state.transform import in_rocksdb
 
         return in_rocksdb(self.spark, repository, manifest, location, self.open)
+
+    def state_changed(
+        self, repository: SavepointRepository, manifest: Manifest, asked: StateChanges, location: str
+    ) -> Manifest:
+        """Return a savepoint with its state changed as an upgrade has asked; raises ``STATE_TRANSFORM``."""
+        from airflow_flinkstyle.state.asked import with_asked_changes
+
+        return with_asked_changes(self.spark, repository, manifest, asked, location, self.open)
 
     def repartitioned(
         self, repository: SavepointRepository, manifest: Manifest, partitions: int, location: str

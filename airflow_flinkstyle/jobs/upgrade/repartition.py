@@ -1,4 +1,4 @@
-"""State in more partitions, or in RocksDB, as a part of an upgrade: what the new version's driver is told.
+"""State in more partitions, in RocksDB, or changed, as a part of an upgrade: what the new driver is told.
 
 The driver writes the state before it starts (``agent.run.repartition``): that of the hot savepoint, on which
 it rehearses, and in the window that of the savepoint with which the old version stopped.
@@ -6,8 +6,10 @@ it rehearses, and in the window that of the savepoint with which the old version
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow_flinkstyle.checkpoint.stores_in_use import SHUFFLE_PARTITIONS
 from airflow_flinkstyle.errors import BadInputError
@@ -17,7 +19,9 @@ from airflow_flinkstyle.savepoint.compat import (
     ROCKSDB,
     ROCKSDB_CLASS,
     STATE_PROVIDER,
+    StateChanges,
     repartitioned_id,
+    with_state_changes,
 )
 
 if TYPE_CHECKING:
@@ -26,6 +30,9 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.spec import JobSpec
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+
+
+_NAMED: Final = re.compile(r"[\w.]+:\w+")
 
 
 def with_partitions(spec: JobSpec, partitions: int | None) -> JobSpec:
@@ -61,6 +68,41 @@ def with_provider(spec: JobSpec, provider: str | None) -> JobSpec:
             remedy="Correct state_provider.",
         )
     return replace(spec, conf={**spec.conf, PROVIDER: ROCKSDB_CLASS, STATE_PROVIDER: ROCKSDB})
+
+
+def with_changes(
+    spec: JobSpec, changes: Mapping[str, Any] | str | None, *, asked: str, before: int
+) -> JobSpec:
+    """Return the job with changes of its state, for savepoints from before this upgrade; None: as it is.
+
+    Args:
+        spec: The new version.
+        changes: ``module:name``; or ready-made ones as data, by operator, or by query and operator, also as
+            JSON.
+        asked: Key of the request, the same for every try.
+        before: The generation that runs now.
+
+    Raises:
+        BadInputError: If it is neither.
+    """
+    if not changes:
+        return spec
+    text = changes if isinstance(changes, str) else json.dumps(dict(changes))
+    if not (_NAMED.fullmatch(text) or _is_object(text)):
+        raise BadInputError(
+            f"Changes of state were expected as module:name or as a JSON object, found {text!r}.",
+            state_after="Nothing was started or stopped.",
+            remedy="Correct state_changes.",
+        )
+    entry = StateChanges(asked=asked, up_to=before, changes=text)
+    return replace(spec, conf=with_state_changes(spec.conf, entry))
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
 
 
 def undone(old: JobSpec, new: JobSpec, saved: Manifest) -> JobSpec:

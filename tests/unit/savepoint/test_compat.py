@@ -8,12 +8,17 @@ import pytest
 from airflow_flinkstyle.savepoint.compat import (
     REPARTITION,
     ROCKSDB_CLASS,
+    STATE_CHANGES,
     STATE_PROVIDER,
     SparkRuntime,
+    StateChanges,
     as_asked,
     check,
     check_confs,
     require_compatible,
+    state_changes_asked,
+    state_changes_due,
+    with_state_changes,
 )
 from airflow_flinkstyle.savepoint.errors import SparkIncompatibleError
 
@@ -80,6 +85,24 @@ def test_what_is_asked_for_is_what_the_state_will_pin() -> None:
     assert as_asked(pinned, {}) == pinned
     assert as_asked(pinned, asked) == {PARTITIONS: "16", PROVIDER: ROCKSDB_CLASS}
     assert as_asked({PARTITIONS: "8", PROVIDER: "com.example.Store"}, asked)[PROVIDER] == "com.example.Store"
+
+
+def test_changes_of_state_are_due_for_savepoints_from_before_them(manifest: Manifest) -> None:
+    first = StateChanges(asked="upgrade-1", up_to=4, changes="changes:one")
+    second = StateChanges(asked="upgrade-2", up_to=7, changes='{"0": []}')
+    confs = with_state_changes(with_state_changes({"a": "b"}, first), second)
+    assert with_state_changes(confs, replace(first, up_to=9)) == confs, "a retry asks for the same"
+    asked = state_changes_asked(confs)
+    assert asked == (first, second)
+    due = {
+        taken: state_changes_due(replace(manifest, taken_from_generation=taken), asked)
+        for taken in (None, 4, 5, 7, 8)
+    }
+    assert due == {None: [], 4: [first, second], 5: [second], 7: [second], 8: []}
+    assert state_changes_asked({}) == ()
+    for text in ("no", "[1]", '[{"asked": "x"}]', "1"):
+        with pytest.raises(ValueError, match=r"."):
+            state_changes_asked({STATE_CHANGES: text})
 
 
 def test_all_findings_are_named_at_once(manifest: Manifest) -> None:

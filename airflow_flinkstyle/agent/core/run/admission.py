@@ -11,6 +11,7 @@ from airflow_flinkstyle.agent.core.board.held import HeldWatch
 from airflow_flinkstyle.agent.core.board.patience import patiently
 from airflow_flinkstyle.agent.core.guards import checks, compat, lineages, own_checkpoint, sinks, waiting
 from airflow_flinkstyle.agent.core.run import repartition, scratch
+from airflow_flinkstyle.agent.core.run.comparison import StateWritten
 from airflow_flinkstyle.agent.core.run.reasons import Drilled
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.places import own_place
@@ -51,6 +52,8 @@ class Admission:
         """Of the checkpoint location, once it is this job's own."""
         self._prepared: Manifest | None = None
         """The hot savepoint that was copied to the checkpoint."""
+        self.state_written: StateWritten | None = None
+        """How the hot savepoint's state was written anew; None where the session does not ask for that."""
         self._named = driver.driver_run.claim.prepare_savepoint_id
         """The newest one that the caller has named, copied or not."""
         self._lock = threading.Lock()
@@ -165,7 +168,13 @@ class Admission:
             return None
         if self._board.takeover_order(self._driver_run.generation) is not None:
             return None
-        return repartition.as_asked(self._driver, self._repository.read(savepoint_id))
+        saved, begun_s = self._repository.read(savepoint_id), self._driver_run.clock.now_s
+        found = repartition.as_asked(self._driver, saved)
+        if found is not saved:
+            self.state_written = StateWritten(
+                before=savepoint_id, now=found.savepoint_id, seconds=self._driver_run.clock.now_s - begun_s
+            )
+        return found
 
     def prepare(self, hot: Manifest, first: JobQuery) -> None:
         """Copy a hot savepoint while waiting, so that little is left for the window."""

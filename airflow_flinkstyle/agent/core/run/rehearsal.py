@@ -32,6 +32,7 @@ from airflow_flinkstyle.protocol.rehearsal_records import Rehearsal, RehearsedQu
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.agent.core.job_query import JobQuery
+    from airflow_flinkstyle.agent.core.run.comparison import StateWritten
     from airflow_flinkstyle.agent.core.run.driver import Driver
     from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
     from airflow_flinkstyle.savepoint.manifest import Manifest
@@ -46,13 +47,16 @@ log = logging.getLogger(__name__)
 class RehearsalRun:
     """The rehearsals of one driver's queries, and the record that says what came of them."""
 
-    def __init__(self, driver: Driver, manifest: Manifest, asked: Rehearse) -> None:
+    def __init__(
+        self, driver: Driver, manifest: Manifest, asked: Rehearse, written: StateWritten | None = None
+    ) -> None:
         """Rehearse on a savepoint.
 
         Args:
             driver: This process; it has not taken the job over.
             manifest: The hot savepoint.
             asked: How much, and within which time.
+            written: What it took to write its state anew; None if it is as it was taken.
         """
         self._driver, self._manifest, self._asked = driver, manifest, asked
         self._begun_s = time.monotonic()
@@ -63,6 +67,8 @@ class RehearsalRun:
         before = driver.board.heartbeat(follows) if follows is not None else None
         self._before = before.value if before is not None else None
         self._compared = compare_job(manifest, DriverVersion(spark=driver.spark_version), self._before)
+        if written is not None:
+            self._compared.append(written.compared())
 
     def missing(self) -> list[str]:
         """Return the queries of the savepoint that were not rehearsed, nor said why not."""

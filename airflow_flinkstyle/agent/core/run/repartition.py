@@ -1,6 +1,6 @@
 """A savepoint's state as the session asks for it, written by this driver's Spark before it starts a query.
 
-In another number of partitions, or in RocksDB instead of Spark's default provider.
+In RocksDB instead of Spark's default provider, changed as an upgrade has asked, in other partitions.
 """
 
 from __future__ import annotations
@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.core.run import scratch
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.savepoint.compat import REPARTITION, ROCKSDB, STATE_PROVIDER, repartitioned_id
+from airflow_flinkstyle.savepoint.compat import (
+    REPARTITION,
+    ROCKSDB,
+    STATE_CHANGES,
+    STATE_PROVIDER,
+    repartitioned_id,
+    state_changes_asked,
+    state_changes_due,
+)
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.agent.core.run.driver import Driver
@@ -20,18 +28,18 @@ log = logging.getLogger(__name__)
 
 
 def as_asked(driver: Driver, manifest: Manifest) -> Manifest:
-    """Return the savepoint with the provider and the number of partitions that the session asks for.
+    """Return the savepoint with the provider, changes and number of partitions that the session asks for.
 
     Each is another savepoint, published once all keys were compared; an earlier try's is found again.
 
     Raises:
-        BadInputError: If what is asked for is no number, or no provider.
-        FlinkstyleError: ``STATE_TRANSFORM`` if the state cannot be moved, or a key differs afterwards; no
-            savepoint is made then.
+        BadInputError: If what is asked for is no number, no provider, or no changes.
+        FlinkstyleError: ``STATE_TRANSFORM`` if the state cannot be moved or changed, or a key differs
+            afterwards; no savepoint is made then.
         FlinkstyleError: ``REPARTITION`` for the same of partitions; or if a planned batch would get another
             number.
     """
-    return _repartitioned(driver, _in_provider(driver, manifest))
+    return _repartitioned(driver, _changed(driver, _in_provider(driver, manifest)))
 
 
 def _in_provider(driver: Driver, manifest: Manifest) -> Manifest:
@@ -53,6 +61,29 @@ def _in_provider(driver: Driver, manifest: Manifest) -> Manifest:
             *(manifest.savepoint_id, moved.savepoint_id),
         )
     return moved
+
+
+def _changed(driver: Driver, manifest: Manifest) -> Manifest:
+    spark = driver.queries.spark
+    asked = spark.setting(STATE_CHANGES)
+    try:
+        due = state_changes_due(manifest, state_changes_asked({STATE_CHANGES: asked or ""}))
+    except ValueError as error:
+        raise BadInputError(
+            f"{STATE_CHANGES} was expected as an upgrade writes it, found {asked!r}.",
+            state_after="No query was started.",
+            remedy="Leave it out, and give an upgrade state_changes.",
+        ) from error
+    for changes in due:
+        with scratch.own_scratch(driver) as location:
+            changed = spark.state_changed(driver.repository, manifest, changes, location)
+        if changed is not manifest:
+            log.info(
+                "Savepoint %s has its state changed by %s, all keys compared: %s",
+                *(manifest.savepoint_id, changes.changes, changed.savepoint_id),
+            )
+        manifest = changed
+    return manifest
 
 
 def _repartitioned(driver: Driver, manifest: Manifest) -> Manifest:

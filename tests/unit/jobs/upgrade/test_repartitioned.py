@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.jobs.upgrade.repartition import begun_at, with_partitions
+import pytest
+
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.upgrade.repartition import begun_at, with_changes, with_partitions
 from airflow_flinkstyle.jobs.upgrade.rollback import FailedVersion
-from airflow_flinkstyle.savepoint.compat import repartitioned_id
+from airflow_flinkstyle.savepoint.compat import repartitioned_id, state_changes_asked
 from airflow_flinkstyle.savepoint.files.derive import publish_derived
 from airflow_flinkstyle.savepoint.manifest import QuerySnapshot
 from airflow_flinkstyle.types import BatchId
@@ -34,6 +38,23 @@ SAVED = a_manifest(
 def failed(*, committed: int, planned: int | None = None) -> FailedVersion:
     found = {} if planned is None else {"a": (BatchId(planned), "v1\n{}\n{}")}
     return FailedVersion(committed={"a": BatchId(committed)}, planned=found, last_words={})
+
+
+@pytest.mark.parametrize("given", ["changes:of_orders", '{"0": []}', {"0": [{"does": "DropKeys"}]}])
+def test_changes_of_state_go_with_the_version_that_brings_them(given: str | dict[str, list[object]]):
+    spec = with_changes(a_spec(), given, asked="run-1", before=3)
+    [asked] = state_changes_asked(spec.conf)
+    assert (asked.asked, asked.up_to) == ("run-1", 3)
+    assert asked.changes == (given if isinstance(given, str) else json.dumps(given))
+    assert with_changes(spec, given, asked="run-1", before=4) == spec, "a retry behind the takeover"
+    assert len(state_changes_asked(with_changes(spec, given, asked="run-2", before=4).conf)) == 2
+    assert with_changes(a_spec(), None, asked="run-1", before=3) == a_spec()
+
+
+@pytest.mark.parametrize("given", ["changes", "[1]", "{", "a b:c"])
+def test_what_names_no_changes_of_state_is_refused(given: str):
+    with pytest.raises(BadInputError, match="module:name or as a JSON object"):
+        with_changes(a_spec(), given, asked="run-1", before=3)
 
 
 def test_batches_begin_behind_the_one_of_the_repartition(world: World):
