@@ -84,6 +84,7 @@ app.add_typer(
             "repartition": state.repartition,
             "transform": state.transform,
             "convert": state.convert,
+            "with-keys": state.with_keys,
             "verify": take.verify,
             "restore": take.restore,
             "pin": retain.pin,

@@ -1,4 +1,4 @@
-"""``flinkstyle savepoint state|state-diff|repartition|transform|convert``, by PySpark in another process."""
+"""``flinkstyle savepoint state|state-diff|repartition|transform|convert|with-keys``: asks another process."""
 
 import json
 import subprocess
@@ -10,10 +10,11 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import RenderableType
 
-from airflow_flinkstyle.cli.factories import repository_of
-from airflow_flinkstyle.cli.options import AsJson, Job, Root, SavepointId
-from airflow_flinkstyle.cli.output import show, table
+from airflow_flinkstyle.cli.factories import board_of, repository_of, require_job, whoami
+from airflow_flinkstyle.cli.options import AsJson, Job, Root, SavepointId, TimeoutS, Yes
+from airflow_flinkstyle.cli.output import ExitCode, confirm, show, table
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
+from airflow_flinkstyle.jobs.retention import dispose_of
 
 _READER = "airflow_flinkstyle.state"
 _LINES = 15
@@ -148,6 +149,12 @@ def transform(
             help="Python file that defines changes: by operator, a function of a DataFrame.", exists=True
         ),
     ] = None,
+    look_at_others: Annotated[
+        bool,
+        typer.Option(
+            "--others/--no-others", help="With --drop-keys: name the other savepoints that hold such keys."
+        ),
+    ] = True,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show the first keys that would change.")
     ] = False,
@@ -182,9 +189,55 @@ def transform(
     asked = {
         "changes": changes,
         "script": str(script.absolute()) if script is not None else None,
+        "look_at_others": look_at_others,
         "dry_run": dry_run,
     }
     _show(python, {**request, "transform": asked}, as_json=as_json)
+
+
+def with_keys(
+    where: Annotated[str, typer.Argument(help="Condition in SQL, such as \"key.customer = 'c1'\".")],
+    root: Root,
+    job: Job,
+    query: Query = None,
+    dispose: Annotated[
+        bool, typer.Option("--dispose", help="Dispose of those that hold such keys and are not protected.")
+    ] = False,
+    yes: Yes = False,
+    timeout_s: TimeoutS = 300.0,
+    python: Python = sys.executable,
+    conf: Conf = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the savepoints whose state holds such keys; each is copied and read by Spark.
+
+    Ends with 3 if one is left that holds some, or may.
+    """
+    require_job(root, job)
+    request = _request(root, job, "latest", {"query": query}, where=where, conf=conf)
+    found = _ask(python, {**request, "holding": True})
+    held = [row for row in found["rows"] if row["keys"]]
+    if dispose and held:
+        names = ", ".join(row["savepoint"] for row in held)
+        confirm(f"Dispose of savepoints {names} of job {job}?", yes=yes)
+    for row in found["rows"]:
+        row["disposed"] = False
+        if dispose and row["keys"]:
+            row["disposed"], row["why"] = _dispose(root, job, row["savepoint"], timeout_s)
+    found["columns"].append("disposed")
+    show(found, _table(found), as_json=as_json)
+    if not all(row["disposed"] for row in found["rows"]):
+        raise typer.Exit(ExitCode.PARTLY)
+
+
+def _dispose(root: str, job: str, savepoint_id: str, timeout_s: float) -> tuple[bool, str]:
+    """Dispose of a savepoint, and return whether it is gone, or why not."""
+    repository = repository_of(root, job)
+    try:
+        dispose_of(board_of(root, job), repository, savepoint_id, holder=whoami(), wait_s=timeout_s)
+    except FlinkstyleError as error:
+        return False, error.problem
+    return True, ""
 
 
 def convert(
@@ -240,6 +293,7 @@ def _request(
         "against": None,
         "partitions": None,
         "transform": None,
+        "holding": False,
         "convert": False,
         "where": where,
         "limit": limit,

@@ -15,6 +15,7 @@ from airflow_flinkstyle.state.edits import (
     SetValues,
     Widen,
 )
+from airflow_flinkstyle.state.holding import savepoints_with
 from airflow_flinkstyle.state.reader import savepoint_operators, savepoint_state
 from airflow_flinkstyle.state.repartition import repartition_savepoint
 from airflow_flinkstyle.state.transform import convert_savepoint, transform_state
@@ -32,6 +33,7 @@ __all__ = [
     "repartition_savepoint",
     "savepoint_operators",
     "savepoint_state",
+    "savepoints_with",
     "state_changes",
     "transform_state",
 ]

@@ -4,9 +4,9 @@ The request is a JSON object: ``root``, ``job``, ``savepoint``, ``which`` (argum
 ``operators`` (true for the list of operators instead), ``against`` (a later savepoint, for what changed),
 ``partitions`` (a number, to have the savepoint repartitioned instead), ``transform`` (to have its state
 changed: ``changes``, ready-made ones as ``edits.as_data`` writes them, or ``script``; and ``dry_run``),
-``convert`` (to have it moved to RocksDB),
-``where`` (a condition in SQL), ``limit``, and ``conf`` of Spark. The answer is the last line of standard
-output, a JSON object: ``columns`` and ``rows``, or ``error``.
+``convert`` (to have it moved to RocksDB), ``holding`` (true for the savepoints with
+keys that meet ``where``), ``where`` (a condition in SQL), ``limit``, and ``conf`` of Spark. The answer is
+the last line of standard output, a JSON object: ``columns`` and ``rows``, or ``error``.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from airflow_flinkstyle.state import (
     repartition_savepoint,
     savepoint_operators,
     savepoint_state,
+    savepoints_with,
     state_changes,
     transform_state,
 )
@@ -54,6 +55,8 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     try:
         if request["partitions"] is not None:
             return _repartitioned(spark, request)
+        if request["holding"]:
+            return _holding(spark, request, request["where"])
         if request["convert"]:
             place = request["root"], request["job"]
             return _told(convert_savepoint(spark, *place, request["savepoint"], request["which"]["query"]))
@@ -81,7 +84,20 @@ def _repartitioned(spark: SparkSession, request: Mapping[str, Any]) -> dict[str,
 def _transformed(spark: SparkSession, request: Mapping[str, Any]) -> dict[str, Any]:
     place = request["root"], request["job"]
     query = request["which"]["query"]
-    return _told(transform_state(spark, *place, _changes(request), request["savepoint"], query))
+    told = _told(transform_state(spark, *place, _changes(request), request["savepoint"], query))
+    dropped = [one["where"] for one in request["transform"]["changes"] if one["does"] == "DropKeys"]
+    if dropped and request["transform"]["look_at_others"]:
+        [row] = told["rows"]
+        held = _holding(spark, request, dropped[0])["rows"]
+        row["held_by"] = [one["savepoint"] for one in held if one["savepoint"] != row["savepoint"]]
+        told["columns"].append("held_by")
+    return told
+
+
+def _holding(spark: SparkSession, request: Mapping[str, Any], where: str) -> dict[str, Any]:
+    found = savepoints_with(spark, request["root"], request["job"], where, request["which"]["query"])
+    rows = [{"savepoint": one.savepoint_id, "keys": one.keys, "why": one.why} for one in found]
+    return {"columns": ["savepoint", "keys", "why"], "rows": rows}
 
 
 def _told(done: Transformed) -> dict[str, Any]:

@@ -11,7 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from airflow_flinkstyle.cli.app import app
+from airflow_flinkstyle.savepoint.blobs.references import pin
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.local import LocalStore
 from testbed import paths
@@ -78,8 +80,21 @@ def test_keys_are_dropped_after_a_look_at_what_would_change(root: Path):
     assert done.exit_code == 0, done.stderr
     [row] = json.loads(done.stdout)["rows"]
     told = row.pop("savepoint")
+    assert row.pop("held_by") == ["sp-1", "sp-2"]
     assert row == {"parent": "sp-1", "operator": 0, "added": 0, "removed": 1, "changed": 0, "kept": 4}
     assert repository.read(told).parent == "sp-1"
+    verify_savepoint(repository.read(told), repository, level="full")
+    pin(repository, "sp-2", reason="audit", by="ada", at_ms=1)
+    asked = command(root, "with-keys", "key.k = 2", "--dispose", "--yes", "--json")
+    assert asked.exit_code == 3, asked.stderr
+    gone, kept = json.loads(asked.stdout)["rows"]
+    assert gone == {"savepoint": "sp-1", "keys": 1, "why": "", "disposed": True}
+    assert (kept["savepoint"], kept["disposed"]) == ("sp-2", False)
+    assert "it is pinned" in kept["why"]
+    assert sorted(repository.ids()) == sorted(["sp-2", told])
+    other = command(root, "with-keys", "key.customer = 2")
+    assert other.exit_code == 1
+    assert other.stderr.startswith("STATE_READ: Expected a condition in SQL over struct<key")
 
 
 @pytest.mark.nightly

@@ -420,7 +420,7 @@ def test_schema_that_cannot_be_is_refused_and_makes_no_savepoint(spark: SparkSes
         (AddColumn("sum", "1"), "a name that no field beside it has, found 'sum'"),
         (AddColumn("more", "1", before="total"), "a field of the values, count, sum, found 'total'"),
         (RenameColumn("count", "sum"), "found 'sum'"),
-        (DropColumn("value.total"), "found 'value.total'"),
+        (DropColumn("value.total"), "found 'total'"),
         (DropColumn("value.sum.inner"), "found 'value.sum.inner'"),
         (Widen("sum", "INT"), "a type for sum that holds every bigint, found int"),
         (Widen("key.k", "DECIMAL(9,0)"), "holds every int, found decimal"),

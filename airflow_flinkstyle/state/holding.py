@@ -1,0 +1,142 @@
+"""Which savepoints of a job still hold keys that were to go: what a deletion request has to know."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+from airflow_flinkstyle.state.errors import state_read_bad_condition
+from airflow_flinkstyle.state.query_copy import copy_to, scratch_for
+from airflow_flinkstyle.state.reader import every_state
+from airflow_flinkstyle.storage.open import open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.state.query_copy import QueryCopy
+    from airflow_flinkstyle.storage.s3_settings import S3Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """A savepoint whose state has such keys, or may have."""
+
+    savepoint_id: str
+    keys: int | None
+    """How many, over all operators and their stores; None if nobody can tell."""
+    why: str = ""
+    """Why nobody can tell."""
+
+
+def savepoints_with(
+    spark: SparkSession,
+    root: str,
+    job: str,
+    where: str,
+    query: str | None = None,
+    *,
+    scratch: str | None = None,
+    s3: S3Settings | None = None,
+) -> list[Holding]:
+    """Return the job's savepoints whose state has keys for which a condition is true, oldest first.
+
+    Each savepoint is copied and read, one after the other. The condition is tried on every operator, and
+    every store of it; those whose keys and values do not have its fields are passed over. Of a savepoint
+    in which none has them, nobody can tell.
+
+    Args:
+        spark: A session of Spark 4.0 or newer.
+        root: Savepoint root: ``s3://bucket/prefix``, ``file:///path`` or ``/path``.
+        job: The job's name.
+        where: Condition in SQL over ``key`` and ``value``, such as ``key.customer = 'c1'``.
+        query: The query's name; None for all of a savepoint's queries.
+        scratch: As in ``savepoint_state``; what is copied there is left there.
+        s3: As in ``savepoint_state``.
+
+    Raises:
+        FlinkstyleError: ``STATE_READ`` if this Spark reads no state, or the condition is none over any of it.
+    """
+    repository, found = SavepointRepository(open_store(root, s3), job), []
+    told: list[_Told] = []
+    for manifest in sorted(repository.each(), key=lambda one: one.taken_at_ms):
+        place = scratch_for(spark, scratch)
+        try:
+            told.append(_look(spark, repository, manifest, where, query, place, s3))
+        finally:
+            if scratch is None:
+                shutil.rmtree(place, ignore_errors=True)
+        one = told[-1]
+        if one.keys or one.why:
+            found.append(Holding(savepoint_id=manifest.savepoint_id, keys=one.keys, why=one.why))
+    if told and all(one.keys is None for one in told) and any(one.refused for one in told):
+        raise next(one.refused for one in told if one.refused)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """What a look at a savepoint found."""
+
+    keys: int | None
+    why: str
+    refused: FlinkstyleError | None
+    """What Spark says of the condition, where it is one over none of the states."""
+
+
+def _look(
+    spark: SparkSession,
+    repository: SavepointRepository,
+    manifest: Manifest,
+    where: str,
+    query: str | None,
+    place: str,
+    s3: S3Settings | None,
+) -> _Told:
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    keys, understood, refused = 0, False, None
+    for one in manifest.queries:
+        if query not in (None, one.name) or not any(file.path.startswith("state/") for file in one.files):
+            continue
+        try:
+            copied = copy_to(
+                spark, repository, manifest, one, place, lambda location: open_store(location, s3)
+            )
+            # Spark 3.5 lists no operators.
+            states = every_state(copied) or [(0, {})]
+            for operator, which in states:
+                try:
+                    keys += _count(copied, operator, which, where)
+                    understood = True
+                except FlinkstyleError as error:
+                    refused = refused or error
+        except (
+            FlinkstyleError,
+            PySparkException,
+            Py4JJavaError,
+        ) as error:  # the others are told too
+            return _Told(keys=None, why=f"it cannot be read: {str(error).splitlines()[0]}", refused=None)
+    if refused is not None and not understood:
+        return _Told(keys=None, why=refused.problem, refused=refused)
+    return _Told(keys=keys, why="", refused=None)
+
+
+def _count(copied: QueryCopy, operator: int, which: dict[str, str], where: str) -> int:
+    """Return how many rows of a state meet the condition.
+
+    Raises:
+        FlinkstyleError: ``STATE_READ`` if it is none over this state.
+    """
+    from pyspark.errors import AnalysisException, ParseException
+
+    state = copied.load(operator, which)
+    try:
+        found = state.where(where)
+    except (AnalysisException, ParseException) as error:
+        raise state_read_bad_condition(where, str(error), state.schema.simpleString()) from error
+    return found.select("key").distinct().count()
