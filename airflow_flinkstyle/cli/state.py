@@ -149,6 +149,9 @@ def transform(
             help="Python file that defines changes: by operator, a function of a DataFrame.", exists=True
         ),
     ] = None,
+    state: Annotated[
+        str | None, typer.Option(help="Only this side of a join, or variable of a transformWithState.")
+    ] = None,
     look_at_others: Annotated[
         bool,
         typer.Option(
@@ -188,6 +191,7 @@ def transform(
     request = _request(root, job, savepoint_id, which, limit=limit, conf=conf)
     asked = {
         "changes": changes,
+        "state": state,
         "script": str(script.absolute()) if script is not None else None,
         "look_at_others": look_at_others,
         "dry_run": dry_run,

@@ -15,6 +15,7 @@ import json
 import runpy
 import sys
 from dataclasses import asdict
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import FlinkstyleError
@@ -27,20 +28,21 @@ from airflow_flinkstyle.state import (
     state_changes,
     transform_state,
 )
-from airflow_flinkstyle.state.changes import changes_of_any_key
-from airflow_flinkstyle.state.edits import as_change, from_data
+from airflow_flinkstyle.state.edited import changes_in
+from airflow_flinkstyle.state.edits import from_data
 from airflow_flinkstyle.state.errors import (
     STATE_TRANSFORM_NO_CHANGES,
     state_read_bad_condition,
     transform_no_change,
 )
+from airflow_flinkstyle.state.query_copy import open_copy
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from airflow_flinkstyle.state.edits import Change
+    from airflow_flinkstyle.state.edits import Given
     from airflow_flinkstyle.state.transform import Transformed
 
 
@@ -106,7 +108,7 @@ def _told(done: Transformed) -> dict[str, Any]:
     return {"columns": list(rows[0]), "rows": rows}
 
 
-def _changes(request: Mapping[str, Any]) -> dict[int, Change | Sequence[Change]]:
+def _changes(request: Mapping[str, Any]) -> dict[int, Given]:
     """Return what the request wants done with each operator.
 
     Raises:
@@ -118,7 +120,8 @@ def _changes(request: Mapping[str, Any]) -> dict[int, Change | Sequence[Change]]
         if not isinstance(found, dict) or not found:
             raise STATE_TRANSFORM_NO_CHANGES.error(script=asked["script"])
         return found
-    return {operator: [from_data(change) for change in asked["changes"]]}
+    changes = [from_data(change) for change in asked["changes"]]
+    return {operator: changes if asked["state"] is None else {asked["state"]: changes}}
 
 
 def _asked(spark: SparkSession, request: Mapping[str, Any]) -> DataFrame:
@@ -126,15 +129,31 @@ def _asked(spark: SparkSession, request: Mapping[str, Any]) -> DataFrame:
     which = request["which"]
     if request["operators"]:
         return savepoint_operators(*place, request["savepoint"], which["query"])
-    state = savepoint_state(*place, request["savepoint"], **which)
     if request["transform"] is not None:
-        operator, changes = which["operator"], _changes(request)
-        if operator not in changes:
-            raise transform_no_change(operator, changes)
-        return changes_of_any_key(state, as_change(changes[operator])(state))
+        return _would_change(spark, request)
+    state = savepoint_state(*place, request["savepoint"], **which)
     if request["against"] is None:
         return state
     return state_changes(state, savepoint_state(*place, request["against"], **which))
+
+
+def _would_change(spark: SparkSession, request: Mapping[str, Any]) -> DataFrame:
+    """Return what the changes would do to an operator; of one with several states as JSON, by their names."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql import functions as F
+
+    operator, changes = request["which"]["operator"], _changes(request)
+    if operator not in changes:
+        raise transform_no_change(operator, changes)
+    place = request["root"], request["job"], request["savepoint"], request["which"]["query"]
+    found = changes_in(open_copy(spark, *place, None, None), operator, changes[operator])
+    if set(found) == {""}:
+        return found[""]
+    shown = []
+    for name, frame in found.items():
+        columns = [F.to_json(F.struct(column)).alias(column) for column in ("key", "before", "after")]
+        shown.append(frame.select(F.lit(name).alias("state"), "change", *columns))
+    return reduce(DataFrame.union, shown)
 
 
 def _filtered(found: DataFrame, where: str) -> DataFrame:

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.compat import StateChanges
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
-    from airflow_flinkstyle.state.edits import Change
+    from airflow_flinkstyle.state.edits import Change, OperatorChange
     from airflow_flinkstyle.state.scratch import OpenPlace
 
-    ByOperator = dict[int, Change]
+    ByOperator = dict[int, OperatorChange]
 
 
 def with_asked_changes(
@@ -90,7 +90,7 @@ def by_query(manifest: Manifest, text: str) -> dict[str, ByOperator]:
     if not all(isinstance(changes, Mapping) for changes in given.values()):
         raise STATE_TRANSFORM_NOT_FOUND.error(text=text, found=repr(given))
     return {
-        str(name): {int(number): _change(change) for number, change in changes.items()}
+        str(name): {int(number): _of_operator(change) for number, change in changes.items()}
         for name, changes in given.items()
     }
 
@@ -103,6 +103,12 @@ def _named(text: str) -> Any:  # noqa: ANN401 - whatever somebody has written th
         return found() if callable(found) else found
     except Exception as error:  # the module is anybody's
         raise STATE_TRANSFORM_NOT_FOUND.error(text=text, found=f"{type(error).__name__}: {error}") from error
+
+
+def _of_operator(given: Any) -> OperatorChange:  # noqa: ANN401 - as people write it
+    if isinstance(given, Mapping) and "does" not in given:
+        return {str(name): _change(one) for name, one in given.items()}
+    return _change(given)
 
 
 def _change(given: Any) -> Change:  # noqa: ANN401 - a change, several, or data

@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 Change = Callable[["DataFrame"], "DataFrame"]
 """From an operator's state to its new one: columns ``key`` and ``value``, structs."""
 
+OperatorChange = Change | Mapping[str, Change]
+"""Of all states of an operator, or by the side of a join, or the variable of a transformWithState."""
+Given = Change | Sequence[Change] | Mapping[str, Change | Sequence[Change]]
+"""The same as people write it: several are done one after the other."""
+
 _SIDES: Final = ("key", "value")
 
 
@@ -225,6 +230,13 @@ def as_change(given: Change | Sequence[Change]) -> Change:
     return given[0] if len(given) == 1 else InOrder(tuple(given))
 
 
+def as_operator_change(given: Given) -> OperatorChange:
+    """Return what people write as one change for each state; raises as ``as_change`` does."""
+    if isinstance(given, Mapping):
+        return {name: as_change(one) for name, one in given.items()}
+    return as_change(given)
+
+
 def as_data(change: Change) -> dict[str, Any]:
     """Return a ready-made change as JSON has it: its name under ``does``, and its fields."""
     return {"does": type(change).__name__, **asdict(cast("Any", change))}
@@ -245,8 +257,10 @@ def from_data(given: Mapping[str, Any]) -> Change:
         ) from error
 
 
-def described(change: Change) -> str:
+def described(change: OperatorChange) -> str:
     """Return a ready-made change as it is written, or a function's name and the digest of its source."""
+    if isinstance(change, Mapping):
+        return "; ".join(f"{name}: {described(one)}" for name, one in change.items())
     if isinstance(change, InOrder):
         return ", ".join(map(described, change.steps))
     if isinstance(change, NewSchema):

@@ -148,11 +148,23 @@ STATE_TRANSFORM_NOT_CONVERTED = STATE_TRANSFORM.case(
     state_after=_UNTOUCHED,
 )
 
-STATE_TRANSFORM_SEVERAL_STORES = STATE_TRANSFORM.case(
-    "Expected an operator with one store of keys and values, found operator {operator} of query "
-    "{query}, {name}, which keeps several that belong together.",
-    "Aggregations, deduplications, sessions and applyInPandasWithState can be changed; joins and "
-    "transformWithState cannot yet.",
+STATE_TRANSFORM_UNKNOWN_STORES = STATE_TRANSFORM.case(
+    "Expected stores that are known here, found {found} of operator {operator} of query {query}, {name}.",
+    "This operator's state cannot be changed, only left out with DropOperatorState.",
+    state_after=_UNTOUCHED,
+)
+
+STATE_TRANSFORM_TIMERS = STATE_TRANSFORM.case(
+    "Expected a transformWithState without timers and values that expire, found operator {operator} of query "
+    "{query}, {name}, which has them: they are kept by time beside the values.",
+    "This operator's state cannot be changed yet, only left out with DropOperatorState.",
+    state_after=_UNTOUCHED,
+)
+
+STATE_TRANSFORM_SCHEMA_OF_SEVERAL = STATE_TRANSFORM.case(
+    "Expected the state of operator {operator} of query {query} to keep its schema, since it is one of "
+    "several, found a change that may give it another.",
+    "Change its values only; a side of a join and a variable of transformWithState keep their columns.",
     state_after=_UNTOUCHED,
 )
 
@@ -176,8 +188,8 @@ STATE_TRANSFORM_NO_CHANGES = STATE_TRANSFORM.case(
 )
 
 STATE_TRANSFORM_NO_STRUCTS = STATE_TRANSFORM.case(
-    "The function for operator {operator} of query {query} was expected to return two structs, key and "
-    "value, found {found}.",
+    "The function for operator {operator} of query {query} was expected to return a DataFrame of two "
+    "structs, key and value, found {found}.",
     "Return a DataFrame with the columns key and value, each a struct of the new version's fields.",
     state_after=_UNTOUCHED,
 )
@@ -336,6 +348,16 @@ def transform_no_change(operator: int, known: Collection[int]) -> FlinkstyleErro
         f"{operator}.",
         state_after=_UNTOUCHED,
         remedy="Pass --operator with one of these numbers.",
+    )
+
+
+def transform_no_state(name: str, operator: int, known: Collection[str]) -> FlinkstyleError:
+    """Name the states that an operator has."""
+    found = ", ".join(known) if any(known) else "only one, without a name"
+    return STATE_TRANSFORM.with_text(
+        f"Expected a state of operator {operator}, {found}, found {name!r}.",
+        state_after=_UNTOUCHED,
+        remedy="Give changes by side of a join, or by variable of a transformWithState.",
     )
 
 

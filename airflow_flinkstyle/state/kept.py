@@ -14,67 +14,71 @@ from airflow_flinkstyle.state.errors import (
     STATE_TRANSFORM_NULL,
     STATE_TRANSFORM_PREFIX,
     STATE_TRANSFORM_SCHEMA,
+    STATE_TRANSFORM_SCHEMA_OF_SEVERAL,
     STATE_TRANSFORM_TWICE,
     transform_failed,
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
     from airflow_flinkstyle.state.edits import Change
     from airflow_flinkstyle.state.query_copy import QueryCopy
+    from airflow_flinkstyle.state.stores import Operator, States
 
 COLUMNS: Final = ["key", "value"]
-PREFIX: Final = "_numColsPrefixKey"
-"""Hidden column of Spark: how many of a key's first fields it looks keys up by; 0 for all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What a function has returned."""
+    """What a function has returned of a state."""
 
     state: DataFrame
-    key: StructType
-    """With what may be null as in the store's schema; that of the DataFrame depends on the plan."""
-    value: StructType
+    schema: Mapping[str, StructType]
+    """By column, with what may be null as in the store; that of the DataFrame depends on the plan."""
     has_new_schema: bool
 
     @classmethod
-    def of(cls, before: QueryCopy, store: Row, operator: int, change: Change) -> Kept:
+    def of(cls, before: QueryCopy, operator: Operator, states: States, name: str, change: Change) -> Kept:
         """Call a function once, and check what it returns."""
-        state = before.load(operator, {}).select(*COLUMNS)
-        new = change(state)
-        where = before.query.name, operator
-        if may_change_schema(change):
-            _require_structs(new, *where)
-        else:
+        state = states.read(before, name)
+        new, where = change(state), (before.query.name, operator.number)
+        if not hasattr(new, "columns"):
+            raise STATE_TRANSFORM_NO_STRUCTS.error(query=where[0], operator=where[1], found=repr(new))
+        if not may_change_schema(change):
             _require_types(state, new, *where)
-        key, value = (_fields(state, new, name) for name in COLUMNS)
-        has_new_schema = (key, value) != tuple(state.schema[name].dataType for name in COLUMNS)
-        if store[PREFIX] and key != state.schema["key"].dataType:
+        elif name:
+            raise STATE_TRANSFORM_SCHEMA_OF_SEVERAL.error(query=where[0], operator=operator.number)
+        else:
+            _require_structs(new, *where)
+        schema = {column: _fields(state, new, column) for column in state.columns}
+        old = {column: state.schema[column].dataType for column in state.columns}
+        if operator.prefix and schema["key"] != old["key"]:
             raise STATE_TRANSFORM_PREFIX.error(
                 query=where[0],
-                operator=operator,
-                name=store["operatorName"],
-                prefix=store[PREFIX],
-                found=key.simpleString(),
+                operator=operator.number,
+                name=operator.name,
+                prefix=operator.prefix,
+                found=schema["key"].simpleString(),
             )
         try:
             # A block that is lost fails the job, where a plan that is run again could give other rows.
-            kept = new.select(*COLUMNS).localCheckpoint(eager=True)
+            kept = states.settled(name, new.select(*state.columns)).localCheckpoint(eager=True)
         except Exception as error:  # what Spark makes of an error in a user's function depends on its kind
             raise transform_failed(*where, str(error)) from error
-        found = cls(state=kept, key=key, value=value, has_new_schema=has_new_schema)
-        _require_keys(kept, *where)
+        found = cls(state=kept, schema=schema, has_new_schema=schema != old)
+        _require_keys(kept, states.unique(name), *where)
         _require_no_null(found, *where)
         return found
 
 
 def _require_types(state: DataFrame, new: DataFrame, query: str, operator: int) -> None:
-    if sorted(new.columns) != COLUMNS or any(
+    if sorted(new.columns) != sorted(state.columns) or any(
         new.schema[name].dataType.simpleString() != state.schema[name].dataType.simpleString()
-        for name in COLUMNS
+        for name in state.columns
     ):
         raise STATE_TRANSFORM_SCHEMA.error(
             query=query,
@@ -118,12 +122,14 @@ def _fields(state: DataFrame, new: DataFrame, name: str) -> StructType:
     return merged(old, found)
 
 
-def _require_keys(kept: DataFrame, query: str, operator: int) -> None:
-    if (nothing := kept.where("key IS NULL OR value IS NULL").head()) is not None:
+def _require_keys(kept: DataFrame, unique: tuple[str, ...], query: str, operator: int) -> None:
+    nothing = kept.where(" OR ".join(f"{column} IS NULL" for column in kept.columns)).head()
+    if nothing is not None:
         raise STATE_TRANSFORM_NULL.error(
-            query=query, operator=operator, field="key and value", key=str(nothing)
+            query=query, operator=operator, field=" and ".join(kept.columns), key=str(nothing)
         )
-    if (twice := kept.groupBy("key").count().where("count > 1").head()) is not None:
+    twice = kept.groupBy(*unique).count().where("count > 1").head() if unique else None
+    if twice is not None:
         raise STATE_TRANSFORM_TWICE.error(
             query=query, operator=operator, key=str(twice["key"]), count=twice["count"]
         )
@@ -132,7 +138,7 @@ def _require_keys(kept: DataFrame, query: str, operator: int) -> None:
 def _require_no_null(kept: Kept, query: str, operator: int) -> None:
     from pyspark.sql import functions as F
 
-    for column, kind in (("key", kept.key), ("value", kept.value)):
+    for column, kind in kept.schema.items():
         # Of select("value.*") every field may be null as soon as the struct may be.
         for field in kind.fields:
             if field.nullable or field.dataType.typeName() == "void":

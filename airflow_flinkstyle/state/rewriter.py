@@ -8,7 +8,8 @@ What is handed over is ignored here: only its schema and its name are used, so t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from airflow_flinkstyle.state.errors import (
     STATE_TRANSFORM_BY_SPARK,
@@ -17,14 +18,15 @@ from airflow_flinkstyle.state.errors import (
 from airflow_flinkstyle.state.query_copy import apart
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from py4j.java_gateway import JavaObject
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructField, StructType
 
-Store = tuple[int, str]
-"""An operator's number, and the name of one of its stores; ``default`` where it has one."""
+Family = tuple[int, tuple[str, str]]
+"""An operator's number, one of its stores, and a family of rows in there; ``default`` where it has one."""
 _REWRITER: Final = "org.apache.spark.sql.execution.streaming.state.StateRewriter"
 _RAW: Final = ("partition_key", "key_bytes", "value_bytes", "column_family_name")
 
@@ -33,7 +35,7 @@ def write_stores(
     spark: SparkSession,
     location: str,
     batch: int,
-    states: Mapping[Store, DataFrame],
+    states: Mapping[Family, DataFrame],
     partitions: Mapping[int, int],
 ) -> dict[str, list[list[str]]]:
     """Write the state of some stores as it is after a batch; the others are left as they are.
@@ -42,7 +44,8 @@ def write_stores(
         spark: A session of Spark 4.2 or newer, without a query that runs.
         location: A checkpoint as Spark writes it: logs and schemas, of these stores no data.
         batch: The batch; the offset log has it, and names the provider.
-        states: What each store is to hold: columns ``key`` and ``value``, structs of the store's schema.
+        states: What each family is to hold: columns ``key`` and ``value``, structs of its schema. A store of
+            which none is given gets nothing.
         partitions: Operator -> how many partitions its stores have.
 
     Returns:
@@ -82,7 +85,7 @@ class _Give:
     """Scala's function from a store's raw DataFrame to the one that is written."""
 
     def __init__(
-        self, spark: SparkSession, states: Mapping[Store, DataFrame], partitions: Mapping[int, int]
+        self, spark: SparkSession, states: Mapping[Family, DataFrame], partitions: Mapping[int, int]
     ) -> None:
         self._spark, self._states, self._partitions = spark, states, partitions
         self.failed: Exception | None = None
@@ -100,17 +103,26 @@ class _Give:
 
         options = raw.queryExecution().analyzed().options()
         operator, store = int(options.get("operatorId")), str(options.get("storeName"))
-        state = self._states.get((operator, store))
-        if state is None:
-            return raw.limit(0)  # without a partition, so that nothing is written
         schema = DataFrame(raw, self._spark).schema
-        place = _partition_key(state, schema["partition_key"].dataType)
-        placed = state.select(place.alias("partition_key"), "key", "value")
-        spread = placed.repartition(self._partitions[operator], "partition_key")
+        families = {
+            family: rows
+            for (number, (place, family)), rows in self._states.items()
+            if (number, place) == (operator, store)
+        }
+        if not families:
+            return raw.limit(0)  # without a partition, so that nothing is written
+        encoded = [self._of_family(family, rows, schema) for family, rows in families.items()]
+        together = reduce(DataFrame.union, encoded).repartition(self._partitions[operator], "partition_key")
         # Arrow takes no two fields of one name, which the raw schema may have.
-        encoded = spread.mapInArrow(_encoded, apart(schema))
-        back = [encoded[field.name].cast(field.dataType).alias(field.name) for field in schema.fields]
-        return encoded.select(*back)._jdf  # noqa: SLF001 - what the JVM takes
+        back = [together[field.name].cast(field.dataType).alias(field.name) for field in schema.fields]
+        return together.select(*back)._jdf  # noqa: SLF001 - what the JVM takes
+
+    def _of_family(self, family: str, rows: DataFrame, schema: StructType) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        place = _partition_key(rows, schema["partition_key"].dataType)
+        placed = rows.select(place.alias("partition_key"), "key", "value", F.lit(family).alias("family"))
+        return placed.mapInArrow(_encoded, apart(schema))
 
     def toString(self) -> str:
         return "flinkstyle"
@@ -130,11 +142,20 @@ def _partition_key(state: DataFrame, kind: Any) -> Column:  # noqa: ANN401 - a t
     from pyspark.sql import functions as F
 
     kind = apart(kind)
-    fields = state.select("key.*").schema.fields[: len(kind.fields)]
-    if [f.dataType.simpleString() for f in fields] != [f.dataType.simpleString() for f in kind.fields]:
+    key, fields = F.col("key"), state.select("key.*").schema.fields
+    if _types(fields[:1]) == [
+        kind.simpleString()
+    ]:  # of a map: the key of all its entries, and an entry's own
+        key, fields = key.getField(fields[0].name), cast("StructType", fields[0].dataType).fields
+    fields = fields[: len(kind.fields)]
+    if _types(fields) != _types(kind.fields):
         raise STATE_TRANSFORM_PLACED_OTHERWISE.error(key=state.schema["key"].dataType.simpleString())
-    parts = [F.col("key").getField(mine.name).alias(its.name) for mine, its in zip(fields, kind, strict=True)]
+    parts = [key.getField(mine.name).alias(its.name) for mine, its in zip(fields, kind, strict=True)]
     return F.struct(*parts)
+
+
+def _types(fields: Sequence[StructField]) -> list[str]:
+    return [field.dataType.simpleString() for field in fields]
 
 
 def _encoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -144,8 +165,7 @@ def _encoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     from airflow_flinkstyle.state.rows import encode_rows
 
     for batch in batches:
-        place, key, value = batch.columns
-        family = pa.array(["default"] * batch.num_rows, pa.string())
+        place, key, value, family = batch.columns
         columns = [place, encode_rows(key), encode_rows(value), family]
         yield pa.RecordBatch.from_arrays(columns, names=list(_RAW))
 

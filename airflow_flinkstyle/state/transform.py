@@ -28,48 +28,36 @@ from airflow_flinkstyle.savepoint.files.derive import publish_derived
 from airflow_flinkstyle.savepoint.files.operators import number_after, without_operators
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
-from airflow_flinkstyle.state.changes import changes_of_any_key, state_changes
-from airflow_flinkstyle.state.edits import DropOperatorState, as_change, described
+from airflow_flinkstyle.state.changes import state_changes
+from airflow_flinkstyle.state.edited import Counts, Edited, as_it_is
+from airflow_flinkstyle.state.edits import DropOperatorState, as_operator_change, described
 from airflow_flinkstyle.state.errors import (
     STATE_READ_STATELESS,
     STATE_TRANSFORM_DIFFERS,
     STATE_TRANSFORM_NOT_CONVERTED,
     STATE_TRANSFORM_PROVIDER,
-    STATE_TRANSFORM_SEVERAL_STORES,
     STATE_TRANSFORM_SPARK_TOO_OLD,
-    state_read_operator_unknown,
 )
-from airflow_flinkstyle.state.kept import COLUMNS, PREFIX, Kept
 from airflow_flinkstyle.state.query_copy import LATEST, copy_to, find_savepoint, scratch_for, the_query
-from airflow_flinkstyle.state.reader import every_state, variables_of
+from airflow_flinkstyle.state.reader import every_state
 from airflow_flinkstyle.state.repartition import require_all_told
 from airflow_flinkstyle.state.rewriter import write_stores
+from airflow_flinkstyle.state.stores import Operator
 from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.types import BatchId
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping
 
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import SparkSession
 
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
-    from airflow_flinkstyle.state.edits import Change
+    from airflow_flinkstyle.state.edits import Given, OperatorChange
     from airflow_flinkstyle.state.query_copy import QueryCopy
     from airflow_flinkstyle.state.scratch import OpenPlace
     from airflow_flinkstyle.storage.s3_settings import S3Settings
 
 _SINCE: Final = (4, 2)
-_STORE: Final = "default"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
-    """What a change did to an operator's keys."""
-
-    added: int
-    removed: int
-    changed: int
-    kept: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +74,7 @@ def transform_state(
     spark: SparkSession,
     root: str,
     job: str,
-    changes: Mapping[int, Change | Sequence[Change]],
+    changes: Mapping[int, Given],
     savepoint: str = LATEST,
     query: str | None = None,
     *,
@@ -96,7 +84,8 @@ def transform_state(
 ) -> Transformed:
     """Publish a savepoint whose operators hold what functions make of their state.
 
-    Each function is called once, with a DataFrame of ``key`` and ``value``, and returns one of the same
+    Each function is called once, with a DataFrame of ``key`` and ``value`` (of a list ``list_element``, of a
+    map ``user_map_key`` and ``user_map_value``, as ``savepoint_state`` has them), and returns one of the same
     types; a ready-made change of the schema, or a function in ``NewSchema``, of those that the new version
     has. The old savepoint and the job are not touched.
 
@@ -105,7 +94,8 @@ def transform_state(
         root: Savepoint root: ``s3://bucket/prefix``, ``file:///path`` or ``/path``.
         job: The job's name.
         changes: By number of the operator, from 0 (``savepoint_operators`` lists them): its function, or
-            several, done one after the other.
+            several, done one after the other. Of a join, or of ``transformWithState``, a dict of these by
+            side or by variable; else it is done to each side, or each variable.
         savepoint: Its id, or ``latest``.
         query: The query's name; may be left out if the savepoint has one query.
         asked_by: Who asked, for the record; None for the account that runs this.
@@ -194,10 +184,6 @@ def in_rocksdb(
     return manifest
 
 
-def _as_it_is(state: DataFrame) -> DataFrame:
-    return state
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
     """A query of a savepoint, copied where Spark reads it, and what makes another savepoint of it."""
@@ -255,18 +241,18 @@ class Work:
         numbers = {int(row["operatorId"]) for row in self.before.operators().collect()}
         require_all_told(self.query, numbers)
         new_id = converted_id(self.manifest.savepoint_id, self.query.name)
-        changes = dict.fromkeys(sorted(numbers), _as_it_is)
+        changes = dict.fromkeys(sorted(numbers), as_it_is)
         return self.publish(new_id, changes, {PROVIDER: ROCKSDB_CLASS}, asked_by, {})
 
     def changed(
         self,
         new_id: str,
-        changes: Mapping[int, Change | Sequence[Change]],
+        changes: Mapping[int, Given],
         asked_by: str | None,
         evidence: Mapping[str, str],
     ) -> Transformed:
         """Change the state of some operators."""
-        wanted = {number: as_change(change) for number, change in changes.items()}
+        wanted = {number: as_operator_change(change) for number, change in changes.items()}
         provider = _provider(self.query)
         if provider != ROCKSDB_CLASS and not all(map(_drops, wanted.values())):
             raise STATE_TRANSFORM_PROVIDER.error(query=self.query.name, provider=provider.rpartition(".")[2])
@@ -275,26 +261,24 @@ class Work:
     def publish(
         self,
         new_id: str,
-        changes: Mapping[int, Change],
+        changes: Mapping[int, OperatorChange],
         confs: Mapping[str, str],
         asked_by: str | None,
         evidence: Mapping[str, str],
     ) -> Transformed:
         """Change the state of some operators, and settings that Spark takes from the checkpoint."""
         dropped = {number for number, change in changes.items() if _drops(change)}
-        stores = {n: _the_store(self.before, n) for n in changes if n not in dropped}
         counts = {number: _dropped(self.before, number) for number in dropped}
-        kept = {n: Kept.of(self.before, store, n, changes[n]) for n, store in stores.items()}
-        partitions = {number: int(store["numPartitions"]) for number, store in stores.items()}
-        after = self._written(kept, partitions, confs) if kept else None
+        edits = {n: Edited.of(self.before, n, change) for n, change in changes.items() if n not in dropped}
+        after = self._written(edits, confs) if edits else None
         if after is not None:
-            counts.update({n: _proved(self.before, after, n, state.state) for n, state in kept.items()})
+            counts.update({number: edited.proved(self.before, after) for number, edited in edits.items()})
 
         def changed(snapshot: QuerySnapshot) -> QuerySnapshot:
             if snapshot is not self.query:
                 return snapshot
             if after is not None:
-                found = _captured(after, snapshot, self.repository, kept, self.open_place)
+                found = _captured(after, snapshot, self.repository, edits, self.open_place)
                 snapshot = with_confs(found, confs)
             if dropped:
                 snapshot = without_operators(snapshot, dropped, self.repository)
@@ -313,12 +297,10 @@ class Work:
         )
         return Transformed(savepoint=published, counts=counts)
 
-    def _written(
-        self, kept: Mapping[int, Kept], partitions: Mapping[int, int], confs: Mapping[str, str]
-    ) -> QueryCopy:
+    def _written(self, edits: Mapping[int, Edited], confs: Mapping[str, str]) -> QueryCopy:
         """Have Spark write what was kept into a copy; in format 2 its commit log names what was written."""
         query, batch = self.query, self.query.batch_id
-        files = tuple(file for file in query.files if not is_state_data(file.path, set(kept)))
+        files = tuple(file for file in query.files if not is_state_data(file.path, set(edits)))
         trimmed = replace(query, files=files)
         after = copy_to(
             self.before.spark,
@@ -332,12 +314,13 @@ class Work:
         # The source's log was made readable by the partitions of all its state.
         log = offset_log.parse(source.read(f"offsets/{batch}").decode())
         target.write(f"offsets/{batch}", log.with_confs({**log.confs, **confs}).render().encode())
-        for number, state in kept.items():
-            if state.has_new_schema:  # Spark's writer and reader take it from there
-                target.write(schema_path(number), flat_schema(state.key.json(), state.value.json()))
+        for number, edited in edits.items():
+            if (new := edited.new_schema()) is not None:  # Spark's writer and reader take it from there
+                target.write(schema_path(number), flat_schema(new["key"].json(), new["value"].json()))
         with after.settings():
-            states = {(number, _STORE): state.state for number, state in kept.items()}
-            ids = write_stores(after.spark, after.location, batch, states, partitions)
+            rows = {place: found for edited in edits.values() for place, found in edited.rows().items()}
+            partitions = {number: edited.operator.partitions for number, edited in edits.items()}
+            ids = write_stores(after.spark, after.location, batch, rows, partitions)
         if after.is_format_2:
             commit = commit_log.parse(target.read(f"commits/{batch}").decode())
             target.write(f"commits/{batch}", commit.with_state_ids(ids).render().encode())
@@ -377,70 +360,23 @@ def _provider(query: QuerySnapshot) -> str:
     return query.pinned_confs.get(PROVIDER, HDFS_CLASS)
 
 
-def _drops(change: Change) -> bool:
+def _drops(change: OperatorChange) -> bool:
     return isinstance(change, DropOperatorState)
-
-
-def _operator(copied: QueryCopy, operator: int) -> list[Row]:
-    """Return what Spark tells of an operator, a row for each store.
-
-    Raises:
-        FlinkstyleError: ``STATE_READ`` if the query has no such operator with state.
-    """
-    rows: list[Row] = copied.operators().select("*", PREFIX).collect()
-    mine = [row for row in rows if row["operatorId"] == operator]
-    if not mine:
-        known = sorted({f"{row['operatorId']} ({row['operatorName']})" for row in rows})
-        raise state_read_operator_unknown(operator, copied.query.name, known)
-    return mine
-
-
-def _the_store(copied: QueryCopy, operator: int) -> Row:
-    """Return what Spark tells of an operator's store, if it is of a kind that can be written.
-
-    Raises:
-        FlinkstyleError: ``STATE_READ`` if the query has no such operator with state.
-        FlinkstyleError: ``STATE_TRANSFORM`` if its state is in several stores or variables.
-    """
-    mine = _operator(copied, operator)
-    if len(mine) > 1 or mine[0]["stateStoreName"] != _STORE or variables_of(mine[0]):
-        raise STATE_TRANSFORM_SEVERAL_STORES.error(
-            query=copied.query.name, operator=operator, name=mine[0]["operatorName"]
-        )
-    return mine[0]
 
 
 def _dropped(copied: QueryCopy, operator: int) -> Counts:
     """Count the keys of an operator that goes, over all its stores."""
-    _ = _operator(copied, operator)
+    _ = Operator.of(copied, operator)
     states = [copied.load(number, which) for number, which in every_state(copied) if number == operator]
     removed = sum(state.select("key").distinct().count() for state in states)
     return Counts(added=0, removed=removed, changed=0, kept=0)
-
-
-def _proved(before: QueryCopy, after: QueryCopy, operator: int, kept: DataFrame) -> Counts:
-    """Compare what Spark reads back with what was kept, and count what changed.
-
-    Raises:
-        FlinkstyleError: ``STATE_TRANSFORM`` if a key differs.
-    """
-    found = state_changes(kept, after.load(operator, {}).select(*COLUMNS)).head()
-    if found is not None:
-        raise STATE_TRANSFORM_DIFFERS.error(query=after.query.name, operator=operator, key=str(found[0]))
-    old = before.load(operator, {}).select(*COLUMNS)
-    rows = changes_of_any_key(old, kept).groupBy("change").count().collect()
-    number = {row["change"]: row["count"] for row in rows}
-    added, changed = number.get("added", 0), number.get("changed", 0)
-    return Counts(
-        added=added, removed=number.get("removed", 0), changed=changed, kept=kept.count() - added - changed
-    )
 
 
 def _captured(
     after: QueryCopy,
     old: QuerySnapshot,
     repository: SavepointRepository,
-    kept: Mapping[int, Kept],
+    edits: Mapping[int, Edited],
     open_place: OpenPlace,
 ) -> QuerySnapshot:
     """Return the old snapshot with the new data of some operators; every other file is as it was."""
@@ -460,10 +396,10 @@ def _captured(
     if after.is_format_2:
         rewritten.add(f"commits/{old.batch_id}")  # it names the stores' files
 
-    rewritten |= {schema_path(number) for number, state in kept.items() if state.has_new_schema}
+    rewritten |= {schema_path(number) for number, edited in edits.items() if edited.new_schema() is not None}
 
     def is_new(path: str) -> bool:
-        return is_state_data(path, set(kept)) or path in rewritten
+        return is_state_data(path, set(edits)) or path in rewritten
 
     files = [entry for entry in old.files if not is_new(entry.path)]
     files += [entry for entry in found.files if is_new(entry.path)]
@@ -471,7 +407,7 @@ def _captured(
 
 
 def _evidence(
-    query: str, changes: Mapping[int, Change], counts: Mapping[int, Counts], asked_by: str
+    query: str, changes: Mapping[int, OperatorChange], counts: Mapping[int, Counts], asked_by: str
 ) -> dict[str, str]:
     """Return what the new savepoint says of itself: who asked, by what source, how many keys."""
     return {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,7 @@ from airflow_flinkstyle.savepoint.repository.repository import SavepointReposito
 from airflow_flinkstyle.storage.local import LocalStore
 from testbed import paths
 from testbed.spark import spark_paths
+from testbed.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -141,6 +144,39 @@ def test_state_that_is_in_rocksdb_is_not_moved_there(root: Path):
     done = command(root, "convert", "sp-1")
     assert done.exit_code == 1
     assert done.stderr.startswith("STATE_TRANSFORM: Expected query q to keep its state in Spark's default")
+
+
+@pytest.mark.nightly
+def test_transformation_that_is_killed_leaves_no_savepoint_and_is_in_nobodys_way(root: Path, tmp_path: Path):
+    script, begun = tmp_path / "changes.py", tmp_path / "begun"
+    script.write_text(
+        "import pathlib, threading\n"
+        "def wait(state):\n"
+        f"    pathlib.Path({str(begun)!r}).touch()\n"
+        "    threading.Event().wait()\n"
+        "changes = {0: wait}\n"
+    )
+    words = [
+        "savepoint",
+        "transform",
+        "sp-1",
+        "--script",
+        str(script),
+        "--root",
+        str(root),
+        "--job",
+        "totals",
+    ]
+    words += ["--python", str(paths.VENV_SPARK / "bin/python")]
+    env = {**os.environ, **spark_paths().env, "PYTHONPATH": str(paths.ROOT)}
+    command_line = [sys.executable, "-m", "airflow_flinkstyle.cli", *words]
+    with subprocess.Popen(command_line, env=env, start_new_session=True) as running:
+        wait_until("the function runs", begun.exists, timeout_s=600)
+        os.killpg(running.pid, signal.SIGKILL)
+    repository = SavepointRepository(LocalStore(root), "totals")
+    assert repository.ids() == ("sp-1", "sp-2")
+    done = command(root, "transform", "sp-1", "--set", "sum=0", "--json")
+    assert done.exit_code == 0, done.stderr
 
 
 def test_what_the_reader_refuses_is_told(root: Path):

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
 
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.savepoint.errors import SavepointDamagedError
 from airflow_flinkstyle.savepoint.files.restore import restore_query
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
@@ -44,13 +48,13 @@ from tests.integration.operator_lab import (
 from tests.nightly import nightly_but
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
     from airflow_flinkstyle.savepoint.manifest import Manifest
-    from airflow_flinkstyle.state.edits import Change
+    from airflow_flinkstyle.state.edits import Change, Given
     from testbed.spark import SparkPaths
     from tests.golden.stateful import Read, Untyped
     from tests.integration.operator_lab import OperatorLab, Rows
@@ -64,10 +68,12 @@ pytestmark = [
 ]
 
 BY_NAME = {case.name: case for case in CASES}
-OF_HDFS = ("dedup", "pandas-state", "without-keys")
+OF_HDFS = ("dedup", "pandas-state", "without-keys", "join")
 WRITTEN = [
     *(BY_NAME[name] for name in ("rocksdb", "rocksdb-changelog", "format-v2", "format-v2-changelog")),
     *(BY_NAME[name] for name in ("session-window", "dedup-within-watermark", "two-operators")),
+    *(BY_NAME[name] for name in ("join-format-v2", "join-one-store")),
+    *(BY_NAME[name] for name in ("transform-with-state", "transform-with-state-v2")),
     *(replace(BY_NAME[name], name=f"{name}-in-rocksdb", confs=CHANGELOG) for name in OF_HDFS),
 ]
 
@@ -92,13 +98,13 @@ class Taken:
         )
         live.rename(live.with_name("away"))
 
-    def state(self, savepoint: str = "sp-1") -> DataFrame:
-        return savepoint_state(self.lab.spark, str(self.root), "job", savepoint)
+    def state(self, savepoint: str = "sp-1", **which: str) -> DataFrame:
+        return savepoint_state(self.lab.spark, str(self.root), "job", savepoint, **which)
 
     def operators(self, savepoint: str = "sp-1") -> DataFrame:
         return savepoint_operators(self.lab.spark, str(self.root), "job", savepoint)
 
-    def changed(self, change: Change | Sequence[Change], operator: int = 0) -> tuple[Manifest, Counts]:
+    def changed(self, change: Given, operator: int = 0) -> tuple[Manifest, Counts]:
         done = transform_state(
             self.lab.spark, str(self.root), "job", {operator: change}, "sp-1", asked_by="ada"
         )
@@ -138,7 +144,7 @@ def commit(batch: int) -> str:
     return f"commits/{batch}"
 
 
-CONVERTED = [BY_NAME[name] for name in ("hdfs", "dedup", "pandas-state", "without-keys")]
+CONVERTED = [BY_NAME[name] for name in ("hdfs", "dedup", "pandas-state", "without-keys", "join")]
 
 
 @pytest.mark.parametrize(
@@ -157,6 +163,19 @@ def test_state_of_the_default_provider_goes_on_in_rocksdb(spark: SparkSession, t
     assert_goes_on(rocksdb, manifest, taken.restored(manifest), taken.unbroken)
     with refuses(STATE_TRANSFORM, match="found RocksDBStateStoreProvider"):
         convert_savepoint(taken.lab.spark, str(taken.root), "job", manifest.savepoint_id)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("before", [True, False], ids=["off", "on"])
+def test_changelog_is_switched_at_a_start(spark: SparkSession, tmp_path: Path, before: bool):
+    """So that nothing has to convert it."""
+    confs = CHANGELOG if before else {**ROCKSDB, f"{STATE}.rocksdb.changelogCheckpointing.enabled": "false"}
+    other = {**ROCKSDB, f"{STATE}.rocksdb.changelogCheckpointing.enabled": str(not before).lower()}
+    taken = Taken(spark, replace(BY_NAME["rocksdb"], name=f"changelog-{before}", confs=confs), tmp_path)
+    lab = lab_of(spark, replace(taken.lab.case, confs=other))
+    assert_goes_on(lab, taken.manifest, taken.restored(taken.manifest), taken.unbroken)
+    kinds = {path.suffix for path in (tmp_path / "sp-1/state/0").rglob(f"{LAST + 1}.*")}
+    assert (".changelog" in kinds) is not before
 
 
 def test_dropped_added_and_changed_keys_are_what_the_query_continues_with(
@@ -203,6 +222,116 @@ def test_dropped_added_and_changed_keys_are_what_the_query_continues_with(
     assert evidence["function"].startswith("test_dropped_added_and_changed_keys")
     assert (evidence["added"], evidence["removed"], evidence["changed"], evidence["kept"]) == (1, 1, 1, 3)
     assert manifest.parent == "sp-1"
+
+
+def joined(batch: int, missing: Callable[[int, int], bool]) -> list[dict[str, int]]:
+    """Return what the join of the lab writes in a batch, without rows of the left side that are missing.
+
+    Both sides have the numbers from 12 x batch on; equal ones modulo 30 join, if they are of the same three
+    batches.
+    """
+    rows = []
+    for left in range(12 * (batch + 1)):
+        for right in range(12 * (batch + 1)):
+            batches = left // 12, right // 12
+            near = batches[0] // 3 == batches[1] // 3 and left % 30 == right % 30
+            if near and max(batches) == batch and not missing(left % 5, batches[0]):
+                at = 1_699_999_920 + 180 * (batches[1] // 3)
+                rows.append({"k": left % 5, "v": left % 30, "t": at})
+    return rows
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["join-format-v2", "join-one-store"])
+def test_rows_that_a_join_waits_with_are_dropped_on_one_side(spark: SparkSession, tmp_path: Path, name: str):
+    taken = Taken(spark, BY_NAME[name], tmp_path)
+    at = taken.manifest.queries[0].batch_id
+
+    def in_text(rows: list[dict[str, int]]) -> list[str]:
+        return sorted(map(json.dumps, rows))
+
+    assert taken.unbroken == {
+        batch: in_text(joined(batch, lambda *_: False)) for batch in range(len(taken.unbroken))
+    }
+    manifest, counts = taken.changed({"left": DropKeys("value.k < 3 OR value.matched IS NULL")})
+    assert counts.removed
+    assert counts.changed == 0
+    expected = {
+        batch: in_text(joined(batch, lambda k, of: k < 3 and of <= at)) for batch in range(at + 1, LAST + 1)
+    }
+    assert_goes_on(taken.lab, manifest, taken.restored(manifest), expected)
+    nothing_left, _ = taken.changed(DropKeys("key.index >= 0"))
+    assert taken.state(nothing_left.savepoint_id, join_side="right").count() == 0
+
+
+@pytest.mark.nightly
+def test_variables_of_transform_with_state_are_changed_together_or_each(spark: SparkSession, tmp_path: Path):
+    taken = Taken(spark, BY_NAME["transform-with-state-v2"], tmp_path)
+    at = taken.manifest.queries[0].batch_id
+    before = {row.key.k: row.value.s for row in taken.state(variable="total").collect()}
+    entries = taken.state(variable="counts").where("key.k = 1").collect()
+    known = {row.user_map_key.r: row.user_map_value.n for row in entries}
+    manifest, counts = taken.changed(DropKeys("key.k = 1"))
+    assert counts.removed == 1 + 1 + len(known), "its total, its list, its map"
+    more = {"total": SetValues({"s": "value.s + 1000"}, where="key.k = 2"), "counts": as_it_is}
+    done = transform_state(taken.lab.spark, str(taken.root), "job", {0: more}, manifest.savepoint_id)
+    assert done.counts[0].changed == 1
+    rows: dict[int, list[str]] = {}
+    query = taken.lab.start(taken.restored(done.savepoint), rows)
+    try:
+        run_until(query, rows, at + 2)
+    finally:
+        query.stop()
+    for batch in (at + 1, at + 2):
+        expected = [json.loads(row) for row in taken.unbroken[batch]]
+        for row in expected:
+            if row["k"] == 1:
+                row["s"] -= before[1]
+                had = {int(r): int(n) for r, n in (one.split(":") for one in row["counts"].split(","))}
+                left = {r: n - known.get(r, 0) for r, n in had.items() if n > known.get(r, 0)}
+                row["counts"] = ",".join(f"{r}:{n}" for r, n in sorted(left.items()))
+            elif row["k"] == 2:
+                row["s"] += 1000
+        assert [json.loads(row) for row in rows[batch]] == expected
+
+
+def expiring(read: Read) -> DataFrame:
+    """Keep a value that expires."""
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+    class Last(StatefulProcessor):
+        def init(self, handle: Untyped) -> None:
+            self.last = handle.getValueState("last", "v int", 3_600_000)
+
+        def handleInputRows(self, key: tuple[int], rows: Untyped, timers: Untyped) -> Iterator[Untyped]:
+            import pandas as pd
+
+            self.last.update((max(int(value) for frame in rows for value in frame["v"]),))
+            yield pd.DataFrame({"k": [key[0]], "v": [self.last.get()[0]]})
+
+        def close(self) -> None:
+            pass
+
+    grouped = read("only").groupBy("k")
+    return grouped.transformWithStateInPandas(Last(), "k int, v int", "Update", "ProcessingTime")
+
+
+@pytest.mark.nightly
+def test_what_several_states_cannot_be_given_is_refused(spark: SparkSession, tmp_path: Path):
+    taken = Taken(spark, BY_NAME["transform-with-state"], tmp_path)
+    refused: list[tuple[Given, str]] = [
+        ({"sum": as_it_is}, "a state of operator 0, total, last, counts, found 'sum'"),
+        ({"total": Widen("s", "DECIMAL(38,0)")}, "to keep its schema, since it is one of several"),
+        ({"counts": lambda state: state.union(state)}, "each key once"),
+        ({"last": lambda state: state.select("key")}, "expected to return .*list_element"),
+    ]
+    for change, found in refused:
+        with refuses(STATE_TRANSFORM, match=found):
+            taken.changed(change)
+    expires = Taken(spark, Case("expires", expiring, CHANGELOG), tmp_path / "expires")
+    with refuses(STATE_TRANSFORM, match="without timers and values that expire"):
+        expires.changed(as_it_is)
+    assert {*taken.repository.ids(), *expires.repository.ids()} == {"sp-1"}
 
 
 @pytest.mark.nightly
@@ -386,7 +515,8 @@ def test_what_is_no_state_is_refused_and_makes_no_savepoint(spark: SparkSession,
     def fails(state: DataFrame) -> DataFrame:
         return state.withColumn("value", F.when(F.raise_error(F.lit("row 7")).isNull(), F.col("value")))
 
-    refused: list[tuple[Change, str]] = [
+    refused: list[tuple[Any, str]] = [
+        (lambda _: None, "expected to return a DataFrame of two structs, key and value, found None"),
         (lambda state: state.select("key"), "expected to return .*, found "),
         (
             lambda state: state.withColumn("key", F.struct(F.lit("x").alias("k"))),
@@ -424,7 +554,7 @@ def test_schema_that_cannot_be_is_refused_and_makes_no_savepoint(spark: SparkSes
         (DropColumn("value.sum.inner"), "found 'value.sum.inner'"),
         (Widen("sum", "INT"), "a type for sum that holds every bigint, found int"),
         (Widen("key.k", "DECIMAL(9,0)"), "holds every int, found decimal"),
-        (NewSchema(lambda state: state.select("key", "value.sum")), "two structs, key and value, found"),
+        (NewSchema(lambda state: state.select("key", "value.sum")), "of two structs, key and value, found"),
     ]
     for change, found in refused:
         with refuses(STATE_TRANSFORM, match=found):
@@ -438,13 +568,51 @@ def test_schema_that_cannot_be_is_refused_and_makes_no_savepoint(spark: SparkSes
 
 
 @pytest.mark.nightly
+def test_two_transformations_at_once_make_a_savepoint_each(spark: SparkSession, tmp_path: Path):
+    taken = Taken(spark, replace(BY_NAME["rocksdb"], name="at-once"), tmp_path)
+    both = threading.Barrier(2, timeout=300)
+
+    def dropping(k: int) -> Callable[[DataFrame], DataFrame]:
+        def drop(state: DataFrame) -> DataFrame:
+            both.wait()
+            return state.where(f"key.k <> {k}")
+
+        return drop
+
+    with ThreadPoolExecutor(2) as pool:
+        done = list(pool.map(lambda k: taken.changed(dropping(k)), (1, 2)))
+    for k, (manifest, counts) in zip((1, 2), done, strict=True):
+        assert counts == Counts(added=0, removed=1, changed=0, kept=4)
+        assert {row.key.k for row in taken.state(manifest.savepoint_id).collect()} == {0, 1, 2, 3, 4} - {k}
+    assert len(taken.repository.ids()) == 3
+
+
+@pytest.mark.nightly
+def test_what_cannot_be_read_or_written_makes_no_savepoint(spark: SparkSession, tmp_path: Path):
+    taken = Taken(spark, replace(BY_NAME["rocksdb"], name="bad-places"), tmp_path)
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(FlinkstyleError):
+        transform_state(
+            taken.lab.spark,
+            str(taken.root),
+            "job",
+            {0: as_it_is},
+            "sp-1",
+            scratch=str(tmp_path / "file" / "below"),
+        )
+    blob = next(entry.blob for entry in taken.manifest.queries[0].files if entry.path.endswith(".sst"))
+    taken.repository.delete_blob(blob)
+    with refuses(SavepointDamagedError):
+        taken.changed(as_it_is)
+    assert taken.repository.ids() == ("sp-1",)
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "found"),
     [
         ("hdfs", "keeps its in HDFSBackedStateStoreProvider"),
         ("named-sink", "Spark would not write the new state: .*FORMAT_VERSION_MISMATCH"),
-        ("join-format-v2", r"operator 0 of query q, symmetricHashJoin, which keeps several"),
-        ("transform-with-state", "which keeps several"),
     ],
 )
 def test_operator_that_cannot_be_written_is_refused_by_name(

@@ -66,8 +66,10 @@ def _in_provider(driver: Driver, manifest: Manifest) -> Manifest:
 def _changed(driver: Driver, manifest: Manifest) -> Manifest:
     spark = driver.queries.spark
     asked = spark.setting(STATE_CHANGES)
+    if not asked:
+        return manifest
     try:
-        due = state_changes_due(manifest, state_changes_asked({STATE_CHANGES: asked or ""}))
+        due = state_changes_due(manifest, state_changes_asked({STATE_CHANGES: asked}))
     except ValueError as error:
         raise BadInputError(
             f"{STATE_CHANGES} was expected as an upgrade writes it, found {asked!r}.",

@@ -1,0 +1,134 @@
+"""An operator whose states were changed: what its stores are to hold, and the proof that they do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.state.changes import changes_of_any_key, state_changes
+from airflow_flinkstyle.state.edits import as_operator_change
+from airflow_flinkstyle.state.errors import STATE_TRANSFORM_DIFFERS, transform_no_state
+from airflow_flinkstyle.state.kept import Kept
+from airflow_flinkstyle.state.stores import Join, Operator, states_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from airflow_flinkstyle.state.edits import Change, Given, OperatorChange
+    from airflow_flinkstyle.state.query_copy import QueryCopy
+    from airflow_flinkstyle.state.stores import Place, States
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """What a change did to an operator's keys."""
+
+    added: int
+    removed: int
+    changed: int
+    kept: int
+
+    def __add__(self, other: Counts) -> Counts:
+        """Return both together."""
+        return Counts(
+            added=self.added + other.added,
+            removed=self.removed + other.removed,
+            changed=self.changed + other.changed,
+            kept=self.kept + other.kept,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edited:
+    """An operator with all its states, changed or as they were."""
+
+    operator: Operator
+    states: States
+    kept: Mapping[str, Kept]
+    """By the state's name."""
+
+    @classmethod
+    def of(cls, before: QueryCopy, number: int, change: OperatorChange) -> Edited:
+        """Change the states of an operator: one change is for all of them.
+
+        Raises:
+            FlinkstyleError: ``STATE_READ`` if the query has no such operator with state.
+            FlinkstyleError: ``STATE_TRANSFORM`` if its state cannot be written, or a function returns what is
+                no state of it.
+        """
+        operator = Operator.of(before, number)
+        states = states_of(before, operator)
+        wanted = _by_state(change, states, number)
+        kept = {
+            name: Kept.of(before, operator, states, name, wanted.get(name, as_it_is)) for name in states.names
+        }
+        return cls(operator=operator, states=states, kept=kept)
+
+    def new_schema(self) -> Mapping[str, StructType] | None:
+        """Return the schemas of key and value if they are other ones; only an operator with one state has."""
+        return next((kept.schema for kept in self.kept.values() if kept.has_new_schema), None)
+
+    def rows(self) -> dict[tuple[int, Place], DataFrame]:
+        """Return what each store and family is to hold."""
+        return {
+            (self.operator.number, place): rows
+            for name, kept in self.kept.items()
+            for place, rows in self.states.rows(name, kept.state).items()
+        }
+
+    def proved(self, before: QueryCopy, after: QueryCopy) -> Counts:
+        """Compare what Spark reads back with what was kept, and count what changed.
+
+        Raises:
+            FlinkstyleError: ``STATE_TRANSFORM`` if a key differs.
+        """
+        counts = Counts(added=0, removed=0, changed=0, kept=0)
+        for name, kept in self.kept.items():
+            self._require_same(after, name, kept.state)
+            counts += _counts(self.states.read(before, name), kept.state)
+        return counts
+
+    def _require_same(self, after: QueryCopy, name: str, kept: DataFrame) -> None:
+        where = {"query": after.query.name, "operator": self.operator.number}
+        if (found := state_changes(kept, self.states.read(after, name)).head()) is not None:
+            raise STATE_TRANSFORM_DIFFERS.error(**where, key=str(found[0]))
+        # Spark's own reader goes by how many rows each key has, which is written beside them.
+        if isinstance(self.states, Join) and kept.count() != self.states.shown(after, name).count():
+            raise STATE_TRANSFORM_DIFFERS.error(**where, key=f"any, by the number of rows of the {name} side")
+
+
+def changes_in(before: QueryCopy, number: int, given: Given) -> dict[str, DataFrame]:
+    """Return what changes would do, by the state's name: rows as of ``state_changes``. Nothing is checked.
+
+    Raises:
+        FlinkstyleError: As ``Edited.of``, for the operator and the names.
+    """
+    operator = Operator.of(before, number)
+    states, change = states_of(before, operator), as_operator_change(given)
+    wanted = _by_state(change, states, number)
+    found = {name: (states.read(before, name), one) for name, one in wanted.items()}
+    return {name: changes_of_any_key(state, one(state)) for name, (state, one) in found.items()}
+
+
+def _by_state(change: OperatorChange, states: States, number: int) -> Mapping[str, Change]:
+    """Return the change of each state that has one."""
+    wanted = change if isinstance(change, Mapping) else dict.fromkeys(states.names, change)
+    if unknown := sorted(set(wanted) - set(states.names)):
+        raise transform_no_state(unknown[0], number, states.names)
+    return wanted
+
+
+def as_it_is(state: DataFrame) -> DataFrame:
+    """Change nothing."""
+    return state
+
+
+def _counts(old: DataFrame, new: DataFrame) -> Counts:
+    rows = changes_of_any_key(old, new).groupBy("change").count().collect()
+    number = {row["change"]: row["count"] for row in rows}
+    added, changed = number.get("added", 0), number.get("changed", 0)
+    by = [name for name in new.columns if name in {"key", "user_map_key"}]
+    keys = new.select(*by).distinct().count()
+    return Counts(added=added, removed=number.get("removed", 0), changed=changed, kept=keys - added - changed)
