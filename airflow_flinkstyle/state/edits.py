@@ -17,6 +17,7 @@ from airflow_flinkstyle.state.errors import (
     STATE_TRANSFORM_FIELD_THERE,
     STATE_TRANSFORM_NOT_READY_MADE,
     STATE_TRANSFORM_NOT_WIDER,
+    STATE_TRANSFORM_TABLE,
     state_read_bad_condition,
     transform_no_field,
 )
@@ -176,6 +177,41 @@ class NewSchema:
     def __call__(self, state: DataFrame) -> DataFrame:
         """Return what the function does."""
         return self.change(state)
+
+
+@dataclass(frozen=True, slots=True)
+class FromTable:
+    """Take the state from a table instead, for a job that begins with what another system has counted."""
+
+    table: DataFrame
+    """A column for each field of key and value, by its name; or columns ``key`` and ``value``, structs."""
+
+    def __call__(self, state: DataFrame) -> DataFrame:
+        """Return the table's rows, cast to the types of the state.
+
+        Raises:
+            FlinkstyleError: ``STATE_TRANSFORM`` if the table has other columns than the state has fields.
+        """
+        from pyspark.sql import functions as F
+
+        if sorted(self.table.columns) == sorted(state.columns):
+            kinds = {name: state.schema[name].dataType for name in state.columns}
+            return self.table.select(*[F.col(name).cast(kind).alias(name) for name, kind in kinds.items()])
+        sides = {name: cast("StructType", state.schema[name].dataType).fields for name in state.columns}
+        known = sorted(field.name for fields in sides.values() for field in fields)
+        if sorted(self.table.columns) != known:
+            raise STATE_TRANSFORM_TABLE.error(
+                expected=", ".join(known), found=", ".join(sorted(self.table.columns))
+            )
+        columns = [
+            F.struct(*[F.col(field.name).cast(field.dataType).alias(field.name) for field in fields])
+            for fields in sides.values()
+        ]
+        return self.table.select(*[one.alias(name) for one, name in zip(columns, sides, strict=True)])
+
+    def __repr__(self) -> str:
+        """Return it without the rows."""
+        return f"FromTable({self.table.schema.simpleString()})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,6 +201,12 @@ STATE_TRANSFORM_PREFIX = STATE_TRANSFORM.case(
     state_after=_UNTOUCHED,
 )
 
+STATE_TRANSFORM_TABLE = STATE_TRANSFORM.case(
+    "Expected a table with a column for each field of the state, {expected}, found {found}.",
+    "Name the columns so; or give columns key and value, structs, where both have a field of one name.",
+    state_after=_UNTOUCHED,
+)
+
 STATE_TRANSFORM_FIELD_THERE = STATE_TRANSFORM.case(
     "Expected a name that no field beside it has, found {name!r}.",
     "Choose another name.",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
     from airflow_flinkstyle.state.edits import Change
     from airflow_flinkstyle.state.query_copy import QueryCopy
@@ -54,8 +54,8 @@ class Kept:
             raise STATE_TRANSFORM_SCHEMA_OF_SEVERAL.error(query=where[0], operator=operator.number)
         else:
             _require_structs(new, *where)
-        schema = {column: _fields(state, new, column) for column in state.columns}
-        old = {column: state.schema[column].dataType for column in state.columns}
+        old = {column: cast("StructType", state.schema[column].dataType) for column in state.columns}
+        schema = {column: _fields(state, new, column) for column in old} if may_change_schema(change) else old
         if operator.prefix and schema["key"] != old["key"]:
             raise STATE_TRANSFORM_PREFIX.error(
                 query=where[0],
@@ -112,10 +112,12 @@ def _fields(state: DataFrame, new: DataFrame, name: str) -> StructType:
             if before is None or type(before.dataType) is not type(kind):
                 fields.append(StructField(field.name, kind, nullable=True))
             elif isinstance(kind, StructType) and isinstance(before.dataType, StructType):
-                fields.append(StructField(field.name, merged(before.dataType, kind), before.nullable))
+                inner: DataType = merged(before.dataType, kind)
+                fields.append(StructField(field.name, inner, before.nullable, before.metadata))
             else:
                 same = before.dataType.simpleString() == kind.simpleString()
-                fields.append(StructField(field.name, before.dataType if same else kind, before.nullable))
+                inner = before.dataType if same else kind
+                fields.append(StructField(field.name, inner, before.nullable, before.metadata))
         return StructType(fields)
 
     old, found = (cast("StructType", one.schema[name].dataType) for one in (state, new))

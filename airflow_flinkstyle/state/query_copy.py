@@ -104,7 +104,7 @@ def apart(kind: StructType) -> StructType:
         name = next(one for one in names if one.lower() not in seen)
         seen.add(name.lower())
         inner = apart(field.dataType) if isinstance(field.dataType, types.StructType) else field.dataType
-        fields.append(types.StructField(name, inner, field.nullable))
+        fields.append(types.StructField(name, inner, field.nullable, field.metadata))
     return types.StructType(fields)
 
 

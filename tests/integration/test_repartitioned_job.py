@@ -20,6 +20,7 @@ from airflow_flinkstyle.jobs.upgrade.repartition import with_changes, with_parti
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.savepoint.compat import PROVIDER, ROCKSDB_CLASS
+from airflow_flinkstyle.types import Generation
 from testbed import paths
 from testbed.keys import SIGNER
 from testbed.spark import spark_paths
@@ -146,7 +147,9 @@ def test_upgrade_adds_a_column_to_the_state_while_rows_come(lab: Lab):
 
     with pytest.raises(UpgradeRolledBackError, match=r"(?s)value_schema.*The old version runs"):
         upgrade("of_counts:narrow", "narrow").run()
-    assert client.view.board.current().value.generation == old.generation
+    current = client.view.board.current()
+    assert current is not None
+    assert current.value.generation == old.generation
     report = upgrade("of_counts:added", "added").run()
     assert report.rehearsal is not None
     assert "the window does it once more, while the job is down" in report.rehearsal["table"]
@@ -154,7 +157,7 @@ def test_upgrade_adds_a_column_to_the_state_while_rows_come(lab: Lab):
     assert isinstance(stopped, Stopped)
     changed = [one for one in client.view.repository.ids() if one.startswith("sp-changed-")]
     assert len(changed) == 3, "of each hot savepoint, and of the stop's"
-    again = replace(new, conf=client.view.launch_of(report.generation)[0].conf)
+    again = replace(new, conf=client.view.launch_of(Generation(report.generation))[0].conf)
     client.starts.start(again, lab.target(), claim_key="run-2/start")
     lab.until_committed_beyond(stopped.batches["counts"] + 1)
     client.requests.stop("run-2/stop", savepoint=False, timeout_s=TIMEOUT_S)

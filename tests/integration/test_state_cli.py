@@ -102,8 +102,8 @@ def test_keys_are_dropped_after_a_look_at_what_would_change(root: Path):
 
 @pytest.mark.nightly
 def test_schema_is_changed_after_a_look_at_what_would_change(root: Path):
-    words = ("transform", "sp-1", "--drop-keys", "key.k > 2", "--add-column", "n=CAST(7 AS INT)", "--before")
-    words += ("sum", "--rename-column", "key.k=id", "--widen", "value.n=BIGINT", "--limit", "9", "--json")
+    words = ["transform", "sp-1", "--drop-keys", "key.k > 2", "--add-column", "n=CAST(7 AS INT)", "--before"]
+    words += ["sum", "--rename-column", "key.k=id", "--widen", "value.n=BIGINT", "--limit", "9", "--json"]
     looked = command(root, *words, "--dry-run")
     assert looked.exit_code == 0, looked.stderr
     rows = {row["key"]: row for row in json.loads(looked.stdout)["rows"]}

@@ -22,6 +22,7 @@ from airflow_flinkstyle.state import (
     DropColumn,
     DropKeys,
     DropOperatorState,
+    FromTable,
     NewSchema,
     RenameColumn,
     SetValues,
@@ -222,6 +223,32 @@ def test_dropped_added_and_changed_keys_are_what_the_query_continues_with(
     assert evidence["function"].startswith("test_dropped_added_and_changed_keys")
     assert (evidence["added"], evidence["removed"], evidence["changed"], evidence["kept"]) == (1, 1, 1, 3)
     assert manifest.parent == "sp-1"
+
+
+@pytest.mark.nightly
+def test_query_begins_with_what_a_table_holds(spark: SparkSession, tmp_path: Path):
+    taken = Taken(spark, replace(BY_NAME["rocksdb"], name="from-table"), tmp_path)
+    before = {row.key.k: row.value.asDict() for row in taken.state().collect()}
+    table = taken.lab.spark.createDataFrame(
+        [(k, 100 * k, 7) for k in range(1, 6)], "k int, sum int, count int"
+    )
+    manifest, counts = taken.changed(FromTable(table))
+    assert counts == Counts(added=1, removed=1, changed=4, kept=0)
+    assert "FromTable(struct<k:int" in manifest.evidence["q/0/state changed"]
+    expected = {}
+    for batch, texts in taken.unbroken.items():
+        rows = [json.loads(text) for text in texts]
+        for row in rows:
+            had = before[row["k"]]
+            row["n"] += (7 if row["k"] else 0) - had["count"]
+            row["s"] += 100 * row["k"] - had["sum"]
+        expected[batch] = sorted(map(json.dumps, rows))
+    assert_goes_on(taken.lab, manifest, taken.restored(manifest), expected)
+    in_structs = table.selectExpr("struct(k) AS key", "struct(count, sum) AS value")
+    _, again = taken.changed(FromTable(in_structs))
+    assert again == counts
+    with refuses(STATE_TRANSFORM, match="for each field of the state, count, k, sum, found k, sum"):
+        taken.changed(FromTable(table.drop("count")))
 
 
 def joined(batch: int, missing: Callable[[int, int], bool]) -> list[dict[str, int]]:
