@@ -17,7 +17,7 @@ from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.open import open_as_hadoop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from airflow_flinkstyle.agent.core.spark import Describe, StreamingSource
@@ -137,7 +137,25 @@ class SmallSpark:
 
 
 class SmallSparkError(Exception):
-    """What this Spark raises of a query that has failed."""
+    """What this Spark raises of a query that has failed; it may pass."""
+
+    _origin: Any = None
+    """Java's exception behind it."""
+
+    @staticmethod
+    def of_python(error: Exception) -> SmallSparkError:
+        """Return what Spark makes of an error that a function of the script has raised."""
+        kind = type(error).__name__
+        text = f'Traceback (most recent call last):\n  File "/app/job.py", line 3, in f\n{kind}: {error}'
+        found = SmallSparkError(f"[STREAM_FAILED] Query terminated with exception: {text}")
+        python = SimpleNamespace(getName=lambda: PYTHON_EXCEPTION, getSuperclass=lambda: None)
+        found._origin = SimpleNamespace(
+            getClass=lambda: python, getCause=lambda: None, getMessage=lambda: text
+        )
+        return found
+
+
+PYTHON_EXCEPTION = "org.apache.spark.api.python.PythonException"
 
 
 class SmallRun:
@@ -147,6 +165,8 @@ class SmallRun:
         self.run_id, self.in_batch = run_id, in_batch
         self.flagged, self.ended = threading.Event(), threading.Event()
         self.error: Exception | None = None
+        self.progress: list[Mapping[str, Any]] = []
+        self.pace: Pace | None = None
 
     def try_set(self) -> bool:
         self.flagged.set()
@@ -160,6 +180,44 @@ class SmallRun:
 
     def end(self) -> None:
         self.ended.set()
+
+
+class SmallStream(SmallRun, threading.Thread):
+    """One run of a query in a thread of its own, as Spark's: batch after batch until its flag is set.
+
+    Args:
+        batch: Runs one batch, or finds nothing to do; a batch that was begun is ended.
+        once: For the batch that is planned only.
+        pause_s: Between two batches.
+    """
+
+    def __init__(self, batch: Callable[[SmallStream], object], *, once: bool, pause_s: float) -> None:
+        threading.Thread.__init__(self, name="stream execution", daemon=True)
+        SmallRun.__init__(self, str(uuid.uuid4()))
+        self.batch, self.once, self.pause_s = batch, once, pause_s
+        self.interrupted = threading.Event()
+        """It is told to end in the middle of a batch."""
+
+    def run(self) -> None:
+        """Run batches until it is told to stop; keep what one has failed of, as Spark does."""
+        try:
+            while not self.flagged.is_set():
+                self.in_batch = True
+                self.batch(self)
+                self.in_batch = False
+                if self.once:
+                    return
+                self.flagged.wait(self.pause_s)
+        except Exception as error:  # noqa: BLE001
+            self.error = error
+        finally:
+            self.in_batch = False
+            self.ended.set()
+
+    def end(self) -> None:
+        self.flagged.set()
+        self.interrupted.set()
+        self.join()
 
 
 class SmallHandle:
@@ -220,13 +278,15 @@ class SmallQuery:
         return ended
 
     def pace(self) -> Pace | None:
-        return None
+        pace: Pace | None = self.handle.run.pace
+        return pace
 
     def ended_at_ms(self, batch: int) -> int | None:
         return None
 
-    def progress(self) -> list[Mapping[str, Any]]:
-        return []
+    def progress(self) -> Sequence[Mapping[str, Any]]:
+        progress: Sequence[Mapping[str, Any]] = self.handle.run.progress
+        return progress
 
     def stand_for(self, handle: SmallHandle) -> None:
         handle.run = self.handle.run

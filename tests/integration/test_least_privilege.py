@@ -30,7 +30,8 @@ from airflow_flinkstyle.storage.s3_settings import S3Settings
 from testbed.keys import SIGNER
 from testbed.s3 import PolicyGw
 from tests import hostile
-from tests.unit.jobs.conftest import Driver, Mood, World
+from tests.unit.jobs.conftest import Mood, World
+from tests.unit.jobs.drivers import Driver
 from tests.unit.jobs.cutovers import a_cutover
 
 if TYPE_CHECKING:
@@ -107,10 +108,7 @@ class TwoKeys(World):
 def world(tmp_path: Path, roles: Roles) -> Iterator[TwoKeys]:
     world = TwoKeys(tmp_path, roles)
     yield world
-    for driver in world.drivers.values():
-        driver.killed.set()
-    for driver in world.drivers.values():
-        driver.join(10)
+    world.kill_all()
 
 
 def test_job_lives_under_the_policies_of_the_page(world: TwoKeys, roles: Roles):

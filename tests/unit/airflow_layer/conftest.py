@@ -14,6 +14,7 @@ from airflow_flinkstyle.jobs.migration.form_reader import LookUps
 from airflow_flinkstyle.kafka.mirror.found import FoundMirror
 from testbed.keys import SIGNING_KEY
 from tests.unit.jobs.conftest import Mood, World
+from tests.unit.jobs.drivers import hurry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,16 +112,14 @@ def with_hook(operator: type[Operator], hook: StreamingJobHook, **arguments: Any
 @pytest.fixture
 def world(tmp_path: Path, connections: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """A job whose drivers keep the protocol in threads, reached through our hook."""
+    hurry(monkeypatch)
     world = World(tmp_path)
     there = {**connections.extra, "savepoint_root": "s3://savepoints/jobs"}  # links lead there, reads do not
     connections.set("flinkstyle_default", "flinkstyle", there, password=SIGNING_KEY)
     monkeypatch.setattr(StreamingJobHook, "deployment", world)
     monkeypatch.setattr(StreamingJobHook, "store", world.store)
     yield world
-    for driver in world.drivers.values():
-        driver.killed.set()
-    for driver in world.drivers.values():
-        driver.join(5)
+    world.kill_all()
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from airflow_flinkstyle.operators.adopt_running import ENDED, GIVE_UP
 from tests.seeming_jobs import GOLDEN
 from tests.unit.airflow_layer.conftest import a_context
 from tests.unit.jobs.adoption.plain import OneCluster, PlainSpark
-from tests.unit.jobs.conftest import QUERY
+from tests.unit.jobs.drivers import QUERY
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,6 +14,7 @@ from airflow_flinkstyle.jobs.migration.approved import Approved, ClusterRef, Mig
 from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
 from tests.unit.jobs.conftest import World
 from tests.unit.jobs.cutovers import QUICK, DyingStore, Killed, a_cutover
+from tests.unit.jobs.drivers import hurry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,14 +24,12 @@ if TYPE_CHECKING:
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """A job whose drivers keep the protocol in threads, behind the command line."""
+    hurry(monkeypatch)
     world = World(tmp_path)
     monkeypatch.setattr(migration, "client_of", lambda *_: world.client())
     monkeypatch.setattr(migration, "require_job", lambda *_: None)
     yield world
-    for driver in world.drivers.values():
-        driver.killed.set()
-    for driver in world.drivers.values():
-        driver.join(5)
+    world.kill_all()
 
 
 def flinkstyle(world: World, *args: str, code: int = 0) -> Any:  # noqa: ANN401 - JSON, or what was said

@@ -20,7 +20,7 @@ from airflow_flinkstyle.jobs.removal import remove_job
 from airflow_flinkstyle.savepoint.blobs.references import pin, unpin
 from airflow_flinkstyle.storage.errors import StoreDeniedError
 from tests.unit.jobs.adoption.plain import PlainSpark, adopt, content, start, watched
-from tests.unit.jobs.conftest import QUERY
+from tests.unit.jobs.drivers import QUERY
 
 if TYPE_CHECKING:
     from tests.unit.jobs.conftest import Mood, World

@@ -11,7 +11,7 @@ from airflow_flinkstyle.jobs.adoption.stopped import adopt_stopped
 from airflow_flinkstyle.jobs.adoption.taking import WatchedCheckpoint
 from airflow_flinkstyle.protocol.home import ADOPTED_KEY
 from airflow_flinkstyle.storage.local import LocalStore
-from tests.unit.jobs.conftest import QUERY, TOPIC
+from tests.unit.jobs.drivers import QUERY, TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Collection

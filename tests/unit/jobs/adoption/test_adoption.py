@@ -32,7 +32,7 @@ from airflow_flinkstyle.storage.errors import StoreDeniedError
 from airflow_flinkstyle.storage.local import LocalStore
 from testbed.refusals import refuses
 from tests.unit.jobs.adoption.plain import OneCluster, PlainSpark, adopt, at, content, start, watched
-from tests.unit.jobs.conftest import QUERY
+from tests.unit.jobs.drivers import QUERY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,7 +20,7 @@ from airflow_flinkstyle.jobs.start.origins import LastState
 from airflow_flinkstyle.protocol.home import ADOPTED_KEY
 from airflow_flinkstyle.storage.local import LocalStore
 from tests.unit.jobs.adoption.plain import PlainSpark, adopt, at, start, watched
-from tests.unit.jobs.conftest import QUERY
+from tests.unit.jobs.drivers import QUERY
 
 if TYPE_CHECKING:
     from pathlib import Path

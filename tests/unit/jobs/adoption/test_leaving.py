@@ -23,7 +23,7 @@ from airflow_flinkstyle.savepoint.files.restore import is_unfinished
 from airflow_flinkstyle.storage.errors import StoreDeniedError
 from airflow_flinkstyle.storage.local import LocalStore
 from tests.unit.jobs.adoption.plain import PlainSpark, adopt, at, content, start, watched
-from tests.unit.jobs.conftest import QUERY
+from tests.unit.jobs.drivers import QUERY
 
 if TYPE_CHECKING:
     from tests.unit.jobs.conftest import World

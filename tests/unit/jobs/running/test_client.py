@@ -34,7 +34,7 @@ from airflow_flinkstyle.savepoint.errors import SinkSkipsError
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from testbed.refusals import refuses
-from tests.unit.jobs.conftest import written_by
+from tests.unit.jobs.drivers import written_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -428,7 +428,7 @@ def test_stop_whose_savepoint_fails_is_an_error_and_leaves_no_savepoint(world: W
 def test_failure_that_may_pass_is_asked_anew_by_a_retry_while_the_job_runs_on(world: World):
     client = world.start()
     world.store_throttles = True
-    with pytest.raises(RequestPostponedError, match=r"SlowDown The job is as follows: .* is running"):
+    with pytest.raises(RequestPostponedError, match=r"SlowDown.* The job is as follows: .* is running"):
         client.requests.stop("stop", savepoint=True, timeout_s=10)
     assert RequestPostponedError.retryable
     with pytest.raises(RequestPostponedError):
@@ -469,7 +469,8 @@ def test_stop_closes_the_job_without_a_savepoint_where_that_was_chosen(world: Wo
         "stop", savepoint=True, timeout_s=10, mode=CutMode(on_failed_savepoint="close")
     )
     assert isinstance(stopped, Stopped)
-    assert (stopped.savepoint_id, stopped.savepoint_error) == (None, "STORE: the disk is full")
+    assert stopped.savepoint_id is None
+    assert "the disk is full" in str(stopped.savepoint_error)
     assert isinstance(client.view.status(), Closed)
 
 
@@ -500,7 +501,7 @@ def test_job_that_still_starts_is_stopped_and_the_same_start_begins_anew(world: 
     world.moods["v1.py"] = mood(slow_start_s=0.3)
     client = world.client()
     handle = client.starts.start(world.spec(), world.target(), claim_key="start")
-    assert client.view.board.heartbeat(handle.generation) is None
+    assert isinstance(client.view.status(), Starting)
     client.requests.ask_to_stop(key_of_kill("start"))
     world.until(lambda: isinstance(client.view.status(), Closed))
     again = client.starts.start(world.spec(), world.target(), claim_key="start")
@@ -704,8 +705,7 @@ def test_each_driver_gets_the_logins_its_overrides_name_as_they_are_then(world: 
     ).generation
     client.drivers.wait_running(generation, timeout_s=10)
     passwords.pop(0)
-    world.drivers[1].killed.set()
-    world.drivers[1].join(10)
+    world.kill(1)
     client.drivers.ensure_running()
     client.drivers.wait_running(generation, timeout_s=10)
     assert [one.env["LOGINS"] for one in world.submissions] == ["kafka_old=first", "kafka_old=second"]

@@ -65,8 +65,8 @@ class AtTheLastMoment(Host):
     def state(self, native_id: Mapping[str, str]) -> DriverState:
         driver = self.world.drivers[int(native_id["pid"])]
         if not driver.killed.is_set():
-            driver.beat("failed", error=("SIGNATURE", "nobody signed the order"))
-            driver.killed.set()
+            driver.fail("SIGNATURE", "nobody signed the order")
+            driver.kill()
         return Gone()
 
 
@@ -142,11 +142,12 @@ def test_process_that_is_seen_and_silent_is_frozen_and_is_ended_before_the_next_
     world: World, hosts: tuple[Host, Host], mood: type[Mood]
 ):
     a, _ = hosts
-    world.moods["v1.py"] = mood(slow_takes_s=1000)  # beats no more once it takes
+    world.moods["v1.py"] = mood(slow_takes_s=1000)
     client = start(world, a)
     client.view.settled_status()
     client.requests.request_savepoint("hot")
     world.until(lambda: client.view.board.request(1).value.state == "accepted")
+    world.drivers[1].freeze()
     assert isinstance(client.view.status(), Running)
     a.ahead_s += 100.0
     assert isinstance(client.view.status(), Dead)
@@ -303,7 +304,8 @@ def test_surplus_incarnation_that_left_takes_the_job_out_of_nobodys_hands(
     record = client.view.board.incarnation(1, 1)
     for pid in ("a", "b"):  # one of each host begins, waits and leaves
         world.drivers[len(world.drivers) + 1] = type("Left", (), {
-            "killed": threading.Event(), "generation": 0, "host": pid, "join": lambda _s, _t=None: None,
+            "killed": threading.Event(), "generation": 0, "host": pid, "kill": lambda _s: None,
+            "join": lambda _s, _t=None: None,
         })()  # fmt: skip
         number = len(world.drivers)
         world.drivers[number].killed.set()

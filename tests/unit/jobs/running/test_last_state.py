@@ -156,6 +156,7 @@ def test_dead_driver_s_checkpoint_is_copied_without_a_query_that_spark_had_not_b
 ):
     world.moods["v1.py"] = mood(adds_query=True)
     client = world.start()
+    world.until(lambda: "more" in client.view.status().heartbeat.queries)
     assert client.view.status().heartbeat.queries["more"].query_id is None
     world.kill(1)
     world.logs.produce(4)

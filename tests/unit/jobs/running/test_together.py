@@ -19,7 +19,8 @@ from airflow_flinkstyle.jobs.status import Closed, Running
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.cuts import CutBoard, Positions
 from testbed.memory_store import MemoryStore
-from tests.unit.jobs.conftest import TOPIC, World
+from tests.unit.jobs.conftest import World
+from tests.unit.jobs.drivers import TOPIC, hurry
 from tests.unit.stores import ActingStore
 
 if TYPE_CHECKING:
@@ -65,13 +66,12 @@ class Pair:
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
+    hurry(monkeypatch)
     pair = Pair(tmp_path)
     yield pair
     for world in pair.worlds:
-        for driver in world.drivers.values():
-            driver.killed.set()
-            driver.join(5)
+        world.kill_all()
 
 
 def test_jobs_are_cut_at_the_furthest_position_of_them_and_go_on(pair: Pair):

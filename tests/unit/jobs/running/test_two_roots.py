@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 def other(world: World, tmp_path: Path) -> Iterator[World]:
     other = World(tmp_path, store=MemoryStore("production"))
     yield other
-    for driver in other.drivers.values():
-        driver.killed.set()
-        driver.join(5)
+    other.kill_all()
 
 
 def test_jobs_of_one_name_below_two_roots_share_neither_checkpoint_nor_log(

@@ -23,8 +23,9 @@ from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError, SparkIncompatibleError
 from testbed.keys import SIGNER
-from tests.unit.jobs.conftest import World, written_by
+from tests.unit.jobs.conftest import World
 from tests.unit.jobs.cutovers import QUICK, DyingStore, Killed
+from tests.unit.jobs.drivers import written_by
 
 if TYPE_CHECKING:
     from pathlib import Path
