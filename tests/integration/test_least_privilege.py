@@ -31,8 +31,8 @@ from testbed.keys import SIGNER
 from testbed.s3 import PolicyGw
 from tests import hostile
 from tests.unit.jobs.conftest import Mood, World
-from tests.unit.jobs.drivers import Driver
 from tests.unit.jobs.cutovers import a_cutover
+from tests.unit.jobs.drivers import Driver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

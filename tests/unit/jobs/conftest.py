@@ -39,7 +39,7 @@ from airflow_flinkstyle.savepoint.repository.repository import SavepointReposito
 from airflow_flinkstyle.types import NextOffset
 from testbed.keys import SIGNER
 from testbed.memory_store import MemoryStore
-from tests.unit.jobs.drivers import QUERY, TOPIC, Driver, hurry
+from tests.unit.jobs.drivers import QUERY, TOPIC, Driver, Report, hurry
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -220,6 +220,7 @@ class World:
     name = "threads"
 
     def __init__(self, folder: Path, job: str = "orders-job", store: MemoryStore | None = None) -> None:
+        Report.install()
         self.job = job
         self.folder, self.store = folder, store or MemoryStore()
         self.repository = SavepointRepository(self.store, self.job)

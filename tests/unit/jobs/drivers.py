@@ -76,12 +76,16 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the agents of one test look often, and be patient for moments only."""
     for module, name, seconds in _SHORT:
         monkeypatch.setattr(module, name, seconds)
-    if not isinstance(threading.excepthook, _Report):  # it stays: threads of the dead may end later
-        threading.excepthook = _Report(threading.excepthook)
 
 
-class _Report:
+class Report:
     """What is told of a thread that failed: Python takes one that raises SystemExit for ended, pytest not."""
+
+    @staticmethod
+    def install() -> None:
+        """Take the place of pytest's, for good: threads of the dead may end after their test."""
+        if not isinstance(threading.excepthook, Report):
+            threading.excepthook = Report(threading.excepthook)
 
     def __init__(self, report: Callable[[Any], object]) -> None:
         self._report = report

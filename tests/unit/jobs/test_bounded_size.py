@@ -31,7 +31,10 @@ def run_a_while(world: World, generation: int, chance: random.Random) -> None:
     world.logs.produce(3)
     world.until(lambda: world.board.heartbeat(generation).value.has_committed)
     checkpoint = LocalStore(Path(world.board.claim(generation).checkpoint_location) / "orders")
-    checkpoint.write("sources/0/state", chance.randbytes(_STATE_BYTES))
+    for old in list(checkpoint.list("sources/0/")):
+        checkpoint.delete(old.key)
+    # Under a new name, as Spark writes every version of its state.
+    checkpoint.write(f"sources/0/{chance.randbytes(8).hex()}", chance.randbytes(_STATE_BYTES))
 
 
 def upgrade(world: World, number: int) -> int:

@@ -118,8 +118,8 @@ def test_checkpoint_that_a_later_generation_adopted_stays(followed: World):
     taken = client.requests.wait(client.requests.request_savepoint("newest"), timeout_s=10)[1].savepoint_id
     verified(followed, taken)
     report = prune(followed)
-    assert [one.generations for one in report.freed_checkpoints] == [(1,)]
     assert why(report)[handle.generation].startswith("generation 3 runs in it")
+    assert not folder(followed, 1).exists(), "its driver has freed it, or the prune"
     assert folder(followed, 2).is_dir()
     followed.judge()
 

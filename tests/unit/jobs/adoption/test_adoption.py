@@ -273,8 +273,10 @@ def test_job_is_not_left_to_a_place_that_holds_something(world: World, plain: Pl
         with pytest.raises(LocationNotEmptyError, match=r"of which job \S+ was made, at batch 2") as caught:
             leave(world.client(), to, key="leave", by="test")
         assert "keeps running" in caught.value.state_after
+    world.client().requests.stop("stop", savepoint=False, timeout_s=10)
     world.own_location = str(world.folder / "other")
     PlainSpark(world, world.folder / "other")
+    start(world, "again")
     world.until(lambda: own_location(world) == world.own_location)
     with pytest.raises(LocationNotEmptyError, match=r"other was expected to be empty\D+ found metadata and"):
         leave(world.client(), {}, key="leave", by="test")
@@ -282,7 +284,8 @@ def test_job_is_not_left_to_a_place_that_holds_something(world: World, plain: Pl
 
 
 def own_location(world: World) -> str | None:
-    return world.board.heartbeat(1).value.queries[QUERY].own_location
+    queries = world.client().view.status().heartbeat.queries
+    return queries[QUERY].own_location if QUERY in queries else None
 
 
 def test_place_that_only_sparks_client_opens_is_refused_with_the_way(world: World, plain: PlainSpark):
