@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import threading
 import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from airflow_flinkstyle.agent.core.guards.guard import read_positions
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.types import NextOffset
-from tests.small_spark import SmallRun, id_of
+from tests.small_spark import SmallStream, id_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -107,31 +106,16 @@ class Batches:
                 self.checkpoint.write(f"{folder}/{version}.snapshot", content)
 
 
-class Execution(SmallRun, threading.Thread):
-    """One run of the query, in a thread: it may be told to stop between the plan and the run of a batch."""
+class Execution(SmallStream):
+    """One run of the query: it may be told to stop between the plan and the run of a batch."""
 
     def __init__(self, batches: Batches, *, once: bool, pause_s: float) -> None:
-        threading.Thread.__init__(self, name="stream execution", daemon=True)
-        SmallRun.__init__(self, "run")
-        self.batches, self.once, self.pause_s = batches, once, pause_s
+        super().__init__(self._run_batch, once=once, pause_s=pause_s)
+        self._batches = batches
         self.start()
 
-    def run(self) -> None:
-        try:
-            while not self.flagged.is_set():
-                self.in_batch = True
-                stopping = random.random() < 0.1
-                self.batches.run(plans=not self.once, leaves=stopping and not self.once)
-                self.in_batch = False
-                if self.once or (stopping and self.flagged.wait(0.02)):
-                    return
-                self.flagged.wait(self.pause_s)
-        except Exception as error:  # noqa: BLE001  # as Spark keeps it
-            self.error = error
-        finally:
-            self.in_batch = False
-            self.ended.set()
-
-    def end(self) -> None:
-        self.flagged.set()
-        self.join()
+    def _run_batch(self, _: SmallStream) -> None:
+        stopping = random.random() < 0.1
+        self._batches.run(plans=not self.once, leaves=stopping and not self.once)
+        if stopping:
+            self.flagged.wait(0.02)

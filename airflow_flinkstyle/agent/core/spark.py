@@ -1,4 +1,4 @@
-"""What the agent asks of Spark: ``agent.jvm`` answers it by PySpark, unit tests by a small Spark of theirs.
+"""What the agent asks of Spark: ``agent.spark`` answers it by PySpark, unit tests by a small Spark of theirs.
 
 A ``Spark`` is one session of the driver: a script may have several, each with settings of its own.
 """

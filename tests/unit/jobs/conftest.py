@@ -6,7 +6,6 @@ The driver writes a real checkpoint, its savepoints are real ones; what it count
 # ruff: noqa: ANN401
 from __future__ import annotations
 
-import dataclasses
 import threading
 import time
 from collections import Counter
@@ -39,7 +38,7 @@ from airflow_flinkstyle.savepoint.repository.repository import SavepointReposito
 from airflow_flinkstyle.types import NextOffset
 from testbed.keys import SIGNER
 from testbed.memory_store import MemoryStore
-from tests.unit.jobs.drivers import QUERY, TOPIC, Driver, Report, hurry
+from tests.unit.jobs.drivers import QUERY, TOPIC, Driver, Mood, Report, hurry
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -177,43 +176,6 @@ class LoggedFence:
         return ()
 
 
-@dataclasses.dataclass
-class Mood:
-    """How the next drivers behave, by script name."""
-
-    fails_to_copy: bool = False
-    fails_at_import: bool = False
-    fails_in_batch: bool = False
-    hangs_in_batch: bool = False
-    fails_guard: bool = False
-    own_checkpoint: str = ""
-    """Its script names it, and plain Spark has run there."""
-    out_of_reach: int = 0
-    """How many drivers in a row cannot reach their brokers."""
-    loses_reach: bool = False
-    """Takes the job over, then cannot reach them."""
-    slow_takes_s: float = 0.0
-    slow_start_s: float = 0.0
-    tells_no_sinks: bool = False
-    tells_no_reading: bool = False
-    """As agents of before."""
-    sink: str = "kafka"
-    """Another one has no transactional sink in it."""
-    moves_sink: bool = False
-    adds_query: bool = False
-    """One that Spark does not start."""
-    has_ticks: bool = False
-    """Starts a query before the one that counts, which reads no Kafka."""
-    dawdles: bool = False
-    """Has not started the one that counts yet."""
-    pace: Any = None
-    """What Spark tells of its batches."""
-    finds_no_room: bool = False
-    """The cluster has taken it and never starts it."""
-    finds_no_records: bool = False
-    """Its rehearsal has nothing to read."""
-
-
 class World:
     """A store, two Kafka logs, and a deployment whose drivers are threads; fulfils ``Deployment``."""
 
@@ -277,10 +239,6 @@ class World:
         self.drivers[pid] = Driver(self, pid, host, submission)
         self.drivers[pid].start()
         return {"pid": str(pid)}
-
-    def calm(self) -> Mood:
-        """Return how a driver behaves of which nothing else was said."""
-        return Mood()
 
     def find(self, submission: Any) -> dict[str, str] | None:
         for pid, driver in self.drivers.items():

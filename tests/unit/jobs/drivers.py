@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,7 +64,7 @@ QUERY, TOPIC = "orders", "orders"
 TICKS, STUCK = "ticks", "more"
 _CONFS = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{"spark.sql.shuffle.partitions":"2"}}'
 _SHORT = (
-    *((inbox, "POLL_S", 0.005), (takeover, "GO_POLL_S", 0.005), (agreement, "_POLL_S", 0.005)),
+    *((inbox, "POLL_S", 0.01), (takeover, "GO_POLL_S", 0.01), (agreement, "_POLL_S", 0.01)),
     *((patience, "RETRY_S", 0.01), (taking, "STORE_PATIENCE_S", 0.02)),
     *((admission, "_LOOK_EVERY_S", 0.01), (admission, "FIRST_PATIENCE_S", 0.02)),
     *((admission, "GUARD_PATIENCE_S", 0.02), (scratch_batches, "_NEWER_S", 0.02)),
@@ -95,6 +95,43 @@ class Report:
             self._report(thrown)
 
 
+@dataclass
+class Mood:
+    """How the next drivers behave, by script name."""
+
+    fails_to_copy: bool = False
+    fails_at_import: bool = False
+    fails_in_batch: bool = False
+    hangs_in_batch: bool = False
+    fails_guard: bool = False
+    own_checkpoint: str = ""
+    """Its script names it, and plain Spark has run there."""
+    out_of_reach: int = 0
+    """How many drivers in a row cannot reach their brokers."""
+    loses_reach: bool = False
+    """Takes the job over, then cannot reach them."""
+    slow_takes_s: float = 0.0
+    slow_start_s: float = 0.0
+    tells_no_sinks: bool = False
+    tells_no_reading: bool = False
+    """As agents of before."""
+    sink: str = "kafka"
+    """Another one has no transactional sink in it."""
+    moves_sink: bool = False
+    adds_query: bool = False
+    """One that Spark does not start."""
+    has_ticks: bool = False
+    """Starts a query before the one that counts, which reads no Kafka."""
+    dawdles: bool = False
+    """Has not started the one that counts yet."""
+    pace: Any = None
+    """What Spark tells of its batches."""
+    finds_no_room: bool = False
+    """The cluster has taken it and never starts it."""
+    finds_no_records: bool = False
+    """Its rehearsal has nothing to read."""
+
+
 class Mortal:
     """A store as one process reaches it: before each call it meets what happens to the process."""
 
@@ -119,7 +156,7 @@ class Driver(threading.Thread):
         self.submit = int(submission.argv[submission.argv.index("--submit") + 1])
         self.order_keys = tuple(submission.env[ORDER_KEYS_VARIABLE].split(","))
         self.claim: Any = JobBoard(world.store, world.job).claim(self.generation)  # type: ignore[arg-type]
-        self.mood = world.moods.get(self.claim.launch["spec"]["script"]) or world.calm()
+        self.mood = world.moods.get(self.claim.launch["spec"]["script"], Mood())
         self.cluster = "new" if self.claim.overrides else "old"
         self.checkpoint = LocalStore(Path(self.claim.checkpoint_location) / QUERY)
         self.killed, self.thawed = threading.Event(), threading.Event()
@@ -281,7 +318,7 @@ class Driver(threading.Thread):
 
     def begin_stream(self, query: str, place: ObjectStore, *, once: bool, counts: bool = True) -> SmallStream:
         batch = self._tick if query == TICKS else self._batch
-        stream = SmallStream(partial(batch, place, counts), once=once, pause_s=0.005)
+        stream = SmallStream(partial(batch, place, counts), once=once, pause_s=0.01)
         stream.pace = self.mood.pace
         self.streams.append(stream)
         stream.start()
