@@ -56,7 +56,7 @@ class SavepointMissingError(SavepointError):
         """Name the id, and the ids to choose from."""
         choice = f"the newest are {', '.join(newest)}" if newest else "the job has none"
         return cls(
-            f"Expected a savepoint {savepoint_id} of job {job} in {uri}, found none; {choice}.",
+            f"Job {job} has no savepoint {savepoint_id} in {uri}; {choice}.",
             state_after="Nothing was written.",
             remedy="Correct the savepoint id, the job's name or the savepoint root.",
         )
@@ -71,7 +71,7 @@ class SavepointConflictError(SavepointError):
     def of(cls, savepoint_id: str, uri: str) -> Self:
         """Name the id."""
         return cls(
-            f"Expected no savepoint {savepoint_id} in {uri}, or the same one, found another.",
+            f"There is another savepoint {savepoint_id} in {uri} already.",
             state_after="The savepoint that was there is unchanged.",
             remedy="Take the savepoint under another request id.",
         )
@@ -86,7 +86,7 @@ class IntentBrokenError(SavepointError):
     def of(cls, what: str, uri: str, lease_s: float) -> Self:
         """Name the intent and its lease."""
         return cls(
-            f"Expected {what} in {uri} to be renewed within {lease_s:g} s, but it was not, and was given up.",
+            f"The {what} in {uri} was not renewed within {lease_s:g} s, and was given up.",
             state_after="Nothing was published or deleted since; blobs it relied on may be gone.",
             remedy="Do it again; if it happens again, this process is frozen or cut off from the store.",
         )
@@ -149,7 +149,7 @@ class TakeCancelledError(SavepointError):
     def of(cls, what: str) -> Self:
         """Name what was being copied."""
         return cls(
-            f"Expected to finish the savepoint of {what}, but it was cancelled.",
+            f"The savepoint of {what} was cancelled before it was done.",
             state_after=_STAYS,
             remedy="Take the savepoint again when it is wanted.",
         )
@@ -165,7 +165,7 @@ class TakeTimedOutError(SavepointError):
     def after(cls, timeout_s: float, what: str) -> Self:
         """Name the time and what was being copied."""
         return cls(
-            f"Expected the savepoint of {what} within {timeout_s:g} s, but it was not done by then.",
+            f"The savepoint of {what} was not done within {timeout_s:g} s.",
             state_after=_STAYS,
             remedy="Try again: what is uploaded and did not change need not be sent again; or give it more "
             "time.",
@@ -202,7 +202,7 @@ class SinkSkipsError(SavepointError):
     def of(cls, found: str, *, state_after: str) -> Self:
         """Name the sink and what it would leave out."""
         return cls(
-            f"Expected a sink that takes every batch to come, found {found}.",
+            f"Batches would be lost in {found}.",
             state_after=state_after,
             remedy="Continue from the newest savepoint or the checkpoint; or choose rewind='fork', which "
             "continues after the sink's newest batch; or start from scratch into an output of its own. "
@@ -213,7 +213,7 @@ class SinkSkipsError(SavepointError):
     def unknown(cls, found: str, *, state_after: str) -> Self:
         """Name the sink of a fork of which nobody knows what it has seen."""
         return cls(
-            f"Expected to know which batches {found} has seen, found that this job's records do not tell.",
+            f"This job's records do not tell which batches {found} has seen.",
             state_after=state_after,
             remedy=_OWN_MEMORY,
         )
@@ -222,9 +222,9 @@ class SinkSkipsError(SavepointError):
     def used(cls, sink: str, query: str, numbers: range, *, state_after: str) -> Self:
         """Name a query that would begin with numbers which runs of the job may have used."""
         return cls(
-            f"Expected a sink that takes every batch to come, found {sink} of query {query}, which may leave "
-            f"out batch ids that it has seen: the query would begin with batch {numbers[0]}, and runs of "
-            f"this job may have had batches up to {numbers[-1]}.",
+            f"Batches may be lost in {sink} of query {query}, which may leave out batch ids that it has "
+            f"seen: the query would begin with batch {numbers[0]}, and runs of this job may have had batches "
+            f"up to {numbers[-1]}.",
             state_after=state_after,
             remedy="Continue from the newest savepoint or the checkpoint, or choose a savepoint that holds "
             "the query and rewind='fork', which continues behind all of these. If the function takes every "
@@ -241,7 +241,7 @@ class RenumberError(SavepointError):
     def of(cls, query: str, found: str) -> Self:
         """Name the query and what keeps its number."""
         return cls(
-            f"Expected state of query {query} that can stand under another batch number, found {found}.",
+            f"The state of query {query} cannot get another batch number: there is {found}.",
             state_after="The query was not started; the savepoint and the sink are as they were.",
             remedy=f"A query into files: start it from scratch into an output path of its own. {_OWN_MEMORY}",
         )
@@ -250,7 +250,7 @@ class RenumberError(SavepointError):
 SAVEPOINT_TOMBSTONED = ErrorKind(
     code="SAVEPOINT_TOMBSTONED",
     means="The id can name no savepoint any more: its taker was given up, and might still wake.",
-    problem="Expected to publish savepoint {savepoint_id} in {uri}, but its id was tombstoned: {why}.",
+    problem="Savepoint {savepoint_id} cannot be published in {uri}: its id was tombstoned, because {why}.",
     state_after="No savepoint was made; files copied so far are freed by the next prune.",
     remedy="Take the savepoint under another request: a new DAG run, or another key. Where only this id "
     "will do, as for an import, delete savepoints/{savepoint_id}.json there once the process that was "
@@ -267,7 +267,7 @@ REFERENCE_MISSING = ErrorKind(
 SAVEPOINT_PROTECTED = ErrorKind(
     code="SAVEPOINT_PROTECTED",
     means="A savepoint that somebody still needs was to be disposed of.",
-    problem="Expected savepoint {savepoint_id} to be free to go, found that {why}.",
+    problem="Savepoint {savepoint_id} cannot be disposed of: {why}.",
     state_after="Nothing was deleted.",
     remedy="Keep it; or, if it really shall go, dispose of it with despite=[{protection!r}].",
     family=SavepointError,
@@ -282,7 +282,7 @@ CAPTURE_FAILED = ErrorKind(
 
 BATCH_MISMATCH = ErrorKind(
     code="BATCH_MISMATCH",
-    means="The checkpoint does not stand at the batch that was demanded.",
+    means="The checkpoint does not end with the batch that was demanded.",
     problem="Expected checkpoint {location} to end with batch {expected}, found {found}.",
     state_after="No savepoint was made.",
     remedy="Check that the location is the last run's, and that no other run writes to it.",
@@ -322,8 +322,8 @@ def reference_missing(savepoint_id: str, holder: str, uri: str, *, known: Sequen
 def capture_failed(attempts: int, location: str, cause: FlinkstyleError) -> FlinkstyleError:
     """Name the checkpoint and the last reason."""
     return CAPTURE_FAILED.with_text(
-        f"Expected to copy checkpoint {location} within {attempts} attempts, "
-        f"but its files kept changing: {cause.problem}",
+        f"Checkpoint {location} could not be copied within {attempts} attempts, since its files kept "
+        f"changing: {cause.problem}",
         state_after="No savepoint was made; the job is not affected.",
         remedy="Try again; if it fails again, raise spark.sql.streaming.minBatchesToRetain of the job.",
     )

@@ -201,8 +201,7 @@ def _read(
 
 def _not_read(settings: SinkSettings, left: Mapping[int, int]) -> ProducerFencedError:
     return ProducerFencedError(
-        f"Partitions of {settings.control_topic} were expected to be read up to {left} within "
-        f"{_TIMEOUT_S:g} s, found that they were not.",
+        f"Partitions of {settings.control_topic} could not be read up to {left} within {_TIMEOUT_S:g} s.",
         state_after=REPLAYS,
         remedy="Check that the brokers answer; the batch is run again.",
     )

@@ -36,9 +36,8 @@ class TransactionLeftOpenError(FlinkstyleError):
         """Name the shards."""
         names = ", ".join(map(str, sorted(shards)))
         return cls(
-            f"The transactions of shards {names} were expected to be ended in {control_topic}, found that "
-            "the brokers have left them open: partitions were without a leader when they were to be ended "
-            "(Kafka 4.3 and 4.4 forget them then).",
+            f"Brokers have left the transactions of shards {names} open in {control_topic}: partitions were "
+            "without a leader when they were to be ended (Kafka 4.3 and 4.4 forget them then).",
             state_after="The batch is not complete, and is run again.",
             remedy="See that every partition of the control topic and of the output has a leader. Do not end "
             "the transactions by hand: the sink does, and would not know any more what is readable.",
@@ -48,8 +47,8 @@ class TransactionLeftOpenError(FlinkstyleError):
     def of_others(cls, topic: str) -> TransactionLeftOpenError:
         """Say that another producer's transaction hides what is in the output."""
         return cls(
-            f"Every transaction in {topic} was expected to end, so that what brokers have left open of the "
-            "sink's could be written again, found that one does not.",
+            f"A transaction of another producer in {topic} does not end; until then nobody can tell what of "
+            "the sink's own records is to be written again.",
             state_after="The batch is not complete, and is run again.",
             remedy="Find the other producer that writes to the topic (flinkstyle transactions names it), and "
             "let it commit or end it.",
@@ -111,8 +110,8 @@ OUTPUT_UNKNOWN = ErrorKind(
 RUN_SUPERSEDED = ErrorKind(
     code="RUN_SUPERSEDED",
     means="A later run of the query has claimed the shards of its sink.",
-    problem="Shard {shard} of lineage {lineage} was expected to be this run's to write, found that "
-    "another run has begun to write since (or that the control topic was deleted).",
+    problem="Shard {shard} of lineage {lineage} is not this run's to write any more: another run has begun "
+    "to write since (or the control topic was deleted).",
     state_after="Nothing of this attempt is visible to read_committed readers.",
     remedy="Nothing is to be done if the other run is the one that is wanted; else end it, and start "
     "this one again.",

@@ -180,8 +180,7 @@ def _claim(settings: SinkSettings, shards: range, seen: Mapping[int, Marker]) ->
 
 def _written_meanwhile(settings: SinkSettings, shard: int) -> ProducerFencedError:
     return ProducerFencedError(
-        f"Shard {shard} of lineage {settings.lineage} was expected to rest while a run begins, found "
-        "that another one has written it.",
+        f"Shard {shard} of lineage {settings.lineage} was written by another run while this one began.",
         state_after=REPLAYS,
         remedy="Nothing, if the job continues; otherwise look for a second driver of it.",
     )

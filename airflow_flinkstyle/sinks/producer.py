@@ -202,7 +202,7 @@ def _error_for(settings: SinkSettings, transactional_id: str, cause: KafkaError)
     name = cause.name()
     if name in _FENCED:
         return ProducerFencedError(
-            f"Transaction {transactional_id} was expected to commit, but the broker had ended it: another "
+            f"Transaction {transactional_id} did not commit, since the broker had ended it: another "
             f"attempt of the shard began, or it took more than {settings.transaction_timeout_ms} ms "
             f"({cause.str()}).",
             state_after=REPLAYS,
@@ -214,8 +214,8 @@ def _error_for(settings: SinkSettings, transactional_id: str, cause: KafkaError)
     if name in SETTLING | UNREACHABLE:
         return None
     return TRANSACTION_ABORTED.with_text(
-        f"Transaction {transactional_id} was expected to commit on {settings.cluster}, found that it met "
-        f"{name}: {cause.str()}.",
+        f"Transaction {transactional_id} did not commit on {settings.cluster}, which answered {name}: "
+        f"{cause.str()}.",
         state_after=REPLAYS,
         remedy="Nothing, if the job continues; if it stays, look the error up in the brokers' logs.",
     )

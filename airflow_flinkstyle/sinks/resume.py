@@ -90,9 +90,8 @@ class Resume:
 
     def _half_moved(self, before: str, now: str) -> LineageError:
         return LineageError(
-            f"Lineage {self.lineage} was expected to move from Kafka cluster {before} to {now} between two "
-            f"batches, found that batch {self.after_batch + 1} was planned already: a part of it may stand "
-            "in the output.",
+            f"Lineage {self.lineage} cannot move from Kafka cluster {before} to {now} now: batch "
+            f"{self.after_batch + 1} was planned already, and a part of it may be in the output.",
             state_after="Nothing was written.",
             remedy=f"Start the job with its sink on cluster {before}, from its checkpoint or a savepoint "
             "that was taken since; stop it with a savepoint once a batch has completed, and move then. Or "

@@ -44,7 +44,7 @@ class RunningQuery:
         self._query: Java = active.get(self._jvm.java.util.UUID.fromString(query_id))
         if self._query is None:
             raise SINK_CONFIG.with_text(
-                f"Query {query_id} was expected to run in this driver, found that it does not.",
+                f"Query {query_id} does not run in this driver.",
                 state_after="Nothing was written.",
                 remedy="Let Spark call foreach_batch; else materialise and commit_offsets cannot be used.",
             )

@@ -114,8 +114,7 @@ def topics_are_open(cluster: KafkaCluster) -> bool | None:
     authorizer = config["authorizer.class.name"].value
     if not authorizer:
         raise SECURITY_DISABLED.with_text(
-            f"An authorizer was expected on Kafka cluster {cluster}, but its brokers have none, so "
-            "nobody can be denied to write.",
+            f"The brokers of Kafka cluster {cluster} have no authorizer, so nobody can be denied to write.",
             state_after=NOTHING_CHANGED,
             remedy="Set authorizer.class.name on the brokers, or migrate with fence='passive': then only "
             "the ends of the logs prove that nobody writes.",

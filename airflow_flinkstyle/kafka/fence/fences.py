@@ -252,9 +252,9 @@ def rules_for(
 
 def _unknown_openness(cluster: KafkaCluster, topics: Collection[str]) -> FlinkstyleError:
     return FENCE_SCOPE.with_text(
-        f"Topics without ACLs, {', '.join(topics)}, are open to all or to super users alone, as "
-        f"allow.everyone.if.no.acl.found of {cluster} says; it was expected to be told, but brokers hide it. "
-        "The first ACL of any kind would close such a topic to its readers.",
+        f"Whether topics without ACLs ({', '.join(topics)}) are open to all depends on "
+        f"allow.everyone.if.no.acl.found of {cluster}, which brokers hide. If they are, the first ACL of any "
+        "kind would close such a topic to its readers.",
         state_after=NOTHING_CHANGED,
         remedy="Say it: fence='acl:open' or 'acl:closed', as the brokers are configured.",
     )

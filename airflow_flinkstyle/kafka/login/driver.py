@@ -76,7 +76,7 @@ def require_no_secrets(options: Mapping[str, str]) -> None:
     for name, value in options.items():
         if _OF_A_SECRET.search(name) or _HOLDS_A_SECRET.search(str(value)):
             raise BadInputError(
-                f"Options without secrets were expected, because they are recorded, found {name}.",
+                f"Option {name} holds a secret, but options are recorded.",
                 state_after="Nothing was started.",
                 remedy=f"Put the login into a Kafka connection, and name it with the option {CONNECTION}.",
             )

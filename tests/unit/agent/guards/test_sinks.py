@@ -220,7 +220,7 @@ def test_fork_that_is_restored_for_its_first_query_has_the_number_at_once() -> N
 def test_fork_into_a_function_that_may_have_seen_any_batch_is_refused_unless_accepted() -> None:
     restored = Restored()
     with pytest.raises(
-        SinkSkipsError, match="foreachBatch of query files has seen, found that this"
+        SinkSkipsError, match="records do not tell which batches foreachBatch of query files has seen"
     ) as refused:
         restored.admit(an_order("fork"))
     assert "another txnAppId" in refused.value.remedy
@@ -245,7 +245,9 @@ def test_ids_used_again_are_refused_for_a_function_unless_accepted() -> None:
     order = an_order("re-emit", unused_from=7)
     with pytest.raises(SinkSkipsError, match=r"may leave out batch ids .* begin with batch 3, .* up to 6"):
         restored.admit(order)
-    with pytest.raises(SinkSkipsError, match="foreachBatch of query files has seen, found that this"):
+    with pytest.raises(
+        SinkSkipsError, match="records do not tell which batches foreachBatch of query files has seen"
+    ):
         restored.admit(replace(order, unused_from={"files": None}))
     assert restored.admit(replace(order, skip_known_batches=True)) == 2
     assert restored.admit(an_order("re-emit", unused_from=3)) == 2  # nothing is used again
