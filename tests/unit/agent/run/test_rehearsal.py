@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.agent.core.run import rehearsal
+from airflow_flinkstyle.agent.core.run.comparison import StateWritten
 from airflow_flinkstyle.agent.core.spark import StreamingSource
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
@@ -38,6 +39,18 @@ def test_record_of_a_rehearsal_is_written_through_a_bad_moment_of_the_store(
     monkeypatch.setattr(driver.board, "write_rehearsal", write_at_last)
     run.write()
     assert driver.board.rehearsal(G1) is not None
+
+
+def test_table_says_how_long_the_window_will_write_the_state(tmp_path: Path, clock: Clock) -> None:
+    driver = SmallDriver(tmp_path, clock=clock)
+    manifest: Any = SimpleNamespace(spark_version="4.2.0", savepoint_id="sp-2", queries=())
+    written = StateWritten(before="sp-1", now="sp-2", seconds=12.34)
+    rehearsal.RehearsalRun(driver, manifest, Rehearse(), written).write()  # type: ignore[arg-type]
+    told = driver.board.rehearsal(G1)
+    assert told is not None
+    assert "| state | sp-1 | sp-2 | compatible | Written anew, every key compared, in 12.3 s" in (
+        told.as_markdown()
+    )
 
 
 @pytest.mark.parametrize("mode", ["archive", "DELETE"])
