@@ -37,8 +37,6 @@ OperatorChange = Change | Mapping[str, Change]
 Given = Change | Sequence[Change] | Mapping[str, Change | Sequence[Change]]
 """The same as people write it: several are done one after the other."""
 
-_SIDES: Final = ("key", "value")
-
 
 @dataclass(frozen=True, slots=True)
 class DropKeys:
@@ -75,8 +73,9 @@ class SetValues:
             for path, text in self.values.items()
         }
         # Beside the state first: no expression is to see what another one sets.
-        beside = [(f"set {number}", path) for number, path in enumerate(given)]
-        new = state.withColumns({column: given[path] for column, path in beside})
+        beside = [(f"set {number}", ".".join(_split(state, path))) for number, path in enumerate(given)]
+        columns = [value.alias(name) for value, (name, _) in zip(given.values(), beside, strict=True)]
+        new = state.select("*", *columns)
         for column, path in beside:
             new = _with(new, path, F.col(f"`{column}`"))
         return new.drop(*[column for column, _ in beside])
@@ -310,10 +309,10 @@ def described(change: OperatorChange) -> str:
     return f"{change.__qualname__} sha256:{hashlib.sha256(source.encode()).hexdigest()}"
 
 
-def _split(path: str) -> tuple[str, ...]:
-    """Return the path from ``key`` or ``value`` on."""
-    parts = tuple(path.split("."))
-    return parts if parts[0] in _SIDES and len(parts) > 1 else ("value", *parts)
+def _split(state: DataFrame, path: str) -> tuple[str, ...]:
+    """Return the path from a column of the state on: without one it is in the last, the values."""
+    parts, columns = tuple(path.split(".")), [name for name in state.columns if name != "partition_id"]
+    return parts if parts[0] in columns and len(parts) > 1 else (columns[-1], *parts)
 
 
 def _kind(state: DataFrame, path: str) -> DataType:
@@ -321,7 +320,7 @@ def _kind(state: DataFrame, path: str) -> DataType:
     from pyspark.sql.types import StructType
 
     kind: DataType = state.schema
-    for name in _split(path):
+    for name in _split(state, path):
         fields = kind.fields if isinstance(kind, StructType) else []
         found = next((field for field in fields if field.name == name), None)
         if found is None:
@@ -335,7 +334,7 @@ def _column(state: DataFrame, path: str) -> Column:
     from pyspark.sql import functions as F
 
     _ = _kind(state, path)
-    first, *others = _split(path)
+    first, *others = _split(state, path)
     found = F.col(first)
     for name in others:
         found = found.getField(name)
@@ -346,7 +345,7 @@ def _edited(state: DataFrame, path: str, edit: Callable[[str, Fields], Fields]) 
     """Return the state with the fields that ``edit`` makes of those of the struct that holds the field."""
     from pyspark.sql import functions as F
 
-    side, *around, name = _split(path)
+    side, *around, name = _split(state, path)
 
     def rebuilt(value: Column, kind: StructType, around: Sequence[str]) -> Column:
         from pyspark.sql.types import StructType as Struct
