@@ -33,6 +33,11 @@ STATE_READ_SCRATCH_NEEDED = STATE_READ.case(
     "driver and executors reach, such as s3a://bucket/tmp.",
 )
 
+STATE_READ_SCRATCH_UNUSABLE = STATE_READ.case(
+    "Expected a location that the state can be copied to, found {location}: {why}.",
+    "Pass scratch= with a folder that this account may write to.",
+)
+
 STATE_READ_STATELESS = STATE_READ.case(
     "Query {query} of savepoint {savepoint_id} has no stateful operator.",
     "Choose a query that aggregates, joins, deduplicates or keeps state of its own.",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from airflow_flinkstyle.checkpoint import commit_log, offset_log
 from airflow_flinkstyle.checkpoint.stores_in_use import SHUFFLE_PARTITIONS
 from airflow_flinkstyle.savepoint.files.restore import restore_query
+from airflow_flinkstyle.state.errors import STATE_READ_SCRATCH_UNUSABLE
 from airflow_flinkstyle.storage.keys import hadoop_location
 
 if TYPE_CHECKING:
@@ -56,7 +57,10 @@ def copy_query(
     location = f"{scratch.rstrip('/')}/{manifest.job}/{manifest.savepoint_id}/{query.name}"
     target = open_place(location)
     if (place := target.local_path("metadata")) is not None:
-        Path(place).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            Path(place).parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise STATE_READ_SCRATCH_UNUSABLE.error(location=location, why=str(error)) from error
     # Spark's repartition wants a log that ends with a committed batch.
     restore_query(manifest, replace(query, planned_offsets=None), repository, target)
     _make_readable(target, query)

@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.savepoint.errors import SavepointDamagedError
 from airflow_flinkstyle.savepoint.files.restore import restore_query
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
@@ -618,7 +617,7 @@ def test_two_transformations_at_once_make_a_savepoint_each(spark: SparkSession, 
 def test_what_cannot_be_read_or_written_makes_no_savepoint(spark: SparkSession, tmp_path: Path):
     taken = Taken(spark, replace(BY_NAME["rocksdb"], name="bad-places"), tmp_path)
     (tmp_path / "file").write_text("no folder")
-    with pytest.raises(FlinkstyleError):
+    with refuses(STATE_READ, match="a location that the state can be copied to"):
         transform_state(
             taken.lab.spark,
             str(taken.root),
@@ -629,7 +628,7 @@ def test_what_cannot_be_read_or_written_makes_no_savepoint(spark: SparkSession, 
         )
     blob = next(entry.blob for entry in taken.manifest.queries[0].files if entry.path.endswith(".sst"))
     taken.repository.delete_blob(blob)
-    with refuses(SavepointDamagedError):
+    with pytest.raises(FlinkstyleError, match="sp-1"):
         taken.changed(as_it_is)
     assert taken.repository.ids() == ("sp-1",)
 
