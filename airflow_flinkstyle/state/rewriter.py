@@ -143,9 +143,8 @@ def _partition_key(state: DataFrame, kind: Any) -> Column:  # noqa: ANN401 - a t
 
     kind = apart(kind)
     key, fields = F.col("key"), state.select("key.*").schema.fields
-    if _types(fields[:1]) == [
-        kind.simpleString()
-    ]:  # of a map: the key of all its entries, and an entry's own
+    # Of a map: the key of all its entries, and an entry's own.
+    if _types(fields[:1]) == [kind.simpleString()]:
         key, fields = key.getField(fields[0].name), cast("StructType", fields[0].dataType).fields
     fields = fields[: len(kind.fields)]
     if _types(fields) != _types(kind.fields):
