@@ -181,7 +181,7 @@ def transform(
     for name, to in _settings(rename_column or [], "--rename-column", "field=name").items():
         changes.append({"does": "RenameColumn", "name": name, "to": to})
     for name, to in _settings(widen or [], "--widen", "field=type").items():
-        changes.append({"does": "Widen", "name": name, "to": to})
+        changes.append({"does": "WidenColumn", "name": name, "to": to})
     if drop_operator_state:
         changes.append({"does": "DropOperatorState"})
     if bool(changes) == (script is not None):

@@ -14,7 +14,7 @@ from airflow_flinkstyle.state.edits import (
     NewSchema,
     RenameColumn,
     SetValues,
-    Widen,
+    WidenColumn,
 )
 from airflow_flinkstyle.state.holding import savepoints_with
 from airflow_flinkstyle.state.reader import savepoint_operators, savepoint_state
@@ -30,7 +30,7 @@ __all__ = [
     "NewSchema",
     "RenameColumn",
     "SetValues",
-    "Widen",
+    "WidenColumn",
     "convert_savepoint",
     "repartition_savepoint",
     "savepoint_operators",

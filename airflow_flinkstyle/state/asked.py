@@ -16,7 +16,7 @@ from airflow_flinkstyle.state.errors import (
     STATE_TRANSFORM_NOT_READY_MADE,
 )
 from airflow_flinkstyle.state.query_copy import the_query
-from airflow_flinkstyle.state.transform import Work
+from airflow_flinkstyle.state.transform import CopiedQuery
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,7 +62,7 @@ def with_asked_changes(
                 the_query(manifest, name),
                 f"{scratch}/{hashlib.sha256(new_id.encode()).hexdigest()[:8]}",
             )
-            work = Work.on(spark, repository, manifest, query, place, open_place)
+            work = CopiedQuery.on(spark, repository, manifest, query, place, open_place)
             found = work.changed(new_id, changes, None, {asked.mark(name): asked.changes}).savepoint
         manifest = found
     return manifest

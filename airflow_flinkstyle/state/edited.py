@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+    from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.state.edits import Change, Given, OperatorChange
     from airflow_flinkstyle.state.query_copy import QueryCopy
     from airflow_flinkstyle.state.stores import Place, States
@@ -91,12 +92,16 @@ class Edited:
         return counts
 
     def _require_same(self, after: QueryCopy, name: str, kept: DataFrame) -> None:
-        where = {"query": after.query.name, "operator": self.operator.number}
+        def differs(key: str) -> FlinkstyleError:
+            return STATE_TRANSFORM_DIFFERS.error(
+                query=after.query.name, operator=self.operator.number, key=key
+            )
+
         if (found := state_changes(kept, self.states.read(after, name)).head()) is not None:
-            raise STATE_TRANSFORM_DIFFERS.error(**where, key=str(found[0]))
+            raise differs(str(found[0]))
         # Spark's own reader goes by how many rows each key has, which is written beside them.
         if isinstance(self.states, Join) and kept.count() != self.states.shown(after, name).count():
-            raise STATE_TRANSFORM_DIFFERS.error(**where, key=f"any, by the number of rows of the {name} side")
+            raise differs(f"any, by the number of rows of the {name} side")
 
 
 def changes_in(before: QueryCopy, number: int, given: Given) -> dict[str, DataFrame]:

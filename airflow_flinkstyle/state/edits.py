@@ -146,7 +146,7 @@ class RenameColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Widen:
+class WidenColumn:
     """Give a field a type that holds every value it has: an integer of more bytes, a longer decimal."""
 
     name: str
@@ -223,7 +223,7 @@ class DropOperatorState:
 
 
 @dataclass(frozen=True, slots=True)
-class InOrder:
+class InTurn:
     """Several changes of one operator, one after the other."""
 
     steps: tuple[Change, ...]
@@ -242,7 +242,7 @@ class InOrder:
 
 READY_MADE: Final = {
     kind.__name__: kind
-    for kind in (DropKeys, SetValues, AddColumn, DropColumn, RenameColumn, Widen, DropOperatorState)
+    for kind in (DropKeys, SetValues, AddColumn, DropColumn, RenameColumn, WidenColumn, DropOperatorState)
 }
 """By name: what can be asked for as data."""
 
@@ -262,7 +262,7 @@ def as_change(given: Change | Sequence[Change]) -> Change:
         return given
     if any(isinstance(step, DropOperatorState) for step in given) and len(given) > 1:
         raise STATE_TRANSFORM_DROPPED_AND_CHANGED.error()
-    return given[0] if len(given) == 1 else InOrder(tuple(given))
+    return given[0] if len(given) == 1 else InTurn(tuple(given))
 
 
 def as_operator_change(given: Given) -> OperatorChange:
@@ -296,7 +296,7 @@ def described(change: OperatorChange) -> str:
     """Return a ready-made change as it is written, or a function's name and the digest of its source."""
     if isinstance(change, Mapping):
         return "; ".join(f"{name}: {described(one)}" for name, one in change.items())
-    if isinstance(change, InOrder):
+    if isinstance(change, InTurn):
         return ", ".join(map(described, change.steps))
     if isinstance(change, NewSchema):
         return f"NewSchema({described(change.change)})"

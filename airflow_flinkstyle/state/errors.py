@@ -182,7 +182,8 @@ STATE_TRANSFORM_PLACED_OTHERWISE = STATE_TRANSFORM.case(
 STATE_TRANSFORM_SCHEMA = STATE_TRANSFORM.case(
     "The function for operator {operator} of query {query} was expected to return {expected}, found {found}.",
     "Return a DataFrame with the columns key and value, of the types that were given; where the new version "
-    "has other types, wrap the function in NewSchema, or use AddColumn, DropColumn, RenameColumn, Widen.",
+    "has other types, wrap the function in NewSchema, or use AddColumn, DropColumn, RenameColumn or "
+    "WidenColumn.",
     state_after=_UNTOUCHED,
 )
 

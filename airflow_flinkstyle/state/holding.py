@@ -61,7 +61,7 @@ def savepoints_with(
         FlinkstyleError: ``STATE_READ`` if this Spark reads no state, or the condition is none over any of it.
     """
     repository, found = SavepointRepository(open_store(root, s3), job), []
-    told: list[_Told] = []
+    told: list[_Held] = []
     for manifest in sorted(repository.each(), key=lambda one: one.taken_at_ms):
         place = scratch_for(spark, scratch)
         try:
@@ -78,7 +78,7 @@ def savepoints_with(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
+class _Held:
     """What a look at a savepoint found."""
 
     keys: int | None
@@ -95,7 +95,7 @@ def _look(
     query: str | None,
     place: str,
     s3: S3Settings | None,
-) -> _Told:
+) -> _Held:
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -120,10 +120,10 @@ def _look(
             PySparkException,
             Py4JJavaError,
         ) as error:  # the others are told too
-            return _Told(keys=None, why=f"it cannot be read: {str(error).splitlines()[0]}", refused=None)
+            return _Held(keys=None, why=f"it cannot be read: {str(error).splitlines()[0]}", refused=None)
     if refused is not None and not understood:
-        return _Told(keys=None, why=refused.problem, refused=refused)
-    return _Told(keys=keys, why="", refused=None)
+        return _Held(keys=None, why=refused.problem, refused=refused)
+    return _Held(keys=keys, why="", refused=None)
 
 
 def _count(copied: QueryCopy, operator: int, which: dict[str, str], where: str) -> int:

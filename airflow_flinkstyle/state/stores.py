@@ -20,12 +20,13 @@ from airflow_flinkstyle.state.errors import (
 from airflow_flinkstyle.state.query_copy import apart
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, Row
     from pyspark.sql.types import StructType
 
+    from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.state.query_copy import QueryCopy
 
     Place = tuple[str, str]
@@ -100,25 +101,32 @@ def states_of(copied: QueryCopy, operator: Operator) -> States:
     Raises:
         FlinkstyleError: ``STATE_TRANSFORM`` if its stores are none that can be written.
     """
-    where = {"query": copied.query.name, "operator": operator.number, "name": operator.name}
+
+    def unknown(found: Iterable[str]) -> FlinkstyleError:
+        return STATE_TRANSFORM_UNKNOWN_STORES.error(
+            query=copied.query.name, operator=operator.number, name=operator.name, found=", ".join(found)
+        )
+
     if operator.name == _JOIN:
         join = Join(operator=operator.number, in_one_store=operator.stores == (DEFAULT,))
         several = {f"{side}-{kind}" for side in _SIDES for kind in (_ROWS, _COUNTS)}
         # In one store the names of the families tell how it is kept; of another kind nothing is found here.
         is_known = join.is_whole(copied) if join.in_one_store else set(operator.stores) == several
         if not is_known:
-            raise STATE_TRANSFORM_UNKNOWN_STORES.error(**where, found=", ".join(operator.stores))
+            raise unknown(operator.stores)
         return join
     if operator.stores != (DEFAULT,):
-        raise STATE_TRANSFORM_UNKNOWN_STORES.error(**where, found=", ".join(operator.stores))
+        raise unknown(operator.stores)
     variables = cast("list[dict[str, object]]", operator.properties.get("stateVariables", []))
     if not variables:
         return OneState(operator=operator.number)
     if operator.properties.get("timeMode") != "NoTime" or any(one["ttlEnabled"] for one in variables):
-        raise STATE_TRANSFORM_TIMERS.error(**where)
+        raise STATE_TRANSFORM_TIMERS.error(
+            query=copied.query.name, operator=operator.number, name=operator.name
+        )
     kinds = {str(one["stateName"]): str(one["stateVariableType"]) for one in variables}
-    if unknown := sorted(set(kinds.values()) - set(_VALUES)):
-        raise STATE_TRANSFORM_UNKNOWN_STORES.error(**where, found=", ".join(unknown))
+    if others := sorted(set(kinds.values()) - set(_VALUES)):
+        raise unknown(others)
     return Variables(operator=operator.number, kinds=kinds)
 
 

@@ -109,7 +109,7 @@ def transform_state(
         FlinkstyleError: ``STATE_READ`` if there is no such query or operator, or this Spark reads no state.
         SavepointMissingError: If there is no such savepoint.
     """
-    work = Work.of(spark, root, job, savepoint, query, scratch, s3)
+    work = CopiedQuery.of(spark, root, job, savepoint, query, scratch, s3)
     return work.changed(f"sp-transform-{uuid.uuid4().hex[:20]}", changes, asked_by, {})
 
 
@@ -146,7 +146,7 @@ def convert_savepoint(
             none.
         SavepointMissingError: If there is no such savepoint.
     """
-    work = Work.of(spark, root, job, savepoint, query, scratch, s3)
+    work = CopiedQuery.of(spark, root, job, savepoint, query, scratch, s3)
     if not is_in_default_provider(work.query.pinned_confs):
         raise STATE_TRANSFORM_NOT_CONVERTED.error(
             query=work.query.name, provider=_provider(work.query).rpartition(".")[2]
@@ -178,14 +178,14 @@ def in_rocksdb(
         if has_state and is_in_default_provider(query.pinned_confs):
             found = repository.find(converted_id(manifest.savepoint_id, name))
             if found is None:
-                work = Work.on(spark, repository, manifest, query, f"{scratch}/{name}", open_place)
+                work = CopiedQuery.on(spark, repository, manifest, query, f"{scratch}/{name}", open_place)
                 found = work.moved(None).savepoint
             manifest = found
     return manifest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class CopiedQuery:
     """A query of a savepoint, copied where Spark reads it, and what makes another savepoint of it."""
 
     repository: SavepointRepository
@@ -206,7 +206,7 @@ class Work:
         query: str | None,
         scratch: str | None,
         s3: S3Settings | None,
-    ) -> Work:
+    ) -> CopiedQuery:
         """Find the query and copy it; arguments as of ``transform_state``."""
         repository = SavepointRepository(open_store(root, s3), job)
         manifest = find_savepoint(repository, savepoint)
@@ -223,7 +223,7 @@ class Work:
         query: QuerySnapshot,
         place: str,
         open_place: OpenPlace,
-    ) -> Work:
+    ) -> CopiedQuery:
         """Copy the query."""
         if tuple(int(part) for part in spark.version.split(".")[:2]) < _SINCE:
             raise STATE_TRANSFORM_SPARK_TOO_OLD.error(version=spark.version)

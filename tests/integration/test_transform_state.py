@@ -25,7 +25,7 @@ from airflow_flinkstyle.state import (
     NewSchema,
     RenameColumn,
     SetValues,
-    Widen,
+    WidenColumn,
     convert_savepoint,
     savepoint_operators,
     savepoint_state,
@@ -347,7 +347,7 @@ def test_what_several_states_cannot_be_given_is_refused(spark: SparkSession, tmp
     taken = Taken(spark, BY_NAME["transform-with-state"], tmp_path)
     refused: list[tuple[Given, str]] = [
         ({"sum": as_it_is}, "a state of operator 0, total, last, counts, found 'sum'"),
-        ({"total": Widen("s", "DECIMAL(38,0)")}, "to keep its schema, since it is one of several"),
+        ({"total": WidenColumn("s", "DECIMAL(38,0)")}, "to keep its schema, since it is one of several"),
         ({"counts": lambda state: state.union(state)}, "each key once"),
         ({"last": lambda state: state.select("key")}, "expected to return .*list_element"),
     ]
@@ -457,21 +457,21 @@ EVOLVED = [
         "value-widened",
         ROCKSDB,
         (per_key("max(v) AS x"), per_key("max(CAST(v AS LONG)) AS x")),
-        [Widen("max", "BIGINT")],
+        [WidenColumn("max", "BIGINT")],
         {"max": "bigint"},
     ),
     Evolved(
         "key-widened",
         FORMAT_V2,
         (per_key(COUNT, SUM), per_key(COUNT, SUM, key="CAST(k AS DECIMAL(30,0))")),
-        [Widen("key.k", "DECIMAL(30,0)")],
+        [WidenColumn("key.k", "DECIMAL(30,0)")],
         {"k": "decimal(30,0)"},
     ),
     Evolved(
         "column-renamed-in-a-struct",
         CHANGELOG,
         (per_group("total", "int"), per_group("amount", "long")),
-        [RenameColumn("groupState.total", "amount"), Widen("groupState.amount", "BIGINT")],
+        [RenameColumn("groupState.total", "amount"), WidenColumn("groupState.amount", "BIGINT")],
         {"groupState": "struct<amount:bigint>"},
     ),
     Evolved(
@@ -578,18 +578,18 @@ def test_schema_that_cannot_be_is_refused_and_makes_no_savepoint(spark: SparkSes
         (RenameColumn("count", "sum"), "found 'sum'"),
         (DropColumn("value.total"), "found 'total'"),
         (DropColumn("value.sum.inner"), "found 'value.sum.inner'"),
-        (Widen("sum", "INT"), "a type for sum that holds every bigint, found int"),
-        (Widen("key.k", "DECIMAL(9,0)"), "holds every int, found decimal"),
+        (WidenColumn("sum", "INT"), "a type for sum that holds every bigint, found int"),
+        (WidenColumn("key.k", "DECIMAL(9,0)"), "holds every int, found decimal"),
         (NewSchema(lambda state: state.select("key", "value.sum")), "of two structs, key and value, found"),
     ]
     for change, found in refused:
         with refuses(STATE_TRANSFORM, match=found):
             taken.changed(change)
     with refuses(STATE_READ, match="Expected a condition in SQL"):
-        taken.changed(Widen("sum", "NUMBER"))
+        taken.changed(WidenColumn("sum", "NUMBER"))
     sessions = Taken(spark, replace(BY_NAME["session-window"], name="no-prefix"), tmp_path / "sessions")
     with refuses(STATE_TRANSFORM, match="looks keys up by the first 1 of them"):
-        sessions.changed(Widen("key.k", "BIGINT"))
+        sessions.changed(WidenColumn("key.k", "BIGINT"))
     assert {*taken.repository.ids(), *sessions.repository.ids()} == {"sp-1"}
 
 

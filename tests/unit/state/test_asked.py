@@ -14,8 +14,8 @@ from airflow_flinkstyle.state.edits import (
     AddColumn,
     DropKeys,
     DropOperatorState,
-    InOrder,
-    Widen,
+    InTurn,
+    WidenColumn,
     as_change,
     as_data,
     described,
@@ -45,10 +45,12 @@ DROP = DropKeys("key.k = 1")
 
 
 def test_ready_made_changes_are_data_and_back():
-    changes = [DROP, AddColumn("max", "0", before="sum"), Widen("n", "BIGINT"), DropOperatorState()]
+    changes = [DROP, AddColumn("max", "0", before="sum"), WidenColumn("n", "BIGINT"), DropOperatorState()]
     assert [from_data(json.loads(json.dumps(as_data(change)))) for change in changes] == changes
-    given = {"0": as_data(DROP), "2": [as_data(DROP), as_data(Widen("n", "BIGINT"))]}
-    assert by_query(ONE, json.dumps(given)) == {"totals": {0: DROP, 2: InOrder((DROP, Widen("n", "BIGINT")))}}
+    given = {"0": as_data(DROP), "2": [as_data(DROP), as_data(WidenColumn("n", "BIGINT"))]}
+    assert by_query(ONE, json.dumps(given)) == {
+        "totals": {0: DROP, 2: InTurn((DROP, WidenColumn("n", "BIGINT")))}
+    }
 
 
 def test_changes_are_by_query_where_there_are_several_and_by_side_of_a_join():
@@ -70,7 +72,7 @@ def test_changes_are_found_in_a_module_beside_the_script(tmp_path: Path, monkeyp
     monkeypatch.syspath_prepend(tmp_path)
     assert by_query(ONE, "of_totals:as_dict") == {"totals": {0: DROP}}
     found = by_query(ONE, "of_totals:returned")["totals"][0]
-    assert isinstance(found, InOrder)
+    assert isinstance(found, InTurn)
     assert described(found).startswith("DropKeys(where='key.k = 1'), returned.<locals>.<lambda> sha256:")
     for text, why in (
         ("of_totals:nothing", "AttributeError"),
