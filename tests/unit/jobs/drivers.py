@@ -436,6 +436,10 @@ class _Agent(Runtime):
         query.carried = self.driver.sinks()
         return super()._start(query, run)
 
+    def _note_sink(self, query_id: str) -> None:
+        if not self.driver.killed.is_set():  # drivers share a process here, and what sinks tell in it
+            super()._note_sink(query_id)
+
     def _look_at_queries(self) -> Mapping[str, QueryStatus]:
         found = super()._look_at_queries()
         if self.driver.mood.tells_no_reading:
