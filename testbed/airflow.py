@@ -1,4 +1,4 @@
-"""Airflow standalone in a folder of its own: SQLite, four tasks at once, everybody is an admin."""
+"""Airflow in a folder of its own: SQLite, four tasks at once, everybody is an admin."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Airflow:
         env: Mapping[str, str] | None = None,
         parallelism: int = 4,
         all_admins: bool = True,
-        again_s: float | None = None,
+        again_s: float = 1.0,
     ) -> None:
         """Describe an Airflow.
 
@@ -46,9 +46,9 @@ class Airflow:
             env: Further environment variables of Airflow and its tasks.
             parallelism: How many tasks run at once; each costs memory.
             all_admins: False turns authentication on, to test it.
-            again_s: A part that has ended is started again after so many seconds; None: it stays away.
+            again_s: A part that has ended is started again after so many seconds.
         """
-        self.port = free_port()
+        self.port, tasks_port = free_port(), free_port()
         self.folder = folder
         self.api = AirflowApi(self.base_url, lambda: self.service.log_text())
         settings = {
@@ -58,8 +58,8 @@ class Airflow:
             "core__simple_auth_manager_all_admins": str(all_admins),
             "api__host": "127.0.0.1",
             "api__port": str(self.port),
-            # Tasks reach the API server by this; without it they try the default port.
             "api__base_url": self.base_url,
+            "core__execution_api_server_url": f"http://127.0.0.1:{tasks_port}/execution/",
             # With SQLite's own 5 s the scheduler dies of a locked database on a busy machine.
             "database__sql_alchemy_conn": f"sqlite:///{folder / 'airflow.db'}?timeout=60",
             "scheduler__scheduler_idle_sleep_time": "0.2",
@@ -70,9 +70,6 @@ class Airflow:
             "logging__trigger_log_server_port": str(free_port()),
             "usage_data_collection__enabled": "False",
         }
-        tasks_port = free_port()
-        if again_s is not None:
-            settings["core__execution_api_server_url"] = f"http://127.0.0.1:{tasks_port}/execution/"
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(_CALLERS_OWN)}
         self.env = {
             **inherited,
@@ -85,10 +82,9 @@ class Airflow:
         }
         airflow = paths.VENV_AIRFLOW / "bin" / "airflow"
         keeper = Path(__file__).with_name("airflow_parts.py")
-        parts = (sys.executable, keeper, airflow, folder, str(again_s), str(tasks_port))
         self.service = Service(
             "Airflow",
-            (airflow, "standalone") if again_s is None else parts,
+            (sys.executable, keeper, airflow, folder, str(again_s), str(tasks_port)),
             log_file=folder / "airflow.log",
             ready=self.api.is_healthy,
             ready_timeout_s=2 * PATIENCE_S,

@@ -207,10 +207,9 @@ def test_lineage_names_the_savepoint_that_a_task_took(lab: Lab, live: Airflow, t
     assert (facet["job"], facet["generation"], facet["savepointId"]) == ("counts", 1, taken[1])
     now = lab.client.view.status()
     assert isinstance(now, Running)
-    assert facet["batches"].keys() == {"counts"}
-    assert 0 <= facet["batches"]["counts"] <= now.heartbeat.batches()["counts"], (
-        "as an earlier heartbeat told"
-    )
+    told = facet["batches"]  # as an earlier heartbeat told: perhaps none yet
+    assert told.keys() <= {"counts"}
+    assert 0 <= told.get("counts", 0) <= now.heartbeat.batches()["counts"]
 
 
 def lineage(airflow: Airflow) -> list[dict[str, Any]]:
