@@ -44,6 +44,7 @@ _POOLS = (
     "airflow_flinkstyle.savepoint.retention.checkpoints",
 )
 _THREADS = (
+    "airflow_flinkstyle.agent.core.board.heartbeat",
     "airflow_flinkstyle.jobs.cutover.context",
     "airflow_flinkstyle.jobs.migration.context",
     "airflow_flinkstyle.jobs.stopped.offline_lock",
