@@ -283,7 +283,7 @@ class World:
 
     def alive(self) -> list[int]:
         """Return the generations with a living driver."""
-        return sorted(d.generation for d in self.drivers.values() if not d.killed.is_set())
+        return sorted(d.generation for d in self.drivers.values() if not d.has_ended)
 
     def until(self, condition: Any, timeout_s: float = 10.0) -> None:
         deadline = time.monotonic() + timeout_s

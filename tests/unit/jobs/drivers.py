@@ -174,6 +174,11 @@ class Driver(threading.Thread):
     def incarnation(self) -> int | None:
         return None if self.runtime is None else self.runtime.driver_run.incarnation
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is dead, or has said its last word and only leaves."""
+        return self.killed.is_set() or (self.runtime is not None and self.runtime.heartbeat_writer.ended)
+
     def run(self) -> None:
         """Do as the launcher does."""
         try:

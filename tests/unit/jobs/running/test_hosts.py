@@ -304,8 +304,8 @@ def test_surplus_incarnation_that_left_takes_the_job_out_of_nobodys_hands(
     record = client.view.board.incarnation(1, 1)
     for pid in ("a", "b"):  # one of each host begins, waits and leaves
         world.drivers[len(world.drivers) + 1] = type("Left", (), {
-            "killed": threading.Event(), "generation": 0, "host": pid, "kill": lambda _s: None,
-            "join": lambda _s, _t=None: None,
+            "killed": threading.Event(), "generation": 0, "host": pid, "has_ended": True,
+            "kill": lambda _s: None, "join": lambda _s, _t=None: None,
         })()  # fmt: skip
         number = len(world.drivers)
         world.drivers[number].killed.set()
