@@ -3,7 +3,8 @@
 Claim, heartbeat, lease, requests, guards and the words of a failure are the agent's own code. Its runtime
 does not run here: it waits in six threads some twenty times a second, where a driver of a history does one
 thing every three. Done one by one its start (2.4 ms) and its beats (0.45 ms, here 0.2 ms with the batch)
-would still make a history of 30 ms one of 60 ms; so the order of a takeover (``run.admission``) is told again.
+would still make a history of 30 ms one of 60 ms, so the order of a takeover (``run.admission``) is told
+again.
 """
 
 from __future__ import annotations
