@@ -457,7 +457,7 @@ class Driver(Process):
             },
         )
         label = SavepointLabel(
-            savepoint_id=request.savepoint_id,
+            savepoint_id=str(request.savepoint_id),
             taken_at_ms=self._now_ms(),
             spark_version="4.2.0",
             taken_from_generation=self.generation,
