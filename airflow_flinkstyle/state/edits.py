@@ -193,18 +193,25 @@ class FromTable:
         """
         from pyspark.sql import functions as F
 
-        if sorted(self.table.columns) == sorted(state.columns):
-            kinds = {name: state.schema[name].dataType for name in state.columns}
-            return self.table.select(*[F.col(name).cast(kind).alias(name) for name, kind in kinds.items()])
         sides = {name: cast("StructType", state.schema[name].dataType).fields for name in state.columns}
+        in_structs = sorted(self.table.columns) == sorted(state.columns)
+        given = self.table.select(*[f"{name}.*" for name in sides]) if in_structs else self.table
         known = sorted(field.name for fields in sides.values() for field in fields)
-        if sorted(self.table.columns) != known:
+        if sorted(given.columns) != known:
             raise STATE_TRANSFORM_TABLE.error(
-                expected=", ".join(known), found=", ".join(sorted(self.table.columns))
+                expected=", ".join(known), found=", ".join(sorted(given.columns))
             )
+        # Field by field: Spark casts no struct to one with fields that may not be null.
         columns = [
-            F.struct(*[F.col(field.name).cast(field.dataType).alias(field.name) for field in fields])
-            for fields in sides.values()
+            F.struct(
+                *[
+                    (F.col(side).getField(field.name) if in_structs else F.col(field.name))
+                    .cast(field.dataType)
+                    .alias(field.name)
+                    for field in fields
+                ]
+            )
+            for side, fields in sides.items()
         ]
         return self.table.select(*[one.alias(name) for one, name in zip(columns, sides, strict=True)])
 
