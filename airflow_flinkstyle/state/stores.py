@@ -275,7 +275,7 @@ def _decoder(kind: StructType):  # type: ignore[no-untyped-def]  # noqa: ANN202
     """Return the function that decodes; executors need this package as drivers do."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    schema = to_arrow_schema(kind)
+    schema = to_arrow_schema(kind, timezone="UTC")  # a join beneath a watermark has timestamps
 
     def decoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow
