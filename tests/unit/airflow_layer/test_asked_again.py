@@ -186,7 +186,7 @@ def test_drill_of_another_savepoint_by_the_same_task_is_another_drill(world: Wor
         return DrillRestoreOperator(task_id="drill", job=world.job, savepoint_id=savepoint_id, **more)
 
     # Who waits gives up, or the driver does: both have as long.
-    with pytest.raises(Exception, match="STEP_TIMEOUT|REHEARSAL_TIMEOUT"):
+    with pytest.raises(Exception, match=r"STEP_TIMEOUT|REHEARSAL_TIMEOUT"):
         drill(first, timeout_s=0.2).execute(a_context("drill"))
     world.moods["v1.py"].hangs_in_batch = False
     assert drill(second).execute(a_context("drill"))["savepoint_id"] == second
