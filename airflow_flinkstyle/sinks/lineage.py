@@ -93,20 +93,21 @@ def open_lineage(
     with suppress(ProducerFencedError):  # a run that is refused here has ended no other's work
         require_owner(settings, read_completion(settings), query_id)
     completer = Completer(settings)  # before the completion is read: an open one of an earlier run ends
-    for tries_left in reversed(range(_TRIES)):
+    tries_left = _TRIES
+    while True:
         opened = _looked_over(
             settings, completer, cluster_id, range(room), query_id=query_id, batch_id=batch_id, behind=behind
         )
         try:
             _claim(settings, range(room), opened.markers)
         except ProducerFencedError as error:  # a task of a driver that has died outlives it for a while
+            tries_left -= 1
             if not tries_left:
                 raise
             log.warning("A late task wrote while lineage %s was opened: %s", settings.lineage, error)
             completer.complete(opened.completed)  # raises if another driver has begun meanwhile
         else:
             return opened
-    raise AssertionError("the last try returns or raises")
 
 
 def _looked_over(
