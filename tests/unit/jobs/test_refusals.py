@@ -6,6 +6,7 @@ import pytest
 
 from airflow_flinkstyle.jobs.deployments.refusals import FINAL_STATUSES, FINAL_WORDS, not_taken, why_final
 from airflow_flinkstyle.jobs.errors import DriverFailedError, NotTakenError
+from testbed.histories.troubles import SAID_BY_SUBMIT
 
 OF_SPARK_SUBMIT = """26/11/27 03:00:00 WARN NativeCodeLoader: Unable to load native-hadoop library
 Exception in thread "main" io.fabric8.kubernetes.client.KubernetesClientException: Failure executing: POST \
@@ -13,19 +14,9 @@ at: https://10.0.0.1/api/v1/namespaces/jobs/pods. Message: {message}. Received s
 Status(apiVersion=v1, code={code}, details=StatusDetails(causes=[], kind=pods), kind=Status, reason=Any).
 """
 ENDS = {
-    'Exception in thread "main" java.net.ConnectException: Call From a to rm:8032 failed': True,
-    'Exception in thread "main" java.net.UnknownHostException: rm': True,
-    "Caused by: org.apache.hadoop.ipc.RetriableException: NameNode is in safe mode": True,
-    "Caused by: org.apache.hadoop.ipc.StandbyException: state standby": True,
+    **SAID_BY_SUBMIT,
     "spark-submit did not end within 300 s": True,
     "WARN Utils: java.io.FileNotFoundException: /proc/1/stat\nCaused by: java.io.IOException: cut": True,
-    "Caused by: YarnException: submitted by user etl to unknown queue: nightly": False,
-    "Caused by: org.apache.hadoop.security.AccessControlException: User etl cannot submit": False,
-    "Caused by: InvalidResourceRequestException: Invalid resource request": False,
-    'Exception in thread "main" java.lang.IllegalArgumentException: 9 GB is above the max threshold': False,
-    "Error: Unrecognized option: --mastr": False,
-    "JAVA_HOME is not set": False,
-    "/opt/spark/bin/spark-submit could not be run: [Errno 2] No such file or directory": False,
 }
 """What spark-submit ends with: whether it may pass."""
 
