@@ -81,6 +81,13 @@ class KafkaPosition:
     log_range: Mapping[str, Mapping[int, tuple[NextOffset, NextOffset]]]
     """Earliest and end offset per partition when the savepoint was taken."""
 
+    @property
+    def log(self) -> KafkaLog:
+        """The log it stood in, for who captures the query once more."""
+        return KafkaLog(
+            cluster_id=self.cluster_id, topic_ids=dict(self.topic_ids), log_range=dict(self.log_range)
+        )
+
 
 @stored
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +117,11 @@ class QuerySnapshot:
     """The newest version of its sink's table up to this batch; None if nobody found one."""
     files: tuple[FileEntry, ...]
     """Sorted by path."""
+
+    @property
+    def has_state(self) -> bool:
+        """Tell whether the query has a stateful operator."""
+        return any(entry.path.startswith("state/") for entry in self.files)
 
     def file(self, path: str) -> FileEntry | None:
         """Return the entry of one checkpoint file, or None."""

@@ -32,10 +32,10 @@ from airflow_flinkstyle.state.edited import changes_in
 from airflow_flinkstyle.state.edits import from_data
 from airflow_flinkstyle.state.errors import (
     STATE_TRANSFORM_NO_CHANGES,
-    state_read_bad_condition,
     transform_no_change,
 )
 from airflow_flinkstyle.state.query_copy import open_copy
+from airflow_flinkstyle.state.reader import filtered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,7 +66,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
             return _transformed(spark, request)
         found = _asked(spark, request)
         if request["where"] and request["transform"] is None:
-            found = _filtered(found, request["where"])
+            found = filtered(found, request["where"])
         rows = found.limit(request["limit"]).collect()
         return {"columns": found.columns, "rows": [row.asDict(recursive=True) for row in rows]}
     except FlinkstyleError as error:
@@ -154,15 +154,6 @@ def _would_change(spark: SparkSession, request: Mapping[str, Any]) -> DataFrame:
         columns = [F.to_json(F.struct(column)).alias(column) for column in ("key", "before", "after")]
         shown.append(frame.select(F.lit(name).alias("state"), "change", *columns))
     return reduce(DataFrame.union, shown)
-
-
-def _filtered(found: DataFrame, where: str) -> DataFrame:
-    from pyspark.errors import AnalysisException
-
-    try:
-        return found.where(where)
-    except AnalysisException as error:
-        raise state_read_bad_condition(where, str(error), found.schema.simpleString()) from error
 
 
 if __name__ == "__main__":

@@ -58,11 +58,8 @@ def with_asked_changes(
         new_id = changed_id(manifest.savepoint_id, name, what)
         found = repository.find(new_id)
         if found is None:
-            query, place = (
-                the_query(manifest, name),
-                f"{scratch}/{hashlib.sha256(new_id.encode()).hexdigest()[:8]}",
-            )
-            work = CopiedQuery.on(spark, repository, manifest, query, place, open_place)
+            place = f"{scratch}/{hashlib.sha256(new_id.encode()).hexdigest()[:8]}"
+            work = CopiedQuery.on(spark, repository, manifest, the_query(manifest, name), place, open_place)
             found = work.changed(new_id, changes, None, {asked.mark(name): asked.changes}).savepoint
         manifest = found
     return manifest

@@ -13,6 +13,11 @@ _PLACE: Final = "partition_id"
 _KEYS: Final = frozenset({"key", "user_map_key"})
 
 
+def keys_of(state: DataFrame) -> list[str]:
+    """Return the columns that a row is found by."""
+    return [name for name in state.columns if name in _KEYS]
+
+
 def state_changes(before: DataFrame, after: DataFrame) -> DataFrame:
     """Return a row for each key that was added, removed or changed.
 
@@ -30,7 +35,7 @@ def state_changes(before: DataFrame, after: DataFrame) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    keys = [name for name in before.columns if name in _KEYS]
+    keys = keys_of(before)
     if [before.schema[name].dataType.simpleString() for name in keys] != [
         after.schema[name].dataType.simpleString() for name in keys if name in after.columns
     ]:

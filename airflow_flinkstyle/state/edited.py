@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.state.changes import changes_of_any_key, state_changes
+from airflow_flinkstyle.state.changes import changes_of_any_key, keys_of, state_changes
 from airflow_flinkstyle.state.edits import as_operator_change
 from airflow_flinkstyle.state.errors import STATE_TRANSFORM_DIFFERS, transform_no_state
 from airflow_flinkstyle.state.kept import Kept
@@ -134,6 +134,5 @@ def _counts(old: DataFrame, new: DataFrame) -> Counts:
     rows = changes_of_any_key(old, new).groupBy("change").count().collect()
     number = {row["change"]: row["count"] for row in rows}
     added, changed = number.get("added", 0), number.get("changed", 0)
-    by = [name for name in new.columns if name in {"key", "user_map_key"}]
-    keys = new.select(*by).distinct().count()
+    keys = new.select(*keys_of(new)).distinct().count()
     return Counts(added=added, removed=number.get("removed", 0), changed=changed, kept=keys - added - changed)

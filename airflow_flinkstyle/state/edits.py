@@ -369,17 +369,12 @@ def _edited(state: DataFrame, path: str, edit: Callable[[str, Fields], Fields]) 
         made = F.struct(*[column.alias(known) for known, column in fields])
         return F.when(value.isNotNull(), made)
 
-    return state.withColumn(
-        side, rebuilt(F.col(side), cast("StructType", _kind_of_side(state, side)), around)
-    )
+    kind = cast("StructType", state.schema[side].dataType)
+    return state.withColumn(side, rebuilt(F.col(side), kind, around))
 
 
 def _with(state: DataFrame, path: str, value: Column) -> DataFrame:
     return _edited(state, path, lambda name, fields: _replaced(fields, name, [(name, value)]))
-
-
-def _kind_of_side(state: DataFrame, side: str) -> DataType:
-    return state.schema[side].dataType
 
 
 def _replaced(fields: Fields, name: str, by: Fields) -> Fields:

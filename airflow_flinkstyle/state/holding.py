@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
-from airflow_flinkstyle.state.errors import state_read_bad_condition
 from airflow_flinkstyle.state.query_copy import copy_to, scratch_for
-from airflow_flinkstyle.state.reader import every_state
+from airflow_flinkstyle.state.reader import every_state, filtered
 from airflow_flinkstyle.storage.open import open_store
 
 if TYPE_CHECKING:
@@ -101,7 +100,7 @@ def _look(
 
     keys, understood, refused = 0, False, None
     for one in manifest.queries:
-        if query not in (None, one.name) or not any(file.path.startswith("state/") for file in one.files):
+        if query not in (None, one.name) or not one.has_state:
             continue
         try:
             copied = copy_to(
@@ -115,11 +114,7 @@ def _look(
                     understood = True
                 except FlinkstyleError as error:
                     refused = refused or error
-        except (
-            FlinkstyleError,
-            PySparkException,
-            Py4JJavaError,
-        ) as error:  # the others are told too
+        except (FlinkstyleError, PySparkException, Py4JJavaError) as error:  # the others are told too
             return _Held(keys=None, why=f"it cannot be read: {str(error).splitlines()[0]}", refused=None)
     if refused is not None and not understood:
         return _Held(keys=None, why=refused.problem, refused=refused)
@@ -127,16 +122,5 @@ def _look(
 
 
 def _count(copied: QueryCopy, operator: int, which: dict[str, str], where: str) -> int:
-    """Return how many rows of a state meet the condition.
-
-    Raises:
-        FlinkstyleError: ``STATE_READ`` if it is none over this state.
-    """
-    from pyspark.errors import AnalysisException, ParseException
-
-    state = copied.load(operator, which)
-    try:
-        found = state.where(where)
-    except (AnalysisException, ParseException) as error:
-        raise state_read_bad_condition(where, str(error), state.schema.simpleString()) from error
-    return found.select("key").distinct().count()
+    """Return how many keys of a state meet the condition; raises as ``filtered`` does."""
+    return filtered(copied.load(operator, which), where).select("key").distinct().count()

@@ -45,11 +45,6 @@ class QueryCopy:
     is_format_2: bool
     """Its state is of checkpoint format 2."""
 
-    @property
-    def has_state(self) -> bool:
-        """Tell whether the query has a stateful operator."""
-        return any(entry.path.startswith("state/") for entry in self.query.files)
-
     def operators(self) -> DataFrame:
         """Return the stateful operators; none where Spark 3.5 wrote the state."""
         return self.spark.read.format("state-metadata").option("path", self.location).load()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from airflow_flinkstyle.state.errors import (
     STATE_READ_STATELESS,
+    state_read_bad_condition,
     state_read_operator_unknown,
     state_read_side_needed,
     state_read_variable_needed,
@@ -94,7 +95,7 @@ def _which_state(
     timers: bool,
 ) -> dict[str, str]:
     """Return the reader's options for one of an operator's states."""
-    if not copied.has_state:
+    if not copied.query.has_state:
         raise STATE_READ_STATELESS.error(query=copied.query.name, savepoint_id=copied.savepoint_id)
     rows = copied.operators().collect()  # none where Spark 3.5 wrote the state
     mine = [row for row in rows if row["operatorId"] == operator]
@@ -120,6 +121,20 @@ def variables_of(operator: Row) -> list[str]:
     """Return the state variables of a ``transformWithState``; none for any other operator."""
     properties = json.loads(operator["operatorProperties"] or "{}")
     return [variable["stateName"] for variable in properties.get("stateVariables", ())]
+
+
+def filtered(state: DataFrame, where: str) -> DataFrame:
+    """Return the rows of a state that meet a condition in SQL.
+
+    Raises:
+        FlinkstyleError: ``STATE_READ`` if it is none over this state.
+    """
+    from pyspark.errors import AnalysisException  # of which what cannot be parsed is one
+
+    try:
+        return state.where(where)
+    except AnalysisException as error:
+        raise state_read_bad_condition(where, str(error), state.schema.simpleString()) from error
 
 
 def every_state(copied: QueryCopy) -> list[tuple[int, dict[str, str]]]:

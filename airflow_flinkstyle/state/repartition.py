@@ -19,7 +19,6 @@ from airflow_flinkstyle.savepoint.compat import PROVIDER, note_of_repartition, r
 from airflow_flinkstyle.savepoint.errors import RenumberError
 from airflow_flinkstyle.savepoint.files.derive import publish_derived
 from airflow_flinkstyle.savepoint.files.renumber import renumber
-from airflow_flinkstyle.savepoint.manifest import KafkaLog
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.state.changes import state_changes
 from airflow_flinkstyle.state.errors import (
@@ -150,8 +149,7 @@ def repartition(
 
 def _changes(query: QuerySnapshot, partitions: int) -> bool:
     """Tell whether the query has state in another number of partitions."""
-    has_state = any(entry.path.startswith("state/") for entry in query.files)
-    return has_state and shuffle_partitions(query.pinned_confs) != partitions
+    return query.has_state and shuffle_partitions(query.pinned_confs) != partitions
 
 
 def _require_possible(query: QuerySnapshot) -> None:
@@ -225,15 +223,11 @@ def _captured(
 ) -> QuerySnapshot:
     """Return the old snapshot with the copy's files, under its old number where that is possible."""
     query = copied.query
-    logs = {
-        source: KafkaLog(cluster_id=at.cluster_id, topic_ids=dict(at.topic_ids), log_range=dict(at.log_range))
-        for source, at in query.kafka.items()
-    }
     found = capture_query(
         open_place(copied.location),
         repository,
         name=query.name,
-        kafka=logs,
+        kafka={source: at.log for source, at in query.kafka.items()},
         previous=query,
         batch_id=BatchId(query.batch_id + 1),
     )

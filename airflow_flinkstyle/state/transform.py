@@ -26,7 +26,6 @@ from airflow_flinkstyle.savepoint.compat import (
 )
 from airflow_flinkstyle.savepoint.files.derive import publish_derived
 from airflow_flinkstyle.savepoint.files.operators import number_after, without_operators
-from airflow_flinkstyle.savepoint.manifest import KafkaLog
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.state.changes import state_changes
 from airflow_flinkstyle.state.edited import Counts, Edited, as_it_is
@@ -151,7 +150,7 @@ def convert_savepoint(
         raise STATE_TRANSFORM_NOT_CONVERTED.error(
             query=work.query.name, provider=_provider(work.query).rpartition(".")[2]
         )
-    if not work.before.has_state:
+    if not work.query.has_state:
         raise STATE_READ_STATELESS.error(query=work.query.name, savepoint_id=work.manifest.savepoint_id)
     return work.moved(asked_by)
 
@@ -174,8 +173,7 @@ def in_rocksdb(
     """
     for name in [query.name for query in manifest.queries]:
         query = next(one for one in manifest.queries if one.name == name)
-        has_state = any(file.path.startswith("state/") for file in query.files)
-        if has_state and is_in_default_provider(query.pinned_confs):
+        if query.has_state and is_in_default_provider(query.pinned_confs):
             found = repository.find(converted_id(manifest.savepoint_id, name))
             if found is None:
                 work = CopiedQuery.on(spark, repository, manifest, query, f"{scratch}/{name}", open_place)
@@ -334,7 +332,7 @@ class CopiedQuery:
         Raises:
             FlinkstyleError: ``STATE_TRANSFORM`` if a key differs.
         """
-        if not any(entry.path.startswith("state/") for entry in snapshot.files):
+        if not snapshot.has_state:
             return
         place = f"{self.place}/without"
         without = copy_to(before.spark, self.repository, self.manifest, snapshot, place, self.open_place)
@@ -380,15 +378,11 @@ def _captured(
     open_place: OpenPlace,
 ) -> QuerySnapshot:
     """Return the old snapshot with the new data of some operators; every other file is as it was."""
-    logs = {
-        source: KafkaLog(cluster_id=at.cluster_id, topic_ids=dict(at.topic_ids), log_range=dict(at.log_range))
-        for source, at in old.kafka.items()
-    }
     found = capture_query(
         open_place(after.location),
         repository,
         name=old.name,
-        kafka=logs,
+        kafka={source: at.log for source, at in old.kafka.items()},
         previous=old,
         batch_id=BatchId(old.batch_id),
     )
