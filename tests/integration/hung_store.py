@@ -215,7 +215,7 @@ def an_airflow(folder: Path, url: str, tasks: int) -> Airflow:
 def look(airflow: Airflow, browsers: int, seconds: int) -> None:
     """Ask Airflow's own routes alone, then while so many browsers show the page."""
     caller = Caller(airflow.base_url, "admin")
-    wait_until("the DAGs are there", lambda: caller.ask("GET", "/api/v2/dags/other")[0] == 200)
+    caller.until_parsed("other")
     for route in OTHER_ROUTES:
         caller.ask("GET", route)
     tell("Airflow's own routes, nobody looks", ask_routes(caller, seconds / 3))
@@ -288,7 +288,7 @@ def wait(airflow: Airflow, folder: Path, dag_id: str, tasks: int, seconds: int) 
 
 def start(caller: Caller, dag_id: str) -> None:
     """Unpause a DAG and trigger it."""
-    wait_until(f"{dag_id} is there", lambda: caller.ask("GET", f"/api/v2/dags/{dag_id}")[0] == 200)
+    caller.until_parsed(dag_id)
     caller.ask("PATCH", f"/api/v2/dags/{dag_id}", body={"is_paused": False})
     status, said = caller.ask("POST", f"/api/v2/dags/{dag_id}/dagRuns", body={"logical_date": None})
     assert status == 200, said

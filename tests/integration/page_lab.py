@@ -6,6 +6,7 @@ import json
 import shutil
 import urllib.error
 import urllib.request
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.clock import now_ms
@@ -19,6 +20,7 @@ from airflow_flinkstyle.types import BatchId
 from testbed import paths
 from testbed.airflow import Airflow
 from testbed.keys import SIGNER, SIGNING_KEY
+from testbed.waiting import wait_until
 from tests.page_users import USERS, password_of
 from tests.seeming_jobs import SeemingJob
 from tests.unit.cli.kafka_savepoints import take_on_kafka
@@ -200,6 +202,14 @@ class Caller:
             login = {"username": user, "password": password_of(user)}
             _, answer = self.ask("POST", "/auth/token", body=login)
             self.token = str(answer["access_token"])
+
+    def until_parsed(self, *dag_ids: str) -> None:
+        """Return once Airflow has these DAGs: before, nobody may see the roots that they stand for."""
+        for dag_id in dag_ids:
+            wait_until(f"DAG {dag_id} is there", partial(self._has, dag_id))
+
+    def _has(self, dag_id: str) -> bool:
+        return self.ask("GET", f"/api/v2/dags/{dag_id}")[0] == 200
 
     def ask(
         self,

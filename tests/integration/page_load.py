@@ -53,6 +53,7 @@ def fill(folder: Path, jobs: int, savepoints: int) -> None:
 def watch(airflow: Airflow, viewers: int, seconds: int) -> None:
     """Let so many viewers look at the table and at one job, as often as the page does."""
     caller = Caller(airflow.base_url, "viewer")
+    caller.until_parsed("take_savepoint")
     begun_s = time.monotonic()
     wait_until("the jobs were read", lambda: not _root(caller)["loading"])
     print(

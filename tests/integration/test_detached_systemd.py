@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import socket
 import sys
 from dataclasses import dataclass
@@ -103,6 +104,16 @@ def test_driver_of_a_service_outlives_it_in_a_scope_of_its_own(machine: systemd.
     assert worker.lives(worker.said["id"]["pid"])
     units = machine.run("systemctl", "list-units", "--plain", "--no-legend", "flinkstyle-job-000001-*.scope")
     assert "running" in units
+
+
+def test_driver_is_in_its_scope_once_it_was_started_however_slow_systemd_is(machine: systemd.Systemd):
+    slow = machine.folder / "slow" / "systemd-run"
+    slow.parent.mkdir()
+    slow.write_text(f'#!/bin/sh\nsleep 1\nexec {shutil.which("systemd-run")} "$@"\n')
+    slow.chmod(0o755)
+    worker = Worker.start(machine, "hasty-worker", PATH=f"{slow.parent}:{os.environ['PATH']}")
+    worker.stop()
+    assert worker.lives(worker.said["id"]["pid"])
 
 
 def test_service_that_leaves_processes_alone_needs_no_scope(machine: systemd.Systemd):

@@ -57,8 +57,7 @@ def _no_heart_beats_on() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def admin(airflow: Airflow) -> Caller:
     admin = Caller(airflow.base_url, "admin")
-    actions = "/flinkstyle/api/roots/flinkstyle_default/actions"
-    wait_until("DAGs parsed", lambda: set(admin.ask("GET", actions)[1]["dags"]) >= NEEDED)
+    admin.until_parsed(*NEEDED)
     return admin
 
 

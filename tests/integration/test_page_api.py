@@ -9,7 +9,6 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from testbed import paths
-from testbed.waiting import wait_until
 from tests import hearts
 from tests.integration.page_lab import SECRETS, Caller, an_airflow
 
@@ -42,6 +41,11 @@ def _no_heart_beats_on() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def admin(airflow: Airflow) -> Caller:
     return Caller(airflow.base_url, "admin")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _dags(admin: Caller) -> None:
+    admin.until_parsed("take_savepoint", "take_savepoint_payments", "start_job")
 
 
 @pytest.fixture(scope="module")
@@ -192,8 +196,8 @@ def test_button_of_a_job_opens_the_dag_that_it_has_of_its_own(admin: Caller):
     def opened(job: str) -> str | None:
         return admin.ask("GET", f"{ROOT}/actions?job={job}")[1]["dags"].get("take_savepoint")
 
-    wait_until("DAGs parsed", lambda: opened("payments") == "take_savepoint_payments")
-    wait_until("DAGs parsed", lambda: opened("orders") == "take_savepoint")
+    assert opened("payments") == "take_savepoint_payments"
+    assert opened("orders") == "take_savepoint"
     assert admin.ask("GET", f"{ROOT}/actions?job=..%2fx")[0] == 400
 
 

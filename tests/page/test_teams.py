@@ -71,6 +71,8 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
         }
         status, said = Caller(airflow.base_url, "root").ask("POST", "/api/v2/connections", body=body)
         assert status == 201, said
+        for team, user in zip(TEAMS, ("sam", "bo"), strict=True):
+            Caller(airflow.base_url, user).until_parsed(f"take_{team}")
         yield airflow
 
 

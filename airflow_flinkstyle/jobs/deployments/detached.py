@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 _KILL_TIMEOUT_S = 10.0
 """How long a killed process may take to end."""
 _EXEC_LOOKS, _EXEC_LOOK_S = 200, 0.01
+_SCOPE_TIMEOUT_S = 20.0
+"""How long systemd may take to put a process into a scope; a probe has just been put into one."""
 _DRIVERS_OPTIONS = ("root", "job", "generation")
 
 _children: dict[int, subprocess.Popen[bytes]] = {}  # kept, so that ended ones are reaped by poll()
@@ -93,8 +95,9 @@ class DetachedDeployment:
     def submit(self, submission: Submission) -> Mapping[str, str]:
         """Start the driver and return at once with its native id."""
         path, argv = Path(submission.log_path), submission.argv
+        scope = f"flinkstyle-{path.stem}-{secrets.token_hex(4)}"
         if way_out := self._way_out():
-            argv = (*way_out, f"--unit=flinkstyle-{path.stem}-{secrets.token_hex(4)}", "--", *argv)
+            argv = (*way_out, f"--unit={scope}", "--", *argv)
         try:
             if shutil.which(submission.argv[0], path=submission.env.get("PATH")) is None:
                 raise FileNotFoundError(errno.ENOENT, "no such program")
@@ -118,6 +121,8 @@ class DetachedDeployment:
             ) from error
         _children[process.pid] = process
         log.info("Started driver process %d, log %s", process.pid, path)
+        if way_out:
+            _until_in_scope(process, scope)
         try:
             driver_log.delete_old(path)
         except OSError as error:  # the driver runs, and that is what was asked for
@@ -206,6 +211,19 @@ def _hold(output: IO[bytes], path: Path) -> None:
         driver_log.hold(output)
     except OSError as error:  # the driver is what was asked for
         log.warning("Log %s may be deleted while its driver writes to it: %s", path, error)
+
+
+def _until_in_scope(process: subprocess.Popen[bytes], scope: str) -> None:
+    """Return once a driver is in its scope, or has ended: before, a unit that stops takes it along.
+
+    ``systemd-run`` asks for the scope, moves itself into it, and becomes the driver.
+    """
+    deadline = time.monotonic() + _SCOPE_TIMEOUT_S
+    while scope.encode() not in _of_process(process.pid, "cgroup") and process.poll() is None:
+        if time.monotonic() > deadline:
+            log.warning("Driver process %d is not in scope %s yet", process.pid, scope)
+            return
+        time.sleep(_EXEC_LOOK_S)
 
 
 def _session_leaders() -> Iterator[tuple[int, str, bytes]]:
