@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_flinkstyle.agent.core.board.heartbeat import HeartbeatThread, HeartbeatWriter
-from airflow_flinkstyle.agent.core.board.history import WRITE_S
+from airflow_flinkstyle.agent.core.board.heartbeat import WRITE_S, HeartbeatThread, HeartbeatWriter
 from airflow_flinkstyle.agent.core.board.inbox import Inbox
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment

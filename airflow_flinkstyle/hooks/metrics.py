@@ -102,11 +102,11 @@ def _rates(pace: Pace, status: JobStatus) -> dict[str, float | None]:
     By the driver's own clock.
     """
     from airflow_flinkstyle.jobs.status import Running
-    from airflow_flinkstyle.protocol.history import is_idle
+    from airflow_flinkstyle.protocol.history import pace_now
 
-    idle = not isinstance(status, Running) or is_idle(pace, now_ms=status.heartbeat.written_at_ms)
-    rates = {"input_rows_per_s": pace.input_rows_per_s, "processed_rows_per_s": pace.processed_rows_per_s}
-    return {name: 0.0 if idle and rate is not None else rate for name, rate in rates.items()}
+    at_ms = status.heartbeat.written_at_ms if isinstance(status, Running) else 0
+    now = pace_now(pace, now_ms=at_ms, runs=isinstance(status, Running))
+    return {"input_rows_per_s": now.input_rows_per_s, "processed_rows_per_s": now.processed_rows_per_s}
 
 
 def _age_s(at_ms: int | None, now_ms: int) -> float | None:

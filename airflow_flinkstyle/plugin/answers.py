@@ -250,6 +250,17 @@ class Lineage(Answer):
     left_out: Annotated[int, Field(description="Older savepoints that are not in the graph.")]
 
 
+class Point(Answer):
+    """All queries together at one moment, or in the mean of several."""
+
+    at_s: Annotated[int, Field(description="Where the time begins that it stands for, epoch seconds.")]
+    samples: int
+    input_rows_per_s: float
+    processed_rows_per_s: float
+    batch_ms: Annotated[int, Field(description="The longest batch; 0 while no query has a new one.")]
+    lag_records: int | None
+
+
 class Unreadable(Answer):
     """A savepoint whose manifest cannot be read."""
 
@@ -271,8 +282,7 @@ class Job(Status):
     trouble: list[Trouble]
     lineage: Lineage
     history: Annotated[
-        dict[str, list[list[float | int | None]]],
-        Field(description="Seconds of a point -> points: begin (s), rows/s in, processed, batch ms, lag."),
+        dict[str, list[Point]], Field(description="Seconds that a point stands for -> points.")
     ]
 
 

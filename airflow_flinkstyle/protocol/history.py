@@ -5,11 +5,11 @@ The newest two hours are kept by the minute, older ones ever more coarsely. Who 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from airflow_flinkstyle.protocol.record import Record
-from airflow_flinkstyle.typed_json import stored
+from airflow_flinkstyle.typed_json import encode, stored
 from airflow_flinkstyle.types import Count
 
 if TYPE_CHECKING:
@@ -79,31 +79,52 @@ class History(Record):
             rings.append(Ring(step_s=step_s, points=rows))
         return History(rings=tuple(rings))
 
+    def answer(self) -> dict[str, list[dict[str, Any]]]:
+        """Return the same for the page: each point with the names of its fields."""
+        return {str(step_s): encode(points) for step_s, points in self.samples().items()}
+
     def samples(self) -> dict[int, list[Sample]]:
         """Return the points by the seconds that one stands for, the oldest first."""
         return {ring.step_s: [_sample(row) for row in ring.points] for ring in self.rings}
 
 
-def sample_of(paces: Iterable[Pace | None], *, now_ms: int) -> Sample | None:
-    """Return the sample of a job whose queries have these paces; None if none has told of a batch."""
+def totals(paces: Iterable[Pace | None], *, now_ms: int, runs: bool = True) -> Sample | None:
+    """Return what all queries of a job do together; None if none has told of a batch.
+
+    Args:
+        paces: What each of them has told last.
+        now_ms: The time, by the clock of the driver that told it.
+        runs: Whether the job runs.
+    """
     known = [pace for pace in paces if pace is not None]
     if not known:
         return None
-    busy = [pace for pace in known if not is_idle(pace, now_ms=now_ms)]
+    now = [pace_now(pace, now_ms=now_ms, runs=runs) for pace in known]
     lags = [pace.lag_records for pace in known if pace.lag_records is not None]
     return Sample(
         at_s=now_ms // 1000,
-        input_rows_per_s=sum(pace.input_rows_per_s or 0.0 for pace in busy),
-        processed_rows_per_s=sum(pace.processed_rows_per_s or 0.0 for pace in busy),
-        batch_ms=max((pace.batch_ms for pace in busy), default=0),
+        input_rows_per_s=sum(pace.input_rows_per_s or 0.0 for pace in now),
+        processed_rows_per_s=sum(pace.processed_rows_per_s or 0.0 for pace in now),
+        batch_ms=max(pace.batch_ms for pace in now),
         lag_records=sum(lags) if lags else None,
     )
 
 
-def is_idle(pace: Pace, *, now_ms: int) -> bool:
-    """Return whether a query has told of no new batch for longer than one may take."""
+def pace_now(pace: Pace, *, now_ms: int, runs: bool = True) -> Pace:
+    """Return how fast a query is now, from what it has told last.
+
+    It is idle if it has told of no new batch for longer than one may take, or if its job does not run.
+    The rates that Spark says and the time of a batch are 0 then; what is unread stays.
+    """
     ended_ms = pace.begun_at_ms + pace.batch_ms
-    return now_ms - ended_ms > max(IDLE_S * 1000, 2 * pace.batch_ms)
+    if runs and now_ms - ended_ms <= max(IDLE_S * 1000, 2 * pace.batch_ms):
+        return pace
+    return replace(
+        pace,
+        batch_ms=0,
+        input_rows_per_s=None if pace.input_rows_per_s is None else 0.0,
+        processed_rows_per_s=None if pace.processed_rows_per_s is None else 0.0,
+    )
 
 
 def _merged(point: Sample, sample: Sample) -> Sample:

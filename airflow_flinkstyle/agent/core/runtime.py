@@ -9,8 +9,12 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.agent.core.board.heartbeat import HeartbeatThread, HeartbeatWriter, Watchdog
-from airflow_flinkstyle.agent.core.board.history import HistoryKeeper
+from airflow_flinkstyle.agent.core.board.heartbeat import (
+    HeartbeatThread,
+    HeartbeatWriter,
+    HistoryKeeper,
+    Watchdog,
+)
 from airflow_flinkstyle.agent.core.board.inbox import Inbox
 from airflow_flinkstyle.agent.core.board.patience import patiently
 from airflow_flinkstyle.agent.core.board.takeover import NotOursError
@@ -53,7 +57,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.core.stream_options import StreamOptions
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.protocol.board import JobBoard
-    from airflow_flinkstyle.protocol.query_records import Pace, QueryStatus
+    from airflow_flinkstyle.protocol.query_records import QueryStatus
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
@@ -97,7 +101,7 @@ class Runtime:
         self.exit_code = EXIT_DONE
         self.gate, self.start_lock = threading.Lock(), threading.Lock()
         self._hook: ShutdownHook | None = None
-        self._history_keeper = HistoryKeeper(board, self._paces)
+        self._history_keeper = HistoryKeeper(board, self.heartbeat_writer)
 
     def open(self) -> None:
         """Show that this process is alive, and listen."""
@@ -116,12 +120,6 @@ class Runtime:
         if self.runs_job:
             self.heartbeat_writer.found_unregistered(self.queries.unregistered())
         return self.commits.with_groups(self.queries.beats())
-
-    def _paces(self) -> list[Pace | None]:
-        """Return how fast the queries are; nothing while the job is another driver's."""
-        if not self.admission.taken_over:
-            return []
-        return [status.pace for status in self.heartbeat_writer.known.values()]
 
     # --- starting queries -----------------------------------------------------------------------
 

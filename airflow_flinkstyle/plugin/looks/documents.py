@@ -19,7 +19,7 @@ from airflow_flinkstyle.jobs.status import (
     describe_status,
 )
 from airflow_flinkstyle.links.address import web_address
-from airflow_flinkstyle.protocol.history import is_idle
+from airflow_flinkstyle.protocol.history import totals
 from airflow_flinkstyle.typed_json import encode
 
 if TYPE_CHECKING:
@@ -131,21 +131,14 @@ def _query(name: str, query: QueryStatus) -> dict[str, Any]:
 
 
 def totals_document(heartbeat: Heartbeat | None, *, lives: bool = False) -> dict[str, Any]:
-    """Return the rates of all queries together; of one without input for a minute they are 0.
-
-    They are 0 too for a job that does not run.
-    """
+    """Return what all queries do together, by the rule of the plots: idle ones have rates of 0."""
     queries = list(heartbeat.queries.values()) if heartbeat is not None else []
-    known = [query.pace for query in queries if query.pace is not None]
     at_ms = heartbeat.written_at_ms if heartbeat is not None else 0
-    busy = [pace for pace in known if lives and not is_idle(pace, now_ms=at_ms)]
-    lags = [pace.lag_records for pace in known if pace.lag_records is not None]
+    found = totals((query.pace for query in queries), now_ms=at_ms, runs=lives)
     commits = [query.batch_committed_at_ms for query in queries if query.batch_committed_at_ms is not None]
+    names = ("input_rows_per_s", "processed_rows_per_s", "batch_ms", "lag_records")
     return {
-        "input_rows_per_s": sum(pace.input_rows_per_s or 0 for pace in busy) if known else None,
-        "processed_rows_per_s": sum(pace.processed_rows_per_s or 0 for pace in busy) if known else None,
-        "batch_ms": max((pace.batch_ms for pace in known), default=None),
-        "lag_records": sum(lags) if lags else None,
+        **{name: getattr(found, name, None) for name in names},
         "last_batch_at_ms": max(commits, default=None),
     }
 

@@ -180,17 +180,10 @@ class JobLook:
         ]
         return sorted(found, key=lambda one: -int(one["begun_at_ms"]))
 
-    def _history(self) -> dict[str, list[list[float | int | None]]]:
-        """Return per seconds of one point: begin, input and processed rows per second, batch ms, lag."""
+    def _history(self) -> dict[str, list[dict[str, Any]]]:
+        """Return the points of the plots, by the seconds that one stands for."""
         try:
             slot = self.board.history()
         except FlinkstyleError:  # plots are empty; the agent begins it anew
             return {}
-        samples = slot.value.samples() if slot is not None else {}
-        return {
-            str(step_s): [
-                [one.at_s, one.input_rows_per_s, one.processed_rows_per_s, one.batch_ms, one.lag_records]
-                for one in points
-            ]
-            for step_s, points in samples.items()
-        }
+        return slot.value.answer() if slot is not None else {}

@@ -8,17 +8,17 @@ const SPANS = [["60", "2 hours"], ["600", "1 day"], ["3600", "1 week"], ["86400"
 export function Plots({ value }) {
   const [step, setStep] = useState("60");
   const points = value.history[step] || [];
-  const from = points.length ? points[0][0] * 1000 : null;
-  const column = (place) => points.map((row) => [row[0] * 1000, row[place]]);
+  const from = points.length ? points[0].at_s * 1000 : null;
+  const column = (name) => points.map((row) => [row.at_s * 1000, row[name]]);
   const sizes = (name) => value.savepoints.map((one) => [one.taken_at_ms, one[name]]).reverse();
   return h("div", null,
     h("div", { role: "group", "aria-label": "Time" }, SPANS.map(([key, words]) =>
       h("button", { key, type: "button", "aria-pressed": key === step, onClick: () => setStep(key) }, words))),
     h("div", { className: "plots" },
-      h(Plot, { title: "Lag, records", points: column(4), say: number, from }),
-      h(Plot, { title: "Longest batch", points: column(3), say: duration, from }),
-      h(Plot, { title: "Rows per second, in", points: column(1), say: rate, from }),
-      h(Plot, { title: "Rows per second, processed", points: column(2), say: rate, from }),
+      h(Plot, { title: "Lag, records", points: column("lag_records"), say: number, from }),
+      h(Plot, { title: "Longest batch", points: column("batch_ms"), say: duration, from }),
+      h(Plot, { title: "Rows per second, in", points: column("input_rows_per_s"), say: rate, from }),
+      h(Plot, { title: "Rows per second, processed", points: column("processed_rows_per_s"), say: rate, from }),
       h(Plot, { title: "Size of savepoints", points: sizes("size_bytes"), say: bytes, dots: true }),
       h(Plot, { title: "New in each savepoint", points: sizes("new_bytes"), say: bytes, dots: true })));
 }

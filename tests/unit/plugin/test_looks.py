@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
+from airflow_flinkstyle.hooks.metrics import measure
+from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.journal import APPROVED, DECIDED, PhaseRecord
 from airflow_flinkstyle.jobs.status import Sightings
 from airflow_flinkstyle.jobs.stopped.offline_lock import lock_key
+from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.links.address import web_address
 from airflow_flinkstyle.plugin.cache.memo_store import MemoStore
 from airflow_flinkstyle.plugin.cache.meter import Meter, MeteredStore
@@ -20,6 +23,7 @@ from airflow_flinkstyle.plugin.looks.job_look import JobLook
 from airflow_flinkstyle.plugin.looks.lineage import MOST_SAVEPOINTS, lineage
 from airflow_flinkstyle.plugin.looks.savepoint_look import MANIFESTS_A_LOOK
 from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.history import History, totals
 from airflow_flinkstyle.protocol.line import BEGINNING, Turn
 from airflow_flinkstyle.protocol.query_records import Pace, SourcePace
 from airflow_flinkstyle.savepoint.files.verified import record_damaged
@@ -61,14 +65,10 @@ def test_runs_say_who_asked_and_when_drivers_were_started_again(job: SeemingJob)
     assert second["adopts_checkpoint_of"] is None
 
 
-@pytest.mark.parametrize(("state", "rates"), [("running", (20.5, 200.0)), ("failed", (0, 0))])
-def test_job_that_does_not_run_has_no_rates(
-    tmp_path: Path, state: Literal["running", "failed"], rates: tuple[float, float]
-):
-    job = SeemingJob(tmp_path)
-    pace = Pace(
+def a_pace(begun_at_ms: int) -> Pace:
+    return Pace(
         batch_id=BatchId(4),
-        begun_at_ms=job.begun_at_ms,
+        begun_at_ms=begun_at_ms,
         batch_ms=1500,
         rows=300,
         input_rows_per_s=20.5,
@@ -77,11 +77,36 @@ def test_job_that_does_not_run_has_no_rates(
         state_rows=77,
         sources=(SourcePace(description="KafkaV2", lag_records=12),),
     )
-    job.seem_running(state=state, pace=pace, beats=False)
+
+
+@pytest.mark.parametrize(("state", "rates"), [("running", (20.5, 200.0)), ("failed", (0, 0))])
+def test_job_that_does_not_run_has_no_rates(
+    tmp_path: Path, state: Literal["running", "failed"], rates: tuple[float, float]
+):
+    job = SeemingJob(tmp_path)
+    job.seem_running(state=state, pace=a_pace(job.begun_at_ms), beats=False)
     row = look_at(job).row(0.0)
     assert row["state"] == state
     assert (row["input_rows_per_s"], row["processed_rows_per_s"]) == rates
     assert row["lag_records"] == 12, "what it has not read is still unread"
+
+
+@pytest.mark.parametrize(("silent_ms", "is_idle"), [(0, False), (120_000, True)])
+def test_table_plot_and_metrics_agree_whether_a_job_is_idle(tmp_path: Path, silent_ms: int, is_idle: bool):
+    job = SeemingJob(tmp_path)
+    pace = a_pace(job.begun_at_ms - silent_ms)
+    job.seem_running(pace=pace, beats=False)
+    look = look_at(job)
+    point = totals([pace], now_ms=job.begun_at_ms)
+    assert point is not None
+    job.board.write_history(History().with_samples([point]), seen="")
+    row, (plotted,) = look.row(0.0), look.detail()["history"]["60"]
+    names = ("input_rows_per_s", "processed_rows_per_s", "batch_ms", "lag_records")
+    assert {name: row[name] for name in names} == {name: plotted[name] for name in names}
+    assert (row["batch_ms"], row["lag_records"]) == (0 if is_idle else 1500, 12)
+    view = JobView(board=job.board, repository=job.repository, deployment=DetachedDeployment())
+    measured = {one.name: one.value for one in measure(job.job, view.status(), None, now_ms=job.begun_at_ms)}
+    assert measured["input_rows_per_s"] == row["input_rows_per_s"]
 
 
 def test_header_runs_and_graph_say_the_same_of_a_driver_that_was_killed(tmp_path: Path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from airflow_flinkstyle.protocol.history import RINGS, History, Sample, sample_of
+from airflow_flinkstyle.protocol.history import RINGS, History, Sample, totals
 from airflow_flinkstyle.protocol.query_records import Pace, SourcePace
 from airflow_flinkstyle.types import BatchId
 
@@ -70,10 +70,10 @@ def test_the_newest_points_stay():
 
 def test_a_query_that_tells_of_no_batch_any_more_has_no_rates_and_its_last_lag():
     pace = a_pace(NOON_S * 1000)
-    busy = sample_of([pace, None], now_ms=NOON_S * 1000 + 500)
-    idle = sample_of([pace], now_ms=NOON_S * 1000 + 120_000)
+    busy = totals([pace, None], now_ms=NOON_S * 1000 + 500)
+    idle = totals([pace], now_ms=NOON_S * 1000 + 120_000)
     assert busy is not None
     assert idle is not None
     assert (busy.input_rows_per_s, busy.batch_ms, busy.lag_records) == (10.0, 200, 5)
     assert (idle.input_rows_per_s, idle.batch_ms, idle.lag_records) == (0.0, 0, 5)
-    assert sample_of([None], now_ms=0) is None
+    assert totals([None], now_ms=0) is None

@@ -1,4 +1,4 @@
-"""The heartbeat: the agent's state in the store, the lease it holds, the end of the process without it.
+"""The heartbeat: the agent's state in the store, the lease it holds, and the history of its numbers.
 
 What keeps the lease does nothing else. It writes through a client of its own, which gives up early enough to
 try again within the lease; and it writes what was last known of the queries, while another thread looks at
@@ -17,9 +17,16 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.agent.core.errors import SupersededError
 from airflow_flinkstyle.agent.core.process import EXIT_DONE, EXIT_JVM_GONE, EXIT_LEASE_LOST, HALT_PATIENCE_S
 from airflow_flinkstyle.clock import LEASE_CLOCK, now_ms
+from airflow_flinkstyle.errors import FlinkstyleError, MessageFormatError, ProtocolVersionError
 from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.history import History, Sample, totals
 from airflow_flinkstyle.protocol.records import MOST_URL_CHARACTERS, Heartbeat
-from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
+from airflow_flinkstyle.storage.errors import (
+    ObjectChangedError,
+    ObjectExistsError,
+    StoreDeniedError,
+    StoreError,
+)
 from airflow_flinkstyle.storage.open import impatient
 
 if TYPE_CHECKING:
@@ -37,6 +44,16 @@ ANSWERS_PER_LEASE = 8
 WATCH_INTERVAL_S = 0.25
 _ENDING_S = WATCH_INTERVAL_S + HALT_PATIENCE_S
 """So long before its lease is over a driver begins to end: its successor counts on it that it has."""
+SAMPLE_S = 15.0
+"""Between two samples for the history."""
+WRITE_S = 300.0
+"""Between two writes of the history: 12 requests an hour; a driver that dies takes so much of the plots."""
+FIRST_WRITE_S = 30.0
+FINISH_S = 2.0
+"""How long the driver's exit waits for the last write of the history."""
+ANSWER_S = 10.0
+_MOST_WAITING = 960
+"""Samples kept while the store is away: four hours."""
 log = logging.getLogger(__name__)
 
 
@@ -322,3 +339,84 @@ class Watchdog(threading.Thread):
             if self._writer.lease_is_lost():
                 log.error("The lease of %.1f s could not be confirmed", self._writer.lease_s)
                 self._process.halt(EXIT_LEASE_LOST)
+
+
+class HistoryKeeper(threading.Thread):
+    """Samples what the heartbeat says of the queries, and adds it to the job's history now and then.
+
+    In a thread of its own: the lease never waits for it. A query has a pace only once it runs, so a driver
+    that waits beside another one adds nothing.
+    """
+
+    def __init__(self, board: JobBoard, writer: HeartbeatWriter) -> None:
+        super().__init__(name="flinkstyle-history", daemon=True)
+        self._board = JobBoard(impatient(board.store, answer_s=ANSWER_S), board.job)
+        self._writer = writer
+        self._ending = threading.Event()
+        self._waiting: list[Sample] = []
+        self._history, self._version = History(), ""
+        """As this thread wrote or read it last; without a version it was neither."""
+
+    def run(self) -> None:
+        """Sample and write until the run ends, and once more then."""
+        waited_s, write_at_s = 0.0, FIRST_WRITE_S
+        while not self._ending.wait(SAMPLE_S):
+            waited_s += SAMPLE_S
+            self.sample()
+            if waited_s >= write_at_s:
+                if not self.write():
+                    return
+                write_at_s = waited_s + WRITE_S
+        self.sample()
+        self.write()
+
+    def finish(self) -> None:
+        """Write what is left, if the store answers soon: the run has ended, and nobody waits for this."""
+        self._ending.set()
+        if self.is_alive():
+            self.join(FINISH_S)
+
+    def sample(self) -> None:
+        """Note how fast the job is now."""
+        found = totals((status.pace for status in self._writer.known.values()), now_ms=now_ms())
+        if found is not None:
+            self._waiting = [*self._waiting, found][-_MOST_WAITING:]
+
+    def write(self) -> bool:
+        """Add what waits to the history in the store; return whether there is a point in going on.
+
+        Two requests the first time, one each time after it: the thread knows what it wrote last.
+        """
+        if not self._waiting:
+            return True
+        try:
+            self._add()
+        except StoreDeniedError as error:
+            log.warning("The job's history is not kept: %s Plots will be empty.", error)
+            return False
+        except (StoreError, FlinkstyleError) as error:  # tried again with the next samples
+            self._version = ""
+            log.info("The job's history could not be written for now: %s", error)
+        return True
+
+    def _add(self) -> None:
+        if not self._version:
+            self._read()
+        history = self._history.with_samples(self._waiting)
+        try:
+            version = self._board.write_history(history, seen=self._version)
+        except (ObjectChangedError, ObjectExistsError):  # another driver's, or an answer that was lost
+            self._read()
+            history = self._history.with_samples(self._waiting)
+            version = self._board.write_history(history, seen=self._version)
+        self._history, self._version, self._waiting = history, version, []
+
+    def _read(self) -> None:
+        try:
+            found = self._board.history()
+        except (MessageFormatError, ProtocolVersionError) as error:
+            log.warning("The job's history begins anew: %s", error)
+            self._history, self._version = History(), self._board.history_version()
+            return
+        self._history = found.value if found is not None else History()
+        self._version = found.version if found is not None else ""
