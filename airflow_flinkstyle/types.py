@@ -29,6 +29,9 @@ TopicPartition = tuple[str, int]
 ClaimMode = Literal["no_claim", "claim"]
 """Whose a savepoint is after a restore: whoever's it was, or the restored job's (Flink's words)."""
 
+StartFrom = Literal["last_state", "checkpoint", "savepoint", "fresh"]
+"""From what a job is started, as forms, operators and the command line say it."""
+
 Rewind = Literal["continue", "fork", "re-emit"]
 """What a start does about batches that were committed after its savepoint: demand that there are none, count
 on under a new query id, or use their ids again."""

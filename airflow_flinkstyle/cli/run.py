@@ -3,7 +3,7 @@
 import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -21,7 +21,7 @@ from airflow_flinkstyle.jobs.request import SavepointOnly
 from airflow_flinkstyle.jobs.request_slot import digest_of
 from airflow_flinkstyle.jobs.spec import JobSpec, default_checkpoint_root, launch_of
 from airflow_flinkstyle.jobs.start.home import moved_on
-from airflow_flinkstyle.jobs.start.origins import Fresh, FromCheckpoint, FromSavepoint, LastState, Origin
+from airflow_flinkstyle.jobs.start.origins import LastState, Origin, origin_of
 from airflow_flinkstyle.jobs.status import NeverStarted, Running, Starting, describe_status
 from airflow_flinkstyle.jobs.stopped.last_run import recorded_launch
 from airflow_flinkstyle.jobs.target import SubmitTarget, record_of, target_of
@@ -30,7 +30,7 @@ from airflow_flinkstyle.protocol.records import PAST_THE_AGENT
 from airflow_flinkstyle.savepoint.files.verified import damaged_records, verified_records
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.repository.summary import newest_summary
-from airflow_flinkstyle.types import Rewind
+from airflow_flinkstyle.types import Rewind, StartFrom
 
 _CERTAIN_S = 60.0
 """How long to look at most until it is certain whether a driver lives."""
@@ -81,10 +81,10 @@ def start(
     python: Python = None,
     log_dir: LogDir = None,
     start_from: Annotated[
-        Literal["last_state", "checkpoint", "savepoint", "fresh"],
+        StartFrom,
         typer.Option(help="last_state: where the job was last; fresh only if it has no history."),
     ] = "last_state",
-    savepoint_id: Annotated[str | None, typer.Option(help="For savepoint: its id.")] = None,
+    savepoint_id: Annotated[str | None, typer.Option(help="For savepoint: its id, or latest.")] = None,
     rewind: Annotated[
         Rewind, typer.Option(help="For savepoint: what becomes of batches committed after it.")
     ] = "continue",
@@ -107,16 +107,15 @@ def start(
         raise typer.BadParameter("give --savepoint-id with --start-from savepoint, and only with it")
     if discard_history is not None and start_from != "fresh":
         raise typer.BadParameter("give --discard-history with --start-from fresh only")
-    origin: Origin = LastState()
-    if savepoint_id is not None:
-        origin = FromSavepoint(
-            savepoint_id=savepoint_id, rewind=rewind, skip_known_batches=skip_known_batches
-        )
-    elif start_from == "fresh":
-        origin = Fresh(discard_history=discard_history)
-    elif start_from == "checkpoint":
-        origin = FromCheckpoint()
     client = client_of(root, job)
+    origin = origin_of(
+        start_from,
+        newest=lambda: newest_summary(client.view.repository),
+        savepoint_id=savepoint_id,
+        rewind=rewind,
+        skip_known_batches=skip_known_batches,
+        discard_history=discard_history,
+    )
     spec, target = launch_by(client.view, root, wanted_by(job, file, master, python, log_dir))
     spec = replace(spec, leave_checkpoints=tuple(leave_checkpoint or ()))
     _start(client, spec, target, origin, key, timeout_s, as_json=as_json)

@@ -6,7 +6,7 @@ A job that has never run starts fresh. To start a job fresh that has run, name t
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from airflow.sdk import Param
 
@@ -21,6 +21,7 @@ from airflow_flinkstyle.dags.fields import (
 from airflow_flinkstyle.dags.form import Form, Job
 from airflow_flinkstyle.operators.choice import CHOOSE, ChooseSavepointOperator
 from airflow_flinkstyle.operators.start import StartStreamingJobOperator
+from airflow_flinkstyle.types import StartFrom
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
@@ -65,7 +66,7 @@ def _program() -> dict[str, Param]:
         **program_fields(),
         "start_from": Param(
             "last_state",
-            enum=["last_state", "checkpoint", "savepoint", "fresh"],
+            enum=list(get_args(StartFrom)),
             values_display={
                 "last_state": "Where the job was last",
                 "checkpoint": "The last run's checkpoint, nothing else",

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.keys import was_cleared
-from airflow_flinkstyle.jobs.answers.values import is_true, one_of
 from airflow_flinkstyle.links.driver import LINKS, show_driver
 from airflow_flinkstyle.links.savepoint import SavepointLink
 from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors
-from airflow_flinkstyle.types import ClaimMode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,8 +15,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_flinkstyle.jobs.start.origins import Origin
-
-_STARTS = ("last_state", "checkpoint", "savepoint", "fresh")
+    from airflow_flinkstyle.types import ClaimMode
 
 
 class StartStreamingJobOperator(StreamingJobOperator):
@@ -147,51 +143,19 @@ class StartStreamingJobOperator(StreamingJobOperator):
         return {"generation": handle.generation, "checkpoint_location": handle.checkpoint_location}
 
     def _origin(self) -> Origin:
-        from airflow_flinkstyle.hooks.launches import rewind
-        from airflow_flinkstyle.jobs.answers.values import text_or_none
-        from airflow_flinkstyle.jobs.start.origins import Fresh, FromCheckpoint, FromSavepoint, LastState
+        from airflow_flinkstyle.jobs.start.origins import origin_of
 
-        start = one_of("start_from", self.start_from, _STARTS)
-        for name, only in (("savepoint_id", "savepoint"), ("discard_history", "fresh")):
-            if start != only and text_or_none(getattr(self, name)) is not None:
-                raise _not_for(start, name, only)
-        match start:
-            case "last_state":
-                return LastState()
-            case "fresh":
-                return Fresh(discard_history=text_or_none(self.discard_history))
-            case "checkpoint":
-                return FromCheckpoint()
-            case _:
-                return FromSavepoint(
-                    savepoint_id=self._chosen_savepoint(),
-                    rewind=rewind(self.rewind),
-                    skip_known_batches=is_true("skip_known_batches", self.skip_known_batches),
-                    claim_mode=one_of("claim_mode", self.claim_mode, get_args(ClaimMode)),
-                )
-
-    def _chosen_savepoint(self) -> str:
-        if self.savepoint_id and self.savepoint_id != "latest":
-            return self.savepoint_id
-        newest = self.hook.newest_savepoint(self.job) if self.savepoint_id else None
-        if newest is None:
-            raise BadInputError(
-                f"A savepoint of job {self.job} was expected, found savepoint_id={self.savepoint_id!r}"
-                f"{' and no savepoint' if self.savepoint_id else ''}.",
-                state_after="Nothing was started.",
-                remedy="Name a savepoint, take one (TakeSavepointOperator), or start otherwise.",
-            )
-        return newest.savepoint_id
+        return origin_of(
+            self.start_from,
+            newest=lambda: self.hook.newest_savepoint(self.job),
+            savepoint_id=self.savepoint_id,
+            rewind=self.rewind,
+            skip_known_batches=self.skip_known_batches,
+            claim_mode=self.claim_mode,
+            discard_history=self.discard_history,
+        )
 
     def on_kill(self) -> None:
         """Leave the stream alone, unless ``stop_on_kill`` was asked for."""
         if self.stop_on_kill and self._stop_key:
             self.hook.ask_to_stop(self.job, self._stop_key)
-
-
-def _not_for(start: str, name: str, only: str) -> BadInputError:
-    return BadInputError(
-        f"{name} was expected with start_from={only!r} only, found it with {start!r}.",
-        state_after="Nothing was started.",
-        remedy=f"Leave {name} out, or choose start_from={only!r}.",
-    )

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.answers.values import is_true, one_of, text_or_none
 from airflow_flinkstyle.jobs.errors import JobNotRunningError
 from airflow_flinkstyle.jobs.start.rewinds import fork, is_from_elsewhere, require_newest, unused_from
 from airflow_flinkstyle.jobs.stopped import last_run, saving
@@ -19,17 +20,17 @@ from airflow_flinkstyle.protocol.records import TakeoverOrder
 from airflow_flinkstyle.python_versions import assert_never
 from airflow_flinkstyle.savepoint import sinks
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError
-from airflow_flinkstyle.types import Generation
+from airflow_flinkstyle.types import ClaimMode, Generation, Rewind, StartFrom
 from airflow_flinkstyle.wording import batch_words
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from airflow_flinkstyle.jobs.status import Run
     from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.records import Current, Heartbeat
     from airflow_flinkstyle.savepoint.manifest import Manifest
-    from airflow_flinkstyle.types import ClaimMode, Rewind
+    from airflow_flinkstyle.savepoint.repository.summary import Summary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,67 @@ class FromSavepoint:
 
 
 Origin = LastState | Fresh | FromCheckpoint | FromSavepoint
+
+
+def origin_of(
+    start_from: str,
+    *,
+    newest: Callable[[], Summary | None],
+    savepoint_id: str | None = None,
+    rewind: str | None = "continue",
+    skip_known_batches: bool | str = False,
+    claim_mode: str = "no_claim",
+    discard_history: str | None = None,
+) -> Origin:
+    """Return what was answered, in a form, by an operator or on the command line.
+
+    Args:
+        start_from: One of ``StartFrom``; it and the others may come from a template, as text.
+        newest: Gives the newest savepoint on the job's line, for ``latest``; asked only then.
+        savepoint_id: For ``savepoint`` only: an id, or ``latest``.
+        rewind: A ``Rewind``; nothing is ``continue``.
+        skip_known_batches: As in ``FromSavepoint``.
+        claim_mode: A ``ClaimMode``.
+        discard_history: For ``fresh`` only.
+
+    Raises:
+        BadInputError: If an answer is unknown, does not belong to this start, or there is no savepoint.
+    """
+    start = one_of("start_from", start_from, get_args(StartFrom))
+    savepoint_id, discard_history = text_or_none(savepoint_id), text_or_none(discard_history)
+    for name, answer, only in (
+        ("savepoint_id", savepoint_id, "savepoint"),
+        ("discard_history", discard_history, "fresh"),
+    ):
+        if start != only and answer is not None:
+            raise BadInputError(
+                f"{name} was expected with start_from={only!r} only, found it with {start!r}.",
+                state_after="Nothing was started.",
+                remedy=f"Leave {name} out, or choose start_from={only!r}.",
+            )
+    match start:
+        case "last_state":
+            return LastState()
+        case "fresh":
+            return Fresh(discard_history=discard_history)
+        case "checkpoint":
+            return FromCheckpoint()
+        case _:
+            if savepoint_id == "latest" and (found := newest()) is not None:
+                savepoint_id = found.savepoint_id
+            if savepoint_id is None or savepoint_id == "latest":
+                raise BadInputError(
+                    f"A savepoint was expected to start from, found savepoint_id={savepoint_id!r}"
+                    f"{' and no savepoint of the job' if savepoint_id else ''}.",
+                    state_after="Nothing was started.",
+                    remedy="Name a savepoint, take one (TakeSavepointOperator), or start otherwise.",
+                )
+            return FromSavepoint(
+                savepoint_id=savepoint_id,
+                rewind=one_of("rewind", rewind or "continue", get_args(Rewind)),
+                skip_known_batches=is_true("skip_known_batches", skip_known_batches),
+                claim_mode=one_of("claim_mode", claim_mode, get_args(ClaimMode)),
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
