@@ -9,7 +9,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.agent.core.guards.guard import read_positions
+from airflow_flinkstyle.agent.core.guards.checks import read_positions
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.types import NextOffset

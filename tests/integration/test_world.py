@@ -159,7 +159,7 @@ def produce(broker: Broker, topic: str, records: int, *, servers: str | None = N
 
 
 def _topics(lab: PatternLab) -> set[str]:
-    from airflow_flinkstyle.agent.core.guards.guard import read_positions
+    from airflow_flinkstyle.agent.core.guards.checks import read_positions
     from airflow_flinkstyle.storage.open import open_store
 
     newest = read_positions(open_store(str(lab.folder / "checkpoints-1" / "orders"))).committed

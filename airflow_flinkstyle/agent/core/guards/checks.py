@@ -1,10 +1,15 @@
-"""The guard and the restore of one query, against the real cluster and the real checkpoint."""
+"""The guard of a query's start: is what it will read the log that its checkpoint belongs to?
+
+Spark asks none of this: a cluster of the same topic names is read at the old numbers, silently. First the
+checks of a whole run, then ``guard`` for one query, then the rules for one source, which are pure.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.core.errors import (
@@ -13,57 +18,40 @@ from airflow_flinkstyle.agent.core.errors import (
     CheckpointLostError,
     QueryNameError,
     QueryUnknownError,
+    SourcesChangedError,
     UnsupportedModeError,
 )
-from airflow_flinkstyle.agent.core.guards.guard import (
-    SourceRules,
-    check_source,
-    loss_of,
-    read_positions,
-    require_same_sources,
-)
-from airflow_flinkstyle.checkpoint.inventory import remove_unfinished_writes
+from airflow_flinkstyle.checkpoint import offset_log
+from airflow_flinkstyle.checkpoint.inventory import list_batches, remove_unfinished_writes
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
+from airflow_flinkstyle.kafka.errors import PartitionSetError
+from airflow_flinkstyle.kafka.positions import require_resumable, require_same_log
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.places import MARK_KEY, place_id_of
 from airflow_flinkstyle.protocol.query_records import Loss, SourceIdentity
-from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from airflow_flinkstyle.agent.core.job_query import JobQuery
     from airflow_flinkstyle.agent.core.spark import Describe, StreamingSource
+    from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
+    from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.protocol.board import JobBoard
     from airflow_flinkstyle.protocol.records import Heartbeat, TakeoverOrder
     from airflow_flinkstyle.savepoint.manifest import Manifest
-    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.storage.base import ObjectStore
 
 OpenCheckpoint = Callable[[str], "ObjectStore"]
 """Opens the checkpoint of a query, by its name."""
 Expected = dict[str, dict[str, list[SourceIdentity]]]
 """Query name -> source -> every identity somebody recorded for it."""
+_NO_TOPICS = "{}"
+"""Offsets of a Kafka source without a partition."""
+_MOST_SHOWN = 2000
+"""Characters of offsets in a message."""
+_LEFT = "The query was not started; its checkpoint is as it was."
 log = logging.getLogger(__name__)
-
-
-def expected_identities(order: TakeoverOrder, manifest: Manifest | None, prior: Heartbeat | None) -> Expected:
-    """Collect what a source must read: by the caller, by the savepoint, by an earlier incarnation."""
-    expected: Expected = {}
-
-    def add(query: str, source: str, identity: SourceIdentity) -> None:
-        expected.setdefault(query, {}).setdefault(source, []).append(identity)
-
-    for query, sources in order.expected.items():
-        for source, identity in sources.items():
-            add(query, source, identity)
-    for query, recorded in (identities_of(manifest) if manifest else {}).items():
-        for source, identities in recorded.items():
-            for identity in identities:
-                add(query, source, identity)
-    for query, beat in prior.queries.items() if prior else ():
-        for source, identity in beat.sources.items():
-            add(query, source, identity)
-    return expected
 
 
 def identities_of(manifest: Manifest) -> Expected:
@@ -291,28 +279,217 @@ def clear(query: JobQuery) -> None:
         log.warning("Query %s: a killed run left %s, deleted", query.name, ", ".join(left))
 
 
-def restore(
-    manifest: Manifest,
-    repository: SavepointRepository,
-    open_checkpoint: OpenCheckpoint,
-    *,
-    complete: bool,
-    precopied: Manifest | None = None,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointPositions:
+    """The offset logs that Spark will continue from."""
+
+    committed: OffsetLog | None
+    """Of the newest committed batch; None before the first commit."""
+    planned: OffsetLog | None
+    """Of the batch that was planned and is not committed: Spark runs it with these offsets."""
+    before: OffsetLog | None = None
+    """Of the batch before the committed one; None if it is not there, or nothing is to be asked of it."""
+
+    @property
+    def newest(self) -> OffsetLog | None:
+        """The log whose offsets must list exactly the live partitions."""
+        return self.planned or self.committed
+
+    def offsets(self, key: str) -> Offsets:
+        """Return where a Kafka source begins to read: behind the last committed batch."""
+        log = self.committed if self.committed is not None and key in self.committed.sources else self.newest
+        return log.kafka_offsets(key) if log is not None and key in log.sources else Offsets()
+
+    def lost(self, key: str) -> Offsets:
+        """Return what a source had in an earlier log, if it has nothing in the newest one; else empty."""
+        newest = self.newest
+        if newest is None or key not in newest.sources or newest.kafka_offsets(key):
+            return Offsets()
+        earlier = [log for log in (self.committed, self.before) if log is not None and key in log.sources]
+        return next((found for log in earlier if (found := log.kafka_offsets(key))), Offsets())
+
+    @property
+    def log_version(self) -> int:
+        """Version of the offset log; 1 for a checkpoint that does not exist yet."""
+        return self.newest.version if self.newest else 1
+
+
+def read_positions(checkpoint: ObjectStore) -> CheckpointPositions:
+    """Read the offsets that Spark would resume from; both None if there is no checkpoint yet."""
+    commits, offsets = list_batches(checkpoint, "commits"), list_batches(checkpoint, "offsets")
+    done, planned = max(commits, default=-1), max(offsets, default=-1)
+
+    def read(batch: int) -> OffsetLog | None:
+        return offset_log.parse(checkpoint.read(f"offsets/{batch}").decode()) if batch in offsets else None
+
+    found = CheckpointPositions(committed=read(done), planned=read(planned) if planned > done else None)
+    if found.newest is not None and _NO_TOPICS in found.newest.sources.values():
+        return replace(found, before=read(done - 1))
+    return found
+
+
+def require_same_sources(
+    query: str, sources: Sequence[StreamingSource], positions: CheckpointPositions
 ) -> None:
-    """Restore every query of a savepoint to its checkpoint; files that are there stay."""
-    restored = restore_savepoint(
-        manifest,
-        repository,
-        open_checkpoint,
-        complete=complete,
-        precopied=precopied,
-    )
-    for name, done in restored.items():
-        log.info(
-            "Savepoint %s, query %s: %d files written, %d kept%s",
-            manifest.savepoint_id,
-            name,
-            done.files_written,
-            done.files_kept,
-            "" if complete else " (prepared)",
+    """Check that the script reads as many sources as the checkpoint represents.
+
+    Raises:
+        SourcesChangedError: If it does not; Spark would swap or forget positions.
+    """
+    newest = positions.newest
+    if newest is None:
+        return
+    if newest.version == 1 and len(newest.sources) != len(sources):
+        raise SourcesChangedError(
+            f"Query {query} was expected to read {len(newest.sources)} sources like its checkpoint, "
+            f"found {len(sources)} in the script.",
+            state_after=_LEFT,
+            remedy="Resume with a script that reads the same sources in the same order, or from a savepoint "
+            "whose sources were changed with it (ChangeSourcesOperator).",
         )
+    named = {source.key(newest.version) for source in sources}
+    if newest.version > 1 and newest.sources.keys() - named and named - newest.sources.keys():
+        raise SourcesChangedError(
+            f"Query {query} was expected to name its sources {sorted(newest.sources)} like its checkpoint, "
+            f"found {sorted(named)} in the script: a renamed source would start without its position.",
+            state_after=_LEFT,
+            remedy="Keep the names; add or remove sources in two steps.",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRules:
+    """What a source's own options say of what comes and goes in its log: it continues as Spark would."""
+
+    follows_pattern: bool = False
+    """Topics join, and are read from their beginning (``subscribePattern``)."""
+    is_assigned: bool = False
+    """The script names each partition (``assign``): none joins by itself."""
+    accepts_loss: bool = False
+    """What is deleted before it is read is left out (``failOnDataLoss`` false)."""
+
+    @staticmethod
+    def of(source: StreamingSource) -> SourceRules:
+        """Read them from the options."""
+        return SourceRules(
+            follows_pattern=source.follows_pattern,
+            is_assigned=source.option("assign") is not None,
+            accepts_loss=source.accepts_loss,
+        )
+
+
+def check_source(
+    query: str,
+    key: str,
+    view: ClusterView,
+    *,
+    expected: Iterable[SourceIdentity],
+    positions: CheckpointPositions,
+    rules: SourceRules = SourceRules(),  # frozen
+) -> SourceIdentity:
+    """Check one Kafka source against the live cluster; returns the identity to record.
+
+    Args:
+        query: Name of the query, for messages.
+        key: The source in the offset log.
+        view: The cluster that the effective options reach, with the partitions subscribed to.
+        expected: Identities recorded by an earlier run or a savepoint.
+        positions: The checkpoint's offsets.
+        rules: What may come and go.
+
+    Raises:
+        FlinkstyleError: ``ClusterMismatchError``, ``TopicRecreatedError``, ``PartitionSetError``,
+            ``OffsetBeforeStartError``, ``OffsetBeyondEndError``, ``SourcesChangedError``.
+    """
+    where = f"source {key} of query {query}"
+    try:
+        for identity in expected:
+            require_same_log(
+                identity.cluster_id, identity.topic_ids, view, where, may_be_gone=rules.follows_pattern
+            )
+        _check_positions(where, key, view, positions, rules)
+    except FlinkstyleError as error:
+        raise error.rephrased(problem=f"{_start(where)}: {error.problem}", state_after=_LEFT) from error
+    return SourceIdentity(
+        cluster_id=view.cluster_id, topic_ids={topic: seen.topic_id for topic, seen in view.topics.items()}
+    )
+
+
+def loss_of(key: str, view: ClusterView, positions: CheckpointPositions) -> Loss | None:
+    """Return what a source cannot read any more of what its checkpoint has not read; None if nothing. Pure.
+
+    Its batch is for the caller to tell.
+    """
+    offsets = positions.offsets(key)
+    logs = {tp: log for tp in offsets if (log := view.log_range(tp)) is not None}
+    deleted = sum(max(0, log.start - offsets[tp]) for tp, log in logs.items())
+    gone = tuple(sorted(offsets.topics - view.topics.keys()))
+    return Loss(offsets=deleted, topics=gone, batch_id=None) if deleted or gone else None
+
+
+def _check_positions(
+    where: str, key: str, view: ClusterView, positions: CheckpointPositions, rules: SourceRules
+) -> None:
+    if lost := positions.lost(key):
+        raise _forgotten(lost)
+    newest = positions.newest
+    if newest is None or key not in newest.sources or not (offsets := newest.kafka_offsets(key)):
+        return  # nothing was read yet: Spark starts where startingOffsets says
+    _require_topics(where, offsets, view, rules)
+    _require_inside(where, offsets, view, rules)
+    begun = positions.committed
+    if positions.planned is not None and begun is not None and key in begun.sources:
+        # Partitions that came with the planned batch stand in it alone.
+        _require_inside(where, offsets | begun.kafka_offsets(key), view, rules)
+
+
+def _require_inside(where: str, offsets: Offsets, view: ClusterView, rules: SourceRules) -> None:
+    """Check that positions lie in their logs, leaving out what the rules accept to be gone."""
+    there = {tp: offset for tp, offset in offsets.items() if tp[0] in view.topics}
+    if rules.accepts_loss:
+        starts = view.starts
+        there = {tp: max(offset, starts.get(tp, offset)) for tp, offset in there.items()}
+    if there or not rules.follows_pattern:
+        require_resumable(Offsets(there), view, where)
+
+
+def _require_topics(where: str, offsets: Offsets, view: ClusterView, rules: SourceRules) -> None:
+    listed = offsets.topics
+    unread = sorted(listed - view.topics.keys())
+    if unread and not (rules.follows_pattern and rules.accepts_loss):
+        accepted = (
+            "; or, if they were deleted and what was unread in them is given up, set failOnDataLoss=false"
+            if rules.follows_pattern
+            else ""
+        )
+        raise SourcesChangedError(
+            f"the checkpoint holds offsets of the topics {', '.join(unread)}, "
+            f"but the script reads {', '.join(sorted(view.topics)) or 'no topic'}.",
+            state_after=_LEFT,
+            remedy="Resume with a script that reads the same topics, or rename them in an offset rewrite"
+            f"{accepted}.",
+        )
+    added = {tp for tp in view.partitions if tp[0] not in listed and not rules.follows_pattern}
+    if rules.is_assigned:
+        added |= view.partitions - offsets.keys()
+    if added:
+        raise PartitionSetError.between(where, missing=added, unknown=())
+
+
+def _forgotten(lost: Offsets) -> SourcesChangedError:
+    """Build the error for a log without offsets behind one that had some.
+
+    Spark wrote that until 3.3.2 and 3.4 when Kafka named no partition for a moment (SPARK-41375); it takes
+    every partition for a new one then, and reads it again from its beginning.
+    """
+    return SourcesChangedError(
+        f"the newest batch of the checkpoint holds no offsets, but the batch before had those of the topics "
+        f"{', '.join(sorted(lost.topics))}: every record that the cluster still has would be read again.",
+        state_after=_LEFT,
+        remedy="Resume from a savepoint of an earlier batch; or give the source the positions that it had "
+        f"(ChangeSourcesOperator): {json.dumps(lost.by_topic)[:_MOST_SHOWN]}.",
+    )
+
+
+def _start(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]

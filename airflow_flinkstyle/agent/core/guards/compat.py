@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.core.errors import NOT_STARTED
-from airflow_flinkstyle.agent.core.guards.guard import read_positions
+from airflow_flinkstyle.agent.core.guards.checks import read_positions
 from airflow_flinkstyle.savepoint.compat import check_confs, check_version, require_compatible
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.core.causes import passes
 from airflow_flinkstyle.agent.core.errors import PlannedBatchOpenError, PlannedBatchPostponedError
-from airflow_flinkstyle.agent.core.guards.guard import read_positions
+from airflow_flinkstyle.agent.core.guards.checks import read_positions
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 
 if TYPE_CHECKING:

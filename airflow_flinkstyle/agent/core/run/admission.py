@@ -15,14 +15,17 @@ from airflow_flinkstyle.agent.core.run.comparison import StateWritten
 from airflow_flinkstyle.agent.core.run.reasons import Drilled
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.places import own_place
+from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from airflow_flinkstyle.agent.core.job_query import JobQuery
     from airflow_flinkstyle.agent.core.run.driver import Driver
+    from airflow_flinkstyle.protocol.query_records import SourceIdentity
     from airflow_flinkstyle.protocol.records import Heartbeat, TakeoverOrder
     from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
 _LOOK_EVERY_S = 1.0
 GUARD_PATIENCE_S = 600.0
@@ -180,7 +183,7 @@ class Admission:
         """Copy a hot savepoint while waiting, so that little is left for the window."""
         compat.require_for_savepoint(first.session, hot, first.name)
         self._own_place()
-        checks.restore(hot, self._repository, self._queries.checkpoint, complete=False)
+        restore(hot, self._repository, self._queries.checkpoint, complete=False)
         self._prepared = hot
 
     def _own_place(self) -> None:
@@ -247,7 +250,7 @@ class Admission:
         try:
             newer = self._patiently(lambda: self._repository.read(savepoint_id))
             place = self._queries.checkpoint
-            checks.restore(newer, self._repository, place, complete=False, precopied=prepared)
+            restore(newer, self._repository, place, complete=False, precopied=prepared)
         except FlinkstyleError as error:
             log.warning("Savepoint %s was not copied ahead: %s", savepoint_id, error)
         else:
@@ -271,14 +274,14 @@ class Admission:
             if order.rewind == "fork":
                 newest = sinks.newest_batch(self._queries.spark, first.sink)
                 self.manifest = sinks.counted_on(self.manifest, first, newest, order)
-            checks.restore(
+            restore(
                 self.manifest,
                 self._repository,
                 self._queries.checkpoint,
                 complete=True,
                 precopied=self._prepared,
             )
-        self._expected = checks.expected_identities(order, self.manifest, None)
+        self._expected = expected_identities(order, self.manifest, None)
 
     def _continue_checkpoint(self, order: TakeoverOrder) -> None:
         """Continue from this generation's own newest checkpoint; the savepoint is not restored again."""
@@ -286,7 +289,7 @@ class Admission:
         checks.require_not_refused(self._driver_run.last_heartbeat)
         # A claimed savepoint may have been disposed of since.
         self.manifest = self._repository.find(order.savepoint_id) if order.savepoint_id else None
-        self._expected = checks.expected_identities(order, self.manifest, self._driver_run.last_heartbeat)
+        self._expected = expected_identities(order, self.manifest, self._driver_run.last_heartbeat)
 
     def _followed(self) -> Heartbeat | None:
         follows = self._driver_run.claim.follows
@@ -357,3 +360,52 @@ class Admission:
             guard()
 
         self._patiently(attempt, for_s=GUARD_PATIENCE_S if self.relaunched else FIRST_PATIENCE_S)
+
+
+def expected_identities(
+    order: TakeoverOrder, manifest: Manifest | None, prior: Heartbeat | None
+) -> checks.Expected:
+    """Collect what a source must read: by the caller, by the savepoint, by an earlier incarnation."""
+    expected: checks.Expected = {}
+
+    def add(query: str, source: str, identity: SourceIdentity) -> None:
+        expected.setdefault(query, {}).setdefault(source, []).append(identity)
+
+    for query, sources in order.expected.items():
+        for source, identity in sources.items():
+            add(query, source, identity)
+    for query, recorded in (checks.identities_of(manifest) if manifest else {}).items():
+        for source, identities in recorded.items():
+            for identity in identities:
+                add(query, source, identity)
+    for query, beat in prior.queries.items() if prior else ():
+        for source, identity in beat.sources.items():
+            add(query, source, identity)
+    return expected
+
+
+def restore(
+    manifest: Manifest,
+    repository: SavepointRepository,
+    open_checkpoint: checks.OpenCheckpoint,
+    *,
+    complete: bool,
+    precopied: Manifest | None = None,
+) -> None:
+    """Restore every query of a savepoint to its checkpoint; files that are there stay."""
+    restored = restore_savepoint(
+        manifest,
+        repository,
+        open_checkpoint,
+        complete=complete,
+        precopied=precopied,
+    )
+    for name, done in restored.items():
+        log.info(
+            "Savepoint %s, query %s: %d files written, %d kept%s",
+            manifest.savepoint_id,
+            name,
+            done.files_written,
+            done.files_kept,
+            "" if complete else " (prepared)",
+        )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.core.errors import BarrierBehindError, BarrierUnreachableError, leaving
-from airflow_flinkstyle.agent.core.guards.guard import CheckpointPositions, SourceRules, check_source
+from airflow_flinkstyle.agent.core.guards.checks import CheckpointPositions, SourceRules, check_source
 from airflow_flinkstyle.checkpoint import commit_log, offset_log
 from airflow_flinkstyle.checkpoint.errors import UnsupportedCheckpointError
 from airflow_flinkstyle.checkpoint.inventory import read_inventory

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.core.errors import leaving
-from airflow_flinkstyle.agent.core.guards.guard import read_positions
+from airflow_flinkstyle.agent.core.guards.checks import read_positions
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, TopicMissingError, TopicRecreatedError
 from airflow_flinkstyle.protocol.records import Progress

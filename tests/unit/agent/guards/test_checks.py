@@ -13,7 +13,7 @@ from airflow_flinkstyle.agent.core.errors import (
     SourcesChangedError,
 )
 from airflow_flinkstyle.agent.core.guards import checks
-from airflow_flinkstyle.agent.core.run import barrier, held_cut, taking
+from airflow_flinkstyle.agent.core.run import admission, barrier, held_cut, taking
 from airflow_flinkstyle.agent.core.spark import StreamingSource
 from airflow_flinkstyle.kafka.cluster import ClusterView
 from airflow_flinkstyle.kafka.errors import (
@@ -134,7 +134,7 @@ def test_source_must_read_what_caller_savepoint_and_earlier_incarnation_have_rec
         queries={"a": a_beat(x=an_identity("of the heartbeat")), "c": a_beat(z=an_identity("of c"))}
     )
     manifest = a_manifest(a_snapshot("a", "x", "w"))
-    assert checks.expected_identities(order, manifest, prior) == {
+    assert admission.expected_identities(order, manifest, prior) == {
         "a": {
             "x": [
                 an_identity("of the caller"),
@@ -146,7 +146,7 @@ def test_source_must_read_what_caller_savepoint_and_earlier_incarnation_have_rec
         "b": {"y": [an_identity("of b")]},
         "c": {"z": [an_identity("of c")]},
     }
-    assert checks.expected_identities(an_order(), None, None) == {}
+    assert admission.expected_identities(an_order(), None, None) == {}
 
 
 def test_queries_of_savepoint_predecessor_and_earlier_incarnation_go_on_where_their_checkpoints_are() -> None:
@@ -271,7 +271,7 @@ def test_restore_prepares_or_completes_every_query_as_it_was_asked() -> None:
     target = MemoryStore()
 
     def restore(**options: Any) -> set[str]:
-        checks.restore(manifest, repository, lambda _: target, **options)
+        admission.restore(manifest, repository, lambda _: target, **options)
         return {info.key for info in target.list("offsets/") if b"unfinished" not in target.read(info.key)}
 
     assert restore(complete=False) == {"offsets/0"}  # the seal is on the planned one

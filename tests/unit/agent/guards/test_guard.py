@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.agent.core.errors import SourcesChangedError
-from airflow_flinkstyle.agent.core.guards.guard import (
+from airflow_flinkstyle.agent.core.guards.checks import (
     CheckpointPositions,
     SourceRules,
     check_source,
