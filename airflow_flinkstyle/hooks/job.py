@@ -258,7 +258,7 @@ class StreamingJobHook(BaseHook):
         from airflow_flinkstyle.jobs.status import Running, Starting, describe_status
 
         client = self.client(job)
-        status = client.starts.look_after()
+        status = client.drivers.look_after(follow=client.starts.follow)
         if isinstance(status, (Running, Starting)):
             return status
         raise JobNotRunningError(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import socket
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
@@ -36,6 +36,7 @@ from airflow_flinkstyle.jobs.status import (
     Starting,
     classify,
     describe_status,
+    stays_down,
 )
 from airflow_flinkstyle.jobs.stopped.offline_lock import give_back_abandoned, is_open_lock
 from airflow_flinkstyle.kafka.login.driver import named_connections, require_logins
@@ -61,6 +62,14 @@ _SENTENCES = 3
 log = logging.getLogger(__name__)
 
 
+class Started(Protocol):
+    """What a start returns: ``jobs.start`` imports this module, so it is named by what is asked of it."""
+
+    @property
+    def generation(self) -> Generation:
+        """The run that it has begun."""
+
+
 @dataclass(kw_only=True)
 class JobDrivers:
     """The driver processes of one job; holds no state that a retry would miss."""
@@ -71,6 +80,29 @@ class JobDrivers:
     must stand in this process's own environment."""
 
     # --- look, and judge ----------------------------------------------------------------------
+
+    def look_after(self, status: JobStatus | None = None, *, follow: Callable[..., Started]) -> JobStatus:
+        """Keep the job up: ``ensure_running``, and let another generation follow a run that was told to end.
+
+        Of several callers at once one starts it.
+
+        Args:
+            status: What the caller found the job to be doing; None to look.
+            follow: ``JobStarts.follow``.
+
+        Raises:
+            DriverFailedError, SignatureError, DiesWithStarterError: As ``ensure_running``.
+        """
+        status = status or self.view.settled_status()
+        if not isinstance(status, Closed) or stays_down(status):
+            return self.ensure_running(status)
+        told = status.run.generation
+        log.warning("Generation %d was told to end, starting the job again", told)
+        try:
+            follower = follow(told, claim_key=f"look-after/{told}").generation
+        except JobRunningError:  # another caller does
+            return self.view.status()
+        return Starting(self.view.run(follower))
 
     def ensure_running(self, status: JobStatus | None = None, *, relaunch_failed: bool = False) -> JobStatus:
         """Start one more incarnation if the driver of the run that may run has died without a word.

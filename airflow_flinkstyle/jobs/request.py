@@ -166,7 +166,7 @@ class JobRequests:
         if has_ended:
             return take_stopped(self.view, key, progress=progress)
         if isinstance(status, (Dead, Starting, Failed, Closed)):
-            status = self.starts.look_after(status)
+            status = self.starts.drivers.look_after(status, follow=self.starts.follow)
             if not isinstance(status, NeverStarted):
                 self.starts.drivers.wait_running(status.run.generation, timeout_s=timeout_s)
         return self.request_savepoint(key, mode=mode)
@@ -336,7 +336,7 @@ class JobRequests:
             pending = self.request_stop(request_key, savepoint=savepoint, mode=mode, confirm=confirm)
         except JobNotRunningError:
             # One that others would start again is started to be closed in order.
-            status = self.starts.look_after()
+            status = self.starts.drivers.look_after(follow=self.starts.follow)
             if not isinstance(status, Starting):
                 raise
             self.starts.drivers.wait_running(status.run.generation, timeout_s=timeout_s)

@@ -53,7 +53,7 @@ def look_for_end(starts: JobStarts, generation: int | None) -> Closed | Running 
     status = seen_of_end(starts.view, generation)
     if isinstance(status, (Running, Starting)) or (isinstance(status, Closed) and status.run.has_run_through):
         return status
-    now = starts.look_after(starts.view.settled_status())
+    now = starts.drivers.look_after(follow=starts.follow)
     if isinstance(now, (Running, Starting)):
         return now
     return look_for_end(starts, generation)  # it has ended meanwhile

@@ -203,7 +203,7 @@ class Asker:
         """Look after the job, and wait for a driver that is started again."""
         if (failed := failed_before(client.view, client.view.status())) is not None:
             raise client.drivers.driver_failed(failed)
-        status = client.starts.look_after()
+        status = client.drivers.look_after(follow=client.starts.follow)
         if isinstance(status, Starting):
             client.drivers.wait_running(status.run.generation, timeout_s=60)
         return type(status).__name__

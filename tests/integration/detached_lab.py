@@ -125,7 +125,7 @@ class Lab:
 
         wait_until(
             "the job commits batches again",
-            lambda: committed(self.client.starts.look_after()) > batch,
+            lambda: committed(self.client.drivers.look_after(follow=self.client.starts.follow)) > batch,
             timeout_s=timeout_s,
         )
 
@@ -135,7 +135,7 @@ class Lab:
         told = self.client.view.status()
         assert isinstance(told, Closed), told
         assert told.run.was_told_to_end, told
-        again = self.client.starts.look_after(told)
+        again = self.client.drivers.look_after(told, follow=self.client.starts.follow)
         assert isinstance(again, Starting), again
         self.client.drivers.wait_running(again.run.generation, timeout_s=TIMEOUT_S)
         self.until_committed_beyond(told.heartbeat.batches()["counts"] + 1)

@@ -15,14 +15,12 @@ from airflow_flinkstyle.jobs.request_slot import key_of_kill, request_for
 from airflow_flinkstyle.jobs.spec import from_launch, launch_of, require_recordable
 from airflow_flinkstyle.jobs.start import choice, origins, same_driver
 from airflow_flinkstyle.jobs.status import (
-    Closed,
     Dead,
     Failed,
     NeverStarted,
     Running,
     Starting,
     describe_status,
-    stays_down,
 )
 from airflow_flinkstyle.jobs.stopped import offline_lock
 from airflow_flinkstyle.jobs.stopped.last_run import driver_of
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.relaunch import JobDrivers
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
     from airflow_flinkstyle.jobs.start.origins import Origin, StartPlan
-    from airflow_flinkstyle.jobs.status import JobStatus, Run
+    from airflow_flinkstyle.jobs.status import Run
     from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.board import Slot
     from airflow_flinkstyle.protocol.records import Current, TakeoverOrder
@@ -207,25 +205,6 @@ class JobStarts:
             own = self._claim(spec, target, claim_key, checkpoint_location=location, follows=generation)
         self.order_takeover(own, origins.order_to_continue(run.heartbeat, driver_of(self.view, run)))
         return self._submit_once(own, claim_key)
-
-    def look_after(self, status: JobStatus | None = None) -> JobStatus:
-        """Keep the job up: ``ensure_running``, and let another generation follow a run that was told to end.
-
-        Of several callers at once one starts it.
-
-        Raises:
-            DriverFailedError, SignatureError, DiesWithStarterError: As ``ensure_running``.
-        """
-        status = status or self.view.settled_status()
-        if not isinstance(status, Closed) or stays_down(status):
-            return self.drivers.ensure_running(status)
-        told = status.run.generation
-        log.warning("Generation %d was told to end, starting the job again", told)
-        try:
-            follower = self.follow(told, claim_key=f"look-after/{told}").generation
-        except JobRunningError:  # another caller does
-            return self.view.status()
-        return Starting(self.view.run(follower))
 
     def order_takeover(self, generation: Generation, order: TakeoverOrder) -> None:
         """Let a waiting driver take over: sign and give the order, if none was given before.

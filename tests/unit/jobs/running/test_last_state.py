@@ -703,7 +703,8 @@ def test_start_that_is_tried_again_copies_anew_where_the_job_has_run_since_its_f
         replace(client, view=cut_off).starts.start(world.spec(), world.target(), claim_key="again")
     assert store.has_acted
     world.store.refuse()
-    elsewhere(client).starts.look_after()  # by now it is silent for its lease
+    other = elsewhere(client)
+    other.drivers.look_after(follow=other.starts.follow)  # by now it is silent for its lease
     client.drivers.wait_running(Generation(1), timeout_s=10)
     world.logs.produce(4)
     world.until(lambda: batches(world, 1)["orders"] > at)

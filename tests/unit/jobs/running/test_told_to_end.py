@@ -28,7 +28,8 @@ def told(world: World) -> JobClient:
 def test_who_looks_after_the_job_starts_it_again_once_and_it_loses_nothing(world: World, told: JobClient):
     assert "told to end (SIGTERM), and is to be started again" in describe_status(told.view.status())
     status = told.view.status()
-    first, second = (world.client().starts.look_after(status) for _ in range(2))
+    clients = world.client(), world.client()
+    first, second = (one.drivers.look_after(status, follow=one.starts.follow) for one in clients)
     assert isinstance(first, Starting)
     assert isinstance(second, (Starting, Running))
     assert first.run.generation == second.run.generation == 2
@@ -51,7 +52,7 @@ def test_stop_is_for_good(world: World, told: JobClient):
     status = told.view.status()
     assert isinstance(status, Closed)
     assert not status.run.was_told_to_end
-    assert told.starts.look_after(status) == status
+    assert told.drivers.look_after(status, follow=told.starts.follow) == status
 
 
 def test_person_may_start_it_as_any_job_that_has_closed(world: World, told: JobClient):
