@@ -63,6 +63,12 @@ class RootCopiedError(FlinkstyleError):
         )
 
 
+class CheckpointLostError(FlinkstyleError):
+    """A query would start anew because the checkpoint that it continues in is not there any more."""
+
+    code = "CHECKPOINT_LOST"
+
+
 class PlaceOccupiedError(FlinkstyleError):
     """A place was to be used that holds something which is not this job's."""
 

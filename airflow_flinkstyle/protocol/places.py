@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import MessageFormatError, ProtocolVersionError
-from airflow_flinkstyle.protocol.errors import PlaceOccupiedError
+from airflow_flinkstyle.protocol.errors import CheckpointLostError, PlaceOccupiedError
 from airflow_flinkstyle.protocol.record import Record
 from airflow_flinkstyle.storage.errors import ObjectExistsError, StoreDeniedError
 from airflow_flinkstyle.storage.keys import Name
@@ -96,6 +96,34 @@ def require_unmarked(place: ObjectStore) -> None:
     found = place.get(MARK_KEY)
     if found is not None:
         raise PlaceOccupiedError.of(place.uri, "a place that no job owns", _whose(found.data))
+
+
+def require_marked(place: ObjectStore, board: JobBoard, place_id: str) -> None:
+    """Check that a checkpoint location is the very place in which the job ran before.
+
+    The mark is made before a run takes the job over, and heartbeats may not have told of its newest batches
+    yet. So an empty place is not one in which nothing has happened: it is gone, or another host's disk. And
+    one with a mark may be where a driver only waited, while another one ran the job elsewhere.
+
+    Args:
+        place: The location, as it is seen from here.
+        board: The job's records.
+        place_id: What ``current.json`` says of the place.
+
+    Raises:
+        CheckpointLostError: If it is not: queries would begin anew, or earlier, without a word.
+    """
+    found = "none" if place.head(MARK_KEY) is None else None
+    if found is None and place_id and place_id_of(place, board) not in (None, place_id):
+        found = "that of another place"
+    if found is not None:
+        raise CheckpointLostError(
+            f"Checkpoint location {place.uri} was expected to bear the mark of the job that ran there "
+            f"({MARK_KEY}), found {found}: it was deleted, or is on the disk of another machine.",
+            state_after="No query was started by this; checkpoints are as they were.",
+            remedy="Bring it back; or start the job from a savepoint (start_from='savepoint'), or "
+            "anew (start_from='fresh'), which gives up what that run has done.",
+        )
 
 
 def is_own(place: ObjectStore, board: JobBoard) -> bool:

@@ -28,7 +28,7 @@ from airflow_flinkstyle.agent.core.run.reasons import Failure
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.protocol.places import own_place
+from airflow_flinkstyle.protocol.places import own_place, require_marked
 from airflow_flinkstyle.protocol.query_records import QueryStatus, Sinks, SourceIdentity, left_by
 from airflow_flinkstyle.protocol.records import IncarnationRecord
 from airflow_flinkstyle.protocol.signatures import ORDER_KEYS_VARIABLE
@@ -158,7 +158,7 @@ class Driver(Process):
         relaunched = dr.seen is not None and dr.seen.value.generation == self.generation
         place = self.world.open(self.host, self.claim.checkpoint_location)
         if relaunched or self._adopted() is not None:
-            checks.require_marked(place, board, dr.seen.value.place_id if dr.seen is not None else "")
+            require_marked(place, board, dr.seen.value.place_id if dr.seen is not None else "")
         place_id = own_place(place, board, self.generation)
         if self.claim.prepare_savepoint_id is not None and not relaunched and self._order() is None:
             self._restore(self.repository.read(self.claim.prepare_savepoint_id), complete=False)

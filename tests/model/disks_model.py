@@ -23,7 +23,7 @@ class Rules:
 
     names_its_place: bool = True
     """A driver that is started again continues only in the place that ``current.json`` names
-    (``checks.require_marked``)."""
+    (``places.require_marked``)."""
     in_one_write: bool = True
     """That is said by the write which takes the job over (``takeover.take_current``), by none before it."""
     one_id_each: bool = True

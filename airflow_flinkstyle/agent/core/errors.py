@@ -92,12 +92,6 @@ class UnsupportedModeError(FlinkstyleError):
         )
 
 
-class CheckpointLostError(FlinkstyleError):
-    """A query would start anew because the checkpoint that it continues in is not there any more."""
-
-    code = "CHECKPOINT_LOST"
-
-
 class SourcesChangedError(FlinkstyleError):
     """The query reads other sources than its checkpoint represents."""
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.agent.core.errors import (
     DROPPED,
     NOT_STARTED,
-    CheckpointLostError,
     QueryNameError,
     QueryUnknownError,
     SourcesChangedError,
@@ -27,7 +26,7 @@ from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.kafka.errors import PartitionSetError
 from airflow_flinkstyle.kafka.positions import require_resumable, require_same_log
 from airflow_flinkstyle.offsets import Offsets
-from airflow_flinkstyle.protocol.places import MARK_KEY, place_id_of
+from airflow_flinkstyle.protocol.errors import CheckpointLostError
 from airflow_flinkstyle.protocol.query_records import Loss, SourceIdentity
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.core.spark import Describe, StreamingSource
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
     from airflow_flinkstyle.kafka.cluster import ClusterView
-    from airflow_flinkstyle.protocol.board import JobBoard
     from airflow_flinkstyle.protocol.records import Heartbeat, TakeoverOrder
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.storage.base import ObjectStore
@@ -84,34 +82,6 @@ def require_not_refused(last: Heartbeat | None) -> None:
     """
     if last is not None and last.error is not None and last.error[0] == QueryNameError.code:
         raise QueryNameError.still(last.error[1])
-
-
-def require_marked(place: ObjectStore, board: JobBoard, place_id: str) -> None:
-    """Check that a checkpoint location is the very place in which the job ran before.
-
-    The mark is made before a run takes the job over, and heartbeats may not have told of its newest batches
-    yet. So an empty place is not one in which nothing has happened: it is gone, or another host's disk. And
-    one with a mark may be where a driver only waited, while another one ran the job elsewhere.
-
-    Args:
-        place: The location, as it is seen from here.
-        board: The job's records.
-        place_id: What ``current.json`` says of the place.
-
-    Raises:
-        CheckpointLostError: If it is not: queries would begin anew, or earlier, without a word.
-    """
-    found = "none" if place.head(MARK_KEY) is None else None
-    if found is None and place_id and place_id_of(place, board) not in (None, place_id):
-        found = "that of another place"
-    if found is not None:
-        raise CheckpointLostError(
-            f"Checkpoint location {place.uri} was expected to bear the mark of the job that ran there "
-            f"({MARK_KEY}), found {found}: it was deleted, or is on the disk of another machine.",
-            state_after=NOT_STARTED,
-            remedy="Bring it back; or start the job from a savepoint (start_from='savepoint'), or "
-            "anew (start_from='fresh'), which gives up what that run has done.",
-        )
 
 
 def require_there(open_checkpoint: OpenCheckpoint, words: Heartbeat | None) -> None:

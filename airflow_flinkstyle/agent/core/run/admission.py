@@ -14,7 +14,7 @@ from airflow_flinkstyle.agent.core.run import repartition, scratch
 from airflow_flinkstyle.agent.core.run.comparison import StateWritten
 from airflow_flinkstyle.agent.core.run.reasons import Drilled
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.protocol.places import own_place
+from airflow_flinkstyle.protocol.places import own_place, require_marked
 from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ class Admission:
         generation, queries, seen = self._driver_run.generation, self._queries, self._driver_run.seen
         if self.relaunched or self._adopted() is not None:
             ran_in = seen.value.place_id if seen is not None else ""
-            self._patiently(lambda: checks.require_marked(queries.place(), self._board, ran_in))
+            self._patiently(lambda: require_marked(queries.place(), self._board, ran_in))
         self._place_id = self._patiently(lambda: own_place(queries.place(), self._board, generation))
 
     def _stand_by(self) -> TakeoverOrder:

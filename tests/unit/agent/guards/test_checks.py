@@ -8,7 +8,6 @@ import pytest
 
 from airflow_flinkstyle.agent.core.errors import (
     NOT_STARTED,
-    CheckpointLostError,
     QueryUnknownError,
     SourcesChangedError,
 )
@@ -23,6 +22,7 @@ from airflow_flinkstyle.kafka.errors import (
     TopicRecreatedError,
 )
 from airflow_flinkstyle.offsets import Offsets
+from airflow_flinkstyle.protocol.errors import CheckpointLostError
 from airflow_flinkstyle.protocol.line import BEGINNING
 from airflow_flinkstyle.protocol.query_records import QueryStatus, SourceIdentity
 from airflow_flinkstyle.protocol.records import TakeoverOrder

@@ -12,7 +12,6 @@ from airflow_flinkstyle.agent.core.board.inbox import Take
 from airflow_flinkstyle.agent.core.board.takeover import NotOursError
 from airflow_flinkstyle.agent.core.errors import (
     DROPPED,
-    CheckpointLostError,
     QueryNameError,
     QueryUnknownError,
 )
@@ -20,7 +19,7 @@ from airflow_flinkstyle.agent.core.run.reasons import Drilled
 from airflow_flinkstyle.checkpoint.stores_in_use import SHUFFLE_PARTITIONS
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.protocol.errors import PlaceOccupiedError, PredecessorError
+from airflow_flinkstyle.protocol.errors import CheckpointLostError, PlaceOccupiedError, PredecessorError
 from airflow_flinkstyle.protocol.places import MARK_KEY, OwnersMark, is_own, own_place
 from airflow_flinkstyle.protocol.query_records import Sinks
 from airflow_flinkstyle.protocol.records import Current, WorkRecord
