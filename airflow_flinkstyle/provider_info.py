@@ -5,15 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_flinkstyle import __version__
+from airflow_flinkstyle.operators import OPERATORS
 
 _NAME = "Flinkstyle"
 _DOCS = "https://github.com/airflow-flinkstyle/airflow-flinkstyle/blob/main/docs/README.md"
 """``Documentation`` of pyproject.toml."""
-_OPERATORS = (
-    *("adopt", "adopt_running", "approval", "choice", "cut", "drill", "exchange", "fail_back"),
-    *("measure", "migrate", "retention"),
-    *("rewrite", "roll_back", "savepoint", "settle", "sources", "start", "stop", "upgrade", "watch"),
-)
 _HOW_TO = ("start", "rotate", "drill", "upgrade", "migrate", "alerts", "metrics", "page")
 _OPTIONAL = ["string", "null"]
 
@@ -55,7 +51,7 @@ def get_provider_info() -> dict[str, Any]:
                 "tags": ["service"],
             }
         ],
-        "operators": [_modules("operators", *_OPERATORS)],
+        "operators": [_modules("operators", *sorted(set(OPERATORS.values())))],
         "sensors": [_modules("sensors", "end", "freshness", "progress")],
         "hooks": [_modules("hooks", "job")],
         "triggers": [

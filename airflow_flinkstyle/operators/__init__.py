@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     )
     from airflow_flinkstyle.operators.watch import WatchStreamingJobOperator as WatchStreamingJobOperator
 
-_HOME = {
+OPERATORS = {
     "AdoptRunningJobOperator": "adopt_running",
     "AdoptStreamingJobOperator": "adopt",
     "ApproveMigrationOperator": "approval",
@@ -87,11 +87,12 @@ _HOME = {
     "VerifySavepointOperator": "retention",
     "WatchStreamingJobOperator": "watch",
 }
+"""Each operator and its module here; the provider's metadata lists them too."""
 
 
 def __getattr__(name: str) -> object:
     """Import an operator's module when the operator is first asked for."""
-    if name not in _HOME:
+    if name not in OPERATORS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    found: object = getattr(import_module(f"{__name__}.{OPERATORS[name]}"), name)
     return found
