@@ -81,7 +81,6 @@ class PlanMigrationOperator(MigrationOperator):
     def execute(self, context: Context) -> str:
         """Plan, show, store."""
         from airflow_flinkstyle.hooks.approval import plan_and_store
-        from airflow_flinkstyle.rewrite import plan_json
         from airflow_flinkstyle.rewrite.cost import choices
 
         with airflow_errors():
@@ -91,7 +90,7 @@ class PlanMigrationOperator(MigrationOperator):
         shown = f"{plan.as_markdown()}\n\n#### Your choice\n\n{cost}\n\n{approved.as_markdown()}"
         context["ti"].xcom_push(key="markdown", value=shown)
         self.log.info("To be approved:\n%s", shown)
-        return plan_json.to_json(plan)
+        return plan.to_json()
 
 
 class MigrateStreamingJobOperator(MigrationOperator):

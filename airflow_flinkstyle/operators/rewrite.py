@@ -80,7 +80,6 @@ class PlanOffsetRewriteOperator(StreamingJobOperator):
     def execute(self, context: Context) -> str:
         """Find every position, show the table, and return the plan."""
         from airflow_flinkstyle.jobs.answers.rules import proof_request, savepoint_offsets, strategy_rules
-        from airflow_flinkstyle.rewrite import plan_json
         from airflow_flinkstyle.rewrite.errors import moves_refused
         from airflow_flinkstyle.rewrite.route import ClusterPair
         from airflow_flinkstyle.rewrite.strategies import plan_migration
@@ -113,7 +112,7 @@ class PlanOffsetRewriteOperator(StreamingJobOperator):
                     plan.refused,
                     remedy="Read the reasons in the table; the job keeps running.",
                 )
-        return plan_json.to_json(plan)
+        return plan.to_json()
 
 
 class RewriteSavepointOffsetsOperator(SavepointMaker):

@@ -1,4 +1,7 @@
-"""Apply a plan: a new savepoint whose parent is the old one. The old one is never touched."""
+"""Apply a plan: a new savepoint whose parent is the old one. The old one is never touched.
+
+Also where a source is to stand, as a manifest tells it: by a plan, or as a person picked it.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,26 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.checkpoint import offset_log
+from airflow_flinkstyle.kafka import cluster as kafka_cluster
 from airflow_flinkstyle.kafka.log_drift import drift_between
 from airflow_flinkstyle.kafka.policies import EXACT_ONLY, Policies
-from airflow_flinkstyle.rewrite.errors import PLAN_MISMATCH
-from airflow_flinkstyle.rewrite.plan_json import to_json
-from airflow_flinkstyle.rewrite.position import position_on
+from airflow_flinkstyle.kafka.positions import require_within_log
+from airflow_flinkstyle.kafka.verdict import Refused, describe, offsets_of
+from airflow_flinkstyle.offsets import Offsets
+from airflow_flinkstyle.rewrite.errors import PLAN_MISMATCH, SOURCE_CHANGE
 from airflow_flinkstyle.rewrite.preconditions import Situation, check_all, default_preconditions
 from airflow_flinkstyle.savepoint.files.derive import changed_file, publish_derived
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
+from airflow_flinkstyle.savepoint.manifest import KafkaPosition
+from airflow_flinkstyle.types import ids_differ
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
     from airflow_flinkstyle.kafka.cluster import ClusterView
+    from airflow_flinkstyle.kafka.settings import KafkaCluster
+    from airflow_flinkstyle.kafka.start.kinds import StartRules
     from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
@@ -29,7 +40,7 @@ log = logging.getLogger(__name__)
 
 def rewritten_id(plan: OffsetRewritePlan) -> str:
     """Return the id of the savepoint that the plan makes; the same plan gives the same id."""
-    return new_savepoint_id(plan.job, "rewrite " + hashlib.sha256(to_json(plan).encode()).hexdigest())
+    return new_savepoint_id(plan.job, "rewrite " + hashlib.sha256(plan.to_json().encode()).hexdigest())
 
 
 def apply_plan(
@@ -113,3 +124,73 @@ def _moved_query(
         kafka={**query.kafka, **moved},
         files=tuple(entry if file.path == entry.path else file for file in query.files),
     )
+
+
+def position_on(view: ClusterView, offsets: Offsets) -> KafkaPosition:
+    """Return the position at these offsets, with the identity of the logs they count in."""
+    topics = {topic: view.topics[topic] for topic in sorted(offsets.topics)}
+    return KafkaPosition(
+        cluster_id=view.cluster_id,
+        topic_ids={name: topic.topic_id for name, topic in topics.items()},
+        offsets=offsets.in_order(),
+        log_range={
+            name: {number: (log.start, log.end) for number, log in topic.partitions.items()}
+            for name, topic in topics.items()
+        },
+    )
+
+
+def checked_position(view: ClusterView, offsets: Offsets, where: str) -> KafkaPosition:
+    """Return the position at these offsets, once they are checked against the live cluster.
+
+    Args:
+        view: The cluster as it is now, described with every topic of ``offsets``.
+        offsets: Next offset to read, for each partition of these topics.
+        where: Name of the cluster for messages.
+
+    Raises:
+        FlinkstyleError: Whatever ``require_within_log`` raises.
+    """
+    require_within_log(offsets, view, where)
+    return position_on(view, offsets)
+
+
+def picked_position(
+    cluster: KafkaCluster, topics: Collection[str], start: StartRules, before: KafkaPosition | None = None
+) -> KafkaPosition:
+    """Return the position that a person picked on a live cluster.
+
+    Args:
+        cluster: Where the source will read.
+        topics: All that it will read, by their names there.
+        start: Where each partition starts.
+        before: The source's position so far, if it had one; shifts count from it, in the same log.
+
+    Raises:
+        FlinkstyleError: ``SOURCE_CHANGE`` if a partition has no such position.
+        FlinkstyleError: Whatever ``resolve`` raises.
+    """
+    from airflow_flinkstyle.kafka.start.resolve import resolve
+
+    view = kafka_cluster.describe(cluster, topics)
+    verdicts = resolve(cluster, view.partitions, start, before=_in_same_logs(before, view))
+    refused = [f"{t}-{n}: {describe(v)}" for (t, n), v in verdicts.items() if isinstance(v, Refused)]
+    if refused:
+        expected = f"an offset for each of its {len(verdicts)} partitions"
+        raise SOURCE_CHANGE.error(
+            where=f"a source on {cluster}", expected=expected, found="; ".join(refused[:8])
+        )
+    return checked_position(kafka_cluster.describe(cluster, topics), offsets_of(verdicts), str(cluster))
+
+
+def _in_same_logs(before: KafkaPosition | None, view: ClusterView) -> Offsets:
+    """Return the offsets of a position that count in the logs of the view."""
+    if before is None or ids_differ(before.cluster_id, view.cluster_id):
+        return Offsets()
+    ids = {topic: seen.topic_id for topic, seen in view.topics.items()}
+    same = {
+        topic
+        for topic in before.offsets.topics & ids.keys()
+        if not ids_differ(before.topic_ids.get(topic), ids[topic])
+    }
+    return before.offsets.in_topics(same)

@@ -15,11 +15,11 @@ from airflow_flinkstyle.kafka.verdict import Refused, Verdict, offsets_of
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.query_records import SourceIdentity
 from airflow_flinkstyle.rewrite.cost import verdict_line
-from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN
+from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN, PLAN_FORMAT
 from airflow_flinkstyle.rewrite.render import markdown_table
 from airflow_flinkstyle.rewrite.rows import PartitionMove, SourceRef, SourceStrategy
 from airflow_flinkstyle.storage.keys import Name
-from airflow_flinkstyle.typed_json import encode, stored
+from airflow_flinkstyle.typed_json import MismatchError, decode, encode, stored
 from airflow_flinkstyle.types import BatchId, KafkaId
 from airflow_flinkstyle.wording import row
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
     from airflow_flinkstyle.types import TopicPartition
 
-
+FORMAT_VERSION = 1
 _PREVIEW = "Preview: producers were at work. The offsets are proved again before any is used."
 
 
@@ -71,6 +71,30 @@ class OffsetRewritePlan:
     def refused(self) -> tuple[PartitionMove, ...]:
         """Rows that block the plan."""
         return tuple(move for move in (*self.moves, *self.planned) if isinstance(move.after, Refused))
+
+    def to_json(self) -> str:
+        """Render the plan, so that what was approved is what is applied; equal plans give equal text."""
+        return json.dumps({"format_version": FORMAT_VERSION, **encode(self)}, sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str) -> OffsetRewritePlan:
+        """Parse a plan.
+
+        Raises:
+            FlinkstyleError: ``PLAN_FORMAT`` if it is malformed, has names that are none, or is of another
+                format.
+        """
+        try:
+            fields = json.loads(text)
+            version = fields.pop("format_version")
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+            raise PLAN_FORMAT.error(expected="a JSON object with format_version", found=text) from error
+        if version != FORMAT_VERSION:
+            raise PLAN_FORMAT.error(expected=f"format_version {FORMAT_VERSION}", found=version)
+        try:
+            return decode(OffsetRewritePlan, fields)
+        except MismatchError as error:
+            raise PLAN_FORMAT.error(expected=f"{error.where}: {error.expected}", found=error.found) from error
 
     def positions(self, ref: SourceRef, *, planned: bool = False) -> Offsets:
         """Return the target offsets of one source; refused partitions are left out."""

@@ -20,7 +20,6 @@ from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.start.offset_table import read_table
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.records import KafkaOverride
-from airflow_flinkstyle.rewrite import plan_json
 from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
 from airflow_flinkstyle.savepoint import manifest_json
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
@@ -167,8 +166,8 @@ def documents() -> dict[str, Document]:
         "export.tar": Document(meaning=_imported(tar), read=_imported, write=lambda: tar),
         "plan.json": Document(
             meaning=plan,
-            read=lambda data: plan_json.from_json(data.decode()),
-            write=lambda: plan_json.to_json(plan).encode(),
+            read=lambda data: OffsetRewritePlan.from_json(data.decode()),
+            write=lambda: plan.to_json().encode(),
         ),
         "approved.json": Document(
             meaning=approved,

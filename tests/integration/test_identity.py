@@ -12,9 +12,9 @@ from airflow_flinkstyle.jobs.answers.rules import source_changes
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.offsets import Offsets
+from airflow_flinkstyle.rewrite.apply import checked_position
 from airflow_flinkstyle.rewrite.errors import SOURCE_CHANGE
 from airflow_flinkstyle.rewrite.identity import change_sources
-from airflow_flinkstyle.rewrite.position import checked_position
 from airflow_flinkstyle.rewrite.source_changes import (
     AddSource,
     RemoveSource,

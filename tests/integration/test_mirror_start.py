@@ -20,7 +20,6 @@ from airflow_flinkstyle.kafka.mirror.topics import read_positions
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.verdict import Exact
 from airflow_flinkstyle.offsets import Offsets
-from airflow_flinkstyle.rewrite import plan_json
 from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
 from airflow_flinkstyle.rewrite.rows import PartitionMove
 from airflow_flinkstyle.storage.local import LocalStore
@@ -84,7 +83,7 @@ def test_way_back_between_other_clusters_is_refused(
         moves=(move,),
         source_cluster_id=kafka_pair.old.cluster_id,
     )
-    results = {"translate": {"plan": plan_json.to_json(plan)}, "takeover": {"generation": 2}, "running": {}}
+    results = {"translate": {"plan": plan.to_json()}, "takeover": {"generation": 2}, "running": {}}
     for phase, result in results.items():
         journal.close(journal.open(phase, {}), result)
     for name, broker in (("now", kafka_pair.new), ("then", kafka_pair.old)):

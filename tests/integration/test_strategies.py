@@ -22,7 +22,7 @@ from airflow_flinkstyle.kafka.start.text import parse_rules
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.verdict import Chosen, Exact, Refused
 from airflow_flinkstyle.offsets import Offsets
-from airflow_flinkstyle.rewrite.plan_json import from_json, to_json
+from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
 from airflow_flinkstyle.rewrite.route import ClusterPair
 from airflow_flinkstyle.rewrite.rules import SourceRule, StrategyRules
 from airflow_flinkstyle.rewrite.strategies import plan_migration
@@ -33,7 +33,6 @@ from tests.manifests import a_manifest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
     from tests.conftest import KafkaPair
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka]
@@ -285,7 +284,7 @@ def test_source_that_has_read_nothing_moves_with_the_others_and_needs_no_positio
     plan = bed.plan(bed.savepoint({"w.same": {0: 1, 1: 0}}, {}), rule)
     assert [str(ref) for ref in plan.sources] == ["totals/0", "totals/1"]
     assert plan.unread == ("totals/1",)
-    assert from_json(to_json(plan)) == plan
+    assert OffsetRewritePlan.from_json(plan.to_json()) == plan
     assert "begins on the target: totals/1" in plan.as_markdown()
     alone = bed.plan(bed.savepoint({}), SourceRule(strategy="proved", start=None))
     assert (alone.unread, alone.moves) == (("totals/0",), ())

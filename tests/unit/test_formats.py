@@ -69,7 +69,7 @@ def test_every_format_but_the_manifests_is_version_1_and_no_module_has_one_that_
     assert {name: numbers for name, numbers in found.items() if numbers} == {
         "jobs/migration/approved.py": {1},
         "protocol/record.py": {1},
-        "rewrite/plan_json.py": {1},
+        "rewrite/plan.py": {1},
         "savepoint/manifest.py": {2},
         "savepoint/repository/folder_cache.py": {1},
     }

@@ -35,7 +35,6 @@ from airflow_flinkstyle.jobs.answers.rules import proof_request, savepoint_offse
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.policies import parse_policies
 from airflow_flinkstyle.kafka.settings import Isolation
-from airflow_flinkstyle.rewrite import plan_json
 from airflow_flinkstyle.rewrite.apply import apply_plan
 from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
 from airflow_flinkstyle.rewrite.plot import svg_plot, text_plot
@@ -140,7 +139,7 @@ def plan(
         plot.write_text(svg_plot(found), encoding="utf-8")
         note(f"The plot is in {plot}.")
     text = found.as_markdown() if markdown else Group(*_tables(found))
-    show(json.loads(plan_json.to_json(found)), text, as_json=as_json)
+    show(json.loads(found.to_json()), text, as_json=as_json)
     if found.refused:
         raise typer.Exit(ExitCode.PARTLY)
 
@@ -163,7 +162,7 @@ def apply(
 
     No job is touched. Doing it again changes nothing.
     """
-    planned = plan_json.from_json(_read(plan_file))
+    planned = OffsetRewritePlan.from_json(_read(plan_file))
     repository = repository_of(root, planned.job)
     target = the_cluster(target_config, target_conn_id, "target")
     rewritten = apply_plan(

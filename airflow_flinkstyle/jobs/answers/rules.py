@@ -11,8 +11,8 @@ from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.settings import Isolation
 from airflow_flinkstyle.kafka.start.text import parse_rules
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
-from airflow_flinkstyle.rewrite import plan_json
-from airflow_flinkstyle.rewrite.position import picked_position
+from airflow_flinkstyle.rewrite.apply import picked_position
+from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
 from airflow_flinkstyle.rewrite.rows import MigrationStrategy
 from airflow_flinkstyle.rewrite.rules import SourceRule, StrategyRules, Topology
 from airflow_flinkstyle.rewrite.savepoint_start import offsets_of
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.settings import KafkaCluster
     from airflow_flinkstyle.kafka.start.kinds import AtOffsets
     from airflow_flinkstyle.kafka.start.text import SavepointOffsets
-    from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
     from airflow_flinkstyle.rewrite.source_changes import SourceChange
     from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
@@ -104,7 +103,7 @@ def isolation_of(text: str) -> Isolation:
 
 def plan_of(text: str | Mapping[str, Any]) -> OffsetRewritePlan:
     """Read a plan from XCom: as text, or as the mapping that native rendering makes of it."""
-    return plan_json.from_json(text if isinstance(text, str) else json.dumps(text))
+    return OffsetRewritePlan.from_json(text if isinstance(text, str) else json.dumps(text))
 
 
 def names_of(text: Sequence[str] | str | None) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from airflow_flinkstyle.kafka.mirror.start import set_mirror_start, wait_copied
 from airflow_flinkstyle.kafka.verdict import Bounded, Exact
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.rewrite import plan_json
+from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
 from airflow_flinkstyle.types import id_words, ids_differ
 from airflow_flinkstyle.wording import escape
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.signing import Signer
     from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
     from airflow_flinkstyle.kafka.settings import KafkaCluster
-    from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
     from airflow_flinkstyle.storage.base import ObjectStore
 
 Topics = Literal["original", "as_mirrored"]
@@ -112,7 +111,7 @@ def last_migration(
     approved = journal.approved()
     return FinishedMigration(
         migration_id=chosen,
-        plan=plan_json.from_json(translated["plan"]),
+        plan=OffsetRewritePlan.from_json(translated["plan"]),
         fence=FenceRecord.from_dict(fenced.intent) if fenced else None,
         approved=Approved.from_fields(approved).migration if approved is not None else None,
     )

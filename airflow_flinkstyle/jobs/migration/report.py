@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.jobs.cutover.downtime import Downtime, of_cutover
 from airflow_flinkstyle.jobs.migration import fence_phase
-from airflow_flinkstyle.rewrite import plan_json
+from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
 from airflow_flinkstyle.wording import escape, size
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.journal import CutoverJournal
     from airflow_flinkstyle.jobs.view import JobView
-    from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +106,7 @@ def build_report(runs: JobView, journal: CutoverJournal) -> CutoverReport:
         rehearsal=standby.get("rehearsal"),
         notes=_notes(journal),
         decided=journal.decided(),
-        plan=plan_json.from_json(_result(journal, "translate")["plan"]),
+        plan=OffsetRewritePlan.from_json(_result(journal, "translate")["plan"]),
     )
 
 

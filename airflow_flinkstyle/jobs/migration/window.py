@@ -11,7 +11,7 @@ from airflow_flinkstyle.jobs.errors import ProducersNotHeldError
 from airflow_flinkstyle.jobs.migration import fence_phase
 from airflow_flinkstyle.jobs.migration.context import sources_read
 from airflow_flinkstyle.jobs.start.origins import order_to_restore
-from airflow_flinkstyle.rewrite import plan_json
+from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
 from airflow_flinkstyle.sinks.errors import LineageError
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def translate(context: MigrationContext, manifest: Manifest) -> Mapping[str, Any
     _require_whole_output(context, manifest)
     plan = context.kafka.plan(manifest)
     log.info("Plan:\n%s", plan.as_markdown())
-    return {"plan": plan_json.to_json(plan), "table": plan.as_markdown()}
+    return {"plan": plan.to_json(), "table": plan.as_markdown()}
 
 
 def _require_watched(context: MigrationContext, manifest: Manifest) -> None:
@@ -133,7 +133,7 @@ def _sink_rules(runs: Claim | JobSpec) -> list[KafkaOverride]:
 
 def rewrite(context: MigrationContext, planned: Mapping[str, Any], manifest: Manifest) -> Mapping[str, Any]:
     """Write the savepoint with positions on the new cluster."""
-    plan = plan_json.from_json(planned["plan"])
+    plan = OffsetRewritePlan.from_json(planned["plan"])
     return {"savepoint_id": context.kafka.apply(plan, manifest, context.client.view.repository).savepoint_id}
 
 

@@ -14,9 +14,9 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.errors import OffsetBeyondEndError, PartitionSetError
 from airflow_flinkstyle.offsets import Offsets
+from airflow_flinkstyle.rewrite.apply import checked_position
 from airflow_flinkstyle.rewrite.errors import PLANNED_BATCH, SOURCE_CHANGE
 from airflow_flinkstyle.rewrite.identity import change_sources, preview_changes
-from airflow_flinkstyle.rewrite.position import checked_position
 from airflow_flinkstyle.rewrite.source_changes import (
     AddSource,
     RemoveSource,

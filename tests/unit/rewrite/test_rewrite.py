@@ -29,8 +29,7 @@ from airflow_flinkstyle.rewrite.errors import (
     PREVIEW_ONLY,
     REWRITE_REFUSED,
 )
-from airflow_flinkstyle.rewrite.plan import plan_rewrite
-from airflow_flinkstyle.rewrite.plan_json import from_json, to_json
+from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan, plan_rewrite
 from airflow_flinkstyle.rewrite.preconditions import Situation, check_all, default_preconditions
 from airflow_flinkstyle.rewrite.rows import SourceRef, SourceVerdicts
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
@@ -75,7 +74,7 @@ def test_table_says_where_sources_stay_that_are_tables_with_versions():
     shop.manifest = replace(shop.manifest, queries=(query,))
     plan = shop.plan()
     assert plan.as_markdown().splitlines()[-1] == "| totals/2 | delta version 7, 2 of its files read |"
-    assert from_json(to_json(plan)) == plan
+    assert OffsetRewritePlan.from_json(plan.to_json()) == plan
 
 
 @pytest.mark.parametrize(
@@ -90,18 +89,18 @@ def test_table_says_where_sources_stay_that_are_tables_with_versions():
 )
 def test_plan_survives_json(verdict: Verdict):
     plan = Shop().plan({0: verdict, 1: Exact(NextOffset(2045))})
-    assert from_json(to_json(plan)) == plan
+    assert OffsetRewritePlan.from_json(plan.to_json()) == plan
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format_version":2}', '{"format_version":1,"job":"x"}'])
 def test_malformed_or_newer_plan_is_refused(text: str):
     with refuses(PLAN_FORMAT):
-        from_json(text)
+        OffsetRewritePlan.from_json(text)
 
 
 def test_plan_of_a_newer_format_is_refused_by_both_numbers():
     with refuses(PLAN_FORMAT, match="format_version 1, found 2"):
-        from_json('{"format_version":2,"job":"x"}')
+        OffsetRewritePlan.from_json('{"format_version":2,"job":"x"}')
 
 
 @pytest.mark.parametrize("log", [V1, V2])

@@ -21,8 +21,7 @@ from airflow_flinkstyle.rewrite.apply import apply_plan
 from airflow_flinkstyle.rewrite.chosen_positions import describe_gap, describe_start, start_at_chosen
 from airflow_flinkstyle.rewrite.drained import drained_then_chosen, from_nothing, not_drained
 from airflow_flinkstyle.rewrite.errors import MOVES_REFUSED, PLANNED_BATCH
-from airflow_flinkstyle.rewrite.plan import plan_rewrite
-from airflow_flinkstyle.rewrite.plan_json import from_json, to_json
+from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan, plan_rewrite
 from airflow_flinkstyle.rewrite.route import ClusterPair, Route, incompatible_topics, partitions_of
 from airflow_flinkstyle.rewrite.rows import SourceRef, SourceStrategy, SourceVerdicts
 from airflow_flinkstyle.rewrite.rules import SourceRule, StrategyRules
@@ -261,7 +260,7 @@ def test_planned_batch_of_a_source_that_begins_anew_is_refused():
 def test_plan_shows_way_precondition_and_consequence_and_keeps_them_in_json():
     plan = chosen(Shop(), {0: 5})
     assert "| totals/0 | new_identity | p | old positions dropped |" in plan.as_markdown()
-    assert from_json(to_json(plan)) == plan
+    assert OffsetRewritePlan.from_json(plan.to_json()) == plan
 
 
 def test_rules_of_a_source_go_before_the_default():

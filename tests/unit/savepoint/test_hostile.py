@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_flinkstyle.errors import FlinkstyleError, MessageFormatError
-from airflow_flinkstyle.rewrite import plan_json
 from airflow_flinkstyle.rewrite.errors import PLAN_FORMAT
+from airflow_flinkstyle.rewrite.plan import FORMAT_VERSION, OffsetRewritePlan
 from airflow_flinkstyle.savepoint import manifest_json
 from airflow_flinkstyle.savepoint.errors import ManifestFormatError
 from airflow_flinkstyle.savepoint.exchange.export import export_savepoint
@@ -91,12 +91,12 @@ def test_no_hostile_name_passes_in_a_record(name: str):
 def test_no_hostile_name_passes_in_a_plan(name: str):
     strategy = {"query": "q", "source": "0", "strategy": "proved", "precondition": "", "consequence": ""}
     good: dict[str, Any] = {
-        "format_version": plan_json.FORMAT_VERSION,
+        "format_version": FORMAT_VERSION,
         "savepoint_id": "sp-1", "job": "orders", "batches": {"q": 1}, "tables": {},
         "target": {"cluster_id": "c", "topics": {}}, "moves": [], "planned": [], "settled": True,
         "unread": [], "evidence": {}, "strategies": [strategy], "source_cluster_id": None,
     }  # fmt: skip
-    assert plan_json.from_json(json.dumps(good)).job == "orders"
+    assert OffsetRewritePlan.from_json(json.dumps(good)).job == "orders"
     for wrong in (
         {"savepoint_id": name},
         {"job": name},
@@ -104,7 +104,7 @@ def test_no_hostile_name_passes_in_a_plan(name: str):
         {"strategies": [{**strategy, "query": name}]},
     ):
         with refuses(PLAN_FORMAT):
-            plan_json.from_json(json.dumps({**good, **wrong}))
+            OffsetRewritePlan.from_json(json.dumps({**good, **wrong}))
 
 
 def test_records_of_the_corpus_are_good_with_a_good_name():
