@@ -38,7 +38,7 @@ from tests.manifests import a_manifest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_flinkstyle.kafka.translation.evidence import Translation
+    from airflow_flinkstyle.kafka.translation.translator import Translation
     from testbed.kafka import Broker
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka]

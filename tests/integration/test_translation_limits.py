@@ -24,9 +24,8 @@ from airflow_flinkstyle.kafka.mirror.status import mirror_status
 from airflow_flinkstyle.kafka.reading import ReadRange, count_records, scan
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.translation.cluster_snapshot import moved_between, take_snapshot
-from airflow_flinkstyle.kafka.translation.compare import Round, prove_round
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
-from airflow_flinkstyle.kafka.translation.translator import translate_positions
+from airflow_flinkstyle.kafka.translation.translator import Round, prove_round, translate_positions
 from airflow_flinkstyle.kafka.verdict import Bounded, Exact, Refused
 from airflow_flinkstyle.offsets import Offsets
 from testbed.ports import free_port

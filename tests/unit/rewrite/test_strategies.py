@@ -18,13 +18,19 @@ from airflow_flinkstyle.kafka.start.kinds import Earliest, FromGroup, Latest, St
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.verdict import Chosen, Exact, Refused
 from airflow_flinkstyle.rewrite.apply import apply_plan
-from airflow_flinkstyle.rewrite.chosen_positions import describe_gap, describe_start, start_at_chosen
-from airflow_flinkstyle.rewrite.drained import drained_then_chosen, from_nothing, not_drained
 from airflow_flinkstyle.rewrite.errors import MOVES_REFUSED, PLANNED_BATCH
 from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan, plan_rewrite
 from airflow_flinkstyle.rewrite.route import ClusterPair, Route, incompatible_topics, partitions_of
 from airflow_flinkstyle.rewrite.rows import SourceRef, SourceStrategy, SourceVerdicts
 from airflow_flinkstyle.rewrite.rules import SourceRule, StrategyRules
+from airflow_flinkstyle.rewrite.strategies import (
+    describe_gap,
+    describe_start,
+    drained_then_chosen,
+    from_nothing,
+    not_drained,
+    start_at_chosen,
+)
 from airflow_flinkstyle.types import NextOffset
 from testbed.refusals import refuses
 from tests.unit.rewrite.shop import PLANNED_LOG, Shop, a_position, a_view

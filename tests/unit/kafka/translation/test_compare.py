@@ -13,10 +13,10 @@ from airflow_flinkstyle.kafka.reading import Identity
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.translation.alignment import Rules
 from airflow_flinkstyle.kafka.translation.cluster_snapshot import ClusterSnapshot
-from airflow_flinkstyle.kafka.translation.compare import Round, _evidence, prove_round
 from airflow_flinkstyle.kafka.translation.pairs import Pair
 from airflow_flinkstyle.kafka.translation.proof import Proof
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
+from airflow_flinkstyle.kafka.translation.translator import Round, _evidence, prove_round
 from airflow_flinkstyle.kafka.verdict import Bounded, Refused
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.types import NextOffset
