@@ -57,7 +57,6 @@ class Evidence:
     position: int
     """Next offset to read on the source."""
     verdict: Verdict
-    target_offset: int | None
     source_cluster_id: str | None
     target_cluster_id: str | None
     source_topic_id: str | None
@@ -83,7 +82,7 @@ class Evidence:
     def to_json(self) -> str:
         """Render for the savepoint's manifest."""
         fields: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
-        fields["verdict"] = describe(self.verdict)
+        fields |= {"verdict": describe(self.verdict), "target_offset": offset_of(self.verdict)}
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
 
@@ -142,7 +141,7 @@ def translate_positions(source: KafkaCluster, target: KafkaCluster, request: Pro
             break
         log.info("Attempt %d: %d partitions moved while they were compared", attempt, len(moved))
     for tp, refused in moved.items():
-        evidence[tp] = replace(evidence[tp], verdict=refused, target_offset=None)
+        evidence[tp] = replace(evidence[tp], verdict=refused)
     log.info("Compared %d partitions in %.1f s", len(evidence), time.monotonic() - began)
     return Translation(
         target=snapshot.target,
@@ -412,7 +411,6 @@ def _evidence(
         target_topic=target_tp[0],
         position=state.request.positions[tp],
         verdict=verdict,
-        target_offset=offset_of(verdict),
         source_cluster_id=state.snapshot.source.cluster_id,
         target_cluster_id=state.snapshot.target.cluster_id,
         source_topic_id=state.snapshot.source.topics[tp[0]].topic_id,

@@ -17,7 +17,7 @@ from airflow_flinkstyle.kafka.translation.pairs import Pair
 from airflow_flinkstyle.kafka.translation.proof import Proof
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.translation.translator import Round, _evidence, prove_round
-from airflow_flinkstyle.kafka.verdict import Bounded, Refused
+from airflow_flinkstyle.kafka.verdict import Bounded, Refused, offset_of
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.types import NextOffset
 
@@ -116,7 +116,7 @@ def test_refused_partition_keeps_what_was_known_of_both_logs():
     state = a_round(FULL, {1: (3, 60, 55)}, mirrored=7)
     (evidence,) = prove_round(state).values()
     assert (evidence.topic, evidence.partition, evidence.target_topic) == ("orders", 1, "sales")
-    assert (evidence.position, evidence.target_offset, evidence.mirrored_to) == (40, None, 7)
+    assert (evidence.position, offset_of(evidence.verdict), evidence.mirrored_to) == (40, None, 7)
     assert (evidence.source_cluster_id, evidence.target_cluster_id) == ("old", "new")
     assert (evidence.source_topic_id, evidence.target_topic_id) == ("orders of old", "sales of new")
     assert (evidence.source_log, evidence.target_log) == ((0, 50), (3, 60))
@@ -139,7 +139,7 @@ def test_proved_partition_keeps_what_its_proof_rests_on():
     )  # fmt: skip
     state = a_round(FULL, {1: (3, 60, 60)})
     evidence = _evidence(state, TP, proof.verdict, proof=proof, pair=pair)
-    assert (evidence.verdict, evidence.target_offset) == (proof.verdict, 37)
+    assert (evidence.verdict, offset_of(evidence.verdict)) == (proof.verdict, 37)
     assert (evidence.unread_records, evidence.matched_records, evidence.context_records) == (10, 9, 32)
     assert (evidence.digest, evidence.extras, evidence.absent) == ("d1", proof.extras, proof.absent)
     assert (evidence.source_range, evidence.target_range) == ((8, 50), (5, 60))
