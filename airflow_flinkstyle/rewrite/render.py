@@ -38,6 +38,8 @@ def kind_of(verdict: Verdict) -> str:
 
 KINDS = ("refused", *(f"bounded: {name}" for name in GRAVEST_FIRST), "chosen", "exact")
 """Every kind, the one to look at first in front."""
+_BAR = 40
+_LETTERS = {kind: "X" if kind == "refused" else "~" for kind in KINDS} | {"chosen": "c", "exact": "#"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,3 +157,29 @@ def kinds_of(moves: Iterable[PartitionMove]) -> dict[str, int]:
 
 def _in_order(kinds: Mapping[str, int]) -> dict[str, int]:
     return {kind: kinds[kind] for kind in KINDS if kinds.get(kind)}
+
+
+def text_plot(moves: Sequence[PartitionMove]) -> str:
+    """Return one bar per topic: refused X, bounded ~, chosen c, exact #; a kind that occurs is seen."""
+    sums = worst_first(by_topic(moves))
+    shown, hidden = sums[:ALL_LISTED], sums[ALL_LISTED:]
+    names = [f"{one.query}/{one.source} {one.topic}" for one in shown]
+    width = max(map(len, names), default=0)
+    lines = [f"{total(moves)}  (X refused, ~ bounded, c chosen, # exact)"]
+    lines += [
+        f"{name:<{width}} |{_bar(one.kinds)}| {one.partitions:,}: {in_words(one.kinds)}"
+        for name, one in zip(names, shown, strict=True)
+    ]
+    if hidden:
+        rest: Counter[str] = Counter()
+        for one in hidden:
+            rest.update(one.kinds)
+        lines.append(f"and {len(hidden):,} topics more with {rest.total():,} partitions: {in_words(rest)}")
+    return "\n".join(lines)
+
+
+def _bar(kinds: Mapping[str, int]) -> str:
+    """Return a bar of fixed width in which every kind that occurs has at least one letter."""
+    everything = sum(kinds.values())
+    letters = [_LETTERS[kind] * max(1, round(count * _BAR / everything)) for kind, count in kinds.items()]
+    return "".join(letters)[:_BAR].ljust(_BAR, letters[-1][-1])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from typing import TYPE_CHECKING, Any
-from xml.etree import ElementTree as ET
 
 import pytest
 from typer.testing import CliRunner
@@ -113,13 +112,11 @@ def test_show_tells_how_far_each_partition_is_behind_and_what_is_deleted(shell: 
 def test_plan_shows_its_moves_and_apply_takes_its_json_and_writes_the_same_savepoint_twice(
     shell: Shell, tmp_path: Path
 ):
-    picture = tmp_path / "plan.svg"
-    planned = shell.plan("--plot", str(picture))
+    planned = shell.plan()
     after = {move["partition"]: move["after"] for move in planned["moves"]}
     assert {number: (one["kind"], one["offset"]) for number, one in after.items()} == {
         number: ("exact", offset + 5) for number, offset in AT.items()
     }
-    assert ET.parse(picture).getroot().tag.endswith("svg")  # noqa: S314
     file = tmp_path / "plan.json"
     file.write_text(json.dumps(planned))
     target = ("--target-config", shell.config("new"))

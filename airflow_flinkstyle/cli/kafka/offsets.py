@@ -29,7 +29,7 @@ from airflow_flinkstyle.cli.kafka.options import (
     the_cluster,
 )
 from airflow_flinkstyle.cli.options import AsJson, Job, Root, SavepointId
-from airflow_flinkstyle.cli.output import ExitCode, note, show, table
+from airflow_flinkstyle.cli.output import ExitCode, show, table
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.answers.rules import proof_request, savepoint_offsets, strategy_rules
 from airflow_flinkstyle.kafka.cluster import describe
@@ -37,8 +37,7 @@ from airflow_flinkstyle.kafka.policies import parse_policies
 from airflow_flinkstyle.kafka.settings import Isolation
 from airflow_flinkstyle.rewrite.apply import apply_plan
 from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
-from airflow_flinkstyle.rewrite.plot import svg_plot, text_plot
-from airflow_flinkstyle.rewrite.render import cells, in_words, listing
+from airflow_flinkstyle.rewrite.render import cells, in_words, listing, text_plot
 from airflow_flinkstyle.rewrite.route import ClusterPair
 from airflow_flinkstyle.rewrite.rows import MigrationStrategy
 from airflow_flinkstyle.rewrite.rules import Topology
@@ -99,9 +98,6 @@ def plan(
         bool, typer.Option("--preview", help="Producers are at work: show, for no rewrite.")
     ] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the approval table.")] = False,
-    plot: Annotated[
-        Path | None, typer.Option(help="Also write a plot of the partitions by verdict, as SVG.")
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Find where a savepoint's positions stand on another cluster; writes nothing there.
@@ -135,9 +131,6 @@ def plan(
             savepoint=savepoint_offsets(repository),
         ),
     )
-    if plot is not None:
-        plot.write_text(svg_plot(found), encoding="utf-8")
-        note(f"The plot is in {plot}.")
     text = found.as_markdown() if markdown else Group(*_tables(found))
     show(json.loads(found.to_json()), text, as_json=as_json)
     if found.refused:
@@ -187,7 +180,7 @@ def apply(
 
 
 def _tables(found: OffsetRewritePlan) -> Iterator[RenderableType]:
-    yield text_plot(found)
+    yield text_plot(found.moves)
     if found.unread:
         yield f"Nothing was read yet, and begins on the target: {', '.join(found.unread)}."
     for title, moves in (("", found.moves), ("\nThe end of the batch that is not committed", found.planned)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, get_args
-from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -11,8 +10,7 @@ from airflow_flinkstyle.kafka.cluster import ClusterView
 from airflow_flinkstyle.kafka.verdict import Bounded, Chosen, Exact, ExtraClass, Refused, Verdict
 from airflow_flinkstyle.rewrite.cost import choices
 from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
-from airflow_flinkstyle.rewrite.plot import svg_plot, text_plot
-from airflow_flinkstyle.rewrite.render import KINDS, MOST_LISTED, kind_of, markdown_table
+from airflow_flinkstyle.rewrite.render import KINDS, MOST_LISTED, kind_of, markdown_table, text_plot
 from airflow_flinkstyle.rewrite.rows import PartitionMove
 from airflow_flinkstyle.types import BatchId, NextOffset
 from tests.unit.effort import counted
@@ -55,12 +53,12 @@ def many(problems: Sequence[Verdict] = (), *, topics: int = 20) -> OffsetRewrite
     return a_plan([a_move(n % per_topic, after[n], topic=f"t{n // per_topic:05d}") for n in range(10_000)])
 
 
-def test_every_verdict_has_a_kind_that_is_counted_and_drawn():
+def test_every_verdict_has_a_kind_that_is_counted_and_has_a_letter_in_the_bars():
     bounded = [Bounded(NextOffset(1), {name: 1}) for name in get_args(ExtraClass)]
     verdicts = [EXACT, CHOSEN, REFUSED, *bounded]
     assert {kind_of(verdict) for verdict in verdicts} == set(KINDS)
-    plan = a_plan([a_move(n, verdict) for n, verdict in enumerate(verdicts)])
-    assert len(ET.fromstring(svg_plot(plan)).findall(".//{*}rect/{*}title")) == len(verdicts) - 1  # noqa: S314
+    bar = text_plot([a_move(n, verdict) for n, verdict in enumerate(verdicts)]).splitlines()[1]
+    assert {"X", "~", "c", "#"} <= set(bar)
 
 
 def test_a_small_plan_is_listed_whole():
@@ -103,31 +101,15 @@ def test_ten_thousand_topics_are_not_listed_one_by_one_either():
     assert len(text.splitlines()) < 100
     assert "| t09999 |" in text
     assert "9,950 topics more" in text
-    assert "9,950 topics more" in text_plot(plan)
-    assert int(ET.fromstring(svg_plot(plan)).attrib["height"]) < 4000  # noqa: S314
+    assert "9,950 topics more" in text_plot(plan.moves)
 
 
-def test_one_refusal_among_ten_thousand_is_seen_in_both_plots():
-    plan = many([REFUSED])
-    bars = text_plot(plan).splitlines()
+def test_one_refusal_among_ten_thousand_is_seen_in_the_bars():
+    bars = text_plot(many([REFUSED]).moves).splitlines()
     assert bars[0].startswith("10,000 partitions: 1 refused, 9,999 exact.")
     assert bars[1].startswith("totals/0 t00019 |X####")
     assert bars[1].count("#") == 39
     assert "X" not in "".join(bars[2:])
-    picture = svg_plot(plan)
-    (title,) = ET.fromstring(picture).findall(".//{*}title")  # noqa: S314
-    assert title.text == (
-        "t00019-499 of query totals from 20: refused: 3 unread records are not on the target "
-        "(source offsets 5 to 7)"
-    )
-    assert len(picture) < 30_000
-
-
-def test_names_cannot_break_the_picture():
-    plan = a_plan([a_move(0, Refused("<b>&", None), topic="</svg><script>")])
-    texts = "".join(ET.fromstring(svg_plot(plan)).itertext())  # noqa: S314
-    assert "</svg><script>" in texts
-    assert "refused: <b>&" in texts
 
 
 def test_the_batch_that_was_planned_and_not_committed_has_a_table_of_its_own():
@@ -183,7 +165,7 @@ def test_each_answer_to_the_approval_has_its_cost():
     ]
 
 
-@pytest.mark.parametrize("render", [OffsetRewritePlan.as_markdown, text_plot, svg_plot])
+@pytest.mark.parametrize("render", [OffsetRewritePlan.as_markdown, lambda plan: text_plot(plan.moves)])
 def test_ten_thousand_problems_are_rendered_by_few_calls_each(render: object):
     plan = many([REFUSED] * 10_000)
     with counted() as effort:
