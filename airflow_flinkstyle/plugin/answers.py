@@ -1,6 +1,7 @@
 """What the page's API answers, as OpenAPI shows it: times in epoch milliseconds, sizes in bytes.
 
 Types only: the answers are made in ``documents`` and ``job_look``, and a test compares them with these.
+Where an answer is a record as it is stored, the record is the type.
 """
 
 # Pydantic reads the annotations at run time, so they are not postponed.
@@ -9,6 +10,10 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
+
+from airflow_flinkstyle.jobs.usage import KeptReference, KeptSavepoint
+from airflow_flinkstyle.protocol.history import Sample
+from airflow_flinkstyle.protocol.query_records import Pace
 
 
 class Answer(TypedDict):
@@ -40,28 +45,6 @@ class AskedBy(Answer):
     task_id: str
 
 
-class SourcePaceAnswer(Answer):
-    """One source of a query's newest batch."""
-
-    description: str
-    lag_records: int | None
-
-
-class PaceAnswer(Answer):
-    """A query's newest batch, by Spark's own progress."""
-
-    batch_id: int
-    begun_at_ms: int
-    batch_ms: int
-    rows: int
-    input_rows_per_s: float | None
-    processed_rows_per_s: float | None
-    watermark_ms: int | None
-    state_rows: int
-    sources: list[SourcePaceAnswer]
-    parts_ms: Annotated[dict[str, int], Field(description="How long each part of the batch took.")]
-
-
 class Query(Answer):
     """One query, by the newest heartbeat."""
 
@@ -73,7 +56,7 @@ class Query(Answer):
     failed: bool
     clusters: Annotated[list[str], Field(description="Ids of the Kafka clusters that it reads.")]
     notes: Annotated[list[str], Field(description="What its start could not check, and what it has lost.")]
-    pace: PaceAnswer | None
+    pace: Pace | None
 
 
 class Totals(Answer):
@@ -250,17 +233,6 @@ class Lineage(Answer):
     left_out: Annotated[int, Field(description="Older savepoints that are not in the graph.")]
 
 
-class Point(Answer):
-    """All queries together at one moment, or in the mean of several."""
-
-    at_s: Annotated[int, Field(description="Where the time begins that it stands for, epoch seconds.")]
-    samples: int
-    input_rows_per_s: float
-    processed_rows_per_s: float
-    batch_ms: Annotated[int, Field(description="The longest batch; 0 while no query has a new one.")]
-    lag_records: int | None
-
-
 class Unreadable(Answer):
     """A savepoint whose manifest cannot be read."""
 
@@ -282,7 +254,7 @@ class Job(Status):
     trouble: list[Trouble]
     lineage: Lineage
     history: Annotated[
-        dict[str, list[Point]], Field(description="Seconds that a point stands for -> points.")
+        dict[str, list[Sample]], Field(description="Seconds that a point stands for -> points.")
     ]
 
 
@@ -291,26 +263,6 @@ class Savepoints(Answer):
 
     total: int
     savepoints: list[Savepoint]
-
-
-class KeptSavepointAnswer(Answer):
-    """A savepoint, and what it takes up."""
-
-    savepoint_id: str
-    size_bytes: Annotated[int, Field(description="Of all its files, however many savepoints share them.")]
-    own_bytes: Annotated[int, Field(description="Of the files that only it needs: what goes with it.")]
-    reason: Annotated[str, Field(description="Why a prune without limits keeps it, or does not.")]
-
-
-class KeptReferenceAnswer(Answer):
-    """Who holds a savepoint."""
-
-    savepoint_id: str
-    holder: str
-    by: str
-    reason: str
-    since_ms: int
-    has_ended: Annotated[bool, Field(description="The next prune releases it.")]
 
 
 class KeptCheckpoint(Answer):
@@ -326,8 +278,8 @@ class UsageAnswer(Answer):
     """What a job keeps."""
 
     job: str
-    savepoints: list[KeptSavepointAnswer]
-    references: list[KeptReferenceAnswer]
+    savepoints: list[KeptSavepoint]
+    references: list[KeptReference]
     checkpoints: list[KeptCheckpoint]
     blob_bytes: Annotated[int, Field(description="Of all files of savepoints, each counted once.")]
     unneeded_bytes: Annotated[int, Field(description="Of files that no savepoint needs.")]
