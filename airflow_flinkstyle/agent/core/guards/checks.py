@@ -439,9 +439,9 @@ def _require_topics(where: str, offsets: Offsets, view: ClusterView, rules: Sour
             remedy="Resume with a script that reads the same topics, or rename them in an offset rewrite"
             f"{accepted}.",
         )
-    added = {tp for tp in view.partitions if tp[0] not in listed and not rules.follows_pattern}
-    if rules.is_assigned:
-        added |= view.partitions - offsets.keys()
+    added = view.partitions - offsets.keys()
+    if not rules.is_assigned:  # Spark reads partitions that come to a topic from their beginning
+        added = {tp for tp in added if tp[0] not in listed and not rules.follows_pattern}
     if added:
         raise PartitionSetError.between(where, missing=added, unknown=())
 

@@ -10,6 +10,7 @@ from airflow_flinkstyle.agent.core.errors import (
     NOT_STARTED,
     QueryUnknownError,
     SourcesChangedError,
+    UnsupportedModeError,
 )
 from airflow_flinkstyle.agent.core.guards import checks
 from airflow_flinkstyle.agent.core.run import admission, barrier, held_cut, taking
@@ -24,7 +25,7 @@ from airflow_flinkstyle.kafka.errors import (
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.errors import CheckpointLostError
 from airflow_flinkstyle.protocol.line import BEGINNING
-from airflow_flinkstyle.protocol.query_records import QueryStatus, SourceIdentity
+from airflow_flinkstyle.protocol.query_records import Loss, QueryStatus, SourceIdentity
 from airflow_flinkstyle.protocol.records import TakeoverOrder
 from airflow_flinkstyle.savepoint.blobs.references import references
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
@@ -215,6 +216,72 @@ def test_record_of_a_pattern_s_topics_follows_the_newest_batch_and_asks_for_ids_
     assert look("both", "us").topic_ids == {"us": "id-us"}
     assert look("t", "us", "x").topic_ids == {"us": "id-us", "x": None}, "gone before it could be asked for"
     assert look("t").topic_ids == {}
+
+
+def test_each_pattern_is_followed_and_no_other_source(caplog: pytest.LogCaptureFixture) -> None:
+    query = a_query_of_two_batches(committed=2)
+    (listed,) = query.sources
+    patterns = [replace(listed, position=at, options={"subscribePattern": ".*"}) for at in (1, 2, 3)]
+    query.sources = [listed, *patterns]
+    same, first = an_identity("c"), "v1\n{}"
+    query.identities = {"0": same, "2": same, "3": same, "4": same}
+    lines = ['{"u":{"0":4}}', '{"u":{"0":4}}', '{"t":{"0":4}}', '{"t":{"0":4},"u":{"0":4}}']
+    query.checkpoint.write("offsets/1", "\n".join([first, *lines]).encode())
+    looked: list[int] = []
+
+    def describe(source: StreamingSource) -> ClusterView:
+        looked.append(source.position)
+        return a_view({0: 9}, u=a_topic({0: 4}, "id-u"))
+
+    checks.follow(describe, query)
+    assert looked == [3], "the listed one, one without a record and one that is as it was are left alone"
+    assert query.identities["3"].topic_ids == {"t": "id", "u": "id-u"}
+    assert query.identities["0"] is query.identities["2"] is same
+    query.checkpoint.write("offsets/1", first.encode())
+    checks.follow(describe, query)
+    assert looked == [3], "the log names none of them"
+    query.checkpoint.write("offsets/1", b"v9")
+    caplog.set_level("INFO")
+    checks.follow(describe, query)
+    assert "its newest batch could not be read" in caplog.text
+    caplog.clear()
+    query.sources = [listed]
+    checks.follow(describe, query)
+    assert caplog.text == "", "nothing is read for sources that follow nothing"
+
+
+def test_start_says_what_its_guard_cannot_see(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("WARNING")
+    checks.guard(lambda _: a_view({0: 9}), a_query_of_two_batches(committed=2), {})
+    assert caplog.text == ""
+    view = ClusterView(cluster_id=None, topics={"t": a_topic({0: 9}, None)})
+    checks.guard(lambda _: view, a_query_of_two_batches(committed=2), {})
+    assert "Query orders, source 0: " in caplog.text
+
+
+def test_source_that_cannot_be_read_again_is_refused() -> None:
+    checks.require_replayable([StreamingSource(position=0, name=None, provider="kafka", options={})])
+    for provider in ("socket", "org.apache.spark.sql.execution.streaming.sources.TextSocketSourceProvider"):
+        source = StreamingSource(position=0, name=None, provider=provider, options={})
+        with pytest.raises(UnsupportedModeError, match="the source socket, which cannot") as refused:
+            checks.require_replayable([source])
+        assert refused.value.remedy.startswith("Write what comes over the socket to Kafka")
+
+
+def test_topics_that_are_lost_one_after_the_other_are_all_named() -> None:
+    query = a_query_of_two_batches(committed=2)
+    options = {"subscribePattern": ".*", "failOnDataLoss": "false"}
+    query.sources = [replace(query.sources[0], options=options)]
+
+    def start(batch: int, *topics: str) -> Loss:
+        line = json.dumps({topic: {"0": 4} for topic in topics}, separators=(",", ":"))
+        query.checkpoint.write(f"offsets/{batch}", f"v1\n{{}}\n{line}".encode())
+        query.checkpoint.write(f"commits/{batch}", b'v1\n{"nextBatchWatermarkMs":0}')
+        checks.guard(lambda _: a_view({0: 9}), query, {})
+        return query.lost["0"]
+
+    assert start(2, "t", "us") == Loss(offsets=0, topics=("us",), batch_id=BatchId(2))
+    assert start(3, "t", "eu") == Loss(offsets=0, topics=("eu", "us"), batch_id=BatchId(3))
 
 
 def test_loss_that_a_script_accepts_is_counted_once_for_each_start_from_a_batch() -> None:

@@ -28,6 +28,7 @@ from airflow_flinkstyle.kafka.errors import (
     TopicMissingError,
     TopicRecreatedError,
 )
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.query_records import SourceIdentity
 from airflow_flinkstyle.typed_json import MismatchError, decode, encode
 from airflow_flinkstyle.types import told_id
@@ -239,6 +240,55 @@ def test_topic_of_a_pattern_that_is_gone_goes_on_where_its_script_accepts_the_lo
     check(view, a_log({"t": {"0": 3}}), None, was, follows_pattern=True)
 
 
+def test_source_that_no_pattern_names_is_not_told_to_accept_a_loss() -> None:
+    with pytest.raises(SourcesChangedError, match="topics us") as refused:
+        check(a_view({0: 5}), a_log({"t": {"0": 3}, "us": {"0": 4}}))
+    assert refused.value.remedy.endswith("or rename them in an offset rewrite.")
+    with pytest.raises(SourcesChangedError, match="topics us") as refused:
+        check(a_view({0: 5}), a_log({"t": {"0": 3}, "us": {"0": 4}}), follows_pattern=True)
+    assert "in an offset rewrite; or, if they were deleted" in refused.value.remedy
+
+
+def test_pattern_whose_topics_are_all_gone_goes_on_where_its_script_accepts_the_loss() -> None:
+    gone = a_log({"us": {"0": 4}})
+    check(a_view({0: 5}), gone, follows_pattern=True, accepts_loss=True)
+    check(ClusterView(cluster_id="c", topics={}), gone, follows_pattern=True, accepts_loss=True)
+
+
+def test_log_that_forgot_its_offsets_is_refused_with_those_of_the_batch_before() -> None:
+    had = {"t": {"0": 7}}
+    positions = CheckpointPositions(
+        committed=a_log("{}", had), planned=None, before=a_log(had, {"u": {"0": 1}})
+    )
+    with pytest.raises(SourcesChangedError) as refused:
+        check_source("orders", "0", a_view({0: 9}), expected=(), positions=positions)
+    assert "holds no offsets, but the batch before had those of the topics t:" in refused.value.problem
+    assert refused.value.state_after == "The query was not started; its checkpoint is as it was."
+    assert refused.value.remedy.endswith('(ChangeSourcesOperator): {"t": {"0": 7}}.')
+    check_source("orders", "1", a_view({0: 9}), expected=(), positions=positions)
+
+
+def test_source_begins_behind_the_committed_batch_or_with_the_planned_one_that_brought_it() -> None:
+    begun, then = a_log({"t": {"0": 1}}), a_log({"t": {"0": 5}}, {"u": {"0": 2}})
+    both = CheckpointPositions(committed=begun, planned=then)
+    assert both.offsets("0").by_topic == {"t": {0: 1}}
+    assert both.offsets("1").by_topic == {"u": {0: 2}}
+    assert both.offsets("2") == Offsets()
+    assert CheckpointPositions(committed=None, planned=then).offsets("0").by_topic == {"t": {0: 5}}
+    assert CheckpointPositions(committed=None, planned=None).offsets("0") == Offsets()
+    assert both.lost("0") == Offsets()
+
+
+def test_rules_are_those_of_the_source_s_options() -> None:
+    def of(**options: str) -> SourceRules:
+        return SourceRules.of(replace(a_source(0), options=options))
+
+    assert of(subscribe="t") == SourceRules()
+    assert of(subscribePattern=".*") == SourceRules(follows_pattern=True)
+    assert of(assign="{}") == SourceRules(is_assigned=True)
+    assert of(failOnDataLoss="false") == SourceRules(accepts_loss=True)
+
+
 def test_pattern_without_topics_has_no_offsets_and_starts() -> None:
     empty = ClusterView(cluster_id="c", topics={})
     assert check(empty, a_log("{}"), None, an_identity(), follows_pattern=True) == an_identity()
@@ -284,7 +334,7 @@ def test_what_a_log_without_partitions_had_before_is_found() -> None:
     store.write("commits/1", b'v1\n{"nextBatchWatermarkMs":0}')
     assert read_positions(store).lost("0").by_topic == {"t": {0: 7}}, "committed"
     store.write("offsets/0", nothing.render().encode())
-    assert not read_positions(store).lost("0"), "a pattern that no topic has matched yet"
+    assert read_positions(store).lost("0") == Offsets(), "a pattern that no topic has matched yet"
 
 
 def test_first_planned_batch_is_pending_though_nothing_is_committed() -> None:
