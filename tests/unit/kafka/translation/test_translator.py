@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -16,8 +17,8 @@ from airflow_flinkstyle.kafka.translation.cluster_snapshot import ClusterSnapsho
 from airflow_flinkstyle.kafka.translation.pairs import Pair
 from airflow_flinkstyle.kafka.translation.proof import Proof
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
-from airflow_flinkstyle.kafka.translation.translator import Round, _evidence, prove_round
-from airflow_flinkstyle.kafka.verdict import Bounded, Refused, offset_of
+from airflow_flinkstyle.kafka.translation.translator import Evidence, Round, _evidence, prove_round
+from airflow_flinkstyle.kafka.verdict import Bounded, Refused, describe, offset_of
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.types import NextOffset
 
@@ -143,6 +144,12 @@ def test_proved_partition_keeps_what_its_proof_rests_on():
     assert (evidence.unread_records, evidence.matched_records, evidence.context_records) == (10, 9, 32)
     assert (evidence.digest, evidence.extras, evidence.absent) == ("d1", proof.extras, proof.absent)
     assert (evidence.source_range, evidence.target_range) == ((8, 50), (5, 60))
+    text = evidence.to_json()
+    told = json.loads(text)
+    assert text == json.dumps(told, sort_keys=True, separators=(",", ":")), "manifests are compared as text"
+    assert told.keys() == {*Evidence.__slots__, "target_offset"}
+    assert (told["verdict"], told["target_offset"]) == (describe(proof.verdict), 37)
+    assert (told["topic"], told["target_topic"], told["digest"]) == ("orders", "sales", "d1")
 
 
 def test_partition_that_is_refused_for_good_is_not_asked_of_the_mirror():
