@@ -134,6 +134,27 @@ SAID_BY_SUBMIT: Mapping[str, bool] = {
     "Error: Unrecognized option: --mastr": False,
     "JAVA_HOME is not set": False,
     "/opt/spark/bin/spark-submit could not be run: [Errno 2] No such file or directory": False,
+    # Of a real YARN: Spark 4.2's spark-submit, each asked for what its last words name.
+    'Exception in thread "main" '
+    "YarnException: Failed to submit application_1 to YARN: it was submitted by user root to "
+    "unknown queue: nope": False,
+    'Exception in thread "main" '
+    "IllegalArgumentException: Required executor memory (65536 MB), overhead (6553 MB), "
+    "and PySpark memory (0 MB) is above the max threshold (2048 MB) of this cluster!": False,
+    'Exception in thread "main" '
+    "org.apache.hadoop.yarn.exceptions.InvalidResourceRequestException: Invalid resource request! Cannot "
+    "allocate containers as requested resource is greater than maximum allowed allocation": False,
+    'Exception in thread "main" '
+    "org.apache.hadoop.yarn.exceptions.InvalidLabelResourceRequestException: Invalid resource request, node "
+    "label not enabled but request contains label expression": False,
+    'Exception in thread "main" java.io.FileNotFoundException: File file:/nowhere/x.py does not exist': False,
+    'Exception in thread "main" '
+    "java.lang.RuntimeException: [unresolved dependency: a.b#c;1: not found]": True,
+    'Exception in thread "main" '
+    "java.lang.IllegalArgumentException: java.net.UnknownHostException: nowhere.invalid": True,
+    'Exception in thread "main" '
+    "java.lang.IllegalArgumentException: requirement failed: Keytab file: /nowhere/k does not exist": True,
+    'Exception in thread "main" java.net.ConnectException: Your endpoint configuration is wrong': True,
 }
 """What ``spark-submit`` ends with, and whether that may pass."""
 _SETTINGS = {"INVALID_TRANSACTION_TIMEOUT": "transaction.max.timeout.ms"}

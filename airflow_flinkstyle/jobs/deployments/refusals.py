@@ -29,6 +29,7 @@ FINAL_WORDS: Final = MappingProxyType(
     {
         "AccessControlException": _RIGHTS,
         "InvalidResourceRequestException": _TOO_LARGE,
+        "InvalidLabelResourceRequestException": _REQUEST,
         "is above the max threshold": _TOO_LARGE,
         "unknown queue": _REQUEST,
         "Unrecognized option": _REQUEST,
