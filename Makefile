@@ -91,7 +91,7 @@ errors: setup ## Write into docs/operating.md which failures are final and why, 
 	@$(AIRFLOW_BIN)/python -m tools.errors
 
 interference: setup ## Mark, clear, delete, pause, time out and kill, at phases of migrations and upgrades in a real Airflow (40 minutes; RUNS=30 SEED=1 MINUTES=n)
-	@FLINKSTYLE_INTERFERENCE=$(or $(RUNS),30) SEED=$(or $(SEED),1) $(if $(MINUTES),MINUTES=$(MINUTES)) $(GUARDED) $(AIRFLOW_BIN)/python -m pytest -q -s -m nightly tests/e2e/test_interference.py
+	@FLINKSTYLE_INTERFERENCE=$(or $(RUNS),30) SEED=$(or $(SEED),1) $(if $(MINUTES),MINUTES=$(MINUTES)) $(GUARDED) $(AIRFLOW_BIN)/python -m pytest -q -s -m nightly --timeout 0 tests/e2e/test_interference.py
 
 faults: setup ## Take, stop, relaunch and migrate while S3 stalls, cuts, throttles, answers late (RUNS=1000 SEED=1 LANES=4)
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m tests.bad_minutes --runs $(or $(RUNS),1000) $(if $(SEED),--seed $(SEED)) $(if $(LANES),--lanes $(LANES))

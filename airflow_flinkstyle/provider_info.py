@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_flinkstyle import __version__
-from airflow_flinkstyle.operators import OPERATORS
+from airflow_flinkstyle.operators import MODULES
 
 _NAME = "Flinkstyle"
 _DOCS = "https://github.com/airflow-flinkstyle/airflow-flinkstyle/blob/main/docs/README.md"
@@ -51,7 +51,7 @@ def get_provider_info() -> dict[str, Any]:
                 "tags": ["service"],
             }
         ],
-        "operators": [_modules("operators", *sorted(set(OPERATORS.values())))],
+        "operators": [_modules("operators", *sorted(set(MODULES.values())))],
         "sensors": [_modules("sensors", "end", "freshness", "progress")],
         "hooks": [_modules("hooks", "job")],
         "triggers": [

@@ -17,7 +17,7 @@ CASES = {
     "import airflow_flinkstyle": "import airflow_flinkstyle",
     "import every operator and sensor": (
         "from airflow_flinkstyle import operators, sensors\n"
-        "[getattr(package, name) for package in (operators, sensors) for name in package._HOME]"
+        "[getattr(package, name) for package in (operators, sensors) for name in package.MODULES]"
     ),
     "parse dags/": (
         f"import runpy\n[runpy.run_path(path) for path in {sorted(map(str, DAGS.glob('*.py')))!r}]"

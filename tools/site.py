@@ -89,7 +89,7 @@ def exported() -> dict[str, str]:
     return {
         f"{room.__name__}.{name}": f"{room.__name__}.{module}.{name}"
         for room in (dags, operators, sensors, sinks)
-        for name, module in room._HOME.items()  # noqa: SLF001  # what a room exports
+        for name, module in room.MODULES.items()
     }
 
 

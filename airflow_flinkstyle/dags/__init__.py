@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.dags.verify import verify_dag as verify_dag
     from airflow_flinkstyle.dags.watch import watch_dag as watch_dag
 
-_HOME = {
+MODULES = {
     "adopt_dag": "adopt",
     "adopt_running_dag": "adopt_running",
     "cut_dag": "cut",
@@ -57,7 +57,7 @@ _HOME = {
 
 def __getattr__(name: str) -> object:
     """Import a DAG's module when its function is first asked for."""
-    if name not in _HOME:
+    if name not in MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    found: object = getattr(import_module(f"{__name__}.{MODULES[name]}"), name)
     return found

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     )
     from airflow_flinkstyle.operators.watch import WatchStreamingJobOperator as WatchStreamingJobOperator
 
-OPERATORS = {
+MODULES = {
     "AdoptRunningJobOperator": "adopt_running",
     "AdoptStreamingJobOperator": "adopt",
     "ApproveMigrationOperator": "approval",
@@ -92,7 +92,7 @@ OPERATORS = {
 
 def __getattr__(name: str) -> object:
     """Import an operator's module when the operator is first asked for."""
-    if name not in OPERATORS:
+    if name not in MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(import_module(f"{__name__}.{OPERATORS[name]}"), name)
+    found: object = getattr(import_module(f"{__name__}.{MODULES[name]}"), name)
     return found

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.sensors.freshness import SavepointFreshnessSensor as SavepointFreshnessSensor
     from airflow_flinkstyle.sensors.progress import StreamingJobProgressSensor as StreamingJobProgressSensor
 
-_HOME = {
+MODULES = {
     "SavepointFreshnessSensor": "freshness",
     "StreamingJobEndSensor": "end",
     "StreamingJobProgressSensor": "progress",
@@ -19,7 +19,7 @@ _HOME = {
 
 def __getattr__(name: str) -> object:
     """Import a sensor's module when the sensor is first asked for."""
-    if name not in _HOME:
+    if name not in MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    found: object = getattr(import_module(f"{__name__}.{MODULES[name]}"), name)
     return found

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from airflow_flinkstyle.sinks.foreach_batch import TransactionalKafkaSink as TransactionalKafkaSink
 
-_HOME = {"TransactionalKafkaSink": "foreach_batch"}
+MODULES = {"TransactionalKafkaSink": "foreach_batch"}
 
 
 def __getattr__(name: str) -> object:
     """Import a sink's module when the sink is first asked for."""
-    if name not in _HOME:
+    if name not in MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    found: object = getattr(import_module(f"{__name__}.{MODULES[name]}"), name)
     return found

@@ -29,8 +29,8 @@ info = get_provider_info()
 rooms = ("operators", "sensors", "hooks", "triggers")
 modules = [name for room in rooms for entry in info[room] for name in entry["python-modules"]]
 for name in modules: importlib.import_module(name)
-for room in (operators, dags): [getattr(room, name) for name in room._HOME]
-found = {"at": airflow_flinkstyle.__file__, "modules": modules, "operators": sorted(operators._HOME)}
+for room in (operators, dags): [getattr(room, name) for name in room.MODULES]
+found = {"at": airflow_flinkstyle.__file__, "modules": modules, "operators": sorted(operators.MODULES)}
 print(json.dumps(found))
 """
 

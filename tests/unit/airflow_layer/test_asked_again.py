@@ -46,7 +46,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "AdoptRunningJobOperator": {"script": "v1.py", "checkpoints": "totals=/data/ck"},
 }
 BASE = set(StreamingJobOperator.template_fields)
-EVERY = [getattr(operators, name) for name in sorted(operators.OPERATORS)]
+EVERY = [getattr(operators, name) for name in sorted(operators.MODULES)]
 
 
 @pytest.mark.parametrize("operator", EVERY, ids=lambda one: one.__name__)

@@ -26,8 +26,7 @@ def loaded_after(code: str) -> set[str]:
         "import airflow_flinkstyle",
         "import airflow_flinkstyle.provider_info, airflow_flinkstyle.plugin",
         "from airflow_flinkstyle import dags, operators, sensors\n"
-        "[getattr(operators, name) for name in operators.OPERATORS]\n"
-        "[getattr(package, name) for package in (dags, sensors) for name in package._HOME]",
+        "[getattr(package, name) for package in (dags, operators, sensors) for name in package.MODULES]",
         "from airflow_flinkstyle.hooks import StreamingJobHook",
         f"import runpy, pathlib\n[runpy.run_path(str(p)) for p in pathlib.Path({str(DAGS)!r}).glob('*.py')]",
     ],

@@ -99,7 +99,7 @@ def test_files_are_named_as_openlineage_names_them(path: str, place: tuple[str, 
 def test_operators_load_nothing_of_openlineage_so_that_they_run_without_it():
     program = (
         "import sys\nfrom airflow_flinkstyle import operators\n"
-        "for name in operators.OPERATORS: getattr(operators, name)\n"
+        "for name in operators.MODULES: getattr(operators, name)\n"
         "print(*(name for name in sys.modules if name.partition('.')[0] == 'openlineage'))"
     )
     run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)

@@ -439,9 +439,9 @@ def _require_topics(where: str, offsets: Offsets, view: ClusterView, rules: Sour
             remedy="Resume with a script that reads the same topics, or rename them in an offset rewrite"
             f"{accepted}.",
         )
-    added = view.partitions - offsets.keys()
-    if not rules.is_assigned:  # Spark reads partitions that come to a topic from their beginning
-        added = {tp for tp in added if tp[0] not in listed and not rules.follows_pattern}
+    came = view.partitions - offsets.keys()
+    # Partitions that come to a topic are read from their beginning, and so are those of a pattern's topics.
+    added = {tp for tp in came if rules.is_assigned or not (tp[0] in listed or rules.follows_pattern)}
     if added:
         raise PartitionSetError.between(where, missing=added, unknown=())
 
