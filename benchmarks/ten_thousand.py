@@ -157,9 +157,7 @@ def report(count: int, guard: Mapping[str, list[float]], takes: Mapping[str, lis
         f"through py4j for each partition. Savepoints of {len(QUERIES)} queries from and to a local disk "
         f"that answers as late as S3 ({READ_S * 1000:.0f} ms for an object, {PAGE_S * 1000:.0f} ms for a "
         f"page of {PAGE:,} keys): zips side by side and blobs listed once, in turns with one by one.",
-        tables=(
-            Table(columns=("what", "one by one", "ours", "one by one / ours"), rows=rows, detail=True),
-        ),
+        tables=(Table(columns=("what", "one by one", "ours", "one by one / ours"), rows=rows, detail=True),),
         targets=(
             Target(
                 what=f"the guard with {count:,} partitions",

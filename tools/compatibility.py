@@ -34,7 +34,7 @@ AREAS = {
     "offset commits": "tests/integration/test_offset_commits.py",
     "transactional sink, a broken stream of rows": "tests/integration/test_sink.py",
     "Delta as source and sink, schemas that change, fork": "tests/integration/test_tables.py",
-    "batch ids used again, Delta's among them": "tests/integration/test_batch_ids.py",
+    "batch ids used again, also Delta's where there is one": "tests/integration/test_batch_ids.py",
     "Iceberg as source and sink, fork": "tests/versions/test_iceberg.py",
 }
 """What a row of the table stands for -> the file of its tests."""
@@ -44,6 +44,8 @@ ONLY_OF_TABLES = {"tests/integration/test_tables.py": "delta", "tests/versions/t
 """Files of tests that nothing is left of on a Spark without that."""
 _OPERATOR = re.compile(r"test_restored_operator_goes_on_as_the_unbroken_one\[(.+)\]")
 _CASE_IN_ROW = re.compile(r"`[^`]+`")
+_PASSED = "Passed on each: "
+"""What begins the line with the areas that passed on every Spark; the others have a row each."""
 _BEGIN, _END = "<!-- spark: written by its tests -->\n", "<!-- spark: end -->\n"
 _CHAIN_TITLE = "### One job over all versions"
 CHAIN = "tests/versions/test_chain.py"
@@ -98,6 +100,10 @@ def _cells(said: str) -> dict[str, dict[str, str]]:
     for names, *cells in (row for row in rows if len(row) == len(SPARKS) + 1):
         for minor, cell in zip(SPARKS, cells, strict=True):
             found[minor] |= dict.fromkeys(_CASE_IN_ROW.findall(names) or [names], cell)
+    everywhere = [line for line in said.splitlines() if line.startswith(_PASSED)]
+    for area in (area for line in everywhere for area in line[len(_PASSED) : -1].split("; ")):
+        for minor in SPARKS:
+            found[minor][area] = "passed"
     return found
 
 
@@ -117,8 +123,7 @@ def read(junits: Iterable[Path]) -> Report:
 
 
 def _head(reports: dict[str, Report], kept: Kept) -> Iterator[str]:
-    yield "What has no date was not run. A number counts the tests that passed; a run of some files only"
-    yield "(`AREA`) has fewer.\n"
+    yield "What has no date was not run.\n"
     yield from _row(("", *(f"Spark {minor}" for minor in SPARKS)))
     yield _ruler(len(SPARKS) + 1)
     yield from _row(("PySpark", *(_pinned(minor) for minor in SPARKS)))
@@ -130,6 +135,7 @@ def _head(reports: dict[str, Report], kept: Kept) -> Iterator[str]:
 
 
 def _areas(reports: dict[str, Report], kept: Kept) -> Iterator[str]:
+    everywhere = []
     for area, file in AREAS.items():
         cells = []
         for minor in SPARKS:
@@ -137,7 +143,12 @@ def _areas(reports: dict[str, Report], kept: Kept) -> Iterator[str]:
             without = file in ONLY_OF_TABLES and not table_version(ONLY_OF_TABLES[file], minor)
             counted = "-" if without else _count(words["passed"], words["failed"])
             cells.append(kept.get(minor, {}).get(area, counted))
-        yield from _row((area, *cells))
+        if set(cells) == {"passed"}:
+            everywhere.append(area)
+        else:
+            yield from _row((area, *cells))
+    if everywhere:
+        yield f"\n{_PASSED}{'; '.join(everywhere)}."
     for minor in SPARKS:
         for (file, name), word in reports[minor].cases.items():
             if word == "failed":
@@ -224,7 +235,7 @@ def _row(cells: Iterable[str]) -> Iterator[str]:
 def _count(passed: int, failed: int) -> str:
     if not passed and not failed:
         return "not run"
-    return f"{passed} passed, {failed} failed" if failed else str(passed)
+    return f"{passed} passed, {failed} failed" if failed else "passed"
 
 
 def _pinned(minor: str) -> str:

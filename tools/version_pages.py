@@ -97,14 +97,19 @@ def airflow_section() -> str:
     for provider in ("amazon", "apache-kafka", "apache-spark", "standard"):
         name = f"apache-airflow-providers-{provider}"
         rows.append([f"provider {provider}", *(locked(locks[version], name) for version in runs)])
+    everywhere = []
     for feature, modules in FEATURES.items():
         cells = []
         for version in runs:
             report = {key: count for key, count in reports[version].items() if "::" not in key}
             wanted = modules.split() or [key for key in report if key not in named]
-            cells.append(_cell(sum((report.get(key, Counter()) for key in wanted), Counter())))
-        rows.append([feature, *cells])
-    return _table(rows)
+            counts = sum((report.get(key, Counter()) for key in wanted), Counter[str]())
+            cells.append("passed" if set(counts) == {"passed"} else _cell(counts))
+        if set(cells) == {"passed"}:
+            everywhere.append(feature)
+        else:
+            rows.append([feature, *cells])
+    return f"{_table(rows)}\n\nPassed on each: {'; '.join(everywhere)}."
 
 
 def kafka_section() -> str:
