@@ -84,9 +84,9 @@ def page(text: str) -> str:
 
 
 def section(result: Mapping[str, Any], usual: str) -> str:
-    """Render what the page shows of one result: no details, and no promises, which are in its first table.
+    """Render what the page shows of one result: its tables without the details, and its day.
 
-    What is all in that first table has no more here than its day: its file says how it was measured.
+    Its promises are in the page's first table; how it was measured is in its file, in short before its place.
 
     Args:
         result: As its file holds it.
@@ -95,8 +95,7 @@ def section(result: Mapping[str, Any], usual: str) -> str:
     tables = [_table(table).as_markdown() for table in result["tables"] if not table["detail"]]
     tables = [_OF_ONE.sub("", table) for table in tables]
     machine = "" if _machine(result) == usual else f"{_machine(result)}; "
-    about = [result["about"]] if tables else []
-    return "\n\n".join([*about, *tables, f"_{machine}{result['date']}, {result['seconds']:.0f} s._"])
+    return "\n\n".join([*tables, f"_{machine}{result['date']}, {result['seconds']:.0f} s._"])
 
 
 def draw_downtime() -> None:
