@@ -120,12 +120,13 @@ def collected() -> tuple[dict[str, str], dict[str, dict[str, str]]]:
 
 
 def rendered(outcomes: Mapping[str, Mapping[str, str]], days: Mapping[str, str]) -> str:
-    """Return the table: for each deployment its newest run, how many tests passed, and which failed."""
-    lines = ["| deployment | newest run | passed | failed |", "|---|---|---|---|"]
+    """Return a line for each deployment: how many tests passed, which failed, the day of its newest run."""
+    lines = []
     for place in (place for place in PLACES if place in days):
         passed = sum(of.get(place) == "passed" for of in outcomes.values())
         failed = "; ".join(name for name, of in outcomes.items() if of.get(place) == "failed")
-        lines.append(f"| {PLACES[place]} | {days[place]} | {passed} | {failed or 'none'} |")
+        wrong = f", **failed: {failed}**" if failed else ""
+        lines.append(f"- {PLACES[place]}: {passed} passed{wrong} ({days[place]})")
     return "\n".join(lines)
 
 

@@ -73,6 +73,11 @@ def _cell(counts: Counter[str]) -> str:
     return str(counts["passed"])
 
 
+def _passed(counts: Counter[str]) -> str:
+    """Return the same as words of a line."""
+    return f"{counts['passed']} passed" if set(counts) == {"passed"} else _cell(counts)
+
+
 def _day(name: str) -> str:
     days = [time.strftime("%Y-%m-%d", time.gmtime(one.stat().st_mtime)) for one in _reports(name)]
     return " to ".join(dict.fromkeys((days[0], days[-1])))
@@ -133,24 +138,24 @@ def leaders_section() -> str:
 
 
 def python_section() -> str:
-    """Return the table of interpreters and what the tests without a JVM said on each."""
+    """Return a line for each interpreter: what the tests without a JVM said on it."""
     names = sorted({path.stem.partition("+")[0] for path in LOGS.glob("versions-python-*.xml")})
-    rows = [["Python", "run on", "what ran", "passed"]]
+    lines = []
     for name in (found.removeprefix("versions-") for found in names):
         what = "drivers on Spark 3.5: the agent's tests" if "-3.10." in name else "all tests without a JVM"
-        rows.append([name.removeprefix("python-"), _day(name), what, _cell(_total(name))])
-    return _table(rows)
+        lines.append(f"- {name.removeprefix('python-')}: {what}: {_passed(_total(name))} ({_day(name)})")
+    return "\n".join(lines)
 
 
 def java_section() -> str:
-    """Return the table of Javas and what the agent's tests said on each."""
+    """Return a line for each Java: what the agent's tests said on it."""
     names = [path.stem.removeprefix("versions-java-") for path in LOGS.glob("versions-java-*.xml")]
-    rows = [["Java", "run on", "Spark of the drivers", "the agent's tests that passed"]]
+    lines = []
     for name in sorted(names, key=int):
         minor, run = spark_on_java(int(name)), f"java-{name}"
         spark = locked(LOCKS / (f"spark-{minor}.txt" if minor else "spark.txt"), "pyspark")
-        rows.append([name, _day(run), spark, _cell(_total(run))])
-    return _table(rows)
+        lines.append(f"- Java {name}, drivers on Spark {spark}: {_passed(_total(run))} ({_day(run)})")
+    return "\n".join(lines)
 
 
 def spark_on_java(feature: int) -> str:
