@@ -22,8 +22,7 @@ HEAD = (
     "Written by `python -m tools.forms` from the DAGs themselves. Each DAG is a file in "
     "[`dags/`](../dags/take_savepoint.py) and a function of `airflow_flinkstyle.dags` ([a DAG of your own]"
     "(start.md#a-dag-of-your-own-for-a-job)); a field's name is the argument that answers it, in brackets "
-    "its default; its other choices. One without a default must be filled in. The form itself says what each "
-    "choice means, and more of each DAG.\n"
+    "its default; its other choices. One without a default must be filled in. The form itself says more.\n"
 )
 _ALWAYS = ("job", "flinkstyle_conn_id")
 """Only a form that lacks one of these says so."""
