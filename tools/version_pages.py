@@ -114,7 +114,8 @@ def airflow_section() -> str:
             everywhere.append(feature)
         else:
             rows.append([feature, *cells])
-    return f"{_table(rows)}\n\nPassed on each: {'; '.join(everywhere)}."
+    passed = f"\n\nPassed on each: {'; '.join(everywhere)}." if everywhere else ""
+    return f"{_table(rows)}{passed}"
 
 
 def kafka_section() -> str:
