@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.jobs import request_slot
-from airflow_flinkstyle.jobs.deployments.base import DriverState, Gone, Unknown
+from airflow_flinkstyle.jobs.deployments.base import DriverState, Gone
 from airflow_flinkstyle.jobs.errors import (
     BeginsAnewError,
     DriverFailedError,
@@ -40,7 +40,7 @@ from airflow_flinkstyle.jobs.status import (
 )
 from airflow_flinkstyle.jobs.stopped.offline_lock import give_back_abandoned, is_open_lock
 from airflow_flinkstyle.kafka.login.driver import named_connections, require_logins
-from airflow_flinkstyle.protocol.records import Submit
+from airflow_flinkstyle.protocol.records import DriverEnd, Submit
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 from airflow_flinkstyle.wording import batch_words
 
@@ -141,7 +141,7 @@ class JobDrivers:
         self.view.signed_claim(run.generation)  # what is refused is refused before anything is ended
         deployment = self.view.deployment_of(run.generation, run.claim)
         deployment.require_able()  # else another host may start it, which finds the job as it is
-        self.end_driver(run.generation)  # one that is frozen here would wake up
+        self.end_for(self.view.run(run.generation), run.generation)  # one that is frozen here would wake up
         try:
             self.submit(run, f"relaunch:{socket.gethostname()}", retry=retry)
         except NotTakenError as error:  # it is recorded: who looks next waits longer, and gives up in the end
@@ -198,14 +198,47 @@ class JobDrivers:
 
     def end_driver(self, generation: Generation) -> DriverState:
         """Kill a generation's driver without a chance to drain."""
-        run = self.view.run(generation)
-        deployment = self.view.deployment_of(generation, run.claim)
-        states = [deployment.end(native_id) for native_id in self.view.native_ids(run)]
-        state = next((one for one in states if not isinstance(one, Gone)), Gone())
-        if not states:
-            state = Unknown("no driver was recorded that is known to be this run's")
-        log.info("Ended the driver of generation %d: %s", generation, state)
-        return state
+        return self.view.end(self.view.run(generation))
+
+    def end_for(self, run: Run, waiting: Generation) -> None:
+        """End what is left of a dead driver, and let the next one not wait for its lease if that was seen.
+
+        What is seen is said of the driver that spoke last, and of no other: signed, for the drivers of the
+        generation that waits for its end. Only if it is of the newest submit, whose process a caller has
+        signed: drivers describe themselves unsigned. One that lives by now, since another caller started it,
+        is left.
+
+        Args:
+            run: Whose driver, as it is now.
+            waiting: The generation that is started again, or the one that follows it.
+
+        Raises:
+            SigningKeyError: If there is no key.
+        """
+        if run.holds_the_job:
+            return
+        state, spoke = self.view.end(run), run.heartbeat
+        if not isinstance(state, Gone) or run.is_over or spoke is None or not self._is_signed(run, spoke):
+            return
+        board, generation = self.view.board, run.generation
+        deployment = self.view.deployment_of(generation, run.claim).name
+        end = DriverEnd(
+            generation=generation,
+            incarnation=spoke.incarnation,
+            seen=f"{state}, as {deployment} on {socket.gethostname()} knows",
+            seen_at_ms=now_ms(),
+        )
+        place = board.driver_end_place(waiting, generation, spoke.incarnation)
+        claimed = (board.claim_place(waiting), self.view.claim(waiting))
+        board.write_driver_end(waiting, self.view.signer.sign_for_driver(end, place, *claimed))
+
+    def _is_signed(self, run: Run, spoke: Heartbeat) -> bool:
+        """Return whether a caller has signed which process the driver is that spoke last."""
+        place = self.view.board.submit_place(run.generation)
+        if run.submit is None or not self.view.signer.names_process(run.submit, place):
+            return False
+        described = self.view.board.incarnation(run.generation, spoke.incarnation)
+        return described is not None and described.submit == run.submit_number
 
     def dismiss(self, generation: Generation) -> None:
         """End a driver that only waits; it holds nothing, so there is nothing to drain."""

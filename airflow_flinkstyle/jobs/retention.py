@@ -260,7 +260,7 @@ def _of_migrations(journals: Mapping[str, Sequence[PhaseRecord]]) -> Iterator[tu
 KEPT_MS: Final = 30 * 24 * 3600 * 1000
 """Far longer than clocks differ, and than a task is tried again."""
 _THREADS = 16
-_OF_PROCESSES: Final = ("request.json", "submit.json", "incarnations")
+_OF_PROCESSES: Final = ("request.json", "submit.json", "incarnations", "ended")
 
 
 def prune_records(board: JobBoard, *, now_ms: int) -> None:

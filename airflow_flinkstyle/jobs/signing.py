@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from airflow_flinkstyle.protocol.records import Claim, Submit, TakeoverOrder
+    from airflow_flinkstyle.protocol.records import Claim, Submit
 
 KEY_VARIABLE: Final = "FLINKSTYLE_SIGNING_KEY"
 PREVIOUS_VARIABLE: Final = "FLINKSTYLE_PREVIOUS_SIGNING_KEYS"
@@ -112,13 +112,13 @@ class Signer:
         text = _process_text(submit.native_id, place, submit)
         return any(compare_digest(signatures.digest(key, text).encode(), given) for key in self.keys)
 
-    def sign_order(self, order: TakeoverOrder, place: str, claim_place: str, claim: Claim) -> TakeoverOrder:
-        """Return a takeover order with the signatures by which the claim's driver knows it.
+    def sign_for_driver(self, record: R, place: str, claim_place: str, claim: Claim) -> R:
+        """Return an order, or a driver's end, with the signatures by which the claim's drivers know it.
 
         One for each key: the driver may have been started before the key was changed, or after.
         """
         keys = signatures.order_keys(self.require_keys(), claim_place, claim.claim_id)
-        return replace(order, signature=signatures.sign(keys, order.to_bytes(), place))
+        return replace(record, signature=signatures.sign(keys, record.to_bytes(), place))
 
     def order_environment(self, claim_place: str, claim: Claim) -> dict[str, str]:
         """Return what lets a driver verify its takeover order, and nothing else."""

@@ -367,6 +367,16 @@ class JobView:
             known += [{**deployment.native_id(record), **bound}] if record is not None else []
         return known
 
+    def end(self, run: Run) -> DriverState:
+        """Kill every process that is known of a run; Gone if none of them is left."""
+        deployment = self.deployment_of(run.generation, run.claim)
+        states = [deployment.end(native_id) for native_id in self.native_ids(run)]
+        state = next((one for one in states if not isinstance(one, Gone)), Gone())
+        if not states:
+            state = Unknown("no driver was recorded that is known to be this run's")
+        log.info("Ended the driver of generation %d: %s", run.generation, state)
+        return state
+
     def submitted_process(self, run: Run) -> Mapping[str, str]:
         """Return the process that the newest submit started, bound to its claim; empty if that is not sure.
 

@@ -22,6 +22,7 @@ from airflow_flinkstyle.protocol.record import Record
 from airflow_flinkstyle.protocol.records import (
     Claim,
     Current,
+    DriverEnd,
     End,
     Heartbeat,
     IncarnationRecord,
@@ -330,6 +331,25 @@ class JobBoard:
     def incarnation(self, generation: Generation, incarnation: Incarnation) -> IncarnationRecord | None:
         """Return what a driver process said of itself when it began."""
         return self._value(IncarnationRecord, self._run(generation, f"incarnations/{incarnation:06d}"))
+
+    def write_driver_end(self, generation: Generation, end: DriverEnd) -> None:
+        """Tell a generation's drivers of the end of another one; the first who saw it has said it."""
+        with suppress(ObjectExistsError):
+            self.store.create(self._driver_end(generation, end.generation, end.incarnation), end.to_bytes())
+
+    def driver_end_data(
+        self, generation: Generation, of: Generation, incarnation: Incarnation
+    ) -> bytes | None:
+        """Return what a generation's drivers were told of a driver's end, for who verifies it; or None."""
+        found = self.store.get(self._driver_end(generation, of, incarnation))
+        return None if found is None else found.data
+
+    def driver_end_place(self, generation: Generation, of: Generation, incarnation: Incarnation) -> str:
+        """Return the root and key of that record, by which it is signed."""
+        return f"{self.store.uri}/{self._driver_end(generation, of, incarnation)}"
+
+    def _driver_end(self, generation: Generation, of: Generation, incarnation: Incarnation) -> str:
+        return self._run(generation, f"ended/{of:06d}-{incarnation:06d}")
 
     def heartbeat(self, generation: Generation) -> Slot[Heartbeat] | None:
         """Return the newest heartbeat of a generation."""

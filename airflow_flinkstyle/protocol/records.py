@@ -179,6 +179,25 @@ class Submit(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DriverEnd(SignedRecord):
+    """``runs/<generation>/ended/<of>-<incarnation>.json``: a caller has seen a driver's end for certain.
+
+    Written for the drivers of ``<generation>``, in the words that only these and callers can verify: they
+    need not wait until that driver was silent for the lease. An end is for ever, so nothing replaces it.
+    """
+
+    what: ClassVar[str] = "driver's end"
+
+    generation: Generation
+    """Of the driver that has ended."""
+    incarnation: Incarnation
+    """Which of that generation's."""
+    seen: str
+    """How it was seen, for people."""
+    seen_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IncarnationRecord(Record):
     """``runs/<generation>/incarnations/<n>.json``: the agent's, created once at its start."""
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 ORDER_KEYS_VARIABLE: Final = "FLINKSTYLE_ORDER_KEYS"
-"""Brings a driver the keys, with commas, by which it knows its own takeover order. They sign nothing else."""
+"""Brings a driver the keys, with commas, by which it knows its own takeover order, and the end of a driver
+that it would wait for. They sign nothing else."""
 
 
 def canonical(data: bytes, place: str) -> bytes:

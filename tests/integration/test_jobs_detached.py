@@ -53,7 +53,8 @@ def detached(tmp_path: Path) -> Iterator[Lab]:
 
 def test_job_is_started_saved_stopped_resumed_and_relaunched_after_kill_9_and_sigterm(detached: Lab):
     client = detached.client
-    handle = client.starts.start(detached.spec(), detached.target(), claim_key="run-1/start")
+    patient = replace(detached.spec(), lease_s=2 * TIMEOUT_S)  # who waited for it would be too late
+    handle = client.starts.start(patient, detached.target(), claim_key="run-1/start")
     client.drivers.wait_running(handle.generation, timeout_s=TIMEOUT_S)
     (log,) = (detached.folder / "logs").glob("counts-*-000001-*.log")
     with log.open("ab") as written:

@@ -6,6 +6,9 @@ reader may find a driver silent beyond its lease if it wrote nothing since the r
 may be out of reach for one process alone (``cut``) or for everybody (``outage``). A driver that cannot write
 ends by rule 5 of the page; each rule names the code that keeps it, and taking one out must break something.
 
+A caller that has seen the end of the driver that spoke last records it, and who waits for that driver is sure
+of it at once; else it is sure once that one was silent. Between being sure and running others may act.
+
 What is proved about an outage: a driver that goes on without having confirmed its lease (``ends_itself``
 taken out) is a second runner, cut off alone or in an outage of all, and with no mistake of anybody's. In an
 outage of all nobody takes over; but who looks right behind it finds the heartbeat as it was before, and may
@@ -44,6 +47,14 @@ class Rules:
     names_the_ended: bool = True
     """The next generation's driver fails if another driver than the one that its order names as ended has the
     job since (``TakeoverOrder.ended``, ``agent.board.takeover.require_predecessor``)."""
+    records_what_it_saw: bool = True
+    """An end is recorded only of a driver that was seen to be gone, not of one that is taken for dead
+    (``jobs.relaunch.end_for``)."""
+    names_whose_end: bool = True
+    """A recorded end is of one driver, and tells of no other (``takeover._seen_to_have_ended``)."""
+    one_speaks: bool = True
+    """Who is sure of a driver's end runs only if none has spoken since: its first heartbeat replaces that
+    driver's last one (``HeartbeatWriter``), its ``current.json`` the one that it saw (``take_current``)."""
 
 
 RULES = tuple(field.name for field in fields(Rules))
@@ -68,6 +79,9 @@ class State(NamedTuple):
     mistakes: int = 1  # a driver that lives is taken for dead: by a person, or by a cluster that restarts it
     start: Start = "none"  # the next generation's driver
     ended: int = -1  # whom its order names
+    recorded: tuple[bool, bool, bool] = (False, False, False)  # whose end is
+    sure: tuple[int, int, int] = (-1, -1, -1)  # of whose end each waiting driver is
+    start_sure: int = -1
 
 
 START = State()
@@ -127,18 +141,27 @@ def _driver(state: State, rules: Rules, number: int) -> Iterator[Step]:
 def _waiting(state: State, rules: Rules, number: int, leaves: State) -> Iterator[Step]:
     if not _reaches(state, number):
         return
-    earlier = state.drivers[state.speaker]
     if state.start == "runs":
         yield f"D{number} finds the next generation and leaves", leaves
-    elif state.quiet or earlier == "gone" or not rules.waits_for_silence:
-        running = _with(state.drivers, number, "running")
-        yield f"D{number} runs", state._replace(drivers=running, speaker=number, quiet=False)
+    elif state.sure[number] != -1:
+        if state.sure[number] == state.speaker or not rules.one_speaks:
+            running = _with(state.drivers, number, "running")
+            yield f"D{number} runs", state._replace(drivers=running, speaker=number, quiet=False)
+        else:
+            yield f"D{number} is superseded", leaves
+    elif _is_silent(state) or _is_recorded(state, rules) or not rules.waits_for_silence:
+        sure = (*state.sure[:number], state.speaker, *state.sure[number + 1 :])
+        yield f"D{number} is sure that D{state.speaker} has ended", state._replace(sure=sure)
     elif rules.surplus_leaves and _reaches(state, state.speaker):
         yield f"D{number} leaves", leaves
 
 
 def _is_silent(state: State) -> bool:
     return state.quiet or state.drivers[state.speaker] == "gone"
+
+
+def _is_recorded(state: State, rules: Rules) -> bool:
+    return state.recorded[state.speaker] if rules.names_whose_end else any(state.recorded)
 
 
 def _start(state: State, rules: Rules) -> Iterator[Step]:
@@ -151,8 +174,15 @@ def _start(state: State, rules: Rules) -> Iterator[Step]:
             )
         case "waits" if rules.names_the_ended and state.speaker != state.ended:
             yield "the start's driver fails", state._replace(start="failed")
-        case "waits" if _is_silent(state):
-            yield "the start's driver takes over", state._replace(start="runs")
+        case "waits" if state.start_sure == -1 and (_is_silent(state) or _is_recorded(state, rules)):
+            yield "the start's driver is sure", state._replace(start_sure=state.speaker)
+        case "waits" if state.start_sure != -1:
+            free = state.start_sure == state.speaker or not rules.one_speaks
+            yield (
+                ("the start's driver takes over", state._replace(start="runs"))
+                if free
+                else ("the start's driver leaves", state._replace(start="failed"))
+            )
 
 
 def _caller(state: State, rules: Rules, number: int) -> Iterator[Step]:
@@ -160,7 +190,7 @@ def _caller(state: State, rules: Rules, number: int) -> Iterator[Step]:
     comes_up = any(one == "waiting" for one in state.drivers)
     if state.start == "runs" and state.callers[number] == "looks":
         return
-    if state.mistakes > 0 and state.callers[number] == "looks" and not comes_up:
+    if state.mistakes > 0 and state.callers[number] == "looks":
         saw = (state.submits, state.saw[1]) if number == 0 else (state.saw[0], state.submits)
         told: tuple[Caller, Caller] = _said(state.callers, number, "found it dead")
         yield f"C{number} is told that it is dead", state._replace(callers=told, saw=saw, mistakes=0)
@@ -170,6 +200,7 @@ def _caller(state: State, rules: Rules, number: int) -> Iterator[Step]:
             found: tuple[Caller, Caller] = _said(state.callers, number, "found it dead")
             yield f"C{number} finds it dead", state._replace(callers=found, saw=saw)
         case "found it dead":
+            yield from _record(state, rules, number)
             again = state._replace(callers=_said(state.callers, number, "looks"))
             free = [n for n, one in enumerate(state.drivers) if one == "none"]
             if rules.one_submit and state.saw[number] != state.submits:
@@ -184,6 +215,13 @@ def _caller(state: State, rules: Rules, number: int) -> Iterator[Step]:
                 yield f"C{number} gives up", again  # the model's end, not the protocol's
 
 
+def _record(state: State, rules: Rules, number: int) -> Iterator[Step]:
+    was_seen = state.drivers[state.speaker] == "gone"
+    if (was_seen or not rules.records_what_it_saw) and not state.recorded[state.speaker]:
+        recorded = (*state.recorded[: state.speaker], True, *state.recorded[state.speaker + 1 :])
+        yield f"C{number} records the end of D{state.speaker}", state._replace(recorded=recorded)
+
+
 def _said(callers: tuple[Caller, Caller], number: int, caller: Caller) -> tuple[Caller, Caller]:
     return (caller, callers[1]) if number == 0 else (callers[0], caller)
 
@@ -196,7 +234,7 @@ def violation(state: State, rules: Rules) -> str | None:
     if state.start == "runs" and state.speaker != state.ended:
         return f"rewound: what D{state.speaker} ran since the start was planned is left behind"
     both = [number for number, one in enumerate(state.drivers) if one == "waiting"]
-    if len(both) > 1 and rules.surplus_leaves:
+    if len(both) > 1 and rules.surplus_leaves and state.mistakes == 1:  # else somebody was told so
         return f"two drivers were started for one that died: {both}"
     if not rules.speaker_counts and runners and any(number > runners[0] for number in both):
         return "uncontrollable: callers ask the newest process, which waits for the one that runs"

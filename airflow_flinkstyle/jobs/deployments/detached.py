@@ -163,23 +163,28 @@ class DetachedDeployment:
         return Alive() if process_started(pid) == native_id["started"] else Gone()
 
     def end(self, native_id: Mapping[str, str]) -> DriverState:
-        """Kill the driver's whole session: the JVM and the Python process under it."""
+        """Kill the driver's whole session: the JVM, the Python process under it, and that JVM's workers.
+
+        Gone means that none of them is left. Spark's workers have a process group of their own, and outlive a
+        JVM that was killed by a moment, or for as long as they are frozen.
+        """
         state, pid = self.state(native_id), int(native_id["pid"])
         if isinstance(state, Unknown) or (isinstance(state, Gone) and process_started(pid) is not None):
             return state  # the pid, and so the session of that number, is another one's by now
         group = os.getpgid(pid) if isinstance(state, Alive) else pid  # it led its own session
-        if group == os.getpgid(0):
-            return Unknown("it runs in this process's own group")
+        if _is_of(os.getpid(), group):
+            return Unknown("it runs in this process's own group or session")
         if not _members(group):
             return Gone()
         if not _is_driver(group, native_id):  # who can write the store can name any process
             return Unknown(OF_ANOTHER)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(group, signal.SIGKILL)
         deadline = time.monotonic() + _KILL_TIMEOUT_S
         while time.monotonic() < deadline:
-            if isinstance(self.state(native_id), Gone) and not _members(group):
+            members = _members(group)
+            if isinstance(self.state(native_id), Gone) and not members:
                 return Gone()
+            for member in members:  # again: one may have been forked since
+                _kill(member, group)
             time.sleep(0.05)
         return Unknown(f"it did not end within {_KILL_TIMEOUT_S:g} s of SIGKILL")
 
@@ -275,13 +280,27 @@ def _of_process(pid: int, what: str) -> bytes:
 
 
 def _members(group: int) -> list[int]:
-    """Return the live processes of a group: a zombie tells nothing of itself, and may stay for long."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if os.getpgid(int(entry.name)) == group and process_started(int(entry.name)) is not None:
-                    found.append(int(entry.name))
-            except OSError:
-                continue
-    return found
+    """Return the live processes of a group, and of the session that it leads if it leads one.
+
+    A zombie tells nothing of itself, and may stay for long.
+    """
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return [pid for pid in pids if _is_of(pid, group) and process_started(pid) is not None]
+
+
+def _is_of(pid: int, group: int) -> bool:
+    try:
+        return group in (os.getpgid(pid), os.getsid(pid))
+    except OSError:
+        return False
+
+
+def _kill(pid: int, group: int) -> None:
+    """Kill a process if it is still of that group or session, whoever has its number by now."""
+    with contextlib.suppress(OSError):
+        process = os.pidfd_open(pid)
+        try:
+            if _is_of(pid, group):
+                signal.pidfd_send_signal(process, signal.SIGKILL)
+        finally:
+            os.close(process)

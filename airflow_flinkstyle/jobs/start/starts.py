@@ -129,6 +129,10 @@ class JobStarts:
                         last=last,
                         begins=plan.order.savepoint_id is None,
                     )
+                if ended is not None and plan.order.closed_at is None:
+                    dead = self.view.run(ended.generation)
+                    if not dead.is_over:
+                        self.drivers.end_for(dead, generation)
                 self._hold(generation, plan.order.savepoint_id, claims=plan.order.claim_mode == "claim")
                 held.require_alive()  # else a prune had read the references before this one was there
                 self._order(generation, plan.order)
@@ -238,7 +242,7 @@ class JobStarts:
         claimed = (board.claim_place(generation), self.view.claim(generation))
         place = board.takeover_order_place(generation)
         try:
-            board.create_takeover_order(generation, self.view.signer.sign_order(order, place, *claimed))
+            board.create_takeover_order(generation, self.view.signer.sign_for_driver(order, place, *claimed))
         except ObjectExistsError:
             self.view.signer.require_order(board.takeover_order_data(generation) or b"", place, *claimed)
             log.info("Generation %d was told to go before", generation)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.jobs.deployments.base import Gone
 from airflow_flinkstyle.jobs.errors import HeldNoMoreError, JobNotRunningError, JobRunningError
 from airflow_flinkstyle.jobs.stopped import last_run
 from airflow_flinkstyle.protocol.query_records import left_by
@@ -304,13 +305,16 @@ def give_back_abandoned(runs: JobView, run: Run) -> None:
 
 
 def await_end(runs: JobView, run: Run) -> None:
-    """Wait until a run has certainly ended: it closed, or was silent for its lease on this clock.
+    """Wait until a run has certainly ended: it closed, was seen to, or was silent for its lease here.
 
     Raises:
         JobRunningError: If its driver still writes.
     """
     seen = runs.board.heartbeat(run.generation)
     if seen is not None and seen.value.state == "closed":
+        return
+    is_gone = isinstance(run.speaker, Gone) and not run.holds_the_job
+    if is_gone and run.heartbeat is not None and isinstance(runs.end(run), Gone):
         return
     wait = runs.waiting(run.claim.lease_s)
     while wait.again():

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -126,6 +129,23 @@ def test_end_reaches_a_child_whose_leader_is_gone_already(tmp_path: Path, deploy
     child = int((tmp_path / "child").read_text())
     assert detached.end({**ids[0], "claim": "c1"}) == Gone()
     until(lambda: not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text())
+
+
+def test_end_reaches_workers_with_a_process_group_of_their_own_also_frozen_ones(
+    tmp_path: Path, deployment: tuple
+):
+    """Spark's Python workers: a new driver must not begin beside one that wakes up."""
+    detached, ids = deployment
+    worker = "import os, time; os.setpgid(0, 0); open('child', 'w').write(str(os.getpid())); time.sleep(66)"
+    ids.append(detached.submit(a_submission(tmp_path, f'{sys.executable} -c "{worker}" & wait')))
+    until(lambda: (tmp_path / "child").exists() and (tmp_path / "child").read_text().strip())
+    child = int((tmp_path / "child").read_text())
+    os.kill(child, signal.SIGSTOP)
+    os.kill(int(ids[0]["pid"]), signal.SIGKILL)
+    until(lambda: detached.state(ids[0]) == Gone())
+    assert process_started(child) is not None
+    assert detached.end({**ids[0], "claim": "c1"}) == Gone()
+    assert process_started(child) is None
 
 
 def test_reused_pid_is_not_taken_for_the_driver(tmp_path: Path, deployment: tuple):

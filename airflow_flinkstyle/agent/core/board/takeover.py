@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final
 from airflow_flinkstyle.agent.core.board.patience import patiently
 from airflow_flinkstyle.agent.core.errors import NOT_STARTED, NotClaimedError
 from airflow_flinkstyle.clock import LEASE_CLOCK
+from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol import signatures
 from airflow_flinkstyle.protocol.errors import PredecessorError
-from airflow_flinkstyle.protocol.records import AsRecorded, Claim, Current, TakeoverOrder
+from airflow_flinkstyle.protocol.records import AsRecorded, Claim, Current, DriverEnd, TakeoverOrder
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 from airflow_flinkstyle.types import Incarnation
 from airflow_flinkstyle.wording import batch_words
@@ -100,8 +101,7 @@ def begin(
     incarnation = _next_incarnation(board, generation, record, read)
     prior = read(lambda: board.heartbeat(generation))
     if prior is not None or (seen is not None and seen.value.generation == generation):
-        log.info("Waiting for an earlier incarnation of generation %d", generation)
-        prior = _await_earlier(board, generation, lease_s, clock)
+        prior = _await_earlier(board, generation, lease_s, order_keys, clock)
         require_not_closed(prior)
     read(lambda: require_newest(board, generation, submit))  # somebody may have given it up while it waited
     return DriverRun(
@@ -199,9 +199,9 @@ def require_newest(board: JobBoard, generation: Generation, submit: int) -> None
 
 
 def _await_earlier(
-    board: JobBoard, generation: Generation, lease_s: float, clock: Clock
+    board: JobBoard, generation: Generation, lease_s: float, order_keys: tuple[str, ...], clock: Clock
 ) -> Slot[Heartbeat] | None:
-    """Wait until an earlier incarnation has ended; leave if it does not.
+    """Wait until an earlier incarnation has ended, or was seen to have; leave if it does not.
 
     One whose process was killed may beat a few times more. One that still beats after two leases runs the
     job: this process is one too many, and as long as it waited callers could take it for the newest.
@@ -212,7 +212,54 @@ def _await_earlier(
         if clock.now_s - begun_s > 2 * lease_s:
             raise NotOursError(f"an earlier driver of generation {generation} lives")
 
+    ended = _seen_to_have_ended(board, generation, generation, lease_s, order_keys, clock)
+    if ended is not None:
+        return ended
+    log.info("Waiting for an earlier incarnation of generation %d", generation)
     return wait_until_silent(board, generation, lease_s, look=lambda: None, clock=clock, changed=changed)
+
+
+def _seen_to_have_ended(
+    board: JobBoard,
+    generation: Generation,
+    of: Generation,
+    lease_s: float,
+    order_keys: tuple[str, ...],
+    clock: Clock,
+) -> Slot[Heartbeat] | None:
+    """Return the last words of a run if a caller saw for certain that the driver which spoke them has ended.
+
+    Only of that one: a later driver that has begun and said nothing yet is held off as ever. Its first
+    heartbeat, or ours, is refused, and so is the second ``current.json``.
+
+    Args:
+        board: The job's records.
+        generation: This driver's.
+        of: Whose last words.
+        lease_s: How long to try the store.
+        order_keys: What the caller has signed with; nobody is believed without.
+        clock: By which to try.
+    """
+    spoke = patiently(lambda: board.heartbeat(of), for_s=lease_s, clock=clock)
+    if spoke is None or not order_keys:
+        return None
+    incarnation = spoke.value.incarnation
+    data = patiently(lambda: board.driver_end_data(generation, of, incarnation), for_s=lease_s, clock=clock)
+    if data is None:
+        return None
+    place = board.driver_end_place(generation, of, incarnation)
+    try:
+        signatures.require(order_keys, data, place, state_after=NOT_STARTED, remedy="")
+        end = DriverEnd.from_bytes(data)
+    except FlinkstyleError as error:  # its silence tells, a lease later
+        log.warning(
+            "The end of driver %d of generation %d is not believed: %s", incarnation, of, error.problem
+        )
+        return None
+    if (end.generation, end.incarnation) != (of, incarnation):
+        return None
+    log.info("Driver %d of generation %d has ended: %s", incarnation, of, end.seen)
+    return spoke
 
 
 def _next_incarnation(
@@ -285,8 +332,11 @@ def require_predecessor(
     if order.closed_at is None:
         require_ended = partial(_require_ended, board, driver_run, order)
         require_ended()
-        ended = wait_until_silent(
-            board, claim.follows, claim.lease_s, look=look, clock=driver_run.clock, changed=require_ended
+        clock = driver_run.clock
+        ended = _seen_to_have_ended(
+            board, driver_run.generation, claim.follows, claim.lease_s, driver_run.order_keys, clock
+        ) or wait_until_silent(
+            board, claim.follows, claim.lease_s, look=look, clock=clock, changed=require_ended
         )
     else:
         ended = board.heartbeat(claim.follows)

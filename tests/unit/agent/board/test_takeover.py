@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.agent.core.board import takeover
+from airflow_flinkstyle.agent.core.board.heartbeat import HeartbeatWriter
 from airflow_flinkstyle.agent.core.board.takeover import DriverRun, NotOursError
-from airflow_flinkstyle.agent.core.errors import NotClaimedError
+from airflow_flinkstyle.agent.core.errors import NotClaimedError, SupersededError
 from airflow_flinkstyle.agent.spark.process import DriverProcess
 from airflow_flinkstyle.errors import SignatureError
 from airflow_flinkstyle.jobs.signing import Signer
@@ -16,7 +17,7 @@ from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.errors import PredecessorError
 from airflow_flinkstyle.protocol.line import BEGINNING
 from airflow_flinkstyle.protocol.query_records import QueryStatus
-from airflow_flinkstyle.protocol.records import Current, Submit, TakeoverOrder
+from airflow_flinkstyle.protocol.records import Current, DriverEnd, Submit, TakeoverOrder
 from airflow_flinkstyle.protocol.signatures import ORDER_KEYS_VARIABLE
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.types import BatchId
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.storage.base import Versioned
     from airflow_flinkstyle.types import Generation, Incarnation
     from tests.unit.agent.conftest import Clock
+
+OTHER = "another-key-that-nobody-here-knows-of"
 
 
 @pytest.fixture
@@ -228,6 +231,131 @@ def test_predecessor_that_was_started_again_is_not_waited_for(board: JobBoard, c
     followed(board, a_claim(follows=G1), replace(order, ended=I2), clock)
 
 
+# --- an end that was seen -------------------------------------------------------------------------
+
+END = DriverEnd(generation=G1, incarnation=I1, seen="its process is gone", seen_at_ms=0)
+
+
+def keys_of(board: JobBoard, generation: Generation, signer: Signer = SIGNER) -> tuple[str, ...]:
+    claim = board.claim(generation)
+    assert claim is not None
+    given = signer.order_environment(board.claim_place(generation), claim)
+    return tuple(given[ORDER_KEYS_VARIABLE].split(","))
+
+
+def tell_end(
+    board: JobBoard, waiting: Generation, end: DriverEnd = END, signer: Signer = SIGNER, **place: str
+) -> None:
+    claim = board.claim(waiting)
+    assert claim is not None
+    places = {
+        "place": board.driver_end_place(waiting, end.generation, end.incarnation),
+        "claim_place": board.claim_place(waiting),
+        **place,
+    }
+    board.write_driver_end(waiting, signer.sign_for_driver(end, claim=claim, **places))
+
+
+def killed(board: JobBoard) -> None:
+    """Leave driver 1 of generation 1 as a kill -9 does."""
+    board.create_claim(G1, a_claim(claim_id="first", checkpoint_location="/checkpoints/1"))
+    board.create_incarnation(G1, I1, DriverProcess().record())
+    board.beat(G1, a_heartbeat(), seen=None)
+    make_current(board, G1)
+
+
+def test_relaunch_does_not_wait_for_a_driver_whose_end_was_seen(board: JobBoard, clock: Clock) -> None:
+    killed(board)
+    tell_end(board, G1)
+    driver_run = takeover.begin(board, G1, DriverProcess(), order_keys=keys_of(board, G1), clock=clock)
+    assert (driver_run.incarnation, clock.now_s) == (2, 1000.0)
+    assert driver_run.prior is not None
+
+
+def test_next_generation_does_not_wait_for_a_driver_whose_end_was_seen(board: JobBoard, clock: Clock) -> None:
+    killed(board)
+    claim = a_claim(claim_id="second", follows=G1)
+    board.create_claim(G2, claim)
+    tell_end(board, G2)
+    driver_run = DriverRun(
+        generation=G2, incarnation=I1, claim=claim, prior=None, seen=board.current(),
+        order_keys=keys_of(board, G2), clock=clock,
+    )  # fmt: skip
+    takeover.require_predecessor(board, driver_run, replace(an_order(), ended=I1), lambda: None)
+    assert clock.now_s == 1000.0
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        pytest.param({"end": replace(END, incarnation=I2)}, id="of another driver"),
+        pytest.param({"end": replace(END, generation=G2)}, id="of another generation"),
+        pytest.param({"end": replace(END, incarnation=I2), "moved": True}, id="moved to this one's place"),
+        pytest.param({"signer": Signer((OTHER,))}, id="by who has another key"),
+        pytest.param({"place": "elsewhere/orders/runs/000001/ended/000001-000001.json"}, id="in a copy"),
+        pytest.param({"claim_place": "elsewhere"}, id="for another claim"),
+        pytest.param({"unsigned": True}, id="unsigned"),
+    ],
+)
+def test_end_that_nobody_who_may_has_said_of_this_driver_is_not_believed(
+    board: JobBoard, clock: Clock, told: dict[str, Any]
+) -> None:
+    killed(board)
+    unsigned, moved = told.pop("unsigned", False), told.pop("moved", False)
+    if unsigned:
+        board.write_driver_end(G1, END)
+    else:
+        tell_end(board, G1, **told)
+    if moved:  # what is signed of one driver does not tell of another
+        data = board.store.read("orders/runs/000001/ended/000001-000002.json")
+        board.store.create("orders/runs/000001/ended/000001-000001.json", data)
+    takeover.begin(board, G1, DriverProcess(), order_keys=keys_of(board, G1), clock=clock)
+    assert clock.now_s >= 1006.0  # its lease
+
+
+def test_end_is_not_believed_by_a_driver_that_can_verify_nothing(board: JobBoard, clock: Clock) -> None:
+    killed(board)
+    tell_end(board, G1)
+    takeover.begin(board, G1, DriverProcess(), clock=clock)
+    assert clock.now_s >= 1006.0
+
+
+def test_end_of_a_driver_says_nothing_of_the_next_one_that_speaks(board: JobBoard, clock: Clock) -> None:
+    """It was started again since, and lives: a third one leaves, as without any word."""
+    killed(board)
+    tell_end(board, G1)
+    slot = board.heartbeat(G1)
+    assert slot is not None
+    version = board.beat(G1, a_heartbeat(incarnation=I2), seen=slot.version)
+
+    def beat() -> None:
+        nonlocal version
+        version = board.beat(G1, a_heartbeat(incarnation=I2, beat=int(clock.now_s)), seen=version)
+        clock.at[clock.now_s + 1.0] = beat
+
+    clock.at[1001.0] = beat
+    with pytest.raises(NotOursError, match="an earlier driver of generation 1 lives"):
+        takeover.begin(board, G1, DriverProcess(), order_keys=keys_of(board, G1), clock=clock)
+
+
+def test_of_two_drivers_that_know_of_the_same_end_the_second_to_speak_ends(
+    board: JobBoard, clock: Clock
+) -> None:
+    killed(board)
+    tell_end(board, G1)
+    writers = []
+    for _ in range(2):
+        one = takeover.begin(board, G1, DriverProcess(), order_keys=keys_of(board, G1), clock=clock)
+        assert one.prior is not None
+        seen = one.prior.version
+        writers.append(
+            HeartbeatWriter(board, G1, one.incarnation, lease_s=6.0, seen=seen, queries=dict, before={})
+        )
+    writers[1].beat("starting")
+    with pytest.raises(SupersededError):
+        writers[0].beat("starting")
+
+
 def a_turn(board: JobBoard, generation: Generation, incarnation: Incarnation = I1) -> DriverRun:
     claim = a_claim(follows=G1)
     seen = board.current()
@@ -280,9 +408,6 @@ def test_driver_obeys_no_claim_that_was_changed_since_its_caller_verified_it(boa
         takeover.submitted_claim(board, G2, "ours", digest=digest)
 
 
-OTHER = "another-key-that-nobody-here-knows-of"
-
-
 def waiting_for(board: JobBoard, signer: Signer = SIGNER) -> DriverRun:
     """Return a driver that waits for its order, with what its caller gave it."""
     claim = a_claim(claim_id="ours")
@@ -296,7 +421,7 @@ def waiting_for(board: JobBoard, signer: Signer = SIGNER) -> DriverRun:
 
 def give_order(board: JobBoard, claim: Claim, signer: Signer = SIGNER, **place: str) -> None:
     places = {"place": board.takeover_order_place(G2), "claim_place": board.claim_place(G2), **place}
-    board.create_takeover_order(G2, signer.sign_order(an_order(), claim=claim, **places))
+    board.create_takeover_order(G2, signer.sign_for_driver(an_order(), claim=claim, **places))
 
 
 @pytest.mark.parametrize("change", hostile.FORGED, ids=str)
