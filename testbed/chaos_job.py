@@ -89,6 +89,7 @@ def main() -> None:
         shards=args["shards"],
         lineage=args["target"],
         transaction_timeout_ms=args.get("transaction_timeout_ms", 300_000),
+        small_batch_rows=args.get("small_batch_rows", 0),
         on_phase=tell,
     )
 

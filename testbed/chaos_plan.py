@@ -59,11 +59,23 @@ class StagePlan:
     mix: Mapping[Target, int]
     transaction_timeout_ms: int = 300_000
     """Of the sink; the sink's default."""
+    small: bool = False
+    """Whether the driver writes the batches behind a run's first, as it does with small ones."""
 
     @property
     def name(self) -> str:
         """Where and what."""
-        return f"{'cluster' if self.on_cluster else 'local'} {self.plan}"
+        where = "cluster" if self.on_cluster else "local"
+        return f"{where} {self.plan}{' small' if self.small else ''}"
+
+    @property
+    def phases(self) -> Sequence[str]:
+        """Return those that a strike may wait for.
+
+        A driver keeps the producer of small batches: their ``init`` may be over before it is aimed at, and
+        would not come again.
+        """
+        return [phase for phase in PHASES if phase != "init"] if self.small else PHASES
 
     def deal(self, moments: random.Random) -> Iterator[Target]:
         """Yield targets for ever: each kind once, then in proportion, both in a random order."""
@@ -103,6 +115,15 @@ def away(kills: int) -> list[StagePlan]:
     return [
         StagePlan(plan=plan, on_cluster=False, kills=-(-kills // 2), mix=mix, transaction_timeout_ms=8000)
         for plan in plans
+    ]
+
+
+def small(kills: int) -> list[StagePlan]:
+    """Return two stages of small batches, which the driver writes: it is what there is to strike."""
+    mix = {DRIVER: 6, DRIVER_ZOMBIE: 3, BROKER: 1}
+    plans: tuple[Plan, ...] = ("stateless", "stateful")
+    return [
+        StagePlan(plan=plan, on_cluster=False, kills=-(-kills // 2), mix=mix, small=True) for plan in plans
     ]
 
 

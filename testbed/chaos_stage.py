@@ -22,7 +22,6 @@ from testbed.chaos_plan import (
     DRIVER_ZOMBIE,
     EXECUTOR,
     EXECUTOR_ZOMBIE,
-    PHASES,
     STANDALONE,
     WORKER,
     WORKER_ZOMBIE,
@@ -34,7 +33,7 @@ from testbed.chaos_trace import Trace
 from testbed.chaos_zombies import Zombie, Zombies
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
     from pathlib import Path
 
@@ -78,7 +77,7 @@ def run(
     with Trace(folder) as trace:
         master = cluster.master if cluster else "local[2,1000]"
         job = SupervisedJob(folder, broker, plan, trace, master)
-        stage = _Stage(trace, job, broker, cluster, random.Random(seed))  # noqa: S311  # moments, no secrets
+        stage = _Stage(trace, job, broker, cluster, plan.phases, random.Random(seed))  # noqa: S311  # moments, no secrets
         try:
             stage.strike_all(plan, until_s)
             verdict = stage.come_to_rest(plan.plan)
@@ -103,12 +102,13 @@ class _Stage:
         job: SupervisedJob,
         broker: Broker,
         cluster: SparkCluster | None,
+        phases: Sequence[str],
         moments: random.Random,
     ) -> None:
         self.hits: list[Hit] = []
         self.zombies = Zombies(trace)
         self._trace, self._job, self._broker, self._cluster = trace, job, broker, cluster
-        self._random = moments
+        self._phases, self._random = phases, moments
         self._strikes: Mapping[Target, Callable[[], object]] = {
             WORKER: lambda: self._hit(WORKER, lambda pid: os.kill(pid, signal.SIGKILL)),
             WORKER_ZOMBIE: self._freeze_worker,
@@ -132,8 +132,8 @@ class _Stage:
     def _hit(self, target: Target, strike: Callable[[int], None]) -> Shot:
         """Strike in the phase that was hit least, and note the phase that really was."""
         done = Counter(hit.phase for hit in self.hits)
-        fewest = min(done[phase] for phase in PHASES)
-        aimed = self._random.choice([phase for phase in PHASES if done[phase] == fewest])
+        fewest = min(done[phase] for phase in self._phases)
+        aimed = self._random.choice([phase for phase in self._phases if done[phase] == fewest])
         delay_s = self._random.uniform(0, _DELAY_S[aimed])
         zombies = self.zombies.pids
 

@@ -106,6 +106,7 @@ class SupervisedJob:
             "shards": SHARDS,
             "plan": plan,
             "transaction_timeout_ms": stage.transaction_timeout_ms,
+            "small_batch_rows": ROWS if stage.small else 0,
             "delay_s": _DELAY_S,
             "checkpoint": str(folder / "checkpoint"),
             "pipe": str(trace.pipe),

@@ -64,17 +64,25 @@ def read_newest_completion(settings: SinkSettings) -> tuple[Completion | None, b
 
 def read_shard(settings: SinkSettings, shard: int) -> ShardFound:
     """Return what a shard has written; call it with the shard's producer initialised."""
-    found = _newest(settings, [marker_partition(shard)])[marker_partition(shard)]
-    marker = _parsed(Marker, found, settings.transactional_id(shard))
-    return ShardFound(marker=marker, left_open=found.is_open)
+    return read_shards(settings, [shard])[shard]
+
+
+def read_shards(settings: SinkSettings, shards: Iterable[int]) -> dict[int, ShardFound]:
+    """Return what each of some shards has written; call it with the producer initialised that wrote last."""
+    places = {marker_partition(shard): shard for shard in shards}
+    found = {places[number]: one for number, one in _newest(settings, places).items()}
+    return {
+        shard: ShardFound(
+            marker=_parsed(Marker, one, settings.transactional_id(shard)), left_open=one.is_open
+        )
+        for shard, one in found.items()
+    }
 
 
 def read_markers(settings: SinkSettings, shards: Iterable[int]) -> dict[int, Marker]:
     """Return the newest marker per shard; shards that have written nothing are left out."""
-    places = {marker_partition(shard): shard for shard in shards}
-    found = {places[number]: one for number, one in _newest(settings, places).items()}
-    markers = {shard: _parsed(Marker, one, settings.transactional_id(shard)) for shard, one in found.items()}
-    return {shard: marker for shard, marker in markers.items() if marker is not None}
+    found = read_shards(settings, shards)
+    return {shard: one.marker for shard, one in found.items() if one.marker is not None}
 
 
 def unreadable(settings: SinkSettings, shards: Collection[int], batch_id: int) -> list[int]:

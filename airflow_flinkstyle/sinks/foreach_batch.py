@@ -21,6 +21,7 @@ from airflow_flinkstyle.sinks.materialise import materialised
 from airflow_flinkstyle.sinks.resume import SinkState, expected, note_failure, tell
 from airflow_flinkstyle.sinks.running_query import RunningQuery
 from airflow_flinkstyle.sinks.settings import SinkSettings
+from airflow_flinkstyle.sinks.small import SmallBatches
 from airflow_flinkstyle.sinks.source_offsets import SourceOffsets
 from airflow_flinkstyle.sinks.speculation import require_no_speculation
 from airflow_flinkstyle.sinks.spread import Spread, is_last_attempt, most_attempts
@@ -54,6 +55,10 @@ class BatchWritten:
     """Seconds by phase, of the slowest shard in each."""
     marked: tuple[int, ...]
     """Shards whose newest marker is this batch's; none where Spark knew beforehand that there are no rows."""
+    size_bytes: int = 0
+    """Of the records' rows in memory; 0 if they were not written now."""
+    from_driver: bool = False
+    """The driver wrote them, in one transaction: the batch was small."""
 
 
 class TransactionalKafkaSink:
@@ -80,6 +85,7 @@ class TransactionalKafkaSink:
         materialise: bool = False,
         commit_offsets: str | bool = False,
         producer_pool_size: int = 5,
+        small_batch_rows: int = 1000,
         on_phase: OnPhase | None = None,
     ) -> None:
         """Describe the sink; nothing is connected to before the first batch.
@@ -97,14 +103,16 @@ class TransactionalKafkaSink:
                 for this group, or with True for the one that their option ``kafka.group.id`` names. Sources
                 and sink must be in one cluster.
             producer_pool_size: Shards that one task writes at the same time, at most.
-            on_phase: Told batch, shard and phase, in the worker.
+            small_batch_rows: Batches with so many rows at most are written by the driver, in one transaction,
+                once the batch before was small too; 0: none.
+            on_phase: Told batch, shard and phase, in the worker, or in the driver for a small batch.
         """
         self._cluster = KafkaCluster(name="sink", config=dict(config))
         self._topic, self._shards, self._lineage = topic, shards, lineage
         self._control_topic = control_topic
         self._timeout_ms, self._on_phase = transaction_timeout_ms, on_phase
         self._materialise, self._commit_offsets = materialise, commit_offsets
-        self._pool_size = producer_pool_size
+        self._pool_size, self._small_rows = producer_pool_size, small_batch_rows
         self._runs: dict[str, _Run] = {}
         self.last_batch: BatchWritten | None = None
         """What became of the newest batch of this run."""
@@ -167,6 +175,7 @@ class TransactionalKafkaSink:
             query_id=query_id,
             next_batch=batch_id,
             opened=opened,
+            small=SmallBatches(settings, most_rows=self._small_rows),
             stored_by=query if self._materialise else None,
             consumed=consumed,
         )
@@ -197,6 +206,7 @@ class _Run:
     query_id: str
     next_batch: int
     opened: Opened
+    small: SmallBatches
     stored_by: RunningQuery | None
     """Whose checkpoint takes the batches first; None if they are not stored."""
     consumed: SourceOffsets | None
@@ -225,18 +235,50 @@ class _Run:
         plan = frames.plan_of(frame.schema, settings)
         if self.stored_by is not None:
             frame = materialised(frame, self.stored_by, settings.lineage, batch_id)
-        rows = Spread.of(frame, settings)
-        written = _found_whole(rows, self.opened, batch_id, plan)
+        written = self._found_whole(frame, batch_id, plan)
         if written is None:
-            written = _write(rows, settings, batch_id, plan, self.there)
+            written = self._from_driver(frame, batch_id, plan) or self._by_tasks(frame, batch_id, plan)
             if left := unreadable(settings, written.marked, batch_id):
                 raise TransactionLeftOpenError.of(settings.control_topic, left)
             self._complete(written)
+        self.small.note(records=written.records, size_bytes=written.size_bytes)
         self.next_batch = batch_id + 1
         self.state = replace(self.state, completed_batch=batch_id)
         tell(self.query_id, self.state)
         log.info("Lineage %s: %s", settings.lineage, written)
         return written
+
+    def _found_whole(self, frame: DataFrame, batch_id: int, plan: str) -> BatchWritten | None:
+        """Compare a batch that an earlier run has written with what it would be now, before it is written.
+
+        Returns:
+            The batch if all of it is there; None if some of it or all is still to be written.
+        """
+        was, complete = self.opened.written(batch_id), self.opened.completed.batch_id == batch_id
+        records = records_there(
+            batch_id, was, complete=complete, plan=plan, look=lambda: _look(Spread.of(frame, self.settings))
+        )
+        if records is None:
+            return None
+        return BatchWritten(
+            batch_id=batch_id, records=records, skipped_shards=len(was), phase_s={}, marked=tuple(was)
+        )
+
+    def _from_driver(self, frame: DataFrame, batch_id: int, plan: str) -> BatchWritten | None:
+        """Write a small batch; None if it is not small.
+
+        Not the first one of a run, of which an earlier run may have written a part: no batch before it tells
+        that it is small.
+        """
+        rows = self.small.rows(frame)
+        if rows is None:
+            return None
+        written = summed_up(batch_id, self.small.write(batch_id, rows, plan))
+        return replace(written, from_driver=True)
+
+    def _by_tasks(self, frame: DataFrame, batch_id: int, plan: str) -> BatchWritten:
+        self.small.release()
+        return _write(Spread.of(frame, self.settings), self.settings, batch_id, plan, self.there)
 
     def _complete(self, written: BatchWritten) -> None:
         batch_id = written.batch_id
@@ -280,27 +322,13 @@ def summed_up(batch_id: int, results: Sequence[ShardWritten]) -> BatchWritten:
         skipped_shards=sum(result.skipped for result in results),
         phase_s=phase_s,
         marked=tuple(sorted(result.shard for result in results)),
+        size_bytes=sum(result.size_bytes for result in results),
     )
 
 
 def with_markers(state: SinkState, written: BatchWritten) -> SinkState:
     """Note the markers that a batch has written: an empty one leaves those of the batch before. Pure."""
     return replace(state, markers={**state.markers, **dict.fromkeys(written.marked, written.batch_id)})
-
-
-def _found_whole(rows: Spread, opened: Opened, batch_id: int, plan: str) -> BatchWritten | None:
-    """Compare a batch that an earlier run has written with what it would be now, before anything is written.
-
-    Returns:
-        The batch if all of it is there; None if some of it or all is still to be written.
-    """
-    was, complete = opened.written(batch_id), opened.completed.batch_id == batch_id
-    records = records_there(batch_id, was, complete=complete, plan=plan, look=lambda: _look(rows))
-    if records is None:
-        return None
-    return BatchWritten(
-        batch_id=batch_id, records=records, skipped_shards=len(was), phase_s={}, marked=tuple(was)
-    )
 
 
 def _look(rows: Spread) -> dict[int, tuple[int, int]]:

@@ -50,11 +50,28 @@ _SLICE = 1000
 HASH, SHARD = "__hash", "__shard"
 
 
-def spread(frame: DataFrame, *, shards: int, tasks: int) -> DataFrame:
-    """Return the rows as records, with hash and shard, each shard whole in one of the tasks' partitions.
+def records_of(frame: DataFrame, *, shards: int) -> DataFrame:
+    """Return the rows as records, with hash and shard.
 
-    A key always belongs to the same shard, and the rows of one task of the source keep their order within
-    it. Rows without a key are spread by their values.
+    A key always belongs to the same shard. Rows without a key are spread by their values.
+
+    Args:
+        frame: With columns as ``require_columns`` wants them.
+        shards: Of the lineage.
+    """
+    sent = {name: _RECORD.get(name, ("", name))[1] for name in COLUMNS if name in frame.columns}
+    by = f"coalesce({sent['key']}, {sent['value']})" if "key" in sent else sent["value"]
+    return frame.selectExpr(
+        *(f"{sql} as `{name}`" for name, sql in sent.items()),
+        f"xxhash64({', '.join(sent[name] for name in sorted(sent))}) as {HASH}",
+        f"pmod(hash({by}), {shards}) as {SHARD}",
+    )
+
+
+def spread(frame: DataFrame, *, shards: int, tasks: int) -> DataFrame:
+    """Return the records of ``records_of``, each shard whole in one of the tasks' partitions.
+
+    The rows of one task of the source keep their order within it.
 
     Args:
         frame: With columns as ``require_columns`` wants them.
@@ -63,14 +80,8 @@ def spread(frame: DataFrame, *, shards: int, tasks: int) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    sent = {name: _RECORD.get(name, ("", name))[1] for name in COLUMNS if name in frame.columns}
-    by = f"coalesce({sent['key']}, {sent['value']})" if "key" in sent else sent["value"]
-    records = frame.selectExpr(
-        *(f"{sql} as `{name}`" for name, sql in sent.items()),
-        f"xxhash64({', '.join(sent[name] for name in sorted(sent))}) as {HASH}",
-        f"pmod(hash({by}), {shards}) as {SHARD}",
-    )
-    return records.repartition(tasks, F.expr("coalesce(key, value)" if "key" in sent else "value"))
+    by = "coalesce(key, value)" if "key" in frame.columns else "value"
+    return records_of(frame, shards=shards).repartition(tasks, F.expr(by))
 
 
 def require_columns(schema: StructType, *, topic: str | None) -> None:
@@ -135,7 +146,13 @@ def chunks_of(batches: Iterator[pa.RecordBatch], topic: str | None, shards: Sequ
             mine = shard_of == shard
             rows = batch if len(found) == 1 else batch.filter(array(mine))
             digest = int(hashes[mine].sum(dtype="uint64")) % WRAP
-            yield Chunk(shard=shard, records=_arguments(rows, topic), count=rows.num_rows, digest=digest)
+            yield Chunk(
+                shard=shard,
+                records=_arguments(rows, topic),
+                count=rows.num_rows,
+                digest=digest,
+                size_bytes=rows.nbytes,
+            )
         batch = hashes = shard_of = rows = None  # or there would be two of them when the next one comes
 
 

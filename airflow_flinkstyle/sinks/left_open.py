@@ -24,14 +24,15 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.cluster import describe, log_ends
 from airflow_flinkstyle.kafka.errors import TopicMissingError
 from airflow_flinkstyle.kafka.reading import ReadRange, scan
-from airflow_flinkstyle.sinks.control_reading import read_shard
+from airflow_flinkstyle.sinks.control_reading import read_shards
 from airflow_flinkstyle.sinks.errors import OUTPUT_UNKNOWN, TransactionLeftOpenError
 from airflow_flinkstyle.sinks.marker import NOTHING_YET
 from airflow_flinkstyle.sinks.producer import each_shard, send_marker
+from airflow_flinkstyle.sinks.settings import SMALL_BATCH_SHARD
 from airflow_flinkstyle.sinks.there import There
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
 
     from confluent_kafka import Producer
 
@@ -57,7 +58,7 @@ def output_ends(settings: SinkSettings) -> dict[int, int] | None:
         return None
 
 
-def abort_left_open(settings: SinkSettings, shards: Iterable[int]) -> None:
+def abort_left_open(settings: SinkSettings, shards: Sequence[int]) -> None:
     """Abort what brokers have left open under the ids of shards, in every partition that may hold some.
 
     Raises:
@@ -69,10 +70,12 @@ def abort_left_open(settings: SinkSettings, shards: Iterable[int]) -> None:
     log.warning("Brokers have left transactions of lineage %s open: they are aborted", settings.lineage)
 
     def abort(shard: int, producer: Producer) -> None:
-        marker = read_shard(settings, shard).marker or NOTHING_YET
+        # Under shard 0's id the driver writes the markers of all shards of a small batch.
+        written = read_shards(settings, shards if shard == SMALL_BATCH_SHARD else [shard])
         producer.begin_transaction()
         # If this is left open too, and committed later, it is still true.
-        send_marker(settings, producer, shard, marker)
+        for number, found in written.items():
+            send_marker(settings, producer, number, found.marker or NOTHING_YET)
         for number in producer.list_topics(topic, _TIMEOUT_S).topics[topic].partitions:
             producer.produce(topic, None, settings.transactional_id(shard), partition=number)
         producer.flush()

@@ -28,10 +28,12 @@ from airflow_flinkstyle.sinks.marker import NOTHING_YET, Completion, Marker
 from airflow_flinkstyle.sinks.producer import (
     each_shard,
     initialised_producer,
+    open_producer,
     send_marker,
     timeout_too_long,
     translated,
 )
+from airflow_flinkstyle.sinks.settings import SMALL_BATCH_SHARD
 from airflow_flinkstyle.types import told_id
 
 if TYPE_CHECKING:
@@ -148,8 +150,13 @@ def _looked_over(
 
 
 def _end_open(settings: SinkSettings, shards: range) -> dict[int, ShardFound]:
-    """Abort what is open under every id that the lineage ever used, and look what each has written."""
-    return each_shard(settings, shards, lambda shard, _: read_shard(settings, shard))
+    """Abort what is open under every id that the lineage ever used, and look what each has written.
+
+    First under the id of small batches, which have records in every shard's partition: one that is cut off
+    would look there as if a broker had left it open.
+    """
+    with open_producer(settings, settings.transactional_id(SMALL_BATCH_SHARD)):
+        return each_shard(settings, shards, lambda shard, _: read_shard(settings, shard))
 
 
 def _claim(settings: SinkSettings, shards: range, seen: Mapping[int, Marker]) -> None:

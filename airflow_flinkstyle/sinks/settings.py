@@ -11,6 +11,9 @@ from airflow_flinkstyle.errors import BadInputError
 if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.settings import KafkaCluster
 
+SMALL_BATCH_SHARD = 0
+"""Whose transactional id the driver writes small batches under, all shards in one transaction."""
+
 Phase = Literal["init", "begin", "data", "pre-commit", "marker", "commit", "done", "skip", "abort"]
 """Of one shard of one batch, in this order; ``pre-commit`` is the flush, ``skip`` a replay that is there.
 

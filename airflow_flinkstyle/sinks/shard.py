@@ -18,14 +18,14 @@ from airflow_flinkstyle.sinks.marker import WRAP, Marker
 from airflow_flinkstyle.sinks.producer import initialised_producer, send_marker, translated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from confluent_kafka import KafkaError, Producer
 
     from airflow_flinkstyle.sinks.settings import Phase, SinkSettings
     from airflow_flinkstyle.sinks.there import There
 
-_ABORT_TIMEOUT_S = 5.0
+ABORT_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +37,8 @@ class Chunk:
     """As the client's ``produce`` takes them, by position: an object for each would cost more than that."""
     count: int
     digest: int
+    size_bytes: int = 0
+    """Of their rows in Arrow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,8 @@ class ShardWritten:
     shard: int
     records: int
     skipped: bool
+    size_bytes: int = 0
+    """Of the records' rows in Arrow."""
     """The marker was there: an earlier attempt had written it."""
     phase_s: dict[str, float] = field(default_factory=dict)
 
@@ -77,12 +81,12 @@ class ShardTransaction:
         self._there = there
         self._settings, self._batch_id, self._plan = settings, batch_id, plan
         self._id = settings.transactional_id(shard)
-        self._watch = _Watch(settings, batch_id, shard)
+        self._watch = PhaseWatch(settings, batch_id, [shard])
         self._producer: Producer | None = None
         """None before the transaction, behind it, and in a replay of what is there."""
         self._undelivered: list[KafkaError] = []
         self._before: Marker | None = None
-        self._count, self._digest = 0, 0
+        self._count, self._digest, self._size_bytes = 0, 0, 0
 
     def open(self, queue_kib: int) -> None:
         """Fence every earlier attempt; begin a transaction, unless the shard was written before.
@@ -99,9 +103,7 @@ class ShardTransaction:
                 self._settings, self._id, queue_kib=queue_kib, undelivered=self._undelivered
             )
             found = read_shard(self._settings, self.shard)
-            is_there = found.marker is not None and found.marker.batch_id == self._batch_id
-            if found.left_open and not is_there:
-                raise TransactionLeftOpenError.of(self._settings.control_topic, [self.shard])
+            # Before what is open: that may be a later run's, whose driver writes all shards of a small batch.
             self._before = written_before(
                 self._settings,
                 found.marker,
@@ -112,6 +114,8 @@ class ShardTransaction:
             if self._before is not None:
                 self._watch.enter("skip")
                 return
+            if found.left_open:
+                raise TransactionLeftOpenError.of(self._settings.control_topic, [self.shard])
             self._watch.enter("begin")
             producer.begin_transaction()
             self._producer = producer
@@ -132,8 +136,9 @@ class ShardTransaction:
         if self._producer is not None:
             with self._translated():
                 records = chunk.records if self._there is None else self._there.missing(chunk.records)
-                _produce(self._producer, records)
+                produce(self._producer, records)
         self._count, self._digest = self._count + chunk.count, (self._digest + chunk.digest) % WRAP
+        self._size_bytes += chunk.size_bytes
 
     def pre_commit(self) -> None:
         """Flush what was added; in a replay, compare it with what was written before.
@@ -171,10 +176,11 @@ class ShardTransaction:
                 self._watch.enter("commit")
                 producer.commit_transaction()
             self._producer = None
-            settings.tell(self._batch_id, self.shard, "done")
+            self._watch.enter("done")
         return ShardWritten(
             shard=self.shard,
             records=self._count,
+            size_bytes=self._size_bytes,
             skipped=self._before is not None,
             phase_s=self._watch.stop(),
         )
@@ -185,14 +191,15 @@ class ShardTransaction:
         if producer is not None:
             self._watch.enter("abort")
             with suppress(Exception):  # the next attempt's init aborts it all the same
-                producer.abort_transaction(_ABORT_TIMEOUT_S)
+                producer.abort_transaction(ABORT_TIMEOUT_S)
 
 
-def _produce(producer: Producer, records: Iterable[tuple[Any, ...]]) -> None:
-    produce = producer.produce
+def produce(producer: Producer, records: Iterable[tuple[Any, ...]]) -> None:
+    """Add records to what a producer sends; waits where its queue is full."""
+    add = producer.produce
     for record in records:
         try:
-            produce(*record)
+            add(*record)
         except BufferError:
             _produce_when_sent(producer, record)
 
@@ -208,21 +215,25 @@ def _produce_when_sent(producer: Producer, record: tuple[Any, ...]) -> None:
         return
 
 
-class _Watch:
-    """Tells phases as they begin, and how long each took."""
+class PhaseWatch:
+    """Tells phases of shards that are written together as they begin, and how long each took."""
 
-    def __init__(self, settings: SinkSettings, batch_id: int, shard: int) -> None:
-        self._settings, self._batch_id, self._shard = settings, batch_id, shard
+    def __init__(self, settings: SinkSettings, batch_id: int, shards: Sequence[int]) -> None:
+        """Begin to watch; ``shards`` are those that are told."""
+        self._settings, self._batch_id, self._shards = settings, batch_id, shards
         self._spent: dict[str, float] = {}
         self._phase: Phase | None = None
         self._since_s = time.monotonic()
 
     def enter(self, phase: Phase) -> None:
+        """Note the end of the phase before, and the begin of this one."""
         self.stop()
         self._phase = phase
-        self._settings.tell(self._batch_id, self._shard, phase)
+        for shard in self._shards:
+            self._settings.tell(self._batch_id, shard, phase)
 
     def stop(self) -> dict[str, float]:
+        """Return the seconds spent by phase."""
         now_s = time.monotonic()
         if self._phase is not None:
             self._spent[self._phase] = self._spent.get(self._phase, 0.0) + now_s - self._since_s

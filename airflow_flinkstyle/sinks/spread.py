@@ -58,7 +58,7 @@ class Spread:
             yield pyarrow.RecordBatch.from_pydict({"answer": [pickle.dumps(found_in(batches))]})
 
         session = self.records.sparkSession
-        with _set(session, _CONFS):
+        with set_confs(session, _CONFS):
             if ends_the_rows_of_a_killed_task(session.sparkContext._jvm):  # noqa: SLF001
                 batches = _in_arrow(self.records)
                 return list(batches.mapPartitions(lambda rows: [found_in(rows)]).collect())
@@ -80,7 +80,7 @@ def _in_arrow(records: DataFrame) -> RDD[pa.RecordBatch]:
 
 
 @contextmanager
-def _set(spark: SparkSession, confs: Mapping[str, str]) -> Iterator[None]:
+def set_confs(spark: SparkSession, confs: Mapping[str, str]) -> Iterator[None]:
     """Set confs of the query's own session for as long as the block runs."""
     before = {name: spark.conf.get(name, None) for name in confs}
     for name, value in confs.items():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from testbed.chaos import chaos
-from testbed.chaos_plan import StagePlan, away, brief, short
+from testbed.chaos_plan import StagePlan, away, brief, short, small
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.kafka]
         pytest.param(brief(), id="six"),
         pytest.param(short(), id="twenty", marks=pytest.mark.nightly),
         pytest.param(away(12), id="broker away", marks=pytest.mark.nightly),
+        pytest.param(small(12), id="small batches", marks=pytest.mark.nightly),
     ],
 )
 def test_kills_and_zombies_lose_nothing_and_double_nothing(stages: list[StagePlan], tmp_path: Path):

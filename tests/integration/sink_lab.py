@@ -47,7 +47,9 @@ class Lab:
         self.cluster = KafkaCluster(name="out", config=servers)
 
     def sink(self, **options: Any) -> TransactionalKafkaSink:
-        given = {"topic": self.topic, "shards": 2, "lineage": f"{self.topic}-line", **options}
+        """Return the sink; batches are written by tasks, however small they are, unless a test says else."""
+        usual = {"topic": self.topic, "shards": 2, "lineage": f"{self.topic}-line", "small_batch_rows": 0}
+        given = {**usual, **options}
         return TransactionalKafkaSink(self.cluster.config, **given)
 
     def run(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.kafka.audit.id_counts import FoundId, TopicVerdict, Wrong
-from testbed.chaos_plan import CLUSTER, DRIVER_ZOMBIE, PHASES, StagePlan, whole
+from testbed.chaos_plan import CLUSTER, DRIVER_ZOMBIE, PHASES, StagePlan, small, whole
 from testbed.chaos_processes import freeze_worker
 from testbed.chaos_report import Hit, Report, StageResult
 from testbed.chaos_trace import Sight, Trace
@@ -55,6 +55,11 @@ def a_result(*, missing: Wrong = NONE, doubled: Wrong = NONE) -> StageResult:
         verdict=verdict,
         seconds=9.0,
     )
+
+
+def test_strikes_at_small_batches_wait_for_no_phase_that_comes_once_a_run():
+    assert all("init" not in plan.phases for plan in small(12))
+    assert all(plan.phases == PHASES for plan in whole(300))
 
 
 def a_report(result: StageResult) -> Report:
