@@ -175,4 +175,10 @@ def _connection_fields() -> dict[str, Any]:
             "otherwise that is refused (DIES_WITH_STARTER).",
             "schema": {"type": ["boolean", "null"], "default": False},
         },
+        "supervise_drivers": {
+            "label": "Supervise drivers",
+            "description": "Start a supervisor beside each driver on the worker's machine, which starts it "
+            "again within a second once it was killed.",
+            "schema": {"type": ["boolean", "null"], "default": False},
+        },
     }

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 MAY_END_VARIABLE = "FLINKSTYLE_DRIVER_MAY_END_WITH_WORKER"
 """With ``true``, commands start drivers too where they end with the task or the service around them."""
 
+SUPERVISE_VARIABLE = "FLINKSTYLE_SUPERVISE_DRIVERS"
+"""With ``true``, commands start a supervisor beside each driver that they start on this machine."""
+
 
 def jobs_of(root: str) -> Iterator[str]:
     """Yield the jobs below a savepoint root, in order."""
@@ -70,15 +73,18 @@ def client_of(root: str, job: str) -> JobClient:
         view=JobView(
             board=JobBoard(store, job),
             repository=SavepointRepository(store, job),
-            deployment=DetachedDeployment(may_end_with_starter=_may_end_with_starter()),
+            deployment=DetachedDeployment(
+                may_end_with_starter=_is_set(MAY_END_VARIABLE),
+                supervisor_env={} if _is_set(SUPERVISE_VARIABLE) else None,
+            ),
             signer=Signer.of_environment(os.environ),
         )
     )
 
 
-def _may_end_with_starter() -> bool:
-    given = os.environ.get(MAY_END_VARIABLE, "")
-    return bool(given) and is_true(MAY_END_VARIABLE, given.capitalize())
+def _is_set(variable: str) -> bool:
+    given = os.environ.get(variable, "")
+    return bool(given) and is_true(variable, given.capitalize())
 
 
 def whoami() -> str:

@@ -54,6 +54,8 @@ class Defaults:
     """``store``, ``manual`` or ``module:attribute``."""
     driver_may_end_with_worker: bool
     """Start drivers too where they end with the task or the worker that starts them."""
+    supervise_drivers: bool
+    """Start a supervisor beside each driver of the worker's machine."""
 
     @classmethod
     def of(cls, connection: Connection) -> Defaults:
@@ -81,6 +83,9 @@ class Defaults:
             producer_switch=extra.get("producer_switch") or None,
             driver_may_end_with_worker=is_true(
                 f"{SETTING} of {connection.conn_id}", extra.get(SETTING) or False
+            ),
+            supervise_drivers=is_true(
+                f"supervise_drivers of {connection.conn_id}", extra.get("supervise_drivers") or False
             ),
         )
 

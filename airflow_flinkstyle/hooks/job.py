@@ -170,7 +170,11 @@ class StreamingJobHook(BaseHook):
         """How drivers run: detached, on the machine of the task that starts them."""
         from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 
-        return DetachedDeployment(may_end_with_starter=self.defaults.driver_may_end_with_worker)
+        reaches = aws.s3_environment(self.s3) if self.s3 is not None else {}
+        return DetachedDeployment(
+            may_end_with_starter=self.defaults.driver_may_end_with_worker,
+            supervisor_env=reaches if self.defaults.supervise_drivers else None,
+        )
 
     # --- one job ------------------------------------------------------------------------------
 

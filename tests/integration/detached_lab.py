@@ -63,7 +63,7 @@ def committed(status: JobStatus) -> int:
 class Lab:
     """One job in a folder."""
 
-    def __init__(self, folder: Path, *, warm: WarmJvms | None = None) -> None:
+    def __init__(self, folder: Path, *, warm: WarmJvms | None = None, supervised: bool = False) -> None:
         """Describe it; with ``warm`` its drivers run in JVMs that ran others, else each is a spark-submit."""
         self.folder, self.out, self._warm = folder, folder / "out.jsonl", warm
         store = open_store(str(folder / "root"))
@@ -71,7 +71,9 @@ class Lab:
             view=JobView(
                 board=JobBoard(store, "counts"),
                 repository=SavepointRepository(store, "counts"),
-                deployment=WarmDeployment(jvms=warm) if warm is not None else DetachedDeployment(),
+                deployment=WarmDeployment(jvms=warm)
+                if warm is not None
+                else DetachedDeployment(supervisor_env={} if supervised else None),
                 signer=SIGNER,
             )
         )

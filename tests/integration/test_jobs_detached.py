@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from airflow_flinkstyle.jobs.client import JobClient
     from tests.integration.warm_lab import WarmJvms
 
 pytestmark = pytest.mark.integration
@@ -90,6 +91,31 @@ def test_job_is_started_saved_stopped_resumed_and_relaunched_after_kill_9_and_si
     detached.until_told_to_end_and_again()
     client.requests.stop("run-3/stop", savepoint=False, timeout_s=TIMEOUT_S)
     detached.judge()
+
+
+@pytest.mark.nightly
+def test_supervisor_starts_a_killed_driver_again_with_nobody_looking(tmp_path: Path):
+    lab = Lab(tmp_path, supervised=True)
+    client = lab.client
+    patient = replace(lab.spec(), lease_s=2 * TIMEOUT_S)
+    try:
+        handle = client.starts.start(patient, lab.target(), claim_key="start")
+        client.drivers.wait_running(1, timeout_s=TIMEOUT_S)
+        batch = lab.until_committed_beyond(0)
+        os.kill(int(handle.native_id["pid"]), signal.SIGKILL)
+        wait_until("the next driver speaks", lambda: spoken(client) == 2, timeout_s=TIMEOUT_S)
+        lab.until_committed_beyond(batch + 1)
+        client.requests.stop("stop", savepoint=False, timeout_s=TIMEOUT_S)
+        lab.judge()
+        log = next((tmp_path / "logs").glob("counts-*-000001-*.log"))
+        wait_until("the supervisor's last word", lambda: "its last word is closed" in log.read_text())
+    finally:
+        lab.close()
+
+
+def spoken(client: JobClient) -> int:
+    """Return which driver spoke last, without starting any."""
+    return client.view.board.current_heartbeat().incarnation
 
 
 @pytest.mark.nightly

@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import IO, TYPE_CHECKING, ClassVar
 
 from airflow_flinkstyle.jobs.deployments import survival
 from airflow_flinkstyle.jobs.deployments.base import CLAIM, OF_ANOTHER, Alive, DriverState, Gone, Unknown
+from airflow_flinkstyle.jobs.deployments.supervised import SUPERVISOR, Task, environment, option
 from airflow_flinkstyle.jobs.errors import DiesWithStarterError, DriverFailedError
 from airflow_flinkstyle.jobs.packing import DriverAgent, HandOver, require_agent
 from airflow_flinkstyle.protocol import driver_log
@@ -63,13 +65,20 @@ class DetachedDeployment:
         *,
         namespace: str | None = None,
         may_end_with_starter: bool = False,
+        supervisor_env: Mapping[str, str] | None = None,
+        beside_driver: bool = False,
     ) -> None:
         """Prepare.
 
         Args:
             namespace: Whose pids these are; None for those that this process sees.
             may_end_with_starter: Start drivers too where they end with the task or the worker.
+            supervisor_env: What a supervisor beside each driver reaches the store with, on top of this
+                process's environment; None for no supervisor.
+            beside_driver: This process is a driver's supervisor itself, and ends no other.
         """
+        self._beside_driver = beside_driver
+        self._supervisor_env = supervisor_env
         self._namespace = pid_namespace() if namespace is None else namespace
         self._may_end_with_starter = may_end_with_starter
 
@@ -94,10 +103,10 @@ class DetachedDeployment:
 
     def submit(self, submission: Submission) -> Mapping[str, str]:
         """Start the driver and return at once with its native id."""
-        path, argv = Path(submission.log_path), submission.argv
-        scope = f"flinkstyle-{path.stem}-{secrets.token_hex(4)}"
-        if way_out := self._way_out():
-            argv = (*way_out, f"--unit={scope}", "--", *argv)
+        _reap()
+        path, way_out = Path(submission.log_path), self._way_out()
+        scope = _scope(path.stem)
+        argv = (*_into(scope, way_out), *submission.argv)
         try:
             if shutil.which(submission.argv[0], path=submission.env.get("PATH")) is None:
                 raise FileNotFoundError(errno.ENOENT, "no such program")
@@ -127,7 +136,44 @@ class DetachedDeployment:
             driver_log.delete_old(path)
         except OSError as error:  # the driver runs, and that is what was asked for
             log.warning("Logs of earlier runs are left where they are: %s", error)
-        return self._id(process.pid, recorded_start(process.pid), str(path))
+        native_id = self._id(process.pid, recorded_start(process.pid), str(path))
+        if self._supervisor_env is not None:
+            self._supervise(submission, native_id, way_out)
+        return native_id
+
+    def _supervise(
+        self, submission: Submission, native_id: Mapping[str, str], way_out: tuple[str, ...]
+    ) -> None:
+        """Start what starts the driver again at once; without it watchers do, a while later."""
+        task = Task(
+            argv=submission.argv,
+            env=submission.env,
+            cwd=submission.cwd,
+            log_path=submission.log_path,
+            native_id=native_id,
+        )
+        path = Path(submission.log_path)
+        scope = _scope(f"{path.stem}-supervisor")
+        command = (sys.executable, "-P", "-m", SUPERVISOR, "--claim", option(submission.argv, "claim"))
+        try:
+            with path.open("ab") as output:
+                process = subprocess.Popen(  # noqa: S603 - this package's own module, no shell
+                    (*_into(scope, way_out), *command),
+                    stdin=subprocess.PIPE,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=environment(os.environ, self._supervisor_env or {}),
+                    cwd="/",
+                    start_new_session=True,
+                )
+            _children[process.pid] = process
+            if process.stdin is not None:
+                with process.stdin as told:
+                    told.write(task.to_json().encode())
+            if way_out:
+                _until_in_scope(process, scope)
+        except OSError as error:
+            log.warning("The driver runs without a supervisor: %s", error)
 
     def find(self, submission: Submission) -> Mapping[str, str] | None:
         """Look for a process whose command line holds the submission's marker."""
@@ -169,7 +215,11 @@ class DetachedDeployment:
         JVM that was killed by a moment, or for as long as they are frozen.
         """
         state, pid = self.state(native_id), int(native_id["pid"])
-        if isinstance(state, Unknown) or (isinstance(state, Gone) and process_started(pid) is not None):
+        if isinstance(state, Unknown):
+            return state
+        if not self._beside_driver:
+            _end_supervisors(native_id.get(CLAIM))
+        if isinstance(state, Gone) and process_started(pid) is not None:
             return state  # the pid, and so the session of that number, is another one's by now
         group = os.getpgid(pid) if isinstance(state, Alive) else pid  # it led its own session
         if _is_of(os.getpid(), group):
@@ -219,14 +269,14 @@ def _hold(output: IO[bytes], path: Path) -> None:
 
 
 def _until_in_scope(process: subprocess.Popen[bytes], scope: str) -> None:
-    """Return once a driver is in its scope, or has ended: before, a unit that stops takes it along.
+    """Return once a process is in its scope, or has ended: before, a unit that stops takes it along.
 
-    ``systemd-run`` asks for the scope, moves itself into it, and becomes the driver.
+    ``systemd-run`` asks for the scope, moves itself into it, and becomes what it was asked to run.
     """
     deadline = time.monotonic() + _SCOPE_TIMEOUT_S
     while scope.encode() not in _of_process(process.pid, "cgroup") and process.poll() is None:
         if time.monotonic() > deadline:
-            log.warning("Driver process %d is not in scope %s yet", process.pid, scope)
+            log.warning("Process %d is not in scope %s yet", process.pid, scope)
             return
         time.sleep(_EXEC_LOOK_S)
 
@@ -245,6 +295,40 @@ def _session_leaders() -> Iterator[tuple[int, str, bytes]]:
         started = process_started(pid) if leads else None
         if started is not None:
             yield pid, started, command
+
+
+def _scope(name: str) -> str:
+    return f"flinkstyle-{name}-{secrets.token_hex(4)}"
+
+
+def _into(scope: str, way_out: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what a command begins with that is to run in a scope of its own; nothing where it need not."""
+    return (*way_out, f"--unit={scope}", "--") if way_out else ()
+
+
+def _end_supervisors(claim_id: str | None) -> None:
+    """End what would start a claim's driver again; its drivers run on."""
+    if not claim_id:
+        return
+    wanted = f"\0-m\0{SUPERVISOR}\0--claim\0{claim_id}\0".encode()
+    deadline = time.monotonic() + _KILL_TIMEOUT_S
+    while time.monotonic() < deadline:
+        found = [
+            pid for pid, _, command in _session_leaders() if command.endswith(wanted) and pid != os.getpid()
+        ]
+        if not found:
+            return
+        for pid in found:
+            _kill(pid, pid)
+        time.sleep(0.02)
+        _reap()
+
+
+def _reap() -> None:
+    """Ask what has ended of what this process has started."""
+    for pid, child in list(_children.items()):
+        if child.poll() is not None:
+            _children.pop(pid, None)
 
 
 def _is_driver(group: int, native_id: Mapping[str, str]) -> bool:

@@ -71,6 +71,11 @@ def test_drivers_that_may_end_with_their_worker_are_accepted_by_a_clear_yes_only
         defaults(driver_may_end_with_worker="perhaps")
 
 
+def test_drivers_are_supervised_where_the_connection_says_so():
+    assert not defaults().supervise_drivers
+    assert defaults(supervise_drivers=True).supervise_drivers
+
+
 def test_local_root_keeps_checkpoints_in_a_folder_beside_the_jobs():
     assert defaults(savepoint_root="file:///data/sp/").checkpoint_root == "/data/sp/checkpoints"
 

@@ -1,0 +1,237 @@
+"""A supervisor beside a driver: it starts that again at once, as one of many callers, or knows why not."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.clock import CLOCK
+from airflow_flinkstyle.jobs.deployments.base import Alive, Gone, Submission
+from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
+from airflow_flinkstyle.jobs.deployments.supervised import SUPERVISOR, Task
+from airflow_flinkstyle.jobs.deployments.supervisor import MOST_IN_A_ROW, Supervisor, await_end
+from airflow_flinkstyle.jobs.signing import KEY_VARIABLE, PREVIOUS_VARIABLE
+from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Running, Starting
+from airflow_flinkstyle.protocol.process import process_started, recorded_start
+from testbed.waiting import wait_until
+from tests.unit.clocks import SleptClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_flinkstyle.clock import Clock
+    from airflow_flinkstyle.jobs.client import JobClient
+    from tests.unit.jobs.conftest import Mood, World
+
+LEASE_S = 600.0
+
+
+@pytest.fixture
+def client(world: World) -> JobClient:
+    client = world.client()
+    world.logs.produce(10)
+    client.starts.start(replace(world.spec(), lease_s=LEASE_S), world.target(), claim_key="start")
+    client.drivers.wait_running(1, timeout_s=20)
+    world.until(lambda: client.view.status().heartbeat.batches())
+    return client
+
+
+def supervisor_of(world: World, clock: Clock = CLOCK) -> Supervisor:
+    """Return the supervisor of the newest driver."""
+    pid = max(world.drivers)
+    return Supervisor(world.board, world, world.submissions[-1], {"pid": str(pid)}, clock=clock)
+
+
+def test_killed_driver_is_started_again_without_its_lease_again_and_again(world: World, client: JobClient):
+    supervisor = supervisor_of(world)
+    for incarnation in (2, 3):
+        world.kill(1)
+        assert supervisor.restart()
+        world.logs.produce(5)
+        assert client.drivers.wait_running(1, timeout_s=20).heartbeat.incarnation == incarnation
+    world.judge()
+    assert client.view.board.submit(1).value.key.startswith("supervisor:")
+
+
+def test_job_that_was_stopped_stays_down(world: World, client: JobClient):
+    supervisor = supervisor_of(world)
+    client.requests.stop("stop", savepoint=False, timeout_s=20)
+    assert not supervisor.restart()
+    assert isinstance(client.view.status(), Closed)
+    assert len(world.drivers) == 1
+
+
+def test_driver_that_said_why_it_failed_is_left_to_watchers(world: World, client: JobClient):
+    supervisor = supervisor_of(world)
+    world.drivers[1].mood.fails_in_batch = True
+    world.logs.produce(5)
+    world.until(lambda: isinstance(client.view.status(), Failed))
+    world.kill(1)
+    assert not supervisor.restart()
+    assert len(world.drivers) == 1
+
+
+def test_supervisor_restarts_nothing_that_another_caller_has_started_since(world: World, client: JobClient):
+    supervisor = supervisor_of(world)
+    world.kill(1)
+    assert isinstance(client.drivers.ensure_running(), Starting)
+    client.drivers.wait_running(1, timeout_s=20)
+    # Its look ends nobody's work: what it ends is the process that it knows.
+    assert not supervisor.restart()
+    assert isinstance(client.view.status(), Running)
+    assert len(world.drivers) == 2
+
+
+def test_of_two_supervisors_one_restarts(world: World, client: JobClient):
+    both = [supervisor_of(world), supervisor_of(world)]
+    world.kill(1)
+    ready, found = threading.Barrier(2), []
+
+    def restart(one: Supervisor) -> None:
+        ready.wait()
+        found.append(one.restart())
+
+    threads = [threading.Thread(target=restart, args=(one,)) for one in both]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == [False, True]
+    client.drivers.wait_running(1, timeout_s=20)
+    assert client.view.board.newest_submit(1) == len(world.drivers) == 2
+
+
+def test_surplus_driver_of_the_same_submit_tells_nothing_of_the_one_that_runs(
+    world: World, client: JobClient
+):
+    world.submit(world.submissions[-1])
+    world.until(lambda: world.board.incarnations(1) == [1, 2])
+    supervisor = supervisor_of(world)
+    world.drivers[2].killed.set()
+    world.drivers[2].join(10)
+    assert not supervisor.restart()
+    assert isinstance(client.view.status(), Running)
+    assert not [info.key for info in world.store.list() if "/ended/" in info.key]
+
+
+def test_later_generation_that_has_the_job_is_not_disturbed(world: World, client: JobClient):
+    supervisor = supervisor_of(world)
+    world.kill(1)
+    spec = replace(world.spec(), lease_s=LEASE_S)
+    handle = client.starts.start(spec, world.target(), claim_key="next")
+    client.drivers.wait_running(handle.generation, timeout_s=20)
+    assert not supervisor.restart()
+    assert isinstance(client.view.status(), Running)
+
+
+def test_driver_that_dies_without_a_batch_again_and_again_is_left_to_watchers(
+    world: World, client: JobClient, mood: type[Mood]
+):
+    clock = SleptClock()
+    supervisor, began_s = supervisor_of(world, clock), clock.now_s
+    world.kill(1)
+    world.moods["v1.py"] = mood(slow_start_s=60)
+    for _ in range(MOST_IN_A_ROW):
+        assert supervisor.restart()
+        world.drivers[max(world.drivers)].killed.set()
+    assert not supervisor.restart()
+    assert len(world.drivers) == MOST_IN_A_ROW + 1
+    assert clock.now_s - began_s > 100, "it hurries less and less"
+    assert isinstance(client.view.settled_status(), Dead)
+
+
+# --- as a process ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def submission(tmp_path: Path) -> Submission:
+    """Return a driver that only sleeps, of a job that nobody has recorded."""
+    options = ("--root", f"file://{tmp_path}/root", "--job", "j", "--claim", f"c{os.getpid()}")
+    argv = ("/bin/bash", "-c", "sleep 67; true", *options, "--generation", "1", "--submit", "1")
+    env = {"PATH": "/usr/bin:/bin"}
+    return Submission(argv=argv, marker=options, env=env, cwd=None, log_path=str(tmp_path / "driver.log"))
+
+
+@pytest.fixture
+def deployment(submission: Submission) -> Iterator[DetachedDeployment]:
+    deployment = DetachedDeployment(supervisor_env={})
+    yield deployment
+    found = deployment.find(submission)
+    if found is not None:
+        deployment.end({**found, "claim": f"c{os.getpid()}"})
+
+
+def supervisors() -> list[int]:
+    """Return the supervisors of this test's claim."""
+    wanted = f"\0--claim\0c{os.getpid()}\0"
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        pid = int(entry.name)
+        try:
+            command = (entry / "cmdline").read_text()
+        except OSError:
+            continue
+        if SUPERVISOR in command and wanted in command and process_started(pid):
+            found.append(pid)
+    return found
+
+
+def test_supervisor_begins_with_its_driver_and_ends_first_when_that_is_ended_on_purpose(
+    submission: Submission, deployment: DetachedDeployment
+):
+    native_id = deployment.submit(submission)
+    wait_until("a supervisor", lambda: len(supervisors()) == 1)
+    assert deployment.state(native_id) == Alive()
+    assert deployment.end({**native_id, "claim": f"c{os.getpid()}"}) == Gone()
+    assert supervisors() == []
+
+
+def test_supervisor_has_neither_the_signing_key_nor_airflows_secrets(
+    submission: Submission, deployment: DetachedDeployment, monkeypatch: pytest.MonkeyPatch
+):
+    for name in (KEY_VARIABLE, PREVIOUS_VARIABLE, "AIRFLOW__CORE__FERNET_KEY", "AIRFLOW_CONN_KAFKA"):
+        monkeypatch.setenv(name, "a secret")
+    deployment.submit(submission)
+    wait_until("a supervisor", lambda: len(supervisors()) == 1)
+    assert "a secret" not in Path(f"/proc/{supervisors()[0]}/environ").read_text()
+
+
+def test_supervisor_ends_once_its_driver_is_not_its_own_to_start_again(
+    submission: Submission, deployment: DetachedDeployment, tmp_path: Path
+):
+    native_id = deployment.submit(submission)
+    wait_until("a supervisor", lambda: len(supervisors()) == 1)
+    os.kill(int(native_id["pid"]), signal.SIGKILL)
+    wait_until("its end", lambda: supervisors() == [])
+    assert "another caller starts the next one" in (tmp_path / "driver.log").read_text()
+
+
+def test_end_of_a_process_is_waited_for_and_of_another_with_its_number_is_not():
+    process = subprocess.Popen(["/bin/sleep", "68"])
+    native_id = {"pid": str(process.pid), "started": recorded_start(process.pid)}
+    await_end({**native_id, "started": "1@another boot"})  # the number is another one's: it returns
+    ended = threading.Event()
+    waiter = threading.Thread(target=lambda: (await_end(native_id), ended.set()))
+    waiter.start()
+    assert not ended.is_set()
+    process.kill()
+    waiter.join()
+    assert ended.is_set()
+    process.wait()
+    await_end(native_id)
+
+
+def test_what_a_supervisor_is_told_is_what_its_driver_was_started_with(submission: Submission):
+    task = Task(argv=submission.argv, env={"SECRET": "x"}, cwd="/", log_path="/log", native_id={"pid": "1"})
+    again = Task(**json.loads(task.to_json()))
+    assert again.submission == replace(submission, env={"SECRET": "x"}, cwd="/", log_path="/log", marker=())
