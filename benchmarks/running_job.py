@@ -50,7 +50,13 @@ class RunningJob:
     """One job with its store and checkpoint below one folder; ends with the context."""
 
     def __init__(
-        self, folder: Path, script: Path, *, conf: Mapping[str, str] | None = None, memory: str = "1g"
+        self,
+        folder: Path,
+        script: Path,
+        *,
+        conf: Mapping[str, str] | None = None,
+        memory: str = "1g",
+        supervised: bool = False,
     ) -> None:
         self.folder, self.script = folder, script
         self.root = folder / "root"
@@ -60,7 +66,7 @@ class RunningJob:
             view=JobView(
                 board=self.board,
                 repository=SavepointRepository(store, "bench"),
-                deployment=DetachedDeployment(),
+                deployment=DetachedDeployment(supervisor_env={} if supervised else None),
                 signer=SIGNER,
                 secret_env={},
                 base_env=spark_env(),

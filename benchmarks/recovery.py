@@ -1,0 +1,146 @@
+"""``python -m benchmarks.recovery [--quick]``: from the kill of a driver to its job's next commit.
+
+By how its end is known, and who starts the next one. No figure is published yet: it prints them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
+from airflow_flinkstyle.jobs.status import Dead, Running, Sightings
+from benchmarks import publish
+from benchmarks.common import PAIRS, Report, Spread, Table, Target, interleave
+from benchmarks.running_job import RunningJob, wait_for_batch
+from testbed import paths
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow_flinkstyle.jobs.client import JobClient
+
+JOB = paths.ROOT / "benchmarks" / "jobs" / "busy_count.py"
+QUERY = "counts"
+ROWS, KEYS, TRIGGER_MS = 1_000, 1_000, 200
+TIMEOUT_S = 240.0
+LOOK_S = 0.1
+"""How often who looks after the job looks."""
+SUPERVISED, SEEN = "its supervisor starts it again", "who looks all the time sees its end"
+LOST = "only its silence tells (lost host)"
+SEEN_S, BESIDES_LEASE_S = 8.0, 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """One kill."""
+
+    seconds: float
+    """From the kill to the next commit."""
+    load: float
+    """Of the machine over the minute before."""
+
+
+def run(*, quick: bool) -> Report:
+    """Kill a driver again and again, and let one who looks all the time, or a supervisor, start the next."""
+    rounds = 1 if quick else PAIRS
+    with tempfile.TemporaryDirectory(prefix="bench-recovery-") as name:
+        folder = Path(name)
+        with RunningJob(folder / "supervised", JOB, supervised=True) as job:
+            begin(job)
+            found = {SUPERVISED: [recovered(job, job.client, starts=False) for _ in range(rounds)]}
+        with RunningJob(folder / "watched", JOB) as job:
+            begin(job)
+            lease_s = job.client.view.claim(job.board.generations()[-1]).lease_s
+            ways = {SEEN: lambda: recovered(job, job.client), LOST: lambda: recovered(job, elsewhere(job))}
+            found |= interleave(ways, rounds=rounds)
+    return report(found, lease_s)
+
+
+def begin(job: RunningJob) -> None:
+    """Start the job."""
+    job.folder.mkdir(parents=True, exist_ok=True)
+    sizes = {"rows": ROWS, "keys": KEYS, "trigger-ms": TRIGGER_MS}
+    arguments = {**sizes, "notes": job.folder / "notes.jsonl"}
+    job.start([word for key, value in arguments.items() for word in (f"--{key}", str(value))])
+
+
+def elsewhere(job: RunningJob) -> JobClient:
+    """Return a caller of another host, who sees no process of this one."""
+    view = replace(
+        job.client.view,
+        deployment=DetachedDeployment(namespace="elsewhere"),
+        sightings=Sightings(),
+        poll_s=LOOK_S,
+    )
+    return replace(job.client, view=view)
+
+
+def recovered(job: RunningJob, watcher: JobClient, *, starts: bool = True) -> Recovery:
+    """Kill the driver once it has committed a few batches, and wait for the next commit.
+
+    Args:
+        job: The job.
+        watcher: Who looks at it.
+        starts: Whether that one starts the next driver.
+    """
+    wait_for_batch(job, QUERY, job.last_batch(QUERY) + 5, timeout_s=TIMEOUT_S)
+    if not isinstance(status := watcher.view.settled_status(), Running):
+        raise TypeError(f"a job that runs was expected, found {status}")
+    record = job.board.incarnation(status.run.generation, status.heartbeat.incarnation)
+    if record is None:
+        raise RuntimeError("the driver has not described itself")
+    load, killed_s = os.getloadavg()[0], time.time()
+    os.kill(record.jvm_pid, signal.SIGKILL)
+    last = job.last_batch(QUERY)
+    while starts and not isinstance(status := watcher.view.status(), Dead):
+        time.sleep(LOOK_S)
+    if starts:
+        watcher.drivers.ensure_running(status)
+    wait_for_batch(job, QUERY, last + 1, timeout_s=TIMEOUT_S)
+    commit = job.checkpoint(QUERY) / "commits" / str(last + 1)
+    return Recovery(seconds=commit.stat().st_mtime - killed_s, load=load)
+
+
+def report(found: Mapping[str, Sequence[Recovery]], lease_s: float) -> Report:
+    """Say how long the job stood still."""
+    spreads = {how: Spread.of([one.seconds for one in kills]) for how, kills in found.items()}
+    load = Spread.of([one.load for kills in found.values() for one in kills])
+    rows = tuple((how, one.text(" s"), f"{one.high:.2f} s") for how, one in spreads.items())
+    return Report(
+        about=f"A job with {KEYS:,} keys and a batch every {TRIGGER_MS / 1000:g} s on local[2]; `kill -9` of "
+        f"its JVM; who looks after it looks every {LOOK_S:g} s; lease {lease_s:g} s. From the kill to the "
+        f"next commit, the start of Spark included. The machine's load before each was {load.text('', 1)}.",
+        tables=(Table(columns=("how its end is known", "kill to commit", "worst"), rows=rows),),
+        targets=(
+            Target(what="kill -9 to commit, supervised", limit=SEEN_S, found=spreads[SUPERVISED], unit=" s"),
+            Target(what="kill -9 to commit, end seen", limit=SEEN_S, found=spreads[SEEN], unit=" s"),
+            Target(
+                what="kill to commit, lost host", limit=lease_s + BESIDES_LEASE_S, found=spreads[LOST],
+                unit=" s",
+            ),
+        ),
+        raw={how: [asdict(one) for one in kills] for how, kills in found.items()},
+    )  # fmt: skip
+
+
+def main() -> int:
+    """Print what was found; returns 1 if a promise was not kept in a full run."""
+    parser = argparse.ArgumentParser(prog="benchmarks.recovery", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one kill each")
+    quick = parser.parse_args().quick
+    began_s = time.monotonic()
+    found = run(quick=quick)
+    print(publish.as_markdown(found, publish.occasion(time.monotonic() - began_s)))  # noqa: T201  (its purpose)
+    return 0 if quick or all(target.met for target in found.targets) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
