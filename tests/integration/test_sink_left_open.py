@@ -68,7 +68,7 @@ class Pair:
         self.first.start()
         with open_producer(self.settings("begin"), "begin"):
             self.second.start()
-        wait_until("both brokers", lambda: len(self.first.admin().list_topics(timeout=5).brokers) == 2)
+        wait_until("both brokers", lambda: len(self.first.admin().list_topics(timeout=60).brokers) == 2)
 
     def settings(self, topic: str, run: str = "run") -> SinkSettings:
         """Return a sink of one shard."""
@@ -90,18 +90,26 @@ class Pair:
         for made in self.first.admin().create_topics([output, control]).values():
             made.result(20)
         settings = self.settings(topic)
-        wait_until("leaders", lambda: self._is_led(topic))
+        wait_until("leaders", lambda: self._leaders(topic) == {2})
         open_lineage(settings, query_id="q", batch_id=0)
         return settings
 
     def lose_second(self, topic: str) -> None:
         """Kill the second broker and wait until the first one knows that its partitions have no leader."""
         self.second.kill()
-        wait_until("no leader", lambda: not self._is_led(topic))
+        wait_until("no leader", lambda: self._leaders(topic) == {-1})
 
-    def _is_led(self, topic: str) -> bool:
-        partitions = self.first.admin().list_topics(topic, timeout=5).topics[topic].partitions
-        return len(partitions) == 2 and all(found.leader != -1 for found in partitions.values())
+    def bring_back_second(self, topic: str) -> None:
+        """Start the second broker again and wait until it leads: a client waits for that for seconds only."""
+        self.second.start()
+        wait_until("leaders", lambda: self._leaders(topic) == {2})
+
+    def _leaders(self, topic: str) -> set[int]:
+        """Return who leads the partitions of a sink that the second broker has; -1 for nobody."""
+        topics = self.first.admin().list_topics(timeout=60).topics
+        kept = [(topic, 1), (f"{topic}-control", 0), (f"{topic}-control", 1)]
+        parts = [topics[name].partitions.get(number) if name in topics else None for name, number in kept]
+        return {part.leader if part is not None else -1 for part in parts}
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +184,7 @@ def test_commit_that_a_broker_forgets_is_found_and_only_what_nobody_reads_is_wri
 
     written = attempt(settings, "commit", lose).commit()
     assert (written.records, written.skipped) == (len(VALUES), False)
-    pair.second.start()
+    pair.bring_back_second("forgotten-commit")
     assert unreadable(settings, [0], 0) == [0], "this Kafka has ended the transaction: is it mended there?"
     assert values(settings) == sorted(VALUES[::2])
     with pytest.raises(TransactionLeftOpenError, match="shards 0 open in forgotten-com"):
@@ -198,7 +206,7 @@ def test_commit_that_a_broker_forgets_is_found_and_only_what_nobody_reads_is_wri
 def test_abort_that_a_broker_forgets_brings_no_record_of_the_attempt_back(pair: Pair):
     settings = pair.a_sink("forgotten-abort")
     attempt(settings, "abort", lambda: pair.lose_second("forgotten-abort")).abort()
-    pair.second.start()
+    pair.bring_back_second("forgotten-abort")
     again, opened = open_next(settings, "next")
     assert opened.there is not None, "this Kafka has ended the transaction: is it mended there?"
     assert len(opened.there) == 0
@@ -216,7 +224,7 @@ def test_batch_of_a_lineage_in_an_old_topic_is_not_taken_for_what_was_there_befo
     pair.first.admin().create_topics([control])[other.control_topic].result(20)
     open_lineage(other, query_id="q", batch_id=0)
     attempt(other, "abort", lambda: pair.lose_second("older-records")).abort()
-    pair.second.start()
+    pair.bring_back_second("older-records")
     again, opened = open_next(other, "next")
     assert opened.there is not None
     assert len(opened.there) == 0
@@ -237,7 +245,7 @@ def test_completion_that_a_broker_forgets_is_written_again(pair: Pair):
     producer.flush()
     pair.lose_second("forgotten-end")
     producer.commit_transaction()
-    pair.second.start()
+    pair.bring_back_second("forgotten-end")
     assert read_completion(again) != done, "this Kafka has ended the transaction: is it mended there?"
     assert open_next(settings, "the batch after it", batch_id=1)[1].completed == done
     assert values(settings) == sorted(VALUES)
@@ -248,7 +256,7 @@ def test_what_is_left_open_of_topics_that_are_not_known_is_an_error(pair: Pair, 
     settings = pair.a_sink(f"forgotten-{next(iter(unknown)).replace('_', '-')}")
     assert settings.topic is not None
     attempt(settings, "abort", lambda: pair.lose_second(str(settings.topic))).abort()
-    pair.second.start()
+    pair.bring_back_second(settings.topic)
     for _ in range(2):  # it is not forgotten
         with refuses(OUTPUT_UNKNOWN, match=r"its rows name their topics.*rewind='fork'"):
             open_next(replace(settings, **unknown), "next")
