@@ -297,7 +297,7 @@ def _window() -> dict[str, Param]:
             section=WINDOW,
         ),
         "rehearse_batches": Param(
-            0,
+            2,
             type="integer",
             minimum=0,
             title="Batches to rehearse",

@@ -56,7 +56,7 @@ class MigrationForm:
     """``CutoverSettings`` by its fields' names."""
     spark_conn_id: str | None = None
     """Where the next driver runs; None: where the job runs now."""
-    rehearse_batches: int | str = 0
+    rehearse_batches: int | str = 2
     """How many batches of each query the next driver tries on a copy before anything is held, on the
     newest records of the target, writing nothing; 0: none."""
     rehearse_records: int | str = 10_000
