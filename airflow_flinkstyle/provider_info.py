@@ -10,7 +10,7 @@ from airflow_flinkstyle.operators import MODULES
 _NAME = "Flinkstyle"
 _DOCS = "https://github.com/airflow-flinkstyle/airflow-flinkstyle/blob/main/docs/README.md"
 """``Documentation`` of pyproject.toml."""
-_HOW_TO = ("start", "rotate", "drill", "upgrade", "migrate", "alerts", "metrics", "page")
+_HOW_TO = ("start", "rotate", "drill", "upgrade", "compare", "migrate", "alerts", "metrics", "page")
 _OPTIONAL = ["string", "null"]
 
 

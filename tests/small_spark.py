@@ -133,7 +133,7 @@ class SmallSpark:
     def in_rocksdb(self, *_: Any) -> Any:
         raise NotImplementedError
 
-    repartitioned = state_changed = in_rocksdb
+    repartitioned = state_changed = compare = in_rocksdb
 
 
 class SmallSparkError(Exception):
@@ -331,7 +331,9 @@ class SmallStart:
     def thread_settings(self) -> None:
         """Take nothing from the thread."""
 
-    def try_out(self, name: str, location: str, output_mode: str, *, once: bool) -> SmallQuery:
+    def try_out(
+        self, name: str, location: str, output_mode: str, *, once: bool, rows: str | None = None
+    ) -> SmallQuery:
         checkpoint = self.session.open(location)
         return SmallQuery(SmallHandle(id_of(checkpoint), self._run(checkpoint, once)))
 

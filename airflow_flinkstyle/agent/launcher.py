@@ -88,6 +88,7 @@ def _open(arguments: argparse.Namespace) -> Runtime:
     from airflow_flinkstyle.agent.core.board import takeover
     from airflow_flinkstyle.agent.core.run.reasons import Signalled
     from airflow_flinkstyle.agent.core.runtime import Runtime
+    from airflow_flinkstyle.agent.spark.compare.writes import refuse_writes
     from airflow_flinkstyle.agent.spark.executors import ExecutorWatch
     from airflow_flinkstyle.agent.spark.process import DriverProcess
     from airflow_flinkstyle.agent.spark.signals import on_sigterm
@@ -112,6 +113,8 @@ def _open(arguments: argparse.Namespace) -> Runtime:
     )
     runtime = Runtime(board, SavepointRepository(store, arguments.job), driver_run, process)
     wrap(runtime, driver_run.claim.overrides)
+    if driver_run.claim.is_drill:
+        refuse_writes()  # of one that is compared
     on_sigterm(lambda: runtime.finish(Signalled()))
     ExecutorWatch(process).start()
     runtime.open()

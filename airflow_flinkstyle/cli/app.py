@@ -11,6 +11,7 @@ from airflow_flinkstyle import __version__
 from airflow_flinkstyle.cli import (
     adopt,
     agent,
+    compare,
     cut,
     inspect,
     job,
@@ -121,6 +122,7 @@ app.add_typer(
             "stop": job.stop,
             "logs": run.logs,
             "health": run.health,
+            "compare": compare.compare,
             "remove": retain.remove,
             "adopt": adopt.adopt,
             "adopt-running": adopt.adopt_running,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from airflow_flinkstyle.dags.adopt import adopt_dag as adopt_dag
     from airflow_flinkstyle.dags.adopt_running import adopt_running_dag as adopt_running_dag
+    from airflow_flinkstyle.dags.compare import compare_dag as compare_dag
     from airflow_flinkstyle.dags.cut import cut_dag as cut_dag
     from airflow_flinkstyle.dags.dispose import dispose_dag as dispose_dag
     from airflow_flinkstyle.dags.drill import drill_dag as drill_dag
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 MODULES = {
     "adopt_dag": "adopt",
     "adopt_running_dag": "adopt_running",
+    "compare_dag": "compare",
     "cut_dag": "cut",
     "dispose_dag": "dispose",
     "drill_dag": "drill",

@@ -173,3 +173,71 @@ def untested_fields(section: str = MORE) -> dict[str, Param]:
             section=section,
         ),
     }
+
+
+def version_fields() -> dict[str, Param]:
+    """Return the fields for a new version of a job."""
+    return {
+        "script": Param(
+            None,
+            type=["null", "string"],
+            title="Script",
+            description="The new PySpark script, as the driver sees it; empty for the same.",
+        ),
+        "args": Param(
+            None,
+            type=["null", "array"],
+            title="Arguments",
+            description="All arguments of the script, one per line; empty for the same.",
+        ),
+        "conf": Param(
+            None,
+            type=["null", "object"],
+            title="Spark settings",
+            description="Settings to change; null takes one away.",
+        ),
+    }
+
+
+def compare_fields(section: str | None = None) -> dict[str, Param]:
+    """Return the fields about how two versions are compared."""
+    return {
+        "keys": Param(
+            None,
+            type=["null", "object"],
+            title="Keys",
+            description='By query, the columns that tell its rows apart: {"totals": ["customer"]}. Without, '
+            "whole rows are compared.",
+            section=section,
+        ),
+        "ignore": Param(
+            None,
+            type=["null", "array"],
+            title="Columns that may differ",
+            description="One per line; name:order if only the order of an array may.",
+            section=section,
+        ),
+        "tolerance": Param(
+            None,
+            type=["null", "object"],
+            title="Tolerance",
+            description='By column, how much numbers may differ: {"price": 0.01}.',
+            section=section,
+        ),
+        "state": Param(True, type="boolean", title="Compare the state too", section=section),
+        "allow_writes": Param(
+            False,
+            type="boolean",
+            title="Let scripts write past their queries",
+            description="Each compared run writes it once more; else that fails where it can be seen.",
+            section=section,
+        ),
+        "expect": Param(
+            "same",
+            type="string",
+            enum=["same", "differs"],
+            values_display={"same": "The same, else fail", "differs": "Report whatever is found"},
+            title="Expected",
+            section=section,
+        ),
+    }

@@ -14,12 +14,14 @@ from airflow.sdk import Param
 
 from airflow_flinkstyle.dags.fields import (
     MORE,
+    compare_fields,
     connection_fields,
     job_fields,
     leave_fields,
     skip_known_fields,
     trial_fields,
     untested_fields,
+    version_fields,
 )
 from airflow_flinkstyle.dags.form import Form, Job
 from airflow_flinkstyle.operators.upgrade import UpgradeStreamingJobOperator
@@ -38,7 +40,8 @@ def upgrade_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> 
         given: Answers by the names of the form's fields, or ``Param``s to ask otherwise; all others are
             arguments of ``DAG``.
     """
-    form = Form({**_version(), **_health(), **trial_fields(), **untested_fields(), **_places()}, job, given)
+    fields = {**_version(), **_health(), **trial_fields(), **untested_fields(), **_comparison(), **_places()}
+    form = Form(fields, job, given)
     with form.dag("upgrade_job", dag_id, __doc__, max_active_runs=1) as dag:
         UpgradeStreamingJobOperator(
             task_id="upgrade",
@@ -51,31 +54,41 @@ def upgrade_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> 
             **form.answers("state_changes"),
             **form.answers("first_commit_timeout_s"),
             **form.answers("leave_checkpoints"),
+            **form.answers("compare_batches", "compare_records", "compare_from"),
+            **form.answers("keys", "ignore", "tolerance", "allow_writes", "expect"),
         )
     return dag
 
 
 def _version() -> dict[str, Param]:
+    return {**job_fields("Name of the running job."), **version_fields()}
+
+
+def _comparison() -> dict[str, Param]:
+    """Return the fields about comparing both versions beforehand, which most upgrades do without."""
+    fields = compare_fields(MORE)
     return {
-        **job_fields("Name of the running job."),
-        "script": Param(
+        "compare_batches": Param(
+            0,
+            type="integer",
+            minimum=0,
+            maximum=1000,
+            title="Batches to compare",
+            description="Both versions run them on scratch copies, and what they compute is compared before "
+            "the running version stops. 0: not compared.",
+            section=MORE,
+        ),
+        "compare_records": Param(
+            250_000, type="integer", minimum=1, title="Records of a compared batch", section=MORE
+        ),
+        "compare_from": Param(
             None,
             type=["null", "string"],
-            title="Script",
-            description="The new PySpark script, as the driver sees it; empty for the same.",
+            title="Savepoint to compare from",
+            description="Empty: the newest. An older one has more records behind it.",
+            section=MORE,
         ),
-        "args": Param(
-            None,
-            type=["null", "array"],
-            title="Arguments",
-            description="All arguments of the script, one per line; empty for the same.",
-        ),
-        "conf": Param(
-            None,
-            type=["null", "object"],
-            title="Spark settings",
-            description="Settings to change; null takes one away.",
-        ),
+        **{name: fields[name] for name in ("keys", "ignore", "tolerance", "allow_writes", "expect")},
     }
 
 

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.connections import plain
+from airflow_flinkstyle.jobs.answers.values import is_true
+from airflow_flinkstyle.jobs.comparison import compare_asked
 from airflow_flinkstyle.jobs.upgrade.health import Bounds
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from airflow_flinkstyle.jobs.comparison import CompareAsked
     from airflow_flinkstyle.jobs.spec import JobSpec
     from airflow_flinkstyle.jobs.upgrade.context import Standby
     from airflow_flinkstyle.types import Rewind
@@ -89,6 +92,27 @@ def drilled(batches: object, records: object, *, timeout_s: float) -> Rehearse:
             f"A drill should run at least one batch, found {batches!r}.",
             state_after="Nothing was started.",
             remedy="Correct batches; to check a savepoint's files alone, use VerifySavepointOperator.",
+        )
+    return asked
+
+
+def compared(task: Any) -> CompareAsked:  # noqa: ANN401  # an operator with these fields
+    """Return what a task that compares is told; raises ``BadInputError`` for no batch, or what is none."""
+    asked = compare_asked(
+        batches=task.batches,
+        records=task.records,
+        keys=task.keys,
+        ignore=task.ignore,
+        tolerance=task.tolerance,
+        state=is_true("state", task.state),
+        allow_writes=is_true("allow_writes", task.allow_writes),
+        timeout_s=task.timeout_s,
+    )
+    if asked is None:
+        raise BadInputError(
+            f"A comparison should run at least one batch, found {task.batches!r}.",
+            state_after="Nothing was started.",
+            remedy="Correct batches.",
         )
     return asked
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
+from airflow_flinkstyle.errors import BadInputError, ErrorKind, FlinkstyleError
 from airflow_flinkstyle.protocol.errors import CheckpointFoundError
 
 if TYPE_CHECKING:
@@ -398,3 +398,35 @@ class UpgradeUnhealthyError(JobError):
     """The new version commits, is not well, and runs on: what else could be done is a person's choice."""
 
     code = "UPGRADE_UNHEALTHY"
+
+
+COMPARISON_FAILED = ErrorKind(
+    code="COMPARISON_FAILED",
+    means="One of two versions that are compared failed on the records that both were to read.",
+    problem="The {which} version of job {job} was expected to run batches from savepoint {savepoint_id}, "
+    "found {code}: {text}",
+    state_after="The job was not touched.",
+    remedy="Correct what the error names, then compare again.",
+    family=JobError,
+)
+
+VERSIONS_DIFFER = ErrorKind(
+    code="VERSIONS_DIFFER",
+    means="The new version computes something else than the old one on the same records.",
+    problem="Both versions of job {job} were expected to compute the same from savepoint {savepoint_id}, "
+    "found: {summary}.",
+    state_after="The old version runs, and was never stopped.",
+    remedy="Look at the rows in the task's log. If they should differ, name the columns (ignore, tolerance), "
+    "or accept it with expect='differs'.",
+    family=JobError,
+)
+
+NOT_COMPARABLE = ErrorKind(
+    code="NOT_COMPARABLE",
+    means="Two versions cannot be compared: a query is new, a key is missing, or there was nothing to read.",
+    problem="Both versions of job {job} were expected to be compared from savepoint {savepoint_id}, found: "
+    "{summary}.",
+    state_after="The old version runs, and was never stopped.",
+    remedy="Change what it names; or compare from an older savepoint; or accept it with expect='differs'.",
+    family=JobError,
+)

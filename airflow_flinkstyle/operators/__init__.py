@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.operators.approval import ApproveMigrationOperator as ApproveMigrationOperator
     from airflow_flinkstyle.operators.choice import ChooseSavepointOperator as ChooseSavepointOperator
     from airflow_flinkstyle.operators.choice import ChooseSavepointsOperator as ChooseSavepointsOperator
+    from airflow_flinkstyle.operators.compare import CompareVersionsOperator as CompareVersionsOperator
     from airflow_flinkstyle.operators.cut import CutJobsOperator as CutJobsOperator
     from airflow_flinkstyle.operators.drill import DrillRestoreOperator as DrillRestoreOperator
     from airflow_flinkstyle.operators.exchange import ExportSavepointOperator as ExportSavepointOperator
@@ -63,6 +64,7 @@ MODULES = {
     "ChooseSavepointsOperator": "choice",
     "CutJobsOperator": "cut",
     "DisposeSavepointOperator": "retention",
+    "CompareVersionsOperator": "compare",
     "DrillRestoreOperator": "drill",
     "ExportSavepointOperator": "exchange",
     "FinishAdoptionOperator": "adopt_running",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.jobs.answers.values import is_true, seconds
+from airflow_flinkstyle.jobs.answers.values import is_true, seconds, text_or_none
 from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors
 
 if TYPE_CHECKING:
@@ -49,6 +49,18 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
     :param rehearse_timeout_s: How long that may take.
     :param allow_untested: Let the new version take over though a query has read no rows in the rehearsal;
         else the task fails (``NOT_TESTED``) and the old version runs on. (templated)
+    :param compare_batches: How many batches both versions run on scratch copies, and are compared by, before
+        the old one stops; 0: not compared. Needs the resources of two more drivers meanwhile. (templated)
+    :param compare_records: How many records such a batch reads from Kafka at most. (templated)
+    :param compare_from: The savepoint from which both run; empty for the newest. (templated)
+    :param keys: As for ``CompareVersionsOperator``; so are ``ignore`` and ``tolerance``. (templated)
+    :param ignore: Columns that may differ. (templated)
+    :param tolerance: By column, how much its numbers may differ. (templated)
+    :param allow_writes: Let a compared script write past its queries' sinks. (templated)
+    :param expect: ``same``: any other verdict ends the upgrade, and the old version runs on
+        (``VERSIONS_DIFFER``, ``NOT_COMPARABLE``); ``differs``: whatever was found is in the report.
+        (templated)
+    :param compare_timeout_s: How long the comparison may take.
     :param observe_s: How long the new version is watched after its first batch, several times what a batch
         takes; 0 for not at all. If it is not well (its driver died, a query ended, is stuck or falls behind),
         the old version continues from where it is; if its plan does not fit the state any more,
@@ -67,6 +79,8 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         *("leave_checkpoints", "standby", "rehearse_batches", "rehearse_records", "allow_untested"),
         "first_commit_timeout_s",
         *("observe_s", "max_lag", "min_rate", "shuffle_partitions", "state_provider", "state_changes"),
+        *("compare_batches", "compare_records", "compare_from", "keys", "ignore", "tolerance"),
+        *("allow_writes", "expect"),
     )
 
     asks = (
@@ -92,6 +106,15 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         rehearse_records: int | str = 10_000,
         rehearse_timeout_s: float = 300.0,
         allow_untested: bool | str = False,
+        compare_batches: int | str = 0,
+        compare_records: int | str = 250_000,
+        compare_from: str | None = None,
+        keys: Mapping[str, Any] | str | None = None,
+        ignore: Sequence[str] | str | None = None,
+        tolerance: Mapping[str, Any] | str | None = None,
+        allow_writes: bool | str = False,
+        expect: str = "same",
+        compare_timeout_s: float = 3600.0,
         observe_s: float | str = 0.0,
         max_lag: int | str | None = None,
         min_rate: float | str | None = 0.5,
@@ -115,6 +138,15 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         self.rehearse_records = rehearse_records
         self.rehearse_timeout_s = rehearse_timeout_s
         self.allow_untested = allow_untested
+        self.compare_batches = compare_batches
+        self.compare_records = compare_records
+        self.compare_from = compare_from
+        self.keys = keys
+        self.ignore = ignore
+        self.tolerance = tolerance
+        self.allow_writes = allow_writes
+        self.expect = expect
+        self.compare_timeout_s = compare_timeout_s
         self.observe_s = observe_s
         self.max_lag = max_lag
         self.min_rate = min_rate
@@ -132,6 +164,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
             rewind,
             standby,
         )
+        from airflow_flinkstyle.jobs.comparison import compare_asked, expected
         from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
         from airflow_flinkstyle.jobs.journal import CutoverJournal
         from airflow_flinkstyle.jobs.stopped.last_run import recorded_launch
@@ -168,6 +201,17 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
                     timeout_s=self.rehearse_timeout_s,
                     allow_untested=is_true("allow_untested", self.allow_untested),
                 ),
+                compare=compare_asked(
+                    batches=self.compare_batches,
+                    records=self.compare_records,
+                    keys=self.keys,
+                    ignore=self.ignore,
+                    tolerance=self.tolerance,
+                    allow_writes=is_true("allow_writes", self.allow_writes),
+                    timeout_s=self.compare_timeout_s,
+                ),
+                compare_from=text_or_none(self.compare_from),
+                expect=expected(text_or_none(self.expect)),
                 bounds=bounds(self.observe_s, self.max_lag, self.min_rate),
                 settings=CutoverSettings(
                     stop_timeout_s=self.stop_timeout_s,

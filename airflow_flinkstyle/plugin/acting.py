@@ -33,6 +33,7 @@ ACTIONS = (
     "settle_job",
     "verify_savepoint",
     "drill_restore",
+    "compare_versions",
     "export_savepoint",
     "dispose_savepoints",
     "adopt_job",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.protocol.comparison_records import Comparison
 from airflow_flinkstyle.protocol.errors import RootCopiedError
 from airflow_flinkstyle.protocol.history import History
 from airflow_flinkstyle.protocol.home import HOME_KEY, Home
@@ -436,6 +437,14 @@ class JobBoard:
     def rehearsal(self, generation: Generation) -> Rehearsal | None:
         """Return what came of the newest rehearsal of a generation; None if there was none."""
         return self._value(Rehearsal, self._report(generation, "rehearsal"))
+
+    def write_comparison(self, generation: Generation, comparison: Comparison) -> None:
+        """Say what came of a comparison; a later driver of the generation compares anew."""
+        self.store.write(self._report(generation, "comparison"), comparison.to_bytes())
+
+    def comparison(self, generation: Generation) -> Comparison | None:
+        """Return what the driver of a generation has found; None if it has not compared."""
+        return self._value(Comparison, self._report(generation, "comparison"))
 
     # --- keys ---------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.errors import ErrorKind, FlinkstyleError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -241,6 +241,27 @@ class RehearsalTimeoutError(FlinkstyleError):
             state_after="Nothing but the scratch copy was written.",
             remedy="Look for what takes so long; or rehearse fewer batches or records, or allow more time.",
         )
+
+
+COMPARED_RUN = ErrorKind(
+    code="COMPARED_RUN",
+    means="The driver that chooses the batches of a comparison has ended before it ran them all.",
+    problem="Generation {generation} was expected to run the batches that both versions are compared on, "
+    "found that it has ended: {said}",
+    state_after="Nothing but scratch copies was written.",
+    remedy="Look at that driver's log: it runs the version that the job runs now.",
+)
+
+
+COMPARED_WRITES = ErrorKind(
+    code="COMPARED_WRITES",
+    means="A script that is compared writes past its queries' sinks, which each run would do once more.",
+    problem="The script was expected to write through its queries only while two versions are compared, "
+    "found {what}.",
+    state_after="This was not written; the job was not touched.",
+    remedy="Move it into a query's foreachBatch, which a comparison does not call; or allow it "
+    "(allow_writes, --allow-writes) if each run may write it once more.",
+)
 
 
 class SupersededError(FlinkstyleError):

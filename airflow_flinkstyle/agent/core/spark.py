@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.offsets import Offsets
+    from airflow_flinkstyle.protocol.comparison_records import Compare, ComparedQuery
     from airflow_flinkstyle.protocol.query_records import Pace
     from airflow_flinkstyle.savepoint.compat import StateChanges
-    from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.types import BatchId
 
@@ -190,8 +191,40 @@ class SparkStart(Protocol):
     def thread_settings(self) -> Any:  # noqa: ANN401
         """Return what a start takes from the calling thread, like ``spark.scheduler.pool``."""
 
-    def try_out(self, name: str, location: str, output_mode: str, *, once: bool) -> SparkQuery:
-        """Start its plan under another name and checkpoint, into a sink that writes nothing."""
+    def try_out(
+        self, name: str, location: str, output_mode: str, *, once: bool, rows: str | None = None
+    ) -> SparkQuery:
+        """Start its plan under another name and checkpoint, into a sink that writes nothing.
+
+        With ``rows`` its rows are written there, a folder for each batch, whatever its output mode.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOfQuery:
+    """What one run of a query has left for a comparison, as Spark writes the locations."""
+
+    rows: str
+    """Its rows, a folder for each batch."""
+    copy: str
+    """Its checkpoint, with its state after the last batch."""
+    is_format_2: bool
+    """Its state is of checkpoint format 2."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunsToCompare:
+    """The runs of one query."""
+
+    query: QuerySnapshot
+    """As the savepoint has it, from which all began."""
+    savepoint_id: str
+    output_mode: str
+    asked: Compare
+    old: RunOfQuery
+    new: RunOfQuery
+    again: RunOfQuery | None
+    """The old version once more, to tell what is not deterministic."""
 
 
 class StartSettings(Protocol):
@@ -331,3 +364,8 @@ class Spark(Protocol):
         self, repository: SavepointRepository, manifest: Manifest, partitions: int, location: str
     ) -> tuple[Manifest, int]:
         """Return a savepoint with another number of partitions, and how many keys it has."""
+
+    # --- a comparison of what two versions have computed
+
+    def compare(self, runs: RunsToCompare) -> ComparedQuery:
+        """Compare rows and state of two runs of a query; what they have read is not looked at."""

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from airflow_flinkstyle.agent.core.spark import Handle, StreamingSource
+    from airflow_flinkstyle.agent.core.spark import Handle, RunsToCompare, StreamingSource
     from airflow_flinkstyle.agent.spark.untyped import Java, PySpark
     from airflow_flinkstyle.kafka.cluster import ClusterView
+    from airflow_flinkstyle.protocol.comparison_records import ComparedQuery
     from airflow_flinkstyle.savepoint.compat import StateChanges
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
@@ -233,6 +234,14 @@ class PySparkSession:
 
         done = repartition(self.spark, repository, manifest, partitions, location, self.open)
         return done.savepoint, done.keys
+
+    # --- a comparison of what two versions have computed
+
+    def compare(self, runs: RunsToCompare) -> ComparedQuery:
+        """Compare rows and state of two runs of a query, with Spark's own settings and not the script's."""
+        from airflow_flinkstyle.agent.spark.compare.runs import compare
+
+        return compare(self.spark.newSession(), runs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow_flinkstyle.agent.core.errors import UnsupportedModeError
 from airflow_flinkstyle.agent.core.stream_options import SCHEMA_OPTIONS, schema_locations
 from airflow_flinkstyle.agent.spark.boundary import EngineFlag
+from airflow_flinkstyle.agent.spark.compare.rows import kept_rows
 from airflow_flinkstyle.agent.spark.session import PySparkSession
 from airflow_flinkstyle.agent.spark.sources import sources_of
 from airflow_flinkstyle.kafka.login.driver import scrub
@@ -159,15 +160,21 @@ class PySparkStart:
         """Return what a start takes from the calling thread, like ``spark.scheduler.pool``."""
         return self._context.getLocalProperties().clone()
 
-    def try_out(self, name: str, location: str, output_mode: str, *, once: bool) -> PySparkQuery:
-        """Start its plan under another name and checkpoint, into a sink that writes nothing."""
+    def try_out(
+        self, name: str, location: str, output_mode: str, *, once: bool, rows: str | None = None
+    ) -> PySparkQuery:
+        """Start its plan under another name and checkpoint; its rows go nowhere, or to ``rows``."""
         from pyspark.sql.streaming.query import StreamingQuery
 
         triggers = self.session.jvm.org.apache.spark.sql.streaming.Trigger
         trigger = triggers.Once() if once else triggers.ProcessingTime("0 seconds")
         # Not through PySpark's writer, whose start is the agent's.
-        frame: Java = self._writer._df._jdf  # noqa: SLF001
-        writer = frame.writeStream().format("noop").outputMode(output_mode).trigger(trigger)
+        frame: PySpark = self._writer._df  # noqa: SLF001
+        if rows is None:
+            writer = frame._jdf.writeStream().format("noop")  # noqa: SLF001
+        else:
+            writer = frame.writeStream.foreachBatch(kept_rows(rows))._jwrite  # noqa: SLF001
+        writer = writer.outputMode(output_mode).trigger(trigger)
         named = writer.queryName(name).option("checkpointLocation", location)
         return PySparkQuery(StreamingQuery(named.start()), self.session.jvm)
 

@@ -9,6 +9,7 @@ from airflow_flinkstyle.jobs.cutover.context import CutoverContext
 from airflow_flinkstyle.jobs.upgrade.health import UNWATCHED, Bounds
 
 if TYPE_CHECKING:
+    from airflow_flinkstyle.jobs.comparison import CompareAsked, Expect
     from airflow_flinkstyle.jobs.start.origins import FromSavepoint
     from airflow_flinkstyle.protocol.records import CutoverKind
     from airflow_flinkstyle.types import Rewind
@@ -29,6 +30,12 @@ class UpgradeContext(CutoverContext):
     """How to go back from a version that had committed, or moved a sink; ``continue`` cannot, and raises."""
     skip_known_batches: bool = False
     """Accept, for the rollback, that a sink or a function leaves out batch ids that it has seen."""
+    compare: CompareAsked | None = None
+    """What both versions compute on the same records before the old one stops; None: not compared."""
+    compare_from: str | None = None
+    """The savepoint from which both run; None for the newest."""
+    expect: Expect = "same"
+    """Which outcome lets the upgrade go on; ``differs``: any."""
     bounds: Bounds = UNWATCHED
     """What the new version must keep once it has committed."""
     back_to: FromSavepoint | None = None

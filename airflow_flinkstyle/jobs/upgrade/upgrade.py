@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.jobs import comparison
 from airflow_flinkstyle.jobs.cutover import steps
 from airflow_flinkstyle.jobs.cutover.compat import require_fitting
 from airflow_flinkstyle.jobs.cutover.context import UNTOUCHED, Settled
@@ -34,6 +35,7 @@ from airflow_flinkstyle.jobs.stopped.last_run import recorded_launch
 from airflow_flinkstyle.jobs.upgrade import health, repartition, rollback
 from airflow_flinkstyle.jobs.upgrade.context import UpgradeContext
 from airflow_flinkstyle.jobs.upgrade.health import UNWATCHED, observe, summary
+from airflow_flinkstyle.savepoint.repository.summary import newest_summary
 from airflow_flinkstyle.storage.errors import StoreError
 from airflow_flinkstyle.types import Generation
 
@@ -63,6 +65,9 @@ class UpgradeReport:
     rehearsal: Mapping[str, str] | None
     """What the new version did on a scratch copy before the old one stopped: ``summary``, a line, and
     ``table``, markdown; None without a rehearsal."""
+    comparison: Mapping[str, Any] | None
+    """What both versions computed on the same records: ``verdict``, ``summary``, a line, and ``table``,
+    markdown; None if they were not compared."""
     health: str | None
     """What was seen of the new version after its first batch, in a line; None if it was not observed."""
     phases_s: Mapping[str, float]
@@ -76,7 +81,8 @@ class UpgradeReport:
         """Render the times."""
         times = "\n".join(f"| {phase} | {seconds:.2f} |" for phase, seconds in self.phases_s.items())
         downtime = "Downtime: nothing to read." if self.downtime is None else self.downtime.as_markdown()
-        rehearsed = f"{self.rehearsal['table']}\n\n" if self.rehearsal else ""
+        rehearsed = f"Compared: {self.comparison['table']}\n\n" if self.comparison else ""
+        rehearsed += f"{self.rehearsal['table']}\n\n" if self.rehearsal else ""
         seen = f"Observed: {self.health}\n\n" if self.health else ""
         return f"{rehearsed}{seen}{downtime}\n\n| phase | seconds |\n|---|---|\n{times}"
 
@@ -94,6 +100,7 @@ def build_report(context: CutoverContext) -> UpgradeReport:
         first_batch=verified["batches"],
         downtime=of_cutover(journal, old.value if old else None, new, began="stop", seen=verified),
         rehearsal=(journal.result("standby") or {}).get("rehearsal"),
+        comparison=begun.intent.get("comparison") if (begun := journal.read("standby")) else None,
         health=summary(observed) if observed else None,
         phases_s=journal.seconds(),
     )
@@ -255,6 +262,7 @@ class Upgrade(UpgradeContext):
             spec=spec,
             target=target,
             bounds=UNWATCHED,
+            compare=None,
             back_to=None,
             hot_savepoint_id=None,
             rehearse=replace(self.rehearse, allow_untested=True) if self.rehearse is not None else None,
@@ -299,6 +307,7 @@ class Upgrade(UpgradeContext):
 
     def _prepare(self) -> None:
         """Bring the new version up beside the old one; without a standby only note which one that is."""
+        compared = self._compared() if not self._has_begun() else None
         old = self.old()
         if self.back_to is not None:
             self.hot_savepoint_id = self.back_to.savepoint_id
@@ -307,10 +316,36 @@ class Upgrade(UpgradeContext):
             self.hot_savepoint_id = saved["savepoint_id"]
         if self.journal.read("standby") is None:
             steps.refuse_another(self, old)
-        self.phase("standby", {"old": old}, lambda: self._stand_by(old))
+        begun = {"old": old, **({"comparison": compared} if compared is not None else {})}
+        self.phase("standby", begun, lambda: self._stand_by(old))
         steps.refuse_another(self, old)  # once more: two may have begun at the same moment
         if self.standby == "warm" and self.back_to is None:
             self.phase(steps.PRECOPY, {}, lambda: steps.precopy(self.in_window()))
+
+    def _compared(self) -> Mapping[str, Any] | None:
+        """Compare both versions on the same records, before anything of this upgrade is begun.
+
+        Raises:
+            FlinkstyleError: ``VERSIONS_DIFFER``, ``NOT_COMPARABLE`` or ``COMPARISON_FAILED``.
+        """
+        if self.compare is None:
+            return None
+        if self.compare_from is None and newest_summary(self.client.view.repository) is None:
+            saved = self.phase("savepoint", {}, lambda: steps.save(self, "savepoint"))
+            self.compare_from = saved["savepoint_id"]
+        spec, target = self.client.view.launch_of(self.old())
+        found = comparison.as_told(
+            comparison.compare_versions(
+                self.client,
+                comparison.Version(spec=spec, target=target),
+                comparison.Version(spec=self.spec, target=self.target),
+                key=self.journal.migration_id,
+                savepoint_id=comparison.savepoint_to_compare(self.client, self.compare_from),
+                asked=self.compare,
+            )
+        )
+        comparison.require_expected(found, self.expect, job=self.client.view.job)
+        return found
 
     def _stand_by(self, old: Generation) -> Mapping[str, Any]:
         return {"old": old, "new": None} if self.standby == "none" else steps.start_standby(self)

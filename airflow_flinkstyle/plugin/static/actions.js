@@ -15,6 +15,7 @@ const OF_A_JOB = [
   ["fail_back", "Migrate back", true],
   ["settle_job", "Finish or undo what nobody finishes"],
   ["drill_restore", "Drill a restore"],
+  ["compare_versions", "Compare with a new version"],
   ["leave_job", "Give back to plain Spark"],
 ];
 const OF_A_SAVEPOINT = [
@@ -22,6 +23,7 @@ const OF_A_SAVEPOINT = [
   ["roll_back", "Bring the job back to it", true, { rewind: "" }],
   ["verify_savepoint", "Verify"],
   ["drill_restore", "Drill a restore"],
+  ["compare_versions", "Compare two versions from it"],
   ["export_savepoint", "Export"],
   ["dispose_savepoints", "Dispose of it"],
 ];

@@ -32,12 +32,15 @@ HOW = {
     "UpgradeStreamingJobOperator": {
         *("if_committed", "skip_known_batches", "standby", "rehearse_batches", "rehearse_records"),
         *("observe_s", "max_lag", "min_rate", "first_commit_timeout_s"),
+        *("compare_batches", "compare_records", "compare_from", "keys", "ignore", "tolerance", "expect"),
+        "allow_writes",
     },
     "RollBackStreamingJobOperator": {
         *("skip_known_batches", "standby", "rehearse_batches", "rehearse_records", "first_commit_timeout_s"),
     },
     "StartStreamingJobOperator": {"spark_conn_id"},
     "DrillRestoreOperator": set(),
+    "CompareVersionsOperator": {"expect"},
     "AdoptRunningJobOperator": {"spark_conn_id", "kafka_conn_ids", "gone_command", "rehearse_batches"},
 }
 """Answers of the operators that find what an earlier try has begun, by which a person helps it on."""

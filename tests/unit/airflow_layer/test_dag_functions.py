@@ -35,7 +35,7 @@ ORDERS = SparkStreamingJob(
 )
 CLICKS = SparkStreamingJob(job="clicks", script="b.py")
 FOR_A_JOB = (
-    *("adopt", "adopt_running", "dispose", "drill", "export", "fail_back"),
+    *("adopt", "adopt_running", "compare", "dispose", "drill", "export", "fail_back"),
     *("leave", "migration", "roll_back", "start", "stop"),
     *("take_savepoint", "upgrade", "verify"),
 )

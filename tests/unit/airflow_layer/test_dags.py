@@ -27,6 +27,7 @@ def a_dag(name: str) -> DAG:
     [
         ("take_savepoint", {"job": "orders"}),
         ("drill_restore", {"job": "orders"}),
+        ("compare_versions", {"job": "orders"}),
         ("stop_job", {"job": "orders"}),
         ("verify_savepoint", {"job": "orders"}),
         ("dispose_savepoints", {"job": "orders"}),

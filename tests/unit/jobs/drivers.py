@@ -19,7 +19,7 @@ from airflow_flinkstyle.agent.core.board.inbox import Take
 from airflow_flinkstyle.agent.core.board.takeover import NotOursError
 from airflow_flinkstyle.agent.core.process import EXIT_LEASE_LOST
 from airflow_flinkstyle.agent.core.queries import stopping
-from airflow_flinkstyle.agent.core.run import admission, scratch_batches, taking
+from airflow_flinkstyle.agent.core.run import admission, same_batches, scratch_batches, taking
 from airflow_flinkstyle.agent.core.run.reasons import Failure, ScriptEnded, Signalled
 from airflow_flinkstyle.agent.core.runtime import Runtime
 from airflow_flinkstyle.agent.core.spark import StreamingSource
@@ -29,6 +29,7 @@ from airflow_flinkstyle.clock import LeaseClock
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, ClusterUnreachableError
 from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.comparison_records import ComparedQuery
 from airflow_flinkstyle.protocol.query_records import SinkLineage, Sinks
 from airflow_flinkstyle.protocol.records import IncarnationRecord
 from airflow_flinkstyle.protocol.signatures import ORDER_KEYS_VARIABLE
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     import pytest
 
     from airflow_flinkstyle.agent.core.job_query import JobQuery
-    from airflow_flinkstyle.agent.core.spark import Handle, SparkQuery
+    from airflow_flinkstyle.agent.core.spark import Handle, RunsToCompare, SparkQuery
     from airflow_flinkstyle.jobs.deployments.base import Submission
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.protocol.query_records import QueryStatus
@@ -68,6 +69,7 @@ _SHORT = (
     *((patience, "RETRY_S", 0.01), (taking, "STORE_PATIENCE_S", 0.02)),
     *((admission, "_LOOK_EVERY_S", 0.01), (admission, "FIRST_PATIENCE_S", 0.02)),
     *((admission, "GUARD_PATIENCE_S", 0.02), (scratch_batches, "_NEWER_S", 0.02)),
+    (same_batches, "_LOOK_S", 0.01),
     *((runtime_module, "_AWAIT_LOOK_S", 0.005), (stopping, "_LOOK_S", 0.005)),
 )
 
@@ -130,6 +132,8 @@ class Mood:
     """The cluster has taken it and never starts it."""
     finds_no_records: bool = False
     """Its rehearsal has nothing to read."""
+    computes_otherwise: int = 0
+    """In how many of ten rows it differs from what it is compared with."""
 
 
 class Mortal:
@@ -482,6 +486,12 @@ class _Session(SmallSpark):
         asked = threading.current_thread() is self.driver.agent.inbox
         return [("beside", "beside")] if self.driver.world.refuses and asked else []
 
+    def compare(self, runs: RunsToCompare) -> ComparedQuery:
+        """Find as many rows changed as the new version's script says; that of the old one differs in none."""
+        new = self.driver.world.board.claim(runs.asked.new or self.driver.generation)
+        changed = self.driver.world.moods.get(new.launch["spec"]["script"], Mood()).computes_otherwise
+        return ComparedQuery(old_rows=10, new_rows=10, equal=10 - changed, changed=changed)
+
 
 class _Start(SmallStart):
     """The start of one of its queries."""
@@ -495,7 +505,9 @@ class _Start(SmallStart):
         super().__init__(driver.spark, (driver.source(query),), run)
         self.driver, self.query = driver, query
 
-    def try_out(self, name: str, location: str, output_mode: str, *, once: bool) -> SmallQuery:
+    def try_out(
+        self, name: str, location: str, output_mode: str, *, once: bool, rows: str | None = None
+    ) -> SmallQuery:
         checkpoint = self.session.open(location)
         stream = self.driver.begin_stream(self.query, checkpoint, once=once, counts=False)
         return SmallQuery(SmallHandle(id_of(checkpoint), stream))

@@ -182,7 +182,7 @@ class Postponed:
                 raise rehearsal.failed(start.query.name, error) from error
         for name in sorted(missing):
             rehearsal.leave_out(name, self._why_missing())
-        rehearsal.write()
+        rehearsal.conclude()
 
     def _why_missing(self) -> str:
         for start in self._starts:

@@ -26,6 +26,7 @@ from airflow_flinkstyle.agent.core.run.comparison import (
     with_state,
 )
 from airflow_flinkstyle.agent.core.run.reasons import Failure
+from airflow_flinkstyle.agent.core.run.same_batches import ComparisonPart
 from airflow_flinkstyle.agent.core.run.scratch_batches import ScratchBatches
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearsal, RehearsedQuery
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.core.job_query import JobQuery
     from airflow_flinkstyle.agent.core.run.comparison import StateWritten
     from airflow_flinkstyle.agent.core.run.driver import Driver
+    from airflow_flinkstyle.agent.core.run.same_batches import Capture
     from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
     from airflow_flinkstyle.savepoint.manifest import Manifest
 
@@ -69,6 +71,8 @@ class RehearsalRun:
         self._compared = compare_job(manifest, DriverVersion(spark=driver.spark_version), self._before)
         if written is not None:
             self._compared.append(written.compared())
+        self._part: ComparisonPart | None = None
+        """In a comparison of two versions, once a session has told so."""
 
     def missing(self) -> list[str]:
         """Return the queries of the savepoint that were not rehearsed, nor said why not."""
@@ -88,17 +92,45 @@ class RehearsalRun:
         try:
             compat.require_for_savepoint(spark, self._manifest, query.name)
             require_no_obstacle(query.name, compared)
-            until_s = self._begun_s + self._asked.timeout_s
-            rehearsed = _one(self._driver, self._manifest, query, self._asked, until_s)
+            rehearsed = self._run(query)
         except Exception as error:  # whatever fails here would have failed after the takeover
             self._compared += with_refused_state(compared, error)
             raise self.failed(query.name, error) from error
         self._found[query.name] = rehearsed
         self._compared += with_state(compared, rehearsed)
 
+    def _run(self, query: JobQuery) -> RehearsedQuery:
+        driver, manifest = self._driver, self._manifest
+        until_s = self._begun_s + self._asked.timeout_s
+        if not self._found:
+            self._part = ComparisonPart.of(driver, manifest)
+        if (why := _not_rehearsed(manifest, query)) is not None:
+            return _untested(why)
+        if self._part is None:
+            with scratch.own_scratch(driver) as location:
+                return _on_copy(driver, manifest, query, self._asked, until_s, location)
+        capture = self._part.capture(query)
+        found = _on_copy(driver, manifest, query, self._asked, until_s, self._part.copies, capture)
+        capture.end(found)
+        return found
+
+    def conclude(self) -> None:
+        """Compare what two versions have computed, if that was asked for, and record what came of all.
+
+        Raises:
+            RehearsalError: If that failed; it is recorded.
+        """
+        if self._part is not None:
+            try:
+                self._part.compare(self._found)
+            except Exception as error:
+                raise self.failed(", ".join(sorted(self._found)), error) from error
+        self.write()
+
     def leave_out(self, query: str, why: str) -> None:
         """Note a query that is not rehearsed; a drill restores its files all the same."""
-        found = _restored(self._driver, self._manifest, query) if self._asked.only else RehearsedQuery()
+        drills = self._asked.only and self._part is None
+        found = _restored(self._driver, self._manifest, query) if drills else RehearsedQuery()
         self._found[query] = replace(found, untested=(f"Not rehearsed: {why}.",))
 
     def failed(self, query: str, error: BaseException) -> RehearsalError:
@@ -133,30 +165,41 @@ class RehearsalRun:
         log.info("%s", rehearsal.summary())
 
 
-def _one(
-    driver: Driver, manifest: Manifest, query: JobQuery, asked: Rehearse, until_s: float
-) -> RehearsedQuery:
+def _not_rehearsed(manifest: Manifest, query: JobQuery) -> str | None:
+    """Return why a query can have no copy that runs; None if it can."""
     if manifest.query(query.name) is None:
-        return _untested(f"savepoint {manifest.savepoint_id} does not hold it")
+        return f"savepoint {manifest.savepoint_id} does not hold it"
     if query.session.setting(_SINK_EVOLUTION, "false").lower() == "true":
-        return _untested("its sink may have a name (sink evolution), under which no other sink may write")
+        return "its sink may have a name (sink evolution), under which no other sink may write"
     if query.schema_logs:
-        return _untested("it follows the schema of a table, whose log is in its checkpoint")
+        return "it follows the schema of a table, whose log is in its checkpoint"
     if any((source.option(_CLEANS) or "off").lower() != "off" for source in query.sources):
-        return _untested(f"its source removes files that it has read ({_CLEANS}) and the job still needs")
-    with scratch.own_scratch(driver) as location:
-        begun_s = time.monotonic()
-        checkpoint, place = scratch.restore(
-            driver.queries.spark, location, manifest, query.name, driver.repository
-        )
-        restore_s = time.monotonic() - begun_s
-        copy = replace(query, checkpoint=checkpoint, location=place, query=None, identities={})
-        if asked.elsewhere:
-            scratch.read_newest(driver.describe, copy, asked.records * asked.batches)
-        expected = {} if asked.elsewhere else checks.identities_of(manifest)[query.name]
-        checks.guard(driver.describe, copy, expected)
-        with query.session.without_listeners():
-            found = ScratchBatches(driver, copy, asked, until_s).run()
+        return f"its source removes files that it has read ({_CLEANS}) and the job still needs"
+    return None
+
+
+def _on_copy(
+    driver: Driver,
+    manifest: Manifest,
+    query: JobQuery,
+    asked: Rehearse,
+    until_s: float,
+    location: str,
+    capture: Capture | None = None,
+) -> RehearsedQuery:
+    """Run a query on a copy at a location."""
+    begun_s = time.monotonic()
+    checkpoint, place = scratch.restore(
+        driver.queries.spark, location, manifest, query.name, driver.repository
+    )
+    restore_s = time.monotonic() - begun_s
+    copy = replace(query, checkpoint=checkpoint, location=place, query=None, identities={})
+    if asked.elsewhere:
+        scratch.read_newest(driver.describe, copy, asked.records * asked.batches)
+    expected = {} if asked.elsewhere else checks.identities_of(manifest)[query.name]
+    checks.guard(driver.describe, copy, expected)
+    with query.session.without_listeners():
+        found = ScratchBatches(driver, copy, asked, until_s, capture).run()
     _forget_end(driver, query)
     sink = query.sink.name
     left_out = f"The function of its {sink}." if sink in _FUNCTIONS else f"Its sink {sink}."

@@ -164,7 +164,7 @@ def remove_left(spark: Spark, board: JobBoard, driver_run: DriverRun) -> None:
         try:
             claim = board.claim(generation)
             if claim is not None and claim.rehearse is not None:
-                if claim.is_drill:
+                if claim.is_drill and generation != driver_run.generation:
                     wait_until_silent(
                         board, generation, claim.lease_s, look=lambda: None, clock=driver_run.clock
                     )

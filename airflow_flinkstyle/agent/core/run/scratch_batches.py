@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_flinkstyle.agent.core.errors import RehearsalTimeoutError
 from airflow_flinkstyle.agent.core.run import scratch
 from airflow_flinkstyle.agent.core.run.barrier import check_batch, look, plan_batch
+from airflow_flinkstyle.agent.core.run.same_batches import as_planned
 from airflow_flinkstyle.checkpoint import state_columns
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.clock import now_ms
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.core.job_query import JobQuery
     from airflow_flinkstyle.agent.core.run.barrier import HeldQuery
     from airflow_flinkstyle.agent.core.run.driver import Driver
+    from airflow_flinkstyle.agent.core.run.same_batches import Capture
     from airflow_flinkstyle.agent.core.spark import SparkQuery
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
     from airflow_flinkstyle.protocol.cuts import Place
@@ -61,16 +63,37 @@ class _Seen:
 class ScratchBatches:
     """The batches of one query; every wait ends with the time-out or with the run."""
 
-    def __init__(self, driver: Driver, copy: JobQuery, asked: Rehearse, until_s: float) -> None:
-        """Args: ``until_s``: when the time-out is over, by the monotonic clock."""
+    def __init__(
+        self,
+        driver: Driver,
+        copy: JobQuery,
+        asked: Rehearse,
+        until_s: float,
+        capture: Capture | None = None,
+    ) -> None:
+        """Describe them.
+
+        Args:
+            driver: This process.
+            copy: The query, at its copy.
+            asked: How much.
+            until_s: When the time-out is over, by the monotonic clock.
+            capture: In a comparison: what keeps the rows, and knows the batches of the others.
+        """
         self._driver, self._copy, self._asked, self._until_s = driver, copy, asked, until_s
+        self._capture = capture
         self._seen = _Seen()
 
     def run(self) -> RehearsedQuery:
         """Run them; raises what a batch fails of, as Spark raises it."""
         before, begun = self._columns(), self._committed()
         reads_kafka = any(source.is_kafka for source in self._copy.sources)
-        untested = self._chosen() if reads_kafka else self._as_they_come()
+        if self._capture is None:
+            untested = self._chosen() if reads_kafka else self._as_they_come()
+        elif not reads_kafka:  # the batches of other sources cannot be run twice
+            untested = ()
+        else:
+            untested = self._followed(self._capture) if self._capture.follows else self._chosen()
         replayed = bool(self._seen.rows) and untested == (_REPLAYED,)
         after = self._columns()
         schema: StateSchema = "changed" if after != before else "unchanged" if after else "none"
@@ -103,6 +126,13 @@ class ScratchBatches:
             return (_REPLAYED,)
         return self._without_records()
 
+    def _followed(self, capture: Capture) -> tuple[str, ...]:
+        """Run the batches that another driver has chosen, as it does."""
+        while (batch := capture.next_batch(self._committed() + 1, self._look)) is not None:
+            number, planned = as_planned(self._copy, batch)
+            self._run_batch(number + 1, planned)
+        return ()
+
     def _without_records(self) -> tuple[str, ...]:
         held = look(self._driver.describe, self._copy)
         self._run_planned(
@@ -124,7 +154,12 @@ class ScratchBatches:
         return self._seen.rows > 0
 
     def _run_planned(self, held: HeldQuery, planned: OffsetLog) -> None:
-        self._copy.checkpoint.write(f"offsets/{held.batch_id + 1}", planned.render().encode())
+        if self._capture is not None:
+            self._capture.note(held.batch_id + 1, held.log, planned)
+        self._run_batch(held.batch_id + 1, planned)
+
+    def _run_batch(self, number: int, planned: OffsetLog) -> None:
+        self._copy.checkpoint.write(f"offsets/{number}", planned.render().encode())
         handle = self._start(once=True)
         self._await_end(handle)
         self._seen.add(handle.progress()[-1])
@@ -177,7 +212,10 @@ class ScratchBatches:
 
     def _start(self, *, once: bool) -> SparkQuery:
         copy = self._copy
-        return copy.start.try_out(f"rehearsal-{copy.name}", copy.location, copy.output_mode, once=once)
+        rows = self._capture.rows if self._capture is not None else None
+        return copy.start.try_out(
+            f"rehearsal-{copy.name}", copy.location, copy.output_mode, once=once, rows=rows
+        )
 
     def _await_end(self, handle: SparkQuery) -> None:
         try:

@@ -57,7 +57,7 @@ def test_leader_records_no_success_of_a_rehearsal_that_failed(
     postponed._manifest = cast("Any", SimpleNamespace(queries=()))
     postponed._rehearsal = cast(
         "Any",
-        SimpleNamespace(failure=failure, missing=list, write=lambda: written.append("all went well")),
+        SimpleNamespace(failure=failure, missing=list, conclude=lambda: written.append("all went well")),
     )
     with suppress(SystemExit):
         postponed._await_others()

@@ -1,0 +1,138 @@
+"""The states that two runs of a query have left, key by key, by Spark's own reader of state."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.protocol.comparison_records import ComparedState
+from airflow_flinkstyle.state.changes import state_changes
+from airflow_flinkstyle.state.query_copy import QueryCopy
+from airflow_flinkstyle.state.reader import every_state
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType
+
+    from airflow_flinkstyle.agent.core.spark import RunOfQuery, RunsToCompare
+    from airflow_flinkstyle.protocol.comparison_records import Compare
+
+_OLDEST_MAJOR: Final = 4
+_SHOWN_CHARACTERS: Final = 1000
+log = logging.getLogger(__name__)
+
+
+def compare_states(
+    spark: SparkSession, runs: RunsToCompare
+) -> tuple[tuple[ComparedState, ...], tuple[str, ...]]:
+    """Return each state of each operator, compared, and what could not be, one sentence each."""
+    if not any(entry.path.startswith("state/") for entry in runs.query.files):
+        return (), ()
+    if int(spark.version.partition(".")[0]) < _OLDEST_MAJOR:
+        return (), (f"Its state: Spark {spark.version} cannot read it.",)
+    _ = spark.streams.active  # starts what Spark 4.2's reader reports to
+    try:
+        return _compared(spark, runs)
+    except FlinkstyleError as error:
+        return (), (f"Its state: {error.problem}",)
+    except Exception as error:
+        log.warning("The state of query %s was not compared", runs.query.name, exc_info=True)
+        return (), (f"Its state: {str(error).partition(chr(10))[0]}",)
+
+
+def _compared(spark: SparkSession, runs: RunsToCompare) -> tuple[tuple[ComparedState, ...], tuple[str, ...]]:
+    old, new = _copy(spark, runs, runs.old), _copy(spark, runs, runs.new)
+    again = _copy(spark, runs, runs.again) if runs.again is not None else None
+    states, theirs = every_state(old), every_state(new)
+    if not states or states != theirs:
+        return (), ("Its state: the operators of both versions were not told to be the same.",)
+    asked, found = runs.asked, []
+    for number, which in states:
+        mine, name = old.load(number, which), " ".join(which.values())
+        one = compared_state(mine, new.load(number, which), asked, operator=number, which=name)
+        if one.differs and again is not None:
+            twice = compared_state(mine, again.load(number, which), asked, operator=number, which=name)
+            if twice.differs:
+                one = ComparedState(operator=number, which=name, not_deterministic=True)
+        found.append(one)
+    return tuple(found), ()
+
+
+def _copy(spark: SparkSession, runs: RunsToCompare, run: RunOfQuery) -> QueryCopy:
+    return QueryCopy(
+        spark=spark,
+        savepoint_id=runs.savepoint_id,
+        query=runs.query,
+        location=run.copy,
+        is_format_2=run.is_format_2,
+    )
+
+
+def compared_state(
+    before: DataFrame, after: DataFrame, asked: Compare, *, operator: int, which: str = ""
+) -> ComparedState:
+    """Compare one state of two runs, as Spark's reader shows it; the largest tolerance counts for its values.
+
+    What Spark calls a value's columns is its own (``sum``, ``avg``), so that no column of ``tolerance`` names
+    one; whole numbers are equal or not.
+    """
+    from pyspark import StorageLevel
+
+    changes = state_changes(before, after)
+    if amount := max(asked.tolerance.values(), default=0.0):
+        changes = _beyond(changes, amount)
+    changes = changes.persist(StorageLevel.DISK_ONLY)
+    try:
+        counts = {row["change"]: row["count"] for row in changes.groupBy("change").count().collect()}
+        return ComparedState(
+            operator=operator,
+            which=which,
+            **{kind: counts.get(kind, 0) for kind in ("added", "removed", "changed")},
+            samples=_samples(changes, asked.samples) if counts else (),
+        )
+    finally:
+        changes.unpersist()
+
+
+def _beyond(changes: DataFrame, amount: float) -> DataFrame:
+    """Leave out the keys whose rows differ by no more than an amount."""
+    from pyspark.sql import functions as F
+
+    kind, other = (changes.schema[side].dataType for side in ("before", "after"))
+    if kind.simpleString() != other.simpleString():
+        return changes
+    has_order = "map<" not in kind.simpleString()
+    before, after = (F.array_sort(side) if has_order else F.col(side) for side in ("before", "after"))
+    close = F.coalesce(_within(before, after, kind, amount), F.lit(False))
+    return changes.where((F.col("change") != "changed") | ~close)
+
+
+def _within(one: Column, other: Column, kind: DataType, amount: float) -> Column:
+    """Return whether floating-point numbers differ by no more than an amount, and nothing else does."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType, DoubleType, FloatType, StructType
+
+    match kind:
+        case DoubleType() | FloatType():
+            return one.eqNullSafe(other) | F.coalesce(F.abs(one - other) <= F.lit(amount), F.lit(False))
+        case StructType():
+            close = F.lit(True)
+            for field in kind.fields:
+                close = close & _within(one[field.name], other[field.name], field.dataType, amount)
+        case ArrayType():
+            pairs = F.zip_with(one, other, lambda mine, its: _within(mine, its, kind.elementType, amount))
+            close = (F.size(one) == F.size(other)) & F.forall(pairs, lambda pair: pair)
+        case _:
+            # As JSON, as the changes were found: maps do not compare.
+            mine, its = (F.to_json(F.struct(side.alias("v"))) for side in (one, other))
+            return mine == its
+    return F.when(one.isNull() | other.isNull(), one.isNull() & other.isNull()).otherwise(close)
+
+
+def _samples(changes: DataFrame, samples: int) -> tuple[str, ...]:
+    from pyspark.sql import functions as F
+
+    # Not toJSON, which Spark 4 warns of.
+    texts = changes.limit(samples).select(F.to_json(F.struct("*"))).collect()
+    return tuple(text[:_SHOWN_CHARACTERS] for (text,) in texts)

@@ -1,0 +1,247 @@
+"""What the drivers of a comparison are told, and what the last of them says came of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
+
+from airflow_flinkstyle.protocol.record import Record
+from airflow_flinkstyle.storage.keys import Name
+from airflow_flinkstyle.typed_json import decode, encode, stored
+from airflow_flinkstyle.types import Generation, Incarnation
+from airflow_flinkstyle.wording import counted, row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+COMPARE: Final = "spark.flinkstyle.compare"
+"""Setting that makes a drill one driver of a comparison: what ``Compare.as_setting`` returns."""
+ORDER: Final = ":order"
+"""Behind a column's name in ``ignore``: only the order of its array may differ."""
+
+Part = Literal["old", "new", "again"]
+Verdict = Literal["same", "differs", "not comparable"]
+Kind = Literal["only in old", "only in new", "changed"]
+
+
+@stored
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compare:
+    """One driver's part. ``old`` chooses the batches; ``new`` and ``again`` run the same ones, and compare.
+
+    ``again`` is the old version once more, in a driver of its own: what it computes otherwise is not
+    deterministic.
+    """
+
+    part: Part
+    old: Generation | None = None
+    """The driver whose batches are run; None for itself."""
+    new: Generation | None = None
+    """With ``again``: the driver that has run the new version."""
+    keys: Mapping[Name, tuple[str, ...]] = field(default_factory=dict)
+    """Query -> columns that tell its rows apart; a query without is compared by whole rows."""
+    ignore: tuple[str, ...] = ()
+    """Columns that may differ; ``name:order`` for an array in any order."""
+    tolerance: Mapping[str, float] = field(default_factory=dict)
+    """Column -> by how much numbers may differ."""
+    state: bool = True
+    """Whether the state is compared too."""
+    allow_writes: bool = False
+    """Whether the script may write past its queries' sinks, as it does where it is not compared."""
+    samples: int = 10
+    """How many rows of each kind are shown."""
+
+    def as_setting(self) -> str:
+        """Return it as the value of ``COMPARE``."""
+        return json.dumps(encode(self), sort_keys=True)
+
+    @staticmethod
+    def of_setting(text: str) -> Compare | None:
+        """Return what a session's setting says; None if it says nothing."""
+        return decode(Compare, json.loads(text)) if text else None
+
+
+@stored
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownRow:
+    """One row that differs, or a pair of rows with one key, as JSON."""
+
+    kind: Kind
+    old: str | None = None
+    new: str | None = None
+
+
+@stored
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedState:
+    """One state of one operator, key by key, after the last batch."""
+
+    operator: int
+    which: str = ""
+    """The side of a join, or the variable; empty for an operator with one state."""
+    added: int = 0
+    """Keys that only the new version has."""
+    removed: int = 0
+    changed: int = 0
+    not_deterministic: bool = False
+    """Two runs of the old version differ in it too: it counts as no difference."""
+    samples: tuple[str, ...] = ()
+    """Keys with their rows before and after, as JSON."""
+
+    @property
+    def differs(self) -> bool:
+        """Whether any key does."""
+        return self.added + self.removed + self.changed > 0 and not self.not_deterministic
+
+    def __str__(self) -> str:
+        """Return it as a part of a sentence."""
+        name = f"operator {self.operator}{f' ({self.which})' if self.which else ''}"
+        if self.not_deterministic:
+            return f"{name} not deterministic"
+        if not self.differs:
+            return f"{name} same"
+        return f"{name}: {self.added:,} keys added, {self.removed:,} removed, {self.changed:,} changed"
+
+
+@stored
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedQuery:
+    """One query: the rows that both versions would have given to its sink, and the state they left."""
+
+    batches: int = 0
+    input_rows: int = 0
+    """That the old version read."""
+    replayed: bool = False
+    """Whether these were the last ones before the savepoint, since there were none after it."""
+    output_mode: str = ""
+    old_rows: int = 0
+    """Rows of the result: all that were appended; of an update the last ones of each key; of a complete
+    output those of the last batch."""
+    new_rows: int = 0
+    equal: int = 0
+    only_old: int = 0
+    only_new: int = 0
+    changed: int = 0
+    """Pairs of rows with the same key and other values; 0 where no key was given."""
+    columns: tuple[str, ...] = ()
+    """What the new version changes of the columns, a part of a sentence each."""
+    changed_columns: Mapping[str, int] = field(default_factory=dict)
+    """Column -> in how many of the changed pairs it differs."""
+    not_deterministic: tuple[str, ...] = ()
+    """Columns in which two runs of the old version differ: left out."""
+    first_batch: int | None = None
+    """The first batch of which a row differs."""
+    samples: tuple[ShownRow, ...] = ()
+    states: tuple[ComparedState, ...] = ()
+    not_comparable: str = ""
+    """Why it cannot be compared, one sentence; empty if it was."""
+    untested: tuple[str, ...] = ()
+    """What was not compared, one sentence each."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return what follows from it."""
+        if self.not_comparable:
+            return "not comparable"
+        rows = self.only_old + self.only_new + self.changed
+        differs = bool(rows or self.columns or any(state.differs for state in self.states))
+        return "differs" if differs else "same"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison(Record):
+    """``reports/<generation>/comparison.json``: of the driver that compared, written once it has."""
+
+    what: ClassVar[str] = "comparison"
+
+    incarnation: Incarnation
+    savepoint_id: Name
+    """From which both versions ran."""
+    old: Generation
+    new: Generation
+    again: Generation | None = None
+    """The driver that ran the old version once more; None if that has not been done."""
+    queries: Mapping[Name, ComparedQuery]
+    seconds: float
+    """What the comparing took, without the batches."""
+    ended_at_ms: int
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return that of the whole job."""
+        found = {query.verdict for query in self.queries.values()}
+        if "not comparable" in found or not found:
+            return "not comparable"
+        return "differs" if "differs" in found else "same"
+
+    @property
+    def asks_for_another_run(self) -> bool:
+        """Whether a second run of the old version may explain what differs."""
+        return self.again is None and any(one.verdict == "differs" for one in self.queries.values())
+
+    def summary(self) -> str:
+        """Return it in one line."""
+        ran = self.queries.values()
+        rows = f"{sum(one.input_rows for one in ran):,} records, {sum(one.old_rows for one in ran):,} rows"
+        why = "; ".join(
+            f"{name}: {told}" for name, one in sorted(self.queries.items()) if (told := _why(one))
+        )
+        return f"{self.verdict} ({rows})" + (f": {why}" if why else "")
+
+    def as_markdown(self) -> str:
+        """Render a row for each query below the line that sums it up, then what differs."""
+        heads = (
+            "query",
+            "verdict",
+            "records",
+            "rows, old",
+            "new",
+            "equal",
+            "only old",
+            "only new",
+            "changed",
+        )
+        cells = [
+            (
+                *(name, one.verdict, f"{one.input_rows:,}", f"{one.old_rows:,}", f"{one.new_rows:,}"),
+                *(f"{one.equal:,}", f"{one.only_old:,}", f"{one.only_new:,}", f"{one.changed:,}"),
+            )
+            for name, one in sorted(self.queries.items())
+        ]
+        shown = [self.summary(), "", row(heads), "|---" * len(heads) + "|", *map(row, cells)]
+        for name, one in sorted(self.queries.items()):
+            shown += _details(name, one)
+        return "\n".join(shown)
+
+
+def _why(one: ComparedQuery) -> str:
+    """Return what differs of a query, or why it cannot be compared; empty for neither."""
+    if one.not_comparable:
+        return one.not_comparable.removesuffix(".")
+    rows = (("changed", one.changed), ("only in the old version", one.only_old))
+    parts = [f"{count:,} {what}" for what, count in (*rows, ("only in the new one", one.only_new)) if count]
+    return ", ".join([*parts, *one.columns, *(f"state of {state}" for state in one.states if state.differs)])
+
+
+def _details(name: str, one: ComparedQuery) -> Iterator[str]:
+    told = [*(one.columns), *map(str, one.states)]
+    if one.changed_columns:
+        told += [f"{column} differs in {count:,}" for column, count in sorted(one.changed_columns.items())]
+    if one.first_batch is not None and one.verdict == "differs":
+        told.append(f"first in batch {one.first_batch}")
+    if one.not_deterministic:
+        told.append(f"not deterministic, left out: {', '.join(one.not_deterministic)}")
+    if one.replayed:
+        told.append("on records that the state has already")
+    if told or one.untested:
+        left = f" Not compared: {' '.join(one.untested)}" if one.untested else ""
+        yield from ("", f"{name} ({counted(one.batches, 'batch', 'batches')}): {'; '.join(told)}.{left}")
+    samples = [
+        *((sample.kind, sample.old or "-", sample.new or "-") for sample in one.samples),
+        *(("state", key, "-") for state in one.states if state.differs for key in state.samples),
+    ]
+    if samples:
+        heads = (f"sample of {name}", "old", "new")
+        yield from ("", row(heads), "|---" * len(heads) + "|", *map(row, samples))
