@@ -85,6 +85,7 @@ def test_keys_tell_changed_rows_and_only_the_last_of_an_update_counts(compare: A
     assert dict(found.changed_columns) == {"v": 1}
 
 
+@pytest.mark.nightly
 def test_complete_output_is_that_of_the_last_batch(compare: Any):
     assert compare([[(1, 1.0)], [(1, 2.0)]], [[(1, 9.0)], [(1, 2.0)]], mode="complete").verdict == "same"
 
@@ -107,6 +108,7 @@ def test_ignored_columns_orders_of_arrays_and_maps(compare: Any):
     assert "none" in found.untested[0]
 
 
+@pytest.mark.nightly
 def test_columns_that_come_go_or_change_are_a_difference_and_the_others_are_compared(compare: Any):
     found = compare([[(1, 1.0)]], [[(1, 7)]], schemas=("k int, v double", "k int, w long"))
     assert found.columns == ("column v dropped", "column w added")
@@ -115,6 +117,7 @@ def test_columns_that_come_go_or_change_are_a_difference_and_the_others_are_comp
     assert other.columns == ("column v changed from double to bigint",)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("keys", [{}, {"totals": ("k",)}], ids=["rows", "keys"])
 def test_what_differs_between_two_runs_of_the_old_version_is_told_apart(compare: Any, keys: Any):
     schema = "k int, v double, luck double"
@@ -125,6 +128,7 @@ def test_what_differs_between_two_runs_of_the_old_version_is_told_apart(compare:
     assert (wrong.verdict, wrong.not_deterministic) == ("differs", ("luck",))
 
 
+@pytest.mark.nightly
 def test_old_version_that_gives_other_rows_each_time_is_not_comparable(compare: Any):
     found = compare([[(1, 1.0)]], [[(2, 1.0)]], [[(1, 1.0), (3, 1.0)]], keys={"totals": ("k",)})
     assert found.verdict == "not comparable"
