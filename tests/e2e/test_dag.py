@@ -84,6 +84,7 @@ def test_migration_through_the_dag(
             assert api.wait_for_run(DAG, run) == "success", api.logs(DAG, run, "migrate")
             report = api.xcom(DAG, run, "migrate")
             assert "refused" not in report["table"]
+            assert report["rehearsal"]["summary"].startswith("rehearsed: ")
             wait_until("orders go to new", lambda: job.producer_is_at() == "new")
             job.wait_commits(2)
         judgement = job.judge(reader, secured)  # the driver that Airflow has started outlives it
