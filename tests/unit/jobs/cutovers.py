@@ -1,13 +1,15 @@
-"""A migration of the jobs' world, with short deadlines."""
+"""Cutovers of the jobs' world, with short deadlines, and a savepoint of it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.cutover import PHASES, Cutover
 from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
+from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from testbed.keys import SIGNER
 
 if TYPE_CHECKING:
@@ -71,3 +73,21 @@ def a_cutover(world: World, store: object = None) -> Cutover:
 
 def position(world: World) -> str | None:
     return StoreProducerSwitch(world.store, f"{world.job}/switch.json").read()
+
+
+def an_upgrade(world: World, *, first_commit_timeout_s: float = 1.0, **settings: object) -> Upgrade:
+    return Upgrade(
+        client=world.client(),
+        journal=CutoverJournal(world.store, world.job, "u1", UPGRADE_PHASES, signer=SIGNER),
+        spec=world.spec("v2.py"),
+        target=world.target(),
+        settings=replace(QUICK, first_commit_timeout_s=first_commit_timeout_s),
+        **settings,
+    )
+
+
+def save(world: World, key: str = "save") -> str:
+    client = world.client()
+    pending, _ = client.requests.wait(client.requests.request_savepoint(key), timeout_s=10)
+    assert pending.savepoint_id is not None
+    return pending.savepoint_id

@@ -16,17 +16,11 @@ from airflow_flinkstyle.savepoint.errors import SavepointMissingError
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.types import Generation
 from tests.unit.jobs.conftest import Mood, World
+from tests.unit.jobs.cutovers import save
 from tests.unit.stores import ActingStore
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.drills import Drill
-
-
-def save(world: World, key: str = "save") -> str:
-    client = world.client()
-    pending, _ = client.requests.wait(client.requests.request_savepoint(key), timeout_s=10)
-    assert pending.savepoint_id is not None
-    return pending.savepoint_id
 
 
 def begin(world: World, savepoint_id: str, key: str = "dag-run") -> Generation:

@@ -23,8 +23,7 @@ from airflow_flinkstyle.jobs.stopped.last_run import recorded_launch
 from airflow_flinkstyle.protocol.comparison_records import COMPARE, Compare
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.types import Generation
-from tests.unit.jobs.running.test_drills import save
-from tests.unit.jobs.upgrade.test_upgrade import an_upgrade
+from tests.unit.jobs.cutovers import an_upgrade, save
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.comparison_records import Comparison

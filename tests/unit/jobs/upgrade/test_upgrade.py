@@ -13,18 +13,16 @@ from airflow_flinkstyle.jobs.errors import (
     UpgradeRolledBackError,
     UpgradeUnhealthyError,
 )
-from airflow_flinkstyle.jobs.journal import CutoverJournal, has_ended, read_phases
+from airflow_flinkstyle.jobs.journal import has_ended, read_phases
 from airflow_flinkstyle.jobs.migration.preflight import spark_finding
 from airflow_flinkstyle.jobs.start.starts import JobStarts
 from airflow_flinkstyle.jobs.status import Closed, Failed, Running
 from airflow_flinkstyle.jobs.upgrade import rollback
 from airflow_flinkstyle.jobs.upgrade.health import await_first
-from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError, SparkIncompatibleError
-from testbed.keys import SIGNER
 from tests.unit.jobs.conftest import World
-from tests.unit.jobs.cutovers import QUICK, DyingStore, Killed
+from tests.unit.jobs.cutovers import DyingStore, Killed, an_upgrade
 from tests.unit.jobs.drivers import written_by
 
 if TYPE_CHECKING:
@@ -32,18 +30,8 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.status import JobStatus
     from airflow_flinkstyle.jobs.upgrade.context import Standby
+    from airflow_flinkstyle.jobs.upgrade.upgrade import Upgrade
     from tests.unit.jobs.conftest import Mood
-
-
-def an_upgrade(world: World, *, first_commit_timeout_s: float = 1.0, **settings: object) -> Upgrade:
-    return Upgrade(
-        client=world.client(),
-        journal=CutoverJournal(world.store, world.job, "u1", UPGRADE_PHASES, signer=SIGNER),
-        spec=world.spec("v2.py"),
-        target=world.target(),
-        settings=replace(QUICK, first_commit_timeout_s=first_commit_timeout_s),
-        **settings,
-    )
 
 
 def an_upgrade_with_news(world: World, **settings: object) -> Upgrade:
