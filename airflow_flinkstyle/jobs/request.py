@@ -120,8 +120,9 @@ class JobRequests:
             self.view.board, request_key, command, status.run.generation, heartbeat.incarnation, mode
         )
         if isinstance(status, Running):
-            request_slot.send(self.view.board, pending, confirm=confirm)
-        elif pending.request_id != heartbeat.request_id and not self._was_sent(pending):
+            sent = request_slot.send(self.view.board, pending, confirm=confirm)
+            return replace(pending, found=not sent)
+        if pending.request_id != heartbeat.request_id and not self._was_sent(pending):
             raise self._not_running(status)  # else a retry re-attaches to what it asked before
         return pending
 
@@ -285,7 +286,11 @@ class JobRequests:
         while True:
             state = self.poll(pending)
             if isinstance(state, Ended):
-                return pending, state
+                again = self._once_more(pending, state, confirm)
+                if again is None:
+                    return pending, state
+                pending = again
+                continue
             if isinstance(state, Lost):
                 pending = self._ask_anew(pending, state, relaunch=relaunch, confirm=confirm)
             watch(pending, state.progress if isinstance(state, InProgress) else None)
@@ -296,6 +301,18 @@ class JobRequests:
                     state_after="The driver gives up what it may undo, and ends a plain stop.",
                     remedy="Ask again with the same key, perhaps with more time: it finds what was done.",
                 )
+
+    def _once_more(
+        self, pending: PendingRequest, end: Ended, confirm: Callable[[], None] | None
+    ) -> PendingRequest | None:
+        """Ask anew where what has failed was asked by an earlier try; None where it was not, or cannot be."""
+        if not pending.found or end.outcome not in request_slot.CHANGED_NOTHING:
+            return None
+        try:
+            asked = self.request(pending.request_key, pending.command, mode=pending.mode, confirm=confirm)
+        except (RequestBusyError, JobNotRunningError):
+            return None
+        return asked if asked.request_id != pending.request_id else None
 
     def _ask_anew(
         self,

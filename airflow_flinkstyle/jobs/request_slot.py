@@ -6,8 +6,8 @@ import hashlib
 import itertools
 import json
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError
@@ -43,6 +43,10 @@ class Ended:
     """It failed for a reason that may pass: who asks again gets a new request."""
     savepoint_error: str | None = None
     """Why a stop has no savepoint that was asked for one, and may stop without."""
+
+
+CHANGED_NOTHING: Final[frozenset[Outcome]] = frozenset({"failed", "refused"})
+"""How a request ends after which the same can be asked again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +159,8 @@ class PendingRequest:
     hold_s: float = 60.0
     on_failed_savepoint: OnFailedSavepoint = "keep_running"
     timeout_s: float | None = None
+    found: bool = field(default=False, compare=False)
+    """Whether an earlier try had asked: what made that one fail may be corrected by now."""
 
     @property
     def mode(self) -> CutMode:
@@ -222,13 +228,13 @@ def newest_attempt(
     for attempt in itertools.count(1):
         pending = request_for(key, command, generation, incarnation, mode, attempt=attempt)
         end = board.end(generation, pending.request_id)
-        if end is None or end.outcome not in ("failed", "refused"):
+        if end is None or end.outcome not in CHANGED_NOTHING:
             return pending
     raise AssertionError("counting never ends")
 
 
-def send(board: JobBoard, pending: PendingRequest, *, confirm: Callable[[], None] | None = None) -> None:
-    """Put the request into the slot, or find it there.
+def send(board: JobBoard, pending: PendingRequest, *, confirm: Callable[[], None] | None = None) -> bool:
+    """Put the request into the slot, or find it there; returns whether it was put there now.
 
     Args:
         board: The job's board.
@@ -244,9 +250,9 @@ def send(board: JobBoard, pending: PendingRequest, *, confirm: Callable[[], None
     if confirm is not None:
         confirm()
     if slot is not None and slot.value.request_id == pending.request_id:
-        return
+        return False
     if board.end(pending.generation, pending.request_id) is not None:
-        return
+        return False
     if slot is not None and _is_busy(board, pending, slot):
         raise _busy(slot.value.request_id)
     request = Request(
@@ -262,6 +268,7 @@ def send(board: JobBoard, pending: PendingRequest, *, confirm: Callable[[], None
         board.put_request(pending.generation, request, seen=slot)
     except (ObjectChangedError, ObjectExistsError) as error:
         raise _busy("another caller's or the driver's") from error
+    return True
 
 
 def ask_to_attend(board: JobBoard, heartbeat: Heartbeat, generation: Generation, seconds: float) -> None:

@@ -430,12 +430,14 @@ class Driver(Process):
                 savepoint_id = self._take(request)
             except FlinkstyleError as error:
                 said = f"{error.code}: {error}"
-                self.inbox.end(request, "failed", said, transient=error.retryable)
+                with contextlib.suppress(*_AWAY):  # the inbox still has to write it
+                    self.inbox.end(request, "failed", said, transient=error.retryable)
                 return
             finally:
                 self.taking = None
             if request.command == "savepoint":
-                self.inbox.end(request, "done", "", savepoint_id=savepoint_id)
+                with contextlib.suppress(*_AWAY):
+                    self.inbox.end(request, "done", "", savepoint_id=savepoint_id)
                 return
         self._last("closed", request_id=request.request_id, savepoint_id=savepoint_id)
         with contextlib.suppress(*_AWAY):  # it has closed, whoever hears of it

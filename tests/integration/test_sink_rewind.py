@@ -43,7 +43,7 @@ spark = SparkSession.builder.appName("sink").getOrCreate()
 rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 20).load()
 records = rows.selectExpr("cast(value % 7 as string) as key", "cast(value as string) as value")
 sink = TransactionalKafkaSink(
-    {"bootstrap.servers": servers}, topic=topic, shards=int(shards), on_phase=on_phase
+    {"bootstrap.servers": servers}, topic=topic, shards=int(shards), on_phase=on_phase, small_batch_rows=0
 )
 writer = records.writeStream.queryName("counts").foreachBatch(sink.foreach_batch)
 writer.trigger(processingTime="200 milliseconds").start().awaitTermination()

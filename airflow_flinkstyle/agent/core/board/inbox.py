@@ -79,6 +79,8 @@ class Inbox(threading.Thread):
         self._worker = worker
         self._read: str | None = None
         self._acted_on: set[str] = set()
+        self._owed: dict[str, End] = {}
+        """By request: ends that the store has not taken yet."""
         self._seen: tuple[str, float] = ("", 0.0)
         """The id of the newest request, and when it was first seen."""
         self._attends_until_s = 0.0
@@ -107,6 +109,8 @@ class Inbox(threading.Thread):
                 self._attends_until_s = time.monotonic() + min(slot.value.attend_s, MOST_ATTENTION_S)
         if slot is not None and self._is_dealt_with(slot):
             self._read = slot.version
+        for end in list(self._owed.values()):
+            self._write_end(end)
 
     def make_final(self, slot: Slot[Request]) -> bool:
         """Take a stop out of the hands of those who could cancel it, by the replace they would cancel by.
@@ -138,8 +142,13 @@ class Inbox(threading.Thread):
         batches: Mapping[str, int] | None = None,
         transient: bool = False,
     ) -> None:
-        """End a request; a repeated end changes nothing."""
-        end = End(
+        """End a request; a repeated end changes nothing.
+
+        Raises:
+            StoreError: If the store does not take the end for a minute. While the driver lives it is written
+                later: nobody else can say it, and who waits for it could ask for nothing more.
+        """
+        end = self._owed[request.request_id] = End(
             request_id=request.request_id,
             outcome=outcome,
             savepoint_id=savepoint_id,
@@ -148,12 +157,16 @@ class Inbox(threading.Thread):
             batches=batches or {},
             transient=transient,
         )
+        patiently(lambda: self._write_end(end), for_s=END_PATIENCE_S)
+
+    def _write_end(self, end: End) -> None:
         try:
-            patiently(lambda: self._board.create_end(self._generation, end), for_s=END_PATIENCE_S)
+            self._board.create_end(self._generation, end)
         except ObjectExistsError:
-            log.info("Request %s had ended before", request.request_id)
+            log.info("Request %s had ended before", end.request_id)
         else:
-            log.info("Request %s (%s): %s. %s", request.request_id, request.command, outcome, detail)
+            log.info("Request %s: %s. %s", end.request_id, end.outcome, end.detail)
+        self._owed.pop(end.request_id, None)
 
     def _is_dealt_with(self, slot: Slot[Request]) -> bool:
         """Act on the slot; False to look at the same version again."""

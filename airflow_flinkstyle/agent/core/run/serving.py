@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent.core.causes import passes
 from airflow_flinkstyle.agent.core.errors import QueryEndedError, QueryNotStartedError, UnregisteredQueryError
 from airflow_flinkstyle.agent.core.run.held_cut import HeldCut
 from airflow_flinkstyle.agent.core.run.reasons import StopAsked
 from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.storage.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.core.run.admission import Admission
     from airflow_flinkstyle.agent.core.run.driver import Driver
     from airflow_flinkstyle.agent.core.run.taking import Taking
-    from airflow_flinkstyle.protocol.records import Request
+    from airflow_flinkstyle.protocol.records import Outcome, Request
     from airflow_flinkstyle.savepoint.manifest import Manifest
 
 log = logging.getLogger(__name__)
@@ -87,17 +88,12 @@ class Serving:
                 manifest = self._taking.take(take, stopped_at=None)
         except FlinkstyleError as error:
             withdrawn = take.cancelled.is_set()  # then it does not matter what else went wrong
-            self._driver.inbox.end(
-                request,
-                "cancelled" if withdrawn else "failed",
-                f"{error.code}: {error}",
-                transient=error.retryable and not withdrawn,
-            )
+            outcome: Outcome = "cancelled" if withdrawn else "failed"
+            transient = error.retryable and not withdrawn
+            self._answer(request, outcome, f"{error.code}: {error}", transient=transient)
         except Exception as error:  # the job runs on, whatever went wrong with a savepoint
             log.exception("The savepoint failed")
-            self._driver.inbox.end(
-                request, "failed", f"{type(error).__name__}: {error}", transient=passes(error)
-            )
+            self._answer(request, "failed", f"{type(error).__name__}: {error}", transient=passes(error))
         else:
             if manifest is not None:  # else the end of the run ends the request
                 self._end_take(request, manifest)
@@ -107,7 +103,15 @@ class Serving:
     def _end_take(self, request: Request, manifest: Manifest) -> None:
         batches = {query.name: query.batch_id for query in manifest.queries}
         detail = f"Savepoint {manifest.savepoint_id} at batches {batches}."
-        self._driver.inbox.end(request, "done", detail, savepoint_id=manifest.savepoint_id, batches=batches)
+        self._answer(request, "done", detail, savepoint_id=manifest.savepoint_id, batches=batches)
+
+    def _answer(self, request: Request, outcome: Outcome, detail: str, **more: Any) -> None:
+        try:
+            self._driver.inbox.end(request, outcome, detail, **more)
+        except StoreError as error:
+            log.warning(
+                "Request %s has ended, which the inbox still has to write: %s", request.request_id, error
+            )
 
     def begin_stop(self, request: Request) -> None:
         """Stop in a thread of its own."""

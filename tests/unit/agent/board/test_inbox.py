@@ -8,7 +8,7 @@ import pytest
 from airflow_flinkstyle.agent.core.board.inbox import Inbox, Take
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import Command, Request
-from airflow_flinkstyle.storage.errors import StoreUnavailableError
+from airflow_flinkstyle.storage.errors import StoreDeniedError, StoreUnavailableError
 from testbed.memory_store import MemoryStore
 from tests.unit.agent.conftest import G1, I1, I2
 
@@ -136,6 +136,20 @@ def test_request_that_has_ended_is_not_replayed(desk: Desk) -> None:
     desk.inbox.poll()
     assert desk.worker.stops == []
     assert desk.state() == "sent"
+
+
+def test_end_that_the_store_refuses_is_written_once_it_takes_it(desk: Desk) -> None:
+    request = desk.put("r1")
+    desk.inbox.poll()
+    desk.store.refuse(denied="create orders/reports/")
+    with pytest.raises(StoreDeniedError):
+        desk.inbox.end(request, "failed", "403")
+    with pytest.raises(StoreDeniedError):
+        desk.inbox.poll()
+    desk.store.refuse()
+    assert desk.outcome(request) is None
+    desk.inbox.poll()
+    assert desk.outcome(request) == "failed"
 
 
 def test_cancelled_request_ends_as_cancelled(desk: Desk) -> None:

@@ -457,6 +457,20 @@ def test_failure_that_lasted_is_asked_anew_by_who_has_corrected_it_and_clears_th
     assert stopped.savepoint_error is None
 
 
+def test_failure_that_comes_late_of_what_an_earlier_try_asked_is_asked_anew(world: World):
+    """The store refused the driver's answer too, and the caller has left; a person corrects it and clears."""
+    client = world.start()
+    world.takes_fail = True
+    world.store.refuse(denied="create orders-job/reports/")
+    sent = client.requests.request_stop("stop", savepoint=True)
+    world.until(lambda: world.drivers[1].agent.inbox._owed)
+    world.takes_fail = False
+    world.store.refuse()
+    stopped = client.requests.stop("stop", savepoint=True, timeout_s=10)
+    assert isinstance(stopped, Stopped)
+    assert stopped.savepoint_id != sent.savepoint_id is not None
+
+
 def taken(client: JobClient) -> str:
     pending = client.requests.request_savepoint("hot")
     return client.requests.finish_savepoint(pending, timeout_s=10).savepoint_id
