@@ -50,7 +50,7 @@ def _drill(job: SparkStreamingJob) -> None:
         job=job.job,
         flinkstyle_conn_id=job.flinkstyle_conn_id,
         **(told if job.checkpoints else {}),
-        batches="{{ params.batches }}",
-        records="{{ params.records }}",
+        batches="{{ params['batches'] }}",
+        records="{{ params['records'] }}",
         deferrable=False,  # Airflow counts no deferred task as active, so all drills would run at once
     )

@@ -70,11 +70,12 @@ class Form:
         return f"{{{{ {self._path(name)} }}}}"
 
     def _path(self, name: str) -> str:
+        """Return what leads to an answer: by subscript, since Jinja takes ``params.keys`` for the method."""
         if name in self.known:
-            return f"{_KNOWN}.{name}"
+            return f"{_KNOWN}[{name!r}]"
         if name not in self:
             raise KeyError(name)
-        return f"params.{name}"
+        return f"params[{name!r}]"
 
     def answers(self, *names: str) -> dict[str, Any]:
         """Return templates by name, for an operator's arguments of these names."""

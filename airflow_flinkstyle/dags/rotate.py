@@ -69,7 +69,7 @@ def _rotate(job: SparkStreamingJob) -> None:
             task_id="prune_savepoints",
             max_count=job.max_count,
             max_age_s=job.max_age,
-            dry_run="{{ params.dry_run }}",
+            dry_run="{{ params['dry_run'] }}",
             **known,
         )
         taken >> verified >> pruned

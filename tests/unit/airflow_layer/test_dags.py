@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import runpy
+from inspect import isroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.airflow_names import ParamValidationError
+from tests.unit.airflow_layer.rendering import rendered
 from tools import forms
 
 if TYPE_CHECKING:
@@ -68,6 +70,17 @@ def test_every_field_of_a_form_has_a_title(path: Path):
     untitled = [name for name in dag.params if not dag.params.get_param(name).schema.get("title")]
     assert untitled == []
     assert dag.doc_md
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
+def test_every_answer_reaches_its_task_whatever_the_field_is_called(path: Path):
+    """Jinja takes ``params.keys`` for the method of a mapping."""
+    dag = a_dag(path.stem)
+    for found in dag.tasks:
+        if not found.is_mapped:
+            task = rendered(dag, found.task_id)
+            wrong = [name for name in task.template_fields if isroutine(getattr(task, name, None))]
+            assert wrong == [], found.task_id
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
