@@ -71,7 +71,8 @@ def test_no_task_of_a_form_has_a_root_that_is_not_asked_for_so(dag: DAG):
     for task in dag.tasks:
         if "flinkstyle_conn_id" in task.template_fields:
             told = task.partial_kwargs if task.is_mapped else vars(task)
-            assert told["flinkstyle_conn_id"] == "{{ root_answer(params.flinkstyle_conn_id) }}", task.task_id
+            answer = "{{ root_answer(params['flinkstyle_conn_id']) }}"
+            assert told["flinkstyle_conn_id"] == answer, task.task_id
 
 
 def test_roots_that_the_author_offers_are_taken_and_one_in_code_too(billing: SimpleNamespace):
