@@ -26,7 +26,7 @@ from airflow_flinkstyle.protocol import driver_log
 from airflow_flinkstyle.protocol.process import boot_id, pid_namespace, process_started, recorded_start
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from airflow_flinkstyle.jobs.deployments.base import Submission
     from airflow_flinkstyle.protocol.records import IncarnationRecord
@@ -105,22 +105,19 @@ class DetachedDeployment:
         """Start the driver and return at once with its native id."""
         _reap()
         path, way_out = Path(submission.log_path), self._way_out()
-        scope = _scope(path.stem)
-        argv = (*_into(scope, way_out), *submission.argv)
         try:
             if shutil.which(submission.argv[0], path=submission.env.get("PATH")) is None:
                 raise FileNotFoundError(errno.ENOENT, "no such program")
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("ab") as output:
                 _hold(output, path)
-                process = subprocess.Popen(  # noqa: S603 - argv is built by submit_argv, no shell
-                    argv,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
+                process = _outliving(
+                    submission.argv,
+                    way_out,
+                    name=path.stem,
+                    output=output,
                     env={**submission.env, driver_log.PATH_VARIABLE: str(path.absolute())},
                     cwd=submission.cwd,
-                    start_new_session=True,
                 )
         except OSError as error:
             raise DriverFailedError(
@@ -128,10 +125,7 @@ class DetachedDeployment:
                 state_after="No driver runs; the generation stays claimed.",
                 remedy="Correct the Spark connection (Spark home, Python, log folder) and try again.",
             ) from error
-        _children[process.pid] = process
         log.info("Started driver process %d, log %s", process.pid, path)
-        if way_out:
-            _until_in_scope(process, scope)
         try:
             driver_log.delete_old(path)
         except OSError as error:  # the driver runs, and that is what was asked for
@@ -153,25 +147,18 @@ class DetachedDeployment:
             native_id=native_id,
         )
         path = Path(submission.log_path)
-        scope = _scope(f"{path.stem}-supervisor")
         command = (sys.executable, "-P", "-m", SUPERVISOR, "--claim", option(submission.argv, "claim"))
         try:
             with path.open("ab") as output:
-                process = subprocess.Popen(  # noqa: S603 - this package's own module, no shell
-                    (*_into(scope, way_out), *command),
-                    stdin=subprocess.PIPE,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
+                _outliving(
+                    command,
+                    way_out,
+                    name=f"{path.stem}-supervisor",
+                    output=output,
                     env=environment(os.environ, self._supervisor_env or {}),
                     cwd="/",
-                    start_new_session=True,
+                    told=task.to_json().encode(),
                 )
-            _children[process.pid] = process
-            if process.stdin is not None:
-                with process.stdin as told:
-                    told.write(task.to_json().encode())
-            if way_out:
-                _until_in_scope(process, scope)
         except OSError as error:
             log.warning("The driver runs without a supervisor: %s", error)
 
@@ -203,10 +190,8 @@ class DetachedDeployment:
         """Compare pid and start time, within one boot and one pid namespace only."""
         if not self._sees(native_id):
             return Unknown(f"it was started on {native_id['host']}, out of sight of {socket.gethostname()}")
-        pid = int(native_id["pid"])
-        if (child := _children.get(pid)) is not None and child.poll() is not None:
-            del _children[pid]
-        return Alive() if process_started(pid) == native_id["started"] else Gone()
+        _reap()
+        return Alive() if process_started(int(native_id["pid"])) == native_id["started"] else Gone()
 
     def end(self, native_id: Mapping[str, str]) -> DriverState:
         """Kill the driver's whole session: the JVM, the Python process under it, and that JVM's workers.
@@ -268,6 +253,49 @@ def _hold(output: IO[bytes], path: Path) -> None:
         log.warning("Log %s may be deleted while its driver writes to it: %s", path, error)
 
 
+def _outliving(
+    command: Sequence[str],
+    way_out: tuple[str, ...],
+    *,
+    name: str,
+    output: IO[bytes],
+    env: Mapping[str, str],
+    cwd: str | None,
+    told: bytes = b"",
+) -> subprocess.Popen[bytes]:
+    """Start a process that outlives this one, in a session of its own; returns once that is sure.
+
+    Args:
+        command: What runs.
+        way_out: As ``survival.way_out`` returns it.
+        name: Of its scope, where it needs one.
+        output: Where it writes.
+        env: All of its environment.
+        cwd: Where it runs; None: here.
+        told: Its input.
+
+    Raises:
+        OSError: If it cannot be started, or takes no input.
+    """
+    scope = f"flinkstyle-{name}-{secrets.token_hex(4)}"
+    process = subprocess.Popen(  # noqa: S603 - of submit_argv, or this package's own module; no shell
+        (*way_out, f"--unit={scope}", "--", *command) if way_out else command,
+        stdin=subprocess.PIPE if told else subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        env=env,
+        cwd=cwd,
+        start_new_session=True,
+    )
+    _children[process.pid] = process
+    if process.stdin is not None:
+        with process.stdin as stream:
+            stream.write(told)
+    if way_out:
+        _until_in_scope(process, scope)
+    return process
+
+
 def _until_in_scope(process: subprocess.Popen[bytes], scope: str) -> None:
     """Return once a process is in its scope, or has ended: before, a unit that stops takes it along.
 
@@ -295,15 +323,6 @@ def _session_leaders() -> Iterator[tuple[int, str, bytes]]:
         started = process_started(pid) if leads else None
         if started is not None:
             yield pid, started, command
-
-
-def _scope(name: str) -> str:
-    return f"flinkstyle-{name}-{secrets.token_hex(4)}"
-
-
-def _into(scope: str, way_out: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what a command begins with that is to run in a scope of its own; nothing where it need not."""
-    return (*way_out, f"--unit={scope}", "--") if way_out else ()
 
 
 def _end_supervisors(claim_id: str | None) -> None:
