@@ -7,7 +7,7 @@ takeover order that they wait for.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -75,7 +75,7 @@ class Signer:
         Raises:
             SigningKeyError: If there is no key.
         """
-        return replace(record, signature=signatures.sign(self.require_keys()[:1], record.to_bytes(), place))
+        return signatures.signed(record, self.require_keys()[:1], place)
 
     def require(self, data: bytes, place: str) -> None:
         """Check that a caller with a key wrote this object.
@@ -118,7 +118,7 @@ class Signer:
         One for each key: the driver may have been started before the key was changed, or after.
         """
         keys = signatures.order_keys(self.require_keys(), claim_place, claim.claim_id)
-        return replace(record, signature=signatures.sign(keys, record.to_bytes(), place))
+        return signatures.signed(record, keys, place)
 
     def order_environment(self, claim_place: str, claim: Claim) -> dict[str, str]:
         """Return what lets a driver verify its takeover order, and nothing else."""

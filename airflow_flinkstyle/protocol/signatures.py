@@ -9,13 +9,17 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from airflow_flinkstyle.errors import SignatureError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from airflow_flinkstyle.protocol.record import SignedRecord
+
+R = TypeVar("R", bound="SignedRecord")
 ORDER_KEYS_VARIABLE: Final = "FLINKSTYLE_ORDER_KEYS"
 """Brings a driver the keys, with commas, by which it knows its own takeover order, and the end of a driver
 that it would wait for. They sign nothing else."""
@@ -31,6 +35,11 @@ def sign(keys: Iterable[str], data: bytes, place: str) -> str:
     """Return the signatures of an object, one of each key, separated by commas."""
     text = canonical(data, place)
     return ",".join(digest(key, text) for key in keys)
+
+
+def signed(record: R, keys: Iterable[str], place: str) -> R:
+    """Return a record with the signatures that it has at its place, one of each key."""
+    return replace(record, signature=sign(keys, record.to_bytes(), place))
 
 
 def require(keys: Sequence[str], data: bytes, place: str, *, state_after: str, remedy: str) -> None:

@@ -156,8 +156,7 @@ class Supervisor:
             seen_at_ms=now_ms(),
         )
         place = self._board.driver_end_place(self._generation, self._generation, words.incarnation)
-        signed = replace(end, signature=signatures.sign(self._order_keys, end.to_bytes(), place))
-        self._board.write_driver_end(self._generation, signed)
+        self._board.write_driver_end(self._generation, signatures.signed(end, self._order_keys, place))
 
     def _submit_next(self) -> bool:
         number, argv = self._number + 1, list(self._submission.argv)
