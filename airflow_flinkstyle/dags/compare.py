@@ -13,8 +13,8 @@ from airflow.sdk import Param
 from airflow_flinkstyle.dags.fields import (
     MORE,
     compare_fields,
-    connection_fields,
     job_fields,
+    place_fields,
     savepoint_fields,
     version_fields,
 )
@@ -36,7 +36,8 @@ def compare_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> 
             arguments of ``DAG``.
     """
     asked = {**job_fields("Name of the job; it need not run."), **version_fields(), **savepoint_fields()}
-    form = Form({**asked, **_size(), **compare_fields(MORE), **_places()}, job, given)
+    places = place_fields("Where the new version runs; empty for where the job ran last.")
+    form = Form({**asked, **_size(), **compare_fields(MORE), **places}, job, given)
     with form.dag("compare_versions", dag_id, __doc__) as dag:
         CompareVersionsOperator(
             task_id="compare",
@@ -54,17 +55,4 @@ def _size() -> dict[str, Param]:
             4, type="integer", minimum=1, maximum=1000, title="Batches to compare", section=MORE
         ),
         "records": Param(250_000, type="integer", minimum=1, title="Records of a batch", section=MORE),
-    }
-
-
-def _places() -> dict[str, Param]:
-    return {
-        **connection_fields(),
-        "spark_conn_id": Param(
-            None,
-            type=["null", "string"],
-            title="Spark connection",
-            description="Where the new version runs; empty for where the job ran last.",
-            section=MORE,
-        ),
     }

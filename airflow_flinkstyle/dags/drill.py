@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Param
 
-from airflow_flinkstyle.dags.fields import MORE, connection_fields, job_fields, savepoint_fields
+from airflow_flinkstyle.dags.fields import job_fields, place_fields, savepoint_fields
 from airflow_flinkstyle.dags.form import Form, Job
 from airflow_flinkstyle.operators.drill import DrillRestoreOperator
 
@@ -28,7 +28,8 @@ def drill_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> DA
             arguments of ``DAG``, for example ``schedule``.
     """
     asked = {**job_fields("Name of the job; it need not run."), **savepoint_fields()}
-    form = Form({**asked, **size_fields(), **_places()}, job, given)
+    places = place_fields("Where the scratch run runs; empty for where the job ran last.")
+    form = Form({**asked, **size_fields(), **places}, job, given)
     with form.dag("drill_restore", dag_id, __doc__) as dag:
         DrillRestoreOperator(
             task_id="drill", **form.job, **form.answers("savepoint_id", "batches", "records", "spark_conn_id")
@@ -41,17 +42,4 @@ def size_fields() -> dict[str, Param]:
     return {
         "batches": Param(2, type="integer", minimum=1, title="Batches to run"),
         "records": Param(10_000, type="integer", minimum=1, title="Records of a batch"),
-    }
-
-
-def _places() -> dict[str, Param]:
-    return {
-        **connection_fields(),
-        "spark_conn_id": Param(
-            None,
-            type=["null", "string"],
-            title="Spark connection",
-            description="Where the scratch run runs; empty for where the job ran last.",
-            section=MORE,
-        ),
     }

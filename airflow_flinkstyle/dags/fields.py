@@ -46,6 +46,16 @@ def connection_fields() -> dict[str, Param]:
     }
 
 
+def place_fields(description: str, section: str = MORE) -> dict[str, Param]:
+    """Return the fields for the savepoint root, and for where a driver runs if not where its job does."""
+    return {
+        **connection_fields(),
+        "spark_conn_id": Param(
+            None, type=["null", "string"], title="Spark connection", description=description, section=section
+        ),
+    }
+
+
 def program_fields(section: str | None = None) -> dict[str, Param]:
     """Return the fields for what a driver runs; ``section`` is that of all but the script."""
     return {

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import Param
 
-from airflow_flinkstyle.dags.fields import MORE, connection_fields, job_fields, untested_fields
+from airflow_flinkstyle.dags.fields import MORE, job_fields, place_fields, untested_fields
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -113,14 +113,7 @@ def _first() -> dict[str, Param]:
 
 def _clusters() -> dict[str, Param]:
     return {
-        **connection_fields(),
-        "spark_conn_id": Param(
-            None,
-            type=["null", "string"],
-            title="Spark connection",
-            description="Where the next driver runs; empty for where the job runs now.",
-            section=CLUSTERS,
-        ),
+        **place_fields("Where the next driver runs; empty for where the job runs now.", CLUSTERS),
         "source_kafka_conn_id": Param(
             None,
             type=["null", "string"],

@@ -15,9 +15,9 @@ from airflow.sdk import Param
 from airflow_flinkstyle.dags.fields import (
     MORE,
     compare_fields,
-    connection_fields,
     job_fields,
     leave_fields,
+    place_fields,
     skip_known_fields,
     trial_fields,
     untested_fields,
@@ -163,12 +163,5 @@ def _places() -> dict[str, Param]:
             "ready-made ones as JSON. State in RocksDB only.",
             section=MORE,
         ),
-        **connection_fields(),
-        "spark_conn_id": Param(
-            None,
-            type=["null", "string"],
-            title="Spark connection",
-            description="Where the new version runs; empty for where the job runs now.",
-            section=MORE,
-        ),
+        **place_fields("Where the new version runs; empty for where the job runs now."),
     }
