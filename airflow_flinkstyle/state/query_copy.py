@@ -126,6 +126,11 @@ def open_copy(
     )
 
 
+def reads_state(spark: SparkSession) -> bool:
+    """Return whether this Spark has a reader of state."""
+    return int(spark.version.partition(".")[0]) >= _OLDEST_MAJOR
+
+
 def scratch_for(spark: SparkSession, scratch: str | None) -> str:
     """Return where to copy to.
 
@@ -133,7 +138,7 @@ def scratch_for(spark: SparkSession, scratch: str | None) -> str:
         FlinkstyleError: ``STATE_READ`` if this Spark reads no state, or its executors would not find what
             is copied.
     """
-    if int(spark.version.partition(".")[0]) < _OLDEST_MAJOR:
+    if not reads_state(spark):
         raise STATE_READ_SPARK_TOO_OLD.error(version=spark.version)
     master = spark.sparkContext.master
     if scratch is None and not master.startswith("local"):

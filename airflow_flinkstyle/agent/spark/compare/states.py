@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.comparison_records import ComparedState
 from airflow_flinkstyle.state.changes import state_changes
-from airflow_flinkstyle.state.query_copy import QueryCopy
+from airflow_flinkstyle.state.query_copy import QueryCopy, reads_state
 from airflow_flinkstyle.state.reader import every_state
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.core.spark import RunOfQuery, RunsToCompare
     from airflow_flinkstyle.protocol.comparison_records import Compare
 
-_OLDEST_MAJOR: Final = 4
 _SHOWN_CHARACTERS: Final = 1000
 log = logging.getLogger(__name__)
 
@@ -29,7 +28,7 @@ def compare_states(
     """Return each state of each operator, compared, and what could not be, one sentence each."""
     if not any(entry.path.startswith("state/") for entry in runs.query.files):
         return (), ()
-    if int(spark.version.partition(".")[0]) < _OLDEST_MAJOR:
+    if not reads_state(spark):
         return (), (f"Its state: Spark {spark.version} cannot read it.",)
     _ = spark.streams.active  # starts what Spark 4.2's reader reports to
     try:
