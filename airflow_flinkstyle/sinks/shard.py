@@ -48,9 +48,9 @@ class ShardWritten:
     shard: int
     records: int
     skipped: bool
+    """The marker was there: an earlier attempt had written it."""
     size_bytes: int = 0
     """Of the records' rows in Arrow."""
-    """The marker was there: an earlier attempt had written it."""
     phase_s: dict[str, float] = field(default_factory=dict)
 
 
