@@ -5,32 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pytest
-
 from airflow_flinkstyle.jobs.request import Stopped
 from airflow_flinkstyle.jobs.start.origins import FromSavepoint
 from airflow_flinkstyle.jobs.status import Dead, Running, Starting
 from airflow_flinkstyle.protocol.records import DriverEnd
 from tests.unit.jobs.hosts import Host
 from tests.unit.jobs.hosts import start as start_on
+from tests.unit.jobs.running.conftest import LEASE_S
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.client import JobClient
     from tests.unit.jobs.conftest import World
-
-LEASE_S = 600.0
-"""Whoever waits for it is too late for any test."""
-
-
-@pytest.fixture
-def client(world: World) -> JobClient:
-    """A job that has counted a savepoint's records, and some more."""
-    client = world.client()
-    world.logs.produce(10)
-    client.starts.start(replace(world.spec(), lease_s=LEASE_S), world.target(), claim_key="start")
-    client.drivers.wait_running(1, timeout_s=20)
-    world.until(lambda: client.view.status().heartbeat.batches())
-    return client
 
 
 def ends(world: World) -> list[str]:

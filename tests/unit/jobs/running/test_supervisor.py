@@ -23,6 +23,7 @@ from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Running, Starti
 from airflow_flinkstyle.protocol.process import process_started, recorded_start
 from testbed.waiting import wait_until
 from tests.unit.clocks import SleptClock
+from tests.unit.jobs.running.conftest import LEASE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,18 +31,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.clock import Clock
     from airflow_flinkstyle.jobs.client import JobClient
     from tests.unit.jobs.conftest import Mood, World
-
-LEASE_S = 600.0
-
-
-@pytest.fixture
-def client(world: World) -> JobClient:
-    client = world.client()
-    world.logs.produce(10)
-    client.starts.start(replace(world.spec(), lease_s=LEASE_S), world.target(), claim_key="start")
-    client.drivers.wait_running(1, timeout_s=20)
-    world.until(lambda: client.view.status().heartbeat.batches())
-    return client
 
 
 def supervisor_of(world: World, clock: Clock = CLOCK) -> Supervisor:
