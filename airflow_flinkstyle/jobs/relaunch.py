@@ -201,12 +201,10 @@ class JobDrivers:
         return self.view.end(self.view.run(generation))
 
     def end_for(self, run: Run, waiting: Generation) -> None:
-        """End what is left of a dead driver, and let the next one not wait for its lease if that was seen.
+        """End what is left of a dead driver, and let the next one not wait for its lease a second time.
 
         What is seen is said of the driver that spoke last, and of no other: signed, for the drivers of the
-        generation that waits for its end. Only if it is of the newest submit, whose process a caller has
-        signed: drivers describe themselves unsigned. One that lives by now, since another caller started it,
-        is left.
+        generation that waits for its end. One that lives by now, since another caller started it, is left.
 
         Args:
             run: Whose driver, as it is now.
@@ -217,20 +215,34 @@ class JobDrivers:
         """
         if run.holds_the_job:
             return
-        state, spoke = self.view.end(run), run.heartbeat
-        if not isinstance(state, Gone) or run.is_over or spoke is None or not self._is_signed(run, spoke):
+        end = self._seen_end(run, self.view.end(run))
+        if end is None:
             return
-        board, generation = self.view.board, run.generation
-        deployment = self.view.deployment_of(generation, run.claim).name
-        end = DriverEnd(
-            generation=generation,
-            incarnation=spoke.incarnation,
-            seen=f"{state}, as {deployment} on {socket.gethostname()} knows",
-            seen_at_ms=now_ms(),
-        )
-        place = board.driver_end_place(waiting, generation, spoke.incarnation)
+        board = self.view.board
+        place = board.driver_end_place(waiting, end.generation, end.incarnation)
         claimed = (board.claim_place(waiting), self.view.claim(waiting))
         board.write_driver_end(waiting, self.view.signer.sign_for_driver(end, place, *claimed))
+
+    def _seen_end(self, run: Run, state: DriverState) -> DriverEnd | None:
+        """Return what this caller has seen of the driver that spoke last; None if a lease has to tell.
+
+        That its process is gone counts only if it is of the newest submit, whose process a caller has signed:
+        drivers describe themselves unsigned. Its silence for a lease is as good here as at the next driver.
+        """
+        spoke, here = run.heartbeat, socket.gethostname()
+        if run.is_over or spoke is None:
+            return None
+        end = DriverEnd(
+            generation=run.generation, incarnation=spoke.incarnation, seen="", seen_at_ms=now_ms()
+        )
+        if isinstance(state, Gone) and self._is_signed(run, spoke):
+            deployment = self.view.deployment_of(run.generation, run.claim).name
+            return replace(end, seen=f"{state}, as {deployment} on {here} knows")
+        silent_s = run.silence.still_s
+        if silent_s < run.claim.lease_s:
+            return None
+        seen = f"its heartbeat did not change for {silent_s:.1f} s, as {here} saw"
+        return replace(end, seen=seen, last_beat=spoke.beat, silent_s=silent_s)
 
     def _is_signed(self, run: Run, spoke: Heartbeat) -> bool:
         """Return whether a caller has signed which process the driver is that spoke last."""

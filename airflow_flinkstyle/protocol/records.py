@@ -180,7 +180,7 @@ class Submit(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverEnd(SignedRecord):
-    """``runs/<generation>/ended/<of>-<incarnation>.json``: a caller has seen a driver's end for certain.
+    """``runs/<generation>/ended/<of>-<incarnation>.json``: a caller has seen a driver's end.
 
     Written for the drivers of ``<generation>``, in the words that only these and callers can verify: they
     need not wait until that driver was silent for the lease. An end is for ever, so nothing replaces it.
@@ -195,6 +195,11 @@ class DriverEnd(SignedRecord):
     seen: str
     """How it was seen, for people."""
     seen_at_ms: int
+    last_beat: int | None = None
+    """Where only its silence told: the ``beat`` of the heartbeat that did not change; this tells nothing once
+    there is another. None: its process was seen to be gone."""
+    silent_s: float = 0.0
+    """For how long the caller saw that heartbeat unchanged, by its own clock; with ``last_beat``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

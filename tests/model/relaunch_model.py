@@ -48,8 +48,8 @@ class Rules:
     """The next generation's driver fails if another driver than the one that its order names as ended has the
     job since (``TakeoverOrder.ended``, ``agent.board.takeover.require_predecessor``)."""
     records_what_it_saw: bool = True
-    """An end is recorded only of a driver that was seen to be gone, not of one that is taken for dead
-    (``jobs.relaunch.end_for``)."""
+    """An end is recorded only of a driver that was seen to be gone, or silent for its lease, not of one that
+    is taken for dead (``jobs.relaunch.end_for``)."""
     names_whose_end: bool = True
     """A recorded end is of one driver, and tells of no other (``takeover._seen_to_have_ended``)."""
     one_speaks: bool = True
@@ -216,7 +216,7 @@ def _caller(state: State, rules: Rules, number: int) -> Iterator[Step]:
 
 
 def _record(state: State, rules: Rules, number: int) -> Iterator[Step]:
-    was_seen = state.drivers[state.speaker] == "gone"
+    was_seen = _is_silent(state)
     if (was_seen or not rules.records_what_it_saw) and not state.recorded[state.speaker]:
         recorded = (*state.recorded[: state.speaker], True, *state.recorded[state.speaker + 1 :])
         yield f"C{number} records the end of D{state.speaker}", state._replace(recorded=recorded)

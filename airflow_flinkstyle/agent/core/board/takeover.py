@@ -227,9 +227,10 @@ def _seen_to_have_ended(
     order_keys: tuple[str, ...],
     clock: Clock,
 ) -> Slot[Heartbeat] | None:
-    """Return the last words of a run if a caller saw for certain that the driver which spoke them has ended.
+    """Return the last words of a run if a caller saw that the driver which spoke them has ended.
 
-    Only of that one: a later driver that has begun and said nothing yet is held off as ever. Its first
+    That its process is gone, or that these words did not change for the lease: then they must be the last
+    still. Only of that one: a later driver that has begun and said nothing yet is held off as ever. Its first
     heartbeat, or ours, is refused, and so is the second ``current.json``.
 
     Args:
@@ -257,6 +258,8 @@ def _seen_to_have_ended(
         )
         return None
     if (end.generation, end.incarnation) != (of, incarnation):
+        return None
+    if end.last_beat is not None and (end.last_beat != spoke.value.beat or end.silent_s < lease_s):
         return None
     log.info("Driver %d of generation %d has ended: %s", incarnation, of, end.seen)
     return spoke

@@ -234,6 +234,7 @@ def test_predecessor_that_was_started_again_is_not_waited_for(board: JobBoard, c
 # --- an end that was seen -------------------------------------------------------------------------
 
 END = DriverEnd(generation=G1, incarnation=I1, seen="its process is gone", seen_at_ms=0)
+SILENT = replace(END, seen="its heartbeat did not change", last_beat=a_heartbeat().beat, silent_s=6.0)
 
 
 def keys_of(board: JobBoard, generation: Generation, signer: Signer = SIGNER) -> tuple[str, ...]:
@@ -285,9 +286,20 @@ def test_next_generation_does_not_wait_for_a_driver_whose_end_was_seen(board: Jo
     assert clock.now_s == 1000.0
 
 
+def test_relaunch_does_not_wait_once_more_for_a_driver_that_a_caller_saw_silent(
+    board: JobBoard, clock: Clock
+) -> None:
+    killed(board)
+    tell_end(board, G1, SILENT)
+    takeover.begin(board, G1, DriverProcess(), order_keys=keys_of(board, G1), clock=clock)
+    assert clock.now_s == 1000.0
+
+
 @pytest.mark.parametrize(
     "told",
     [
+        pytest.param({"end": replace(SILENT, last_beat=0)}, id="another heartbeat was written since"),
+        pytest.param({"end": replace(SILENT, silent_s=5.9)}, id="silent for less than this lease"),
         pytest.param({"end": replace(END, incarnation=I2)}, id="of another driver"),
         pytest.param({"end": replace(END, generation=G2)}, id="of another generation"),
         pytest.param({"end": replace(END, incarnation=I2), "moved": True}, id="moved to this one's place"),

@@ -1,4 +1,4 @@
-"""A driver whose end was seen is not waited for; of any other only the lease tells."""
+"""A driver whose end was seen is not waited for; of any other the lease tells, once."""
 
 from __future__ import annotations
 
@@ -59,14 +59,18 @@ def test_job_whose_driver_was_seen_to_end_is_saved_and_started_without_its_lease
     world.judge()
 
 
-def test_nothing_is_said_of_a_driver_that_is_dead_by_its_silence_alone(world: World):
+def test_driver_that_is_dead_by_its_silence_alone_is_not_waited_for_a_second_lease(world: World):
     start_on(world, Host(world, "a"))
     world.kill(1)
     other = Host(world, "b").client()
     world.until(lambda: isinstance(other.view.status(), Dead))
+    before = other.view.board.heartbeat(1).value
     assert isinstance(other.drivers.ensure_running(other.view.settled_status()), Starting)
     other.drivers.wait_running(1, timeout_s=20)
-    assert ends(world) == []
+    told = DriverEnd.from_bytes(other.view.board.driver_end_data(1, 1, 1))
+    assert told.seen.startswith("its heartbeat did not change for ")
+    assert told.last_beat == before.beat
+    assert told.silent_s >= other.view.claim(1).lease_s
 
 
 def test_who_finds_the_driver_running_again_neither_ends_it_nor_says_so(world: World, client: JobClient):
