@@ -78,7 +78,7 @@ bench: setup ## Measure against others and write docs/benchmarks.md; BENCH=name 
 	@$(PYTHON) -m tools.bench
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m benchmarks $(BENCH) $(if $(QUICK),--quick)
 
-soak: setup ## Savepoints under load, judged (SOAK=hot, cycles, or faults: an hour of everything failing, MINUTES=n; SEED=n)
+soak: setup ## Jobs under load, judged (SOAK=hot, cycles, crashes, or faults: an hour of everything failing, MINUTES=n; SEED=n)
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m testbed.soak $(SOAK) $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
 
 chaos: setup ## Kill everything around the transactional sink 300 times and count what it wrote; KILLS=n, SEED=n, AWAY=1: freeze the broker

@@ -11,7 +11,7 @@ from testbed.outputs import OutputJudgement, Written, judge_outputs, read_commit
 from testbed.scenario import TRIGGER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from airflow_flinkstyle.jobs.spec import JobSpec
     from testbed.judge import Judgement, StateReader
@@ -32,11 +32,16 @@ class ExactlyOnceJob:
 
     def __post_init__(self) -> None:
         """Create the output topics, and let the scenario run this job from now on; it writes to ``old``."""
-        for broker in (self.orders.old, self.orders.new):
+        for broker in self._clusters:
             for topic in self.topics:
                 broker.create_topic(topic, partitions=3)
         self.orders.target = replace(self.orders.target, master=_MASTER)
         self.orders.spec = self.spec(shards=2, out=self.orders.old)
+
+    @property
+    def _clusters(self) -> Iterable[Reached]:
+        """Return both, or the only one."""
+        return dict.fromkeys((self.orders.old, self.orders.new))
 
     @property
     def topics(self) -> tuple[str, str]:
@@ -62,7 +67,7 @@ class ExactlyOnceJob:
 
     def _written(self, topic: str) -> Iterator[Written]:
         """Yield what stands in a topic of both clusters."""
-        for broker in (self.orders.old, self.orders.new):
+        for broker in self._clusters:
             yield from read_committed(broker, topic)
 
     def judge(

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from airflow_flinkstyle.jobs.start.origins import Origin
+    from airflow_flinkstyle.protocol.records import Claim
     from airflow_flinkstyle.storage.s3_settings import S3Settings
     from airflow_flinkstyle.types import Generation
     from testbed.s3 import S3Server
@@ -100,10 +101,12 @@ class OrdersScenario:
         identity: S3Settings | None = None,
         master: str = "local[2]",
         lease_s: float = 10.0,
+        supervised: bool = False,
     ) -> None:
         """Prepare; drivers and callers reach ``s3`` by the URL ``way`` if it is given, the producer never.
 
-        With an ``identity`` they reach it as that says, and S3 has the job's checkpoints too.
+        With an ``identity`` they reach it as that says, and S3 has the job's checkpoints too. ``supervised``
+        drivers have a supervisor beside them.
         """
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.old, self.new, self.topic = folder, old, new, topic
@@ -138,7 +141,7 @@ class OrdersScenario:
             view=JobView(
                 board=self.board,
                 repository=SavepointRepository(store, job),
-                deployment=DetachedDeployment(),
+                deployment=DetachedDeployment(supervisor_env={} if supervised else None),
                 signer=SIGNER,
                 secret_env=self.secret_env,
                 base_env=spark_env(),
@@ -304,9 +307,7 @@ class OrdersScenario:
 
     def relaunch(self, generation: Generation) -> Relaunched:
         """Start one more driver process of a generation by hand, as a cluster manager would, to its end."""
-        claim = self.board.claim(generation)
-        if claim is None:
-            raise RuntimeError(f"generation {generation} was never claimed")
+        claim = self.claim(generation)
         spec, target = from_launch(claim.launch, secret_env=self.secret_env)
         submission = submission_of(
             spec,
@@ -335,8 +336,8 @@ class OrdersScenario:
             raise RuntimeError(f"The job was expected to run, found {status}")  # noqa: TRY004
         return status
 
-    def checkpoint(self, generation: Generation | None = None, *, query: str = QUERY) -> Path:
-        """Return a query's checkpoint of the current generation, or of another."""
+    def claim(self, generation: Generation | None = None) -> Claim:
+        """Return the claim of the current generation, or of another."""
         if generation is None:
             current = self.board.current()
             if current is None:
@@ -345,7 +346,11 @@ class OrdersScenario:
         claim = self.board.claim(generation)
         if claim is None:
             raise RuntimeError(f"generation {generation} was never claimed")
-        location = claim.checkpoint_location
+        return claim
+
+    def checkpoint(self, generation: Generation | None = None, *, query: str = QUERY) -> Path:
+        """Return a query's checkpoint of the current generation, or of another."""
+        location = self.claim(generation).checkpoint_location
         if self.s3 is not None and location.startswith("s3a://"):
             return self.s3.data / location.removeprefix("s3a://") / query  # the server has it as files
         return Path(location) / query

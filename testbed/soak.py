@@ -1,9 +1,10 @@
-"""``python -m testbed.soak [hot|cycles|faults]``: savepoints under load, for as long as it takes, judged.
+"""``python -m testbed.soak [hot|cycles|faults|crashes]``: savepoints, moves and kills under load, judged.
 
 ``hot``: 200 savepoints of a job that runs on, each started by Spark and judged. ``cycles``: a job that
 writes through the transactional sink is stopped with a savepoint and started from it 50 times, and moved to
 another Kafka cluster or back 10 times, input and output. ``faults``: the same for an hour while store, driver
-and brokers fail at random. Exits 0 if everything was right. The seed is printed; ``--seed`` repeats the
+and brokers fail at random. ``crashes``: its driver is killed 300 times, and started again by a supervisor
+beside it or by a watcher. Exits 0 if everything was right. The seed is printed; ``--seed`` repeats the
 moments of a run.
 """
 
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.storage.local import LocalStore
-from testbed import cycles, hot
+from testbed import crashes, cycles, hot
 from testbed.bad_s3 import BadS3, Weather
 from testbed.drivers import state_reader
 from testbed.exactly_once import ExactlyOnceJob
@@ -42,6 +43,7 @@ RATE_PER_S = 400.0
 CYCLES, MIGRATIONS = 50, 10
 CYCLES_RATE_PER_S = 200.0
 MINUTES = 60.0
+CRASHES = 300
 LATE_S = 8.0
 """A late answer: the lease is ten seconds."""
 STUCK_S = 300.0
@@ -52,21 +54,25 @@ _MOVE_EVERY, _FIRST_MOVE = 4, 2
 def main() -> int:
     """Run what was asked for and print what came out."""
     parser = argparse.ArgumentParser(prog="testbed.soak", description=__doc__)
-    parser.add_argument("part", nargs="?", choices=("hot", "cycles", "faults"), help="by default all")
+    parser.add_argument(
+        "part", nargs="?", choices=("hot", "cycles", "faults", "crashes"), help="by default all"
+    )
     parser.add_argument("--savepoints", type=int, default=SAVEPOINTS)
     parser.add_argument("--cycles", type=int, default=CYCLES)
     parser.add_argument("--migrations", type=int, default=MIGRATIONS)
     parser.add_argument("--minutes", type=float, default=MINUTES, help="of faults")
+    parser.add_argument("--crashes", type=int, default=CRASHES)
     parser.add_argument("--seed", type=int, help="by default another one every time")
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
     right = True
-    parts: dict[str, Callable[[Path, int], bool]] = {
+    runs: dict[str, Callable[[Path, int], bool]] = {
         "hot": partial(take_hot, savepoints=options.savepoints),
         "cycles": partial(stop_and_move, count=options.cycles, migrations=options.migrations),
         "faults": partial(stop_and_move_under_faults, minutes=options.minutes),
+        "crashes": partial(crash, count=options.crashes),
     }
-    for part, run in parts.items():
+    for part, run in runs.items():
         if options.part in (None, part):
             folder = Path(tempfile.mkdtemp(prefix=f"soak-{part}-"))
             done = run(folder, seed)
@@ -184,6 +190,33 @@ def stop_and_move_under_faults(folder: Path, seed: int, *, minutes: float) -> bo
     say(f"state: {state}")
     say(f"output: {output}; {(time.monotonic() - begun_s) / 60:.0f} min, seed {seed}")
     return state.right and output.right and faults.count.total() > 0
+
+
+def crash(folder: Path, seed: int, *, count: int) -> bool:
+    """Kill drivers, and count; returns whether every order was counted and written once."""
+    say(f"crashes, seed {seed}, in {folder}")
+    begun_s = time.monotonic()
+    with (
+        Broker("old", folder / "old", heap_mb=512) as old,
+        OrdersScenario(
+            folder=folder / "job", old=old, new=old, topic="soak-orders", job="soak", supervised=True
+        ) as orders,
+        state_reader(folder) as reader,
+    ):
+        orders.create_topic()
+        job = ExactlyOnceJob(orders=orders)
+        orders.start_producer(rate_per_s=CYCLES_RATE_PER_S)
+        orders.start()
+        with crashes.Watcher(orders) as watcher:
+            blows = crashes.Crashes(orders, watcher)
+            for number, blow in enumerate(crashes.blows_of(seed, count), 1):
+                say(f"{number}: {blow.what}: commits again after {blows.strike(blow):.1f} s")
+            state, output = job.judge(reader, old)
+    say(f"killed: {_counts(blows.kills)}; the watcher was told: {_counts(watcher.told)}")
+    say(f"from the last kill to the next commit: {blows}")
+    say(f"state: {state}")
+    say(f"output: {output}; {(time.monotonic() - begun_s) / 60:.0f} min, seed {seed}")
+    return state.right and output.right and blows.kills["driver"] == count
 
 
 def _counts(of: Counter[str]) -> str:

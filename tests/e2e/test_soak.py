@@ -1,4 +1,4 @@
-"""Five minutes of ``make soak SOAK=faults``: store, driver and brokers fail while a job is moved."""
+"""Five minutes of ``make soak SOAK=faults``, and one crash of each kind of ``SOAK=crashes``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from testbed.soak import stop_and_move_under_faults
+from testbed.soak import crash, stop_and_move_under_faults
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,3 +22,8 @@ def test_job_is_stopped_started_and_migrated_while_everything_fails_and_counts_e
 ):
     seed = random.SystemRandom().randrange(1_000_000)
     assert stop_and_move_under_faults(tmp_path, seed, minutes=MINUTES), f"seed {seed}"
+
+
+def test_driver_is_killed_whoever_starts_it_again_and_every_order_is_counted_and_written_once(tmp_path: Path):
+    seed = random.SystemRandom().randrange(1_000_000)
+    assert crash(tmp_path, seed, count=4), f"seed {seed}"
