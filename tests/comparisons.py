@@ -30,7 +30,7 @@ DIFFERS = ComparedQuery(
 SAME = replace(DIFFERS, equal=4000, changed=0, changed_columns={}, samples=(), states=(), first_batch=None)
 
 
-def a_comparison(**changes: Any) -> Comparison:  # noqa: ANN401
+def a_comparison(**changes: Any) -> Comparison:
     """Return one whose query ``lines`` differs and whose ``totals`` are the same."""
     values: dict[str, Any] = {
         "incarnation": Incarnation(1),

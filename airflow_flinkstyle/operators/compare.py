@@ -1,4 +1,4 @@
-"""Compare what two versions of a job compute on the same records; in an upgrade, let a person see it first."""
+"""Compare what two versions of a job compute on the same records, and let a person see it."""
 
 from __future__ import annotations
 

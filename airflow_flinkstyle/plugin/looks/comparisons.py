@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def comparison_document(found: Comparison, *, rows: bool) -> dict[str, Any]:
-    """Return what a comparison has found; ``rows``: with rows and keys that differ, which are the job's data."""
+    """Return what was found; ``rows``: with the rows and keys that differ, which are the job's data."""
     return {
         "verdict": found.verdict,
         "summary": found.summary(),

@@ -53,12 +53,12 @@ const lines = (texts) => texts.filter(Boolean).map((text, at) => h("div", { key:
 
 // Rows and keys that differ, as the tables of all queries show them.
 export const rowsOf = (queries) => queries.flatMap(({ name, found }) => [
-  ...found.samples.map((row) => [name, row.kind, row.old ?? "–", row.new ?? "–"]),
-  ...found.states.filter((state) => !state.not_deterministic).flatMap((state) => state.samples.map((key) => [name, "state", key, "–"])),
+  ...found.samples.map((row) => [name, row.kind, row.old, row.new]),
+  ...found.states.filter((state) => !state.not_deterministic).flatMap((state) => state.samples.map((key) => [name, "state", key, null])),
 ]);
 
 function Rows({ conn, job, run }) {
   const { value, error } = useAnswer(ownUrl("roots", conn, "jobs", job, "runs", run, "comparison"), { again: false });
   return h(Fragment, null, h(Fault, { text: error }),
-    value && h(Table, { caption: "Rows that differ, some of each kind", columns: ["Query", "What", "Old", "New"], rows: rowsOf(value.queries), empty: "No row differs." }));
+    value && h(Table, { caption: "Rows that differ, some of each kind", columns: ["Query", "What", "Old", "New"], rows: rowsOf(value.queries).map((cells) => cells.map((cell) => cell ?? "–")), empty: "No row differs." }));
 }
