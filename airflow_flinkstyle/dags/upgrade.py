@@ -54,7 +54,7 @@ def upgrade_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> 
             "retries": 2,
             "retry_delay": timedelta(seconds=5),
         }
-        found = "{{ ti.xcom_pull(task_ids='compare') }}"
+        found: Any = "{{ ti.xcom_pull(task_ids='compare') }}"
         compare = CompareUpgradeOperator(
             task_id="compare",
             **version,
