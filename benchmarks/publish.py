@@ -124,7 +124,9 @@ def _machine(result: Mapping[str, Any]) -> str:
 
 
 def _benchmarks(text: str) -> Iterator[str]:
-    return (name for name in re.findall(r"<!-- bench:(\w+) -->", text) if name != PROMISES)
+    """Yield the benchmarks that have a place on the page; the place of one that has not run stays empty."""
+    named = (name for name in re.findall(r"<!-- bench:(\w+) -->", text) if name != PROMISES)
+    return (name for name in named if (RESULTS / f"{name}.json").exists())
 
 
 def _table(stored: Mapping[str, Any]) -> Table:

@@ -80,14 +80,14 @@ def measured(job_cores: set[int], standby_cores: set[int], *, rounds: int) -> di
     """Measure one job in turn."""
     with tempfile.TemporaryDirectory(prefix="bench-rehearsal-") as name, RunningJob(Path(name), JOB) as job:
         notes = Path(name) / "notes.jsonl"
-        with _on(job_cores):
+        with on_cores(job_cores):
             job.start(arguments(notes, trigger_ms=0))
         wait_for_batch(job, QUERY, 3 * WARM_BATCHES, timeout_s=TIMEOUT_S)
 
         def beside() -> Window:
             hot = job.savepoint().manifest.savepoint_id
             began_s = time.time()
-            with _on(standby_cores):
+            with on_cores(standby_cores):
                 generation = standby(job, hot)
             window = _window(notes, began_s, time.time())
             job.client.drivers.dismiss(generation)
@@ -133,7 +133,7 @@ def _window(notes: Path, began_s: float, ended_s: float) -> Window:
 
 
 @contextmanager
-def _on(cores: set[int]) -> Iterator[None]:
+def on_cores(cores: set[int]) -> Iterator[None]:
     """Let what is started meanwhile run on these cores."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)

@@ -12,6 +12,7 @@ from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.line import BEGINNING
 from airflow_flinkstyle.protocol.query_records import QueryStatus
 from airflow_flinkstyle.protocol.records import Claim, Current, Heartbeat, IncarnationRecord, TakeoverOrder
+from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.savepoint.blobs.references import Reference, of_generation, write_reference
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
@@ -22,6 +23,7 @@ from tests import hearts
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from airflow_flinkstyle.protocol.comparison_records import Comparison
     from airflow_flinkstyle.protocol.line import Turn
     from airflow_flinkstyle.protocol.query_records import CommittedGroup, Pace
     from airflow_flinkstyle.protocol.records import AgentState
@@ -69,6 +71,28 @@ class SeemingJob:
         shutil.copytree(GOLDEN / golden, self.folder / "checkpoints" / "totals")
         query_id = json.loads((GOLDEN / golden / "metadata").read_bytes())["id"]
         self.seem_running(state="closed", query_id=query_id)
+
+    def seem_compared(self, generation: int, found: Comparison) -> None:
+        """Leave the records of a driver that has compared two versions and closed; ``generation`` is its."""
+        number = Generation(generation)
+        claim = Claim(
+            claim_key=f"{self.claim_key}/compare-1/new",
+            follows=Generation(1),
+            checkpoint_location=str(self.folder / f"checkpoints{generation}"),
+            prepare_savepoint_id=found.savepoint_id,
+            overrides=(),
+            lease_s=30.0,
+            launch={},
+            claimed_at_ms=self.begun_at_ms,
+            rehearse=Rehearse(only=True),
+        )
+        self.board.create_claim(number, claim)
+        self.board.write_comparison(number, found)
+        closed = Heartbeat(
+            incarnation=found.incarnation, state="closed", beat=1, written_at_ms=found.ended_at_ms,
+            spark_version="4.2.0", application_id="app", queries={},
+        )  # fmt: skip
+        self.board.beat(number, closed, seen=None)
 
     def seem_running(
         self,

@@ -20,7 +20,7 @@ from tools.run_tests import Invocation, Outcome, report, run_pytest
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-CHAIN = tuple(f"tests/versions/test_{name}.py" for name in ("chain", "upgrade"))
+CHAIN = tuple(f"tests/versions/test_{name}.py" for name in ("chain", "upgrade", "compared"))
 VARIABLE = "FLINKSTYLE_TEST_SPARK"
 """As ``testbed.paths`` reads it."""
 

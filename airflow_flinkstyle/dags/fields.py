@@ -209,8 +209,10 @@ def version_fields() -> dict[str, Param]:
     }
 
 
-def compare_fields(section: str | None = None) -> dict[str, Param]:
-    """Return the fields about how two versions are compared."""
+def compare_fields(
+    section: str | None = None, *, differs: str = "Report whatever is found"
+) -> dict[str, Param]:
+    """Return the fields about how two versions are compared; ``differs``: what that answer is called."""
     return {
         "keys": Param(
             None,
@@ -246,7 +248,7 @@ def compare_fields(section: str | None = None) -> dict[str, Param]:
             "same",
             type="string",
             enum=["same", "differs"],
-            values_display={"same": "The same, else fail", "differs": "Report whatever is found"},
+            values_display={"same": "The same, else fail", "differs": differs},
             title="Expected",
             section=section,
         ),

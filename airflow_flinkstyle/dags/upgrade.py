@@ -1,5 +1,8 @@
 """Replace a running streaming job by a new version: script, arguments or Spark settings.
 
+With batches to compare, both versions first run the same records on scratch copies. A difference ends the
+upgrade; or you expect one, then you see it and approve it.
+
 The new version is brought up beside the running one, which then stops with a savepoint. A version that does
 not come up never stops the running one. If it fails before its first commit, the old version is started
 again. If it fails later, your choice in the form decides.
@@ -24,6 +27,7 @@ from airflow_flinkstyle.dags.fields import (
     version_fields,
 )
 from airflow_flinkstyle.dags.form import Form, Job
+from airflow_flinkstyle.operators.compare import ApproveDifferenceOperator, CompareUpgradeOperator
 from airflow_flinkstyle.operators.upgrade import UpgradeStreamingJobOperator
 
 if TYPE_CHECKING:
@@ -43,20 +47,36 @@ def upgrade_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> 
     fields = {**_version(), **_health(), **trial_fields(), **untested_fields(), **_comparison(), **_places()}
     form = Form(fields, job, given)
     with form.dag("upgrade_job", dag_id, __doc__, max_active_runs=1) as dag:
-        UpgradeStreamingJobOperator(
-            task_id="upgrade",
-            retries=2,
-            retry_delay=timedelta(seconds=5),
+        version = {
             **form.job,
-            **form.answers("spark_conn_id", "script", "args", "conf", "if_committed", "skip_known_batches"),
-            **form.answers("standby", "rehearse_batches", "rehearse_records", "observe_s", "max_lag"),
-            **form.answers("allow_untested", "min_rate", "shuffle_partitions", "state_provider"),
-            **form.answers("state_changes"),
-            **form.answers("first_commit_timeout_s"),
-            **form.answers("leave_checkpoints"),
+            **form.answers("spark_conn_id", "script", "args", "conf", "leave_checkpoints"),
+            **form.answers("shuffle_partitions", "state_provider", "state_changes"),
+            "retries": 2,
+            "retry_delay": timedelta(seconds=5),
+        }
+        found: Any = "{{ ti.xcom_pull(task_ids='compare') }}"
+        compare = CompareUpgradeOperator(
+            task_id="compare",
+            **version,
             **form.answers("compare_batches", "compare_records", "compare_from"),
             **form.answers("keys", "ignore", "tolerance", "allow_writes", "expect"),
         )
+        approve = ApproveDifferenceOperator(
+            task_id="approve",
+            subject=f"The versions of job {form.shown('job')} compute otherwise. Upgrade it?",
+            body="{{ ti.xcom_pull(task_ids='compare', key='markdown') }}",
+            comparison=found,
+        )
+        upgrade = UpgradeStreamingJobOperator(
+            task_id="upgrade",
+            trigger_rule="none_failed",  # nothing was to be compared
+            **version,
+            **form.answers("if_committed", "skip_known_batches"),
+            **form.answers("standby", "rehearse_batches", "rehearse_records", "observe_s", "max_lag"),
+            **form.answers("allow_untested", "min_rate", "first_commit_timeout_s"),
+            comparison=found,
+        )
+        compare >> approve >> upgrade
     return dag
 
 
@@ -66,7 +86,7 @@ def _version() -> dict[str, Param]:
 
 def _comparison() -> dict[str, Param]:
     """Return the fields about comparing both versions beforehand, which most upgrades do without."""
-    fields = compare_fields(MORE)
+    fields = compare_fields(MORE, differs="A difference, which you approve")
     return {
         "compare_batches": Param(
             0,

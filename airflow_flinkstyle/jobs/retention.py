@@ -12,6 +12,7 @@ from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import SignatureError
 from airflow_flinkstyle.jobs.journal import has_ended, open_since_ms, read_phases
 from airflow_flinkstyle.jobs.signing import Signer
+from airflow_flinkstyle.protocol.comparison_records import Comparison
 from airflow_flinkstyle.protocol.records import End, Progress
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearsal
 from airflow_flinkstyle.savepoint.blobs.references import forget, references
@@ -296,6 +297,8 @@ def _written_at_ms(name: str, data: bytes) -> int:
         return Progress.from_bytes(data).at_ms
     if name.endswith("/rehearsal"):
         return Rehearsal.from_bytes(data).ended_at_ms
+    if name.endswith("/comparison"):
+        return Comparison.from_bytes(data).ended_at_ms
     return End.from_bytes(data).ended_at_ms
 
 

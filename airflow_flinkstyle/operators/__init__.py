@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.operators.approval import ApproveMigrationOperator as ApproveMigrationOperator
     from airflow_flinkstyle.operators.choice import ChooseSavepointOperator as ChooseSavepointOperator
     from airflow_flinkstyle.operators.choice import ChooseSavepointsOperator as ChooseSavepointsOperator
+    from airflow_flinkstyle.operators.compare import ApproveDifferenceOperator as ApproveDifferenceOperator
+    from airflow_flinkstyle.operators.compare import CompareUpgradeOperator as CompareUpgradeOperator
     from airflow_flinkstyle.operators.compare import CompareVersionsOperator as CompareVersionsOperator
     from airflow_flinkstyle.operators.cut import CutJobsOperator as CutJobsOperator
     from airflow_flinkstyle.operators.drill import DrillRestoreOperator as DrillRestoreOperator
@@ -56,15 +58,17 @@ if TYPE_CHECKING:
 MODULES = {
     "AdoptRunningJobOperator": "adopt_running",
     "AdoptStreamingJobOperator": "adopt",
+    "ApproveDifferenceOperator": "compare",
     "ApproveMigrationOperator": "approval",
     "AskToEndOldJobOperator": "adopt_running",
     "BeginFailBackOperator": "fail_back",
     "ChangeSourcesOperator": "sources",
     "ChooseSavepointOperator": "choice",
     "ChooseSavepointsOperator": "choice",
+    "CompareUpgradeOperator": "compare",
+    "CompareVersionsOperator": "compare",
     "CutJobsOperator": "cut",
     "DisposeSavepointOperator": "retention",
-    "CompareVersionsOperator": "compare",
     "DrillRestoreOperator": "drill",
     "ExportSavepointOperator": "exchange",
     "FinishAdoptionOperator": "adopt_running",

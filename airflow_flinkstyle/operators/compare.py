@@ -1,10 +1,15 @@
-"""Compare what two versions of a job compute on the same records."""
+"""Compare what two versions of a job compute on the same records, and let a person see it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+
+from airflow_flinkstyle.hooks.airflow_versions import AirflowSkipException
+from airflow_flinkstyle.operators.asking import AskingOperator
 from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors
+from airflow_flinkstyle.operators.upgrade import UpgradeStreamingJobOperator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -125,3 +130,44 @@ class CompareVersionsOperator(StreamingJobOperator):
             context["ti"].xcom_push(key="markdown", value=found["table"])
             require_expected(found, expect, job=self.job)
         return found
+
+
+class CompareUpgradeOperator(UpgradeStreamingJobOperator):
+    """Compare both versions of an upgrade, in a task before it, so that a person can see the table.
+
+    All arguments are those of ``UpgradeStreamingJobOperator``, which is given what this returns as
+    ``comparison``. Without ``compare_batches`` it is skipped: give the upgrade the trigger rule
+    ``none_failed``. XCom ``markdown`` has the table.
+    """
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Run both versions; fail if another verdict is expected."""
+        with airflow_errors():
+            found = self.upgrade(context).compared()
+            if found is None:
+                raise AirflowSkipException(f"The versions of job {self.job} are not to be compared.")
+            self.show_savepoint(context, found["savepoint_id"])
+        context["ti"].xcom_push(key="markdown", value=found["table"])
+        return dict(found)
+
+
+class ApproveDifferenceOperator(AskingOperator, ApprovalOperator):
+    """Show what two versions compute differently, and wait until a person approves or rejects.
+
+    Asks nobody where they compute the same. After a rejection the next task is skipped.
+
+    :param comparison: What ``CompareUpgradeOperator`` has returned. (templated)
+    """
+
+    template_fields: Sequence[str] = (*AskingOperator.template_fields, "comparison")
+
+    def __init__(self, *, comparison: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.comparison = comparison
+
+    def execute(self, context: Context) -> Any:  # noqa: ANN401 - as its base
+        """Ask, if there is a difference."""
+        if self.comparison is None or self.comparison["verdict"] == "same":
+            self.log.info("Nobody is asked: the versions compute the same")
+            return None
+        return super().execute(context)

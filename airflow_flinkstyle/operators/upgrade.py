@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from airflow_flinkstyle.jobs.upgrade.upgrade import Upgrade
+
 
 class UpgradeStreamingJobOperator(StreamingJobOperator):
     """Bring the new version up beside the old one, stop that with a savepoint, and wait for the first batch.
@@ -61,6 +63,8 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         (``VERSIONS_DIFFER``, ``NOT_COMPARABLE``); ``differs``: whatever was found is in the report.
         (templated)
     :param compare_timeout_s: How long the comparison may take.
+    :param comparison: What ``CompareUpgradeOperator`` has returned in a task before: it is kept in the
+        report, and nothing is compared again. (templated)
     :param observe_s: How long the new version is watched after its first batch, several times what a batch
         takes; 0 for not at all. If it is not well (its driver died, a query ended, is stuck or falls behind),
         the old version continues from where it is; if its plan does not fit the state any more,
@@ -80,7 +84,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         "first_commit_timeout_s",
         *("observe_s", "max_lag", "min_rate", "shuffle_partitions", "state_provider", "state_changes"),
         *("compare_batches", "compare_records", "compare_from", "keys", "ignore", "tolerance"),
-        *("allow_writes", "expect"),
+        *("allow_writes", "expect", "comparison"),
     )
 
     asks = (
@@ -115,6 +119,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         allow_writes: bool | str = False,
         expect: str = "same",
         compare_timeout_s: float = 3600.0,
+        comparison: Mapping[str, Any] | None = None,
         observe_s: float | str = 0.0,
         max_lag: int | str | None = None,
         min_rate: float | str | None = 0.5,
@@ -147,6 +152,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         self.allow_writes = allow_writes
         self.expect = expect
         self.compare_timeout_s = compare_timeout_s
+        self.comparison = comparison
         self.observe_s = observe_s
         self.max_lag = max_lag
         self.min_rate = min_rate
@@ -155,6 +161,18 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Upgrade, or continue what an earlier try began."""
+        with airflow_errors():
+            report = self.upgrade(context).run()
+            self.show_savepoint(context, report.savepoint_id)
+        context["ti"].xcom_push(key="markdown", value=report.as_markdown())
+        self.log.info(
+            "Job %s runs its new version as generation %d.\n%s",
+            *(self.job, report.generation, report.as_markdown()),
+        )
+        return report.as_dict()
+
+    def upgrade(self, context: Context) -> Upgrade:
+        """Return what was asked for, as an earlier try may have begun it."""
         from airflow_flinkstyle.hooks.launches import (
             bounds,
             mapping,
@@ -171,57 +189,50 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         from airflow_flinkstyle.jobs.upgrade.repartition import with_changes, with_partitions, with_provider
         from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 
-        with airflow_errors():
-            hook = self.hook
-            client = hook.client(self.job)
-            spec, target = recorded_launch(client.view)
-            spec = next_version(
-                spec,
-                script=self.script,
-                args=self.args,
-                conf=mapping(self.conf),
-                leave_checkpoints=self.leave_checkpoints,
-            )
-            spec = with_partitions(spec, number("shuffle_partitions", self.shuffle_partitions))
-            spec = with_provider(spec, self.state_provider)
-            current, key = client.view.board.current(), self.request_key(context)
-            before = current.value.generation if current is not None else 0
-            spec = with_changes(spec, self.state_changes, asked=key, before=before)
-            report = Upgrade(
-                client=client,
-                journal=CutoverJournal(hook.store, self.job, key, UPGRADE_PHASES, signer=hook.signer),
-                spec=spec,
-                target=hook.target(self.spark_conn_id) if self.spark_conn_id else target,
-                if_committed=rewind(self.if_committed),
-                skip_known_batches=is_true("skip_known_batches", self.skip_known_batches),
-                standby=standby(self.standby),
-                rehearse=rehearse(
-                    self.rehearse_batches,
-                    self.rehearse_records,
-                    timeout_s=self.rehearse_timeout_s,
-                    allow_untested=is_true("allow_untested", self.allow_untested),
-                ),
-                compare=compare_asked(
-                    batches=self.compare_batches,
-                    records=self.compare_records,
-                    keys=self.keys,
-                    ignore=self.ignore,
-                    tolerance=self.tolerance,
-                    allow_writes=is_true("allow_writes", self.allow_writes),
-                    timeout_s=self.compare_timeout_s,
-                ),
-                compare_from=text_or_none(self.compare_from),
-                expect=expected(text_or_none(self.expect)),
-                bounds=bounds(self.observe_s, self.max_lag, self.min_rate),
-                settings=CutoverSettings(
-                    stop_timeout_s=self.stop_timeout_s,
-                    first_commit_timeout_s=seconds("first_commit_timeout_s", self.first_commit_timeout_s),
-                ),
-            ).run()
-            self.show_savepoint(context, report.savepoint_id)
-        context["ti"].xcom_push(key="markdown", value=report.as_markdown())
-        self.log.info(
-            "Job %s runs its new version as generation %d.\n%s",
-            *(self.job, report.generation, report.as_markdown()),
+        hook = self.hook
+        client = hook.client(self.job)
+        spec, target = recorded_launch(client.view)
+        spec = next_version(
+            spec,
+            script=self.script,
+            args=self.args,
+            conf=mapping(self.conf),
+            leave_checkpoints=self.leave_checkpoints,
         )
-        return report.as_dict()
+        spec = with_partitions(spec, number("shuffle_partitions", self.shuffle_partitions))
+        spec = with_provider(spec, self.state_provider)
+        current, key = client.view.board.current(), self.request_key(context)
+        before = current.value.generation if current is not None else 0
+        spec = with_changes(spec, self.state_changes, asked=key, before=before)
+        return Upgrade(
+            client=client,
+            journal=CutoverJournal(hook.store, self.job, key, UPGRADE_PHASES, signer=hook.signer),
+            spec=spec,
+            target=hook.target(self.spark_conn_id) if self.spark_conn_id else target,
+            if_committed=rewind(self.if_committed),
+            skip_known_batches=is_true("skip_known_batches", self.skip_known_batches),
+            standby=standby(self.standby),
+            rehearse=rehearse(
+                self.rehearse_batches,
+                self.rehearse_records,
+                timeout_s=self.rehearse_timeout_s,
+                allow_untested=is_true("allow_untested", self.allow_untested),
+            ),
+            compare=compare_asked(
+                batches=self.compare_batches,
+                records=self.compare_records,
+                keys=self.keys,
+                ignore=self.ignore,
+                tolerance=self.tolerance,
+                allow_writes=is_true("allow_writes", self.allow_writes),
+                timeout_s=self.compare_timeout_s,
+            ),
+            compare_from=text_or_none(self.compare_from),
+            expect=expected(text_or_none(self.expect)),
+            comparison=self.comparison,
+            bounds=bounds(self.observe_s, self.max_lag, self.min_rate),
+            settings=CutoverSettings(
+                stop_timeout_s=self.stop_timeout_s,
+                first_commit_timeout_s=seconds("first_commit_timeout_s", self.first_commit_timeout_s),
+            ),
+        )

@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
 from airflow_flinkstyle.jobs.usage import KeptReference, KeptSavepoint
+from airflow_flinkstyle.protocol.comparison_records import ComparedQuery
 from airflow_flinkstyle.protocol.history import Sample
 from airflow_flinkstyle.protocol.query_records import Pace
 
@@ -143,6 +144,7 @@ class Journal(Answer):
     ended: bool
     went_back: bool
     failure: str | None
+    compared: Annotated[str | None, Field(description="What both versions computed, in a line.")]
     asked_by: AskedBy | None
     begun_at_ms: int
     newest_at_ms: int
@@ -177,6 +179,30 @@ class Jobs(Answer):
     roots: list[RootJobs]
 
 
+class ComparedQueryAnswer(Answer):
+    """One query of two versions."""
+
+    name: str
+    verdict: str
+    notes: Annotated[list[str], Field(description="What is to be said beside the counts.")]
+    found: ComparedQuery
+
+
+class ComparisonAnswer(Answer):
+    """What two versions of a job computed on the same records."""
+
+    verdict: Annotated[str, Field(description="same, differs, or not comparable.")]
+    summary: str
+    savepoint_id: Annotated[str, Field(description="From which both ran.")]
+    old: Annotated[int, Field(description="The generation that ran the job's version.")]
+    new: int
+    again: Annotated[int | None, Field(description="The generation that ran the job's version once more.")]
+    asks_again: Annotated[bool, Field(description="Whether such a run may still explain what differs.")]
+    ended_at_ms: int
+    leaves_open: Annotated[str, Field(description="What no comparison shows.")]
+    queries: list[ComparedQueryAnswer]
+
+
 class RunAnswer(Answer):
     """One generation of a job."""
 
@@ -197,6 +223,9 @@ class RunAnswer(Answer):
     savepoint_id: Annotated[str | None, Field(description="With which it closed.")]
     error: list[str] | None
     batches: dict[str, int]
+    comparison: Annotated[
+        ComparisonAnswer | None, Field(description="What it has compared, without rows and keys.")
+    ]
 
 
 class Trouble(Answer):

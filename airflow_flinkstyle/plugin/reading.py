@@ -18,6 +18,7 @@ from airflow_flinkstyle.plugin import acting_answers, answers, kept
 from airflow_flinkstyle.plugin.access import KafkaAsked, Logged, Looked, Readable, ReadableRoots
 from airflow_flinkstyle.plugin.cache.pieces import FRESH_S, CachedAnswer
 from airflow_flinkstyle.plugin.driver_log import driver_log
+from airflow_flinkstyle.plugin.looks.comparisons import comparison_document
 from airflow_flinkstyle.plugin.looks.job_look import JobLook
 from airflow_flinkstyle.plugin.looks.savepoint_documents import manifest_document
 from airflow_flinkstyle.plugin.roots import OpenRoot
@@ -133,6 +134,20 @@ async def diff(job: str, before: str, after: str, root: Readable, look: Looked) 
         return encode(diff_savepoints(look.repository.read(before), look.repository.read(after)))
 
     return await _answer(root, ("diff", job, before, after), read, fresh_s=IMMUTABLE_S)
+
+
+@answered(JOB + "/runs/{generation}/comparison", answers.ComparisonAnswer)
+async def comparison(job: str, generation: int, root: Logged, look: Looked) -> JSONResponse:
+    """Return what a run has compared, with rows and keys that differ, which tasks' logs have too."""
+
+    def read() -> dict[str, Any] | None:
+        found = look.board.comparison(Generation(generation))
+        return comparison_document(found, rows=True) if found is not None else None
+
+    found = await root.watch.pieces.kept(("comparison", job, generation), read)
+    if found.value is None:
+        raise HTTPException(404, f"Generation {generation} of job {job} has compared nothing.")
+    return _sent(found)
 
 
 @answered(JOB + "/runs/{generation}/log", answers.DriverLog)

@@ -24,6 +24,11 @@ ORDER: Final = ":order"
 Part = Literal["old", "new", "again"]
 Verdict = Literal["same", "differs", "not comparable"]
 Kind = Literal["only in old", "only in new", "changed"]
+LEAVES_OPEN: Final = (
+    "Not shown by this: the sinks, functions of foreachBatch and foreach, and later batches. What UDFs call "
+    "outside, each run has called once more."
+)
+"""Of every comparison."""
 
 
 @stored
@@ -149,6 +154,19 @@ class ComparedQuery:
         differs = bool(rows or self.columns or any(state.differs for state in self.states))
         return "differs" if differs else "same"
 
+    def notes(self) -> tuple[str, ...]:
+        """Return what is to be said beside the counts, a part of a sentence each."""
+        changed = sorted(self.changed_columns.items())
+        told = [*self.columns, *map(str, self.states)]
+        told += [f"{column} differs in {count:,}" for column, count in changed]
+        if self.first_batch is not None and self.verdict == "differs":
+            told.append(f"first in batch {self.first_batch}")
+        if self.not_deterministic:
+            told.append(f"not deterministic, left out: {', '.join(self.not_deterministic)}")
+        if self.replayed:
+            told.append("on records that the state has already")
+        return tuple(told)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison(Record):
@@ -213,7 +231,7 @@ class Comparison(Record):
         shown = [self.summary(), "", row(heads), "|---" * len(heads) + "|", *map(row, cells)]
         for name, one in sorted(self.queries.items()):
             shown += _details(name, one)
-        return "\n".join(shown)
+        return "\n".join([*shown, "", LEAVES_OPEN])
 
 
 def _why(one: ComparedQuery) -> str:
@@ -226,15 +244,7 @@ def _why(one: ComparedQuery) -> str:
 
 
 def _details(name: str, one: ComparedQuery) -> Iterator[str]:
-    told = [*(one.columns), *map(str, one.states)]
-    if one.changed_columns:
-        told += [f"{column} differs in {count:,}" for column, count in sorted(one.changed_columns.items())]
-    if one.first_batch is not None and one.verdict == "differs":
-        told.append(f"first in batch {one.first_batch}")
-    if one.not_deterministic:
-        told.append(f"not deterministic, left out: {', '.join(one.not_deterministic)}")
-    if one.replayed:
-        told.append("on records that the state has already")
+    told = one.notes()
     if told or one.untested:
         left = f" Not compared: {' '.join(one.untested)}" if one.untested else ""
         yield from ("", f"{name} ({counted(one.batches, 'batch', 'batches')}): {'; '.join(told)}.{left}")

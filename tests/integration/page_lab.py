@@ -6,21 +6,24 @@ import json
 import shutil
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.jobs.journal import CutoverJournal
+from airflow_flinkstyle.protocol.comparison_records import ShownRow
 from airflow_flinkstyle.protocol.history import History, Sample
 from airflow_flinkstyle.protocol.query_records import Pace, SourcePace
 from airflow_flinkstyle.savepoint.blobs.references import pin
 from airflow_flinkstyle.savepoint.files.verified import check_savepoint
 from airflow_flinkstyle.storage.local import LocalStore
-from airflow_flinkstyle.types import BatchId
+from airflow_flinkstyle.types import BatchId, Generation
 from testbed import paths
 from testbed.airflow import Airflow
 from testbed.keys import SIGNER, SIGNING_KEY
 from testbed.waiting import wait_until
+from tests.comparisons import DIFFERS, a_comparison
 from tests.page_users import USERS, password_of
 from tests.seeming_jobs import SeemingJob
 from tests.unit.cli.kafka_savepoints import take_on_kafka
@@ -85,7 +88,9 @@ def fill(folder: Path) -> None:
     journal.open("prepare", {})
     failed = SeemingJob(folder, "payments", begun_at_ms, host="worker-3", claim_key="start_job-start")
     failed.seem_running(state="failed", error=("SCRIPT_FAILED", "The sink refused the batch: disk full."))
-    SeemingJob(folder, "refunds", begun_at_ms).seem_running(state="closed")
+    refunds = SeemingJob(folder, "refunds", begun_at_ms)
+    refunds.seem_running(state="closed")
+    refunds.seem_compared(2, a_comparison(old=Generation(2), ended_at_ms=begun_at_ms))
 
 
 def fill_hostile(folder: Path) -> None:
@@ -98,6 +103,9 @@ def fill_hostile(folder: Path) -> None:
     job.seem_running(state="failed", error=error, pace=_pace(MARKUP), asked_by=asked, drivers=2)
     script = "javascript:globalThis.hacked=1"
     job.seem_running(generation=2, pace=_pace(MARKUP), asked_by=asked, ui_url=script)
+    row = ShownRow(kind="changed", old=MARKUP, new=MARKUP)
+    odd = replace(DIFFERS, columns=(MARKUP,), samples=(row,), untested=(MARKUP,))
+    job.seem_compared(3, a_comparison(queries={"totals": odd}))
     (folder / "root" / HOSTILE_FOLDER / "runs").mkdir(parents=True)
 
 

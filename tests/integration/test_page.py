@@ -128,6 +128,19 @@ def test_job_leads_to_the_runs_the_graph_and_what_was_asked(url: str, browser: B
 
 
 @pytest.mark.nightly
+def test_comparison_is_shown_with_its_counts_its_rows_and_what_it_leaves_open(url: str, browser: Browser):
+    page = open_page(browser, url, "viewer")
+    open_job(page, url, "refunds")
+    assert "2 changed" in page.inner_text("table:has(th:text-is('Verdict'))")
+    page.click("table:has(th:text-is('Verdict')) a:text-is('2')")
+    page.wait_for_selector("h2:has-text('Comparison differs')")
+    page.wait_for_selector("caption:has-text('Rows that differ')")
+    shown = page.inner_text(".flinkstyle")
+    for words in ("3,998", "price differs in 2", '{"id":7,"price":1.25}', "loaded_at", "later batches"):
+        assert words in shown
+
+
+@pytest.mark.nightly
 def test_dry_run_says_what_a_start_would_meet(url: str, browser: Browser):
     page = open_page(browser, url, "viewer")
     page.goto(url + SAVEPOINT + "/sp-1")
@@ -232,6 +245,11 @@ def test_markup_from_the_store_is_text_and_errors_are_sentences(url: str, browse
     page.click("a:text-is('hostile')")
     page.wait_for_selector("text=Migrations and upgrades")
     assert page.inner_text(".flinkstyle").count(MARKUP) >= 5
+    page.goto(f"{url}/plugin/savepoints#/flinkstyle_hostile/hostile/runs/3")
+    page.wait_for_selector("caption:has-text('Rows that differ')")
+    assert page.inner_text(".flinkstyle").count(MARKUP) >= 4
+    page.goto(f"{url}/plugin/savepoints#/flinkstyle_hostile/hostile")
+    page.wait_for_selector("text=Migrations and upgrades")
     addresses = "links => links.map(one => new URL(one.getAttribute('href'), document.baseURI).href)"
     links = page.locator(".flinkstyle a").evaluate_all(addresses)
     assert len(links) > 5

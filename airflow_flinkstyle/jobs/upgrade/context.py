@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow_flinkstyle.jobs.cutover.context import CutoverContext
 from airflow_flinkstyle.jobs.upgrade.health import UNWATCHED, Bounds
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow_flinkstyle.jobs.comparison import CompareAsked, Expect
     from airflow_flinkstyle.jobs.start.origins import FromSavepoint
     from airflow_flinkstyle.protocol.records import CutoverKind
@@ -36,6 +38,8 @@ class UpgradeContext(CutoverContext):
     """The savepoint from which both run; None for the newest."""
     expect: Expect = "same"
     """Which outcome lets the upgrade go on; ``differs``: any."""
+    comparison: Mapping[str, Any] | None = None
+    """What was compared before, and a person has seen: kept in the report, and not compared again."""
     bounds: Bounds = UNWATCHED
     """What the new version must keep once it has committed."""
     back_to: FromSavepoint | None = None

@@ -263,6 +263,7 @@ class Upgrade(UpgradeContext):
             target=target,
             bounds=UNWATCHED,
             compare=None,
+            comparison=None,
             back_to=None,
             hot_savepoint_id=None,
             rehearse=replace(self.rehearse, allow_untested=True) if self.rehearse is not None else None,
@@ -307,7 +308,9 @@ class Upgrade(UpgradeContext):
 
     def _prepare(self) -> None:
         """Bring the new version up beside the old one; without a standby only note which one that is."""
-        compared = self._compared() if not self._has_begun() else None
+        compared = self.comparison
+        if compared is None and not self._has_begun():
+            compared = self.compared()
         old = self.old()
         if self.back_to is not None:
             self.hot_savepoint_id = self.back_to.savepoint_id
@@ -322,8 +325,11 @@ class Upgrade(UpgradeContext):
         if self.standby == "warm" and self.back_to is None:
             self.phase(steps.PRECOPY, {}, lambda: steps.precopy(self.in_window()))
 
-    def _compared(self) -> Mapping[str, Any] | None:
+    def compared(self) -> Mapping[str, Any] | None:
         """Compare both versions on the same records, before anything of this upgrade is begun.
+
+        Returns:
+            What ``as_told`` makes of it; None if that is not asked for.
 
         Raises:
             FlinkstyleError: ``VERSIONS_DIFFER``, ``NOT_COMPARABLE`` or ``COMPARISON_FAILED``.
@@ -331,8 +337,8 @@ class Upgrade(UpgradeContext):
         if self.compare is None:
             return None
         if self.compare_from is None and newest_summary(self.client.view.repository) is None:
-            saved = self.phase("savepoint", {}, lambda: steps.save(self, "savepoint"))
-            self.compare_from = saved["savepoint_id"]
+            # No phase yet: a journal without an end would keep every old record of the job.
+            self.compare_from = steps.save(self, "savepoint")["savepoint_id"]
         spec, target = self.client.view.launch_of(self.old())
         found = comparison.as_told(
             comparison.compare_versions(

@@ -162,11 +162,17 @@ def journal_document(
         "ended": ended,
         "went_back": went_back,
         "failure": next((one["failure"] for one in reversed(told) if one["failure"]), None),
+        "compared": next(filter(None, map(_compared, in_order)), None),
         "asked_by": asked_by,
         "begun_at_ms": in_order[0].intent_at_ms,
         "newest_at_ms": newest.result_at_ms or newest.intent_at_ms,
         "phases": told,
     }
+
+
+def _compared(one: PhaseRecord) -> str | None:
+    found = one.intent.get("comparison")
+    return str(found.get("summary"))[:_FAILURE_SHOWN] if isinstance(found, dict) else None
 
 
 def _phase(one: PhaseRecord) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.stopped.offline_lock import is_lock
+from airflow_flinkstyle.plugin.looks.comparisons import comparison_document
 from airflow_flinkstyle.plugin.looks.documents import asked_by
 from airflow_flinkstyle.protocol.line import Abandoned, batches_run
 from airflow_flinkstyle.types import Incarnation
@@ -79,6 +80,8 @@ class RunLook:
                 "asked_by": asked_by(claim),
                 "claimed_at_ms": claim.claimed_at_ms,
             }
+            if claim.is_drill and (found := self._board.comparison(generation)) is not None:
+                run["comparison"] = comparison_document(found, rows=False)
         if order is not None:
             run |= {"from_savepoint": order.savepoint_id, "adopts_checkpoint_of": order.adopts}
         if heartbeat is not None:
@@ -135,6 +138,7 @@ _BLANK: dict[str, Any] = {
     "savepoint_id": None,
     "error": None,
     "batches": {},
+    "comparison": None,
 }
 
 

@@ -1,5 +1,6 @@
 // One job: what it does, what it did, its savepoints, how fast it was.
 import { JobActions } from "./actions.js";
+import { Comparisons } from "./comparison.js";
 import { AskedBy, DagRun } from "./dagruns.js";
 import { ownUrl, useActions, useAnswer } from "./fetching.js";
 import { Kept } from "./kept.js";
@@ -34,6 +35,7 @@ export function JobView({ conn, job }) {
       h(Kept, { conn, job }),
       h("h2", null, "Lineage"), h(Lineage, { lineage: value.lineage, conn, job }),
       h("h2", null, "Migrations and upgrades"), h(Journals, { journals: value.journals }),
+      h(Comparisons, { runs: value.runs, conn, job }),
       h("h2", null, "Runs"), h(Runs, { runs: value.runs, conn, job })));
 }
 
@@ -83,7 +85,7 @@ const Journals = ({ journals }) => h(Table, {
   caption: "The newest first", columns: ["Id", "Began", "State", "Phases", "Asked by"], empty: "There was none.",
   rows: journals.map((one) => [
     one.id, h(Time, { at: one.begun_at_ms }),
-    h(Fragment, null, h(Badge, { state: one.went_back ? "went back" : one.ended ? "done" : one.phase }), one.failure && h("div", { className: "reason" }, h(Words, { text: one.failure }))),
+    h(Fragment, null, h(Badge, { state: one.went_back ? "went back" : one.ended ? "done" : one.phase }), one.failure && h("div", { className: "reason" }, h(Words, { text: one.failure })), one.compared && h("div", { className: "reason" }, `compared: ${one.compared}`)),
     one.phases.map((phase) => `${phase.phase}${phase.done_at_ms == null ? " (open)" : ` ${duration(phase.done_at_ms - phase.begun_at_ms)}`}`).join(", "),
     one.asked_by ? h(DagRun, { dag: one.asked_by.dag_id, run: one.asked_by.run_id }) : "–",
   ]),

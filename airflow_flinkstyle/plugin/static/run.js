@@ -1,5 +1,6 @@
 // One run of a job: who asked for it, where it runs, and the end of its driver's log.
 import { ownUrl, useActions, useAnswer } from "./fetching.js";
+import { Comparison } from "./comparison.js";
 import { AskedBy } from "./dagruns.js";
 import { Badge, Facts, Fault, Outside, Time, Words } from "./parts.js";
 import { linkTo } from "./route.js";
@@ -18,6 +19,7 @@ export function RunView({ conn, job, run }) {
     h(Fault, { text: error }),
     value && !found && h(Fault, { text: `Generation ${run} is not among the newest ${value.runs.length} runs of job ${job}.` }),
     found && h(About, { run: found, ui: isNewest ? value.spark_ui : null, conn, job }),
+    found?.comparison && allowed && h(Comparison, { found: found.comparison, conn, job, run, mayRead: allowed.logs }),
     found && allowed && (allowed.logs ? h(Log, { conn, job, run }) : h("p", { className: "quiet" }, "You have no right to read logs.")));
 }
 

@@ -28,13 +28,15 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.airflow
 PAGE = Path(__file__).parents[3] / "docs" / "operating.md"
 
+UPGRADE = {
+    *("if_committed", "skip_known_batches", "standby", "rehearse_batches", "rehearse_records"),
+    *("observe_s", "max_lag", "min_rate", "first_commit_timeout_s"),
+    *("compare_batches", "compare_records", "compare_from", "keys", "ignore", "tolerance", "expect"),
+    *("allow_writes", "comparison"),
+}
 HOW = {
-    "UpgradeStreamingJobOperator": {
-        *("if_committed", "skip_known_batches", "standby", "rehearse_batches", "rehearse_records"),
-        *("observe_s", "max_lag", "min_rate", "first_commit_timeout_s"),
-        *("compare_batches", "compare_records", "compare_from", "keys", "ignore", "tolerance", "expect"),
-        "allow_writes",
-    },
+    "UpgradeStreamingJobOperator": UPGRADE,
+    "CompareUpgradeOperator": UPGRADE,
     "RollBackStreamingJobOperator": {
         *("skip_known_batches", "standby", "rehearse_batches", "rehearse_records", "first_commit_timeout_s"),
     },

@@ -8,6 +8,7 @@ import pytest
 
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.retention import KEPT_MS, prune_job, prune_records
+from airflow_flinkstyle.protocol.comparison_records import Comparison
 from airflow_flinkstyle.protocol.records import Current, End, Heartbeat, Progress, Request
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
@@ -40,6 +41,17 @@ def test_old_reports_go_and_young_ones_stay(job: Job) -> None:
     prune_records(job.board, now_ms=NOW_MS)
     left = [info.key for info in job.store.list("orders/reports/")]
     assert left == ["orders/reports/000003/young.end.json", "orders/reports/000003/young.progress.json"]
+
+
+def test_comparison_whose_rows_nobody_looks_at_any_more_goes(job: Job) -> None:
+    for generation, at_ms in ((1, OLD_MS), (2, YOUNG_MS)):
+        found = Comparison(
+            incarnation=Incarnation(1), savepoint_id="sp", old=Generation(1), new=Generation(2), queries={},
+            seconds=1.0, ended_at_ms=at_ms,
+        )  # fmt: skip
+        job.board.write_comparison(Generation(generation), found)
+    prune_records(job.board, now_ms=NOW_MS)
+    assert [job.board.comparison(Generation(one)) is None for one in (1, 2)] == [True, False]
 
 
 def test_report_that_cannot_be_read_is_left_alone_and_the_others_go(job: Job) -> None:

@@ -18,6 +18,7 @@ from airflow_flinkstyle.links.address import web_address
 from airflow_flinkstyle.plugin.cache.memo_store import MemoStore
 from airflow_flinkstyle.plugin.cache.meter import Meter, MeteredStore
 from airflow_flinkstyle.plugin.looks import savepoint_look
+from airflow_flinkstyle.plugin.looks.comparisons import comparison_document
 from airflow_flinkstyle.plugin.looks.documents import journal_document
 from airflow_flinkstyle.plugin.looks.job_look import JobLook
 from airflow_flinkstyle.plugin.looks.lineage import MOST_SAVEPOINTS, lineage
@@ -30,6 +31,7 @@ from airflow_flinkstyle.savepoint.files.verified import record_damaged
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.types import BatchId, Generation
+from tests.comparisons import a_comparison
 from tests.seeming_jobs import SeemingJob
 
 if TYPE_CHECKING:
@@ -145,6 +147,30 @@ def test_plan_that_waits_for_a_person_is_not_called_approved():
         phase=DECIDED, attempt=0, intent={}, intent_at_ms=2, result={"then": "window"}, result_at_ms=2
     )
     assert journal_document("m1", [planned, decided], ended=False)["phase"] == "answered"
+
+
+def test_comparison_is_shown_with_its_run_without_the_jobs_data(job: SeemingJob):
+    job.seem_compared(3, a_comparison())
+    look = look_at(job)
+    detail = look.detail()
+    shown = detail["runs"][0]["comparison"]
+    assert [run["comparison"] is None for run in detail["runs"]] == [False, True, True]
+    assert (shown["verdict"], shown["asks_again"], shown["new"]) == ("differs", True, 3)
+    lines, _ = shown["queries"]
+    assert (lines["name"], lines["verdict"], lines["found"]["changed"]) == ("lines", "differs", 2)
+    assert "price differs in 2" in lines["notes"]
+    assert 'price":1' not in json.dumps(shown), "rows take the right to read logs"
+    assert '"k"' not in json.dumps(shown), "and so do keys of the state"
+    whole = comparison_document(a_comparison(), rows=True)["queries"][0]["found"]
+    assert (whole["samples"][0]["kind"], len(whole["states"][0]["samples"])) == ("changed", 1)
+    assert detail["generation"] == 2, "the job runs on"
+
+
+def test_upgrade_says_what_was_compared_before_it():
+    begun = PhaseRecord(
+        phase="standby", attempt=1, intent={"comparison": {"summary": "differs: 2 changed"}}, intent_at_ms=1
+    )
+    assert journal_document("u1", [begun], ended=False)["compared"] == "differs: 2 changed"
 
 
 def test_failures_restarts_and_damage_are_on_the_timeline(job: SeemingJob):

@@ -114,3 +114,22 @@ def test_jobs_that_never_came_up_can_be_hidden(run: Callable[[str, str], Any]):
     jobs = '[["dead", null], ["dead", 1], ["starting", null]]'
     found = f"{jobs}.map(([state, incarnation]) => page.neverCameUp({{ state, incarnation }}))"
     assert run("jobs.js", found) == [True, False, False]
+
+
+def test_comparison_that_another_run_has_explained_is_not_listed_twice(run: Callable[[str, str], Any]):
+    runs = (
+        "[{generation: 4, comparison: {new: 3, again: 4}}, "
+        "{generation: 3, comparison: {new: 3, again: null}}, {generation: 2, comparison: null}]"
+    )
+    assert run("comparison.js", f"page.comparisonsOf({runs}).map((one) => one.generation)") == [4]
+
+
+def test_rows_that_differ_are_listed_with_their_query_and_keys_of_its_state(run: Callable[[str, str], Any]):
+    queries = (
+        '[{name: "lines", found: {samples: [{kind: "only in new", old: null, new: "{}"}], '
+        'states: [{not_deterministic: false, samples: ["k"]}, {not_deterministic: true, samples: ["l"]}]}}]'
+    )
+    assert run("comparison.js", f"page.rowsOf({queries})") == [
+        ["lines", "only in new", None, "{}"],
+        ["lines", "state", "k", None],
+    ]

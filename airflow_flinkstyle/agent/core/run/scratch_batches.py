@@ -55,7 +55,7 @@ class _Seen:
     def add(self, progress: Mapping[str, Any]) -> None:
         self.rows += max(0, progress["numInputRows"])
         self.seconds.append(progress["durationMs"].get("triggerExecution", 0) / 1000)
-        told = progress["eventTime"].get("watermark") if progress["eventTime"] else None
+        told = (progress.get("eventTime") or {}).get("watermark")  # Spark 3.5 leaves out what is empty
         if told:
             self.watermark_ms = int(moment_of(told).timestamp() * 1000)
 
