@@ -145,6 +145,54 @@ def test_job_counts_on_from_a_table_at_the_positions_of_the_group_that_had_count
     assert sorted(map(tuple, spark.table("totals").collect())) == counted(list(range(40)))
 
 
+WORDS = """
+import sys
+from pyspark.sql import SparkSession, functions as F
+servers, topic, checkpoint = sys.argv[1:]
+spark = SparkSession.builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
+options = {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest"}
+lines = spark.readStream.format("kafka").options(**options).load()
+counts = lines.select(F.col("value").cast("string").alias("word")).groupBy("word").count()
+query = (counts.writeStream.queryName("words").outputMode("complete").format("memory")
+    .option("checkpointLocation", checkpoint).trigger(availableNow=True).start())
+query.awaitTermination()
+"""
+
+
+@pytest.mark.nightly
+def test_words_are_counted_on_from_a_store_of_kafka_streams(
+    spark: SparkSession, tmp_path: Path, old_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the example; the changelog has the bytes of Kafka Streams' serdes."""
+    from confluent_kafka import Consumer, Producer, TopicPartition
+
+    topic, changelog = "words", "word-count-counts-changelog"
+    for name in (topic, changelog):
+        old_broker.create_topic(name, partitions=2)
+    producer = Producer({"bootstrap.servers": old_broker.bootstrap})
+    words = ["one", "two", "two", "three", "four", "two", "one"]
+    for word in words:
+        producer.produce(topic, word.encode(), partition=0)
+    for word, count in [("one", 1), ("two", 1), ("two", 2), ("three", 1), ("gone", 7), ("gone", None)]:
+        value = None if count is None else count.to_bytes(8, "big")
+        producer.produce(changelog, value, word.encode(), partition=len(word) % 2)
+    assert producer.flush(20) == 0
+    consumer = Consumer({"bootstrap.servers": old_broker.bootstrap, "group.id": "word-count"})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 4), TopicPartition(topic, 1, 0)], asynchronous=False)
+    consumer.close()
+    script, example = a_script(tmp_path, WORDS), str(paths.ROOT / "examples/from_kafka_streams.py")
+    servers, root = old_broker.bootstrap, str(tmp_path / "root")
+    monkeypatch.setattr(sys, "argv", [example, servers, "word-count", "counts", topic, root, script])
+    runpy.run_path(example, run_name="__main__")
+    repository = SavepointRepository(LocalStore(tmp_path / "root"), "words")
+    [manifest] = repository.each()
+    copy = tmp_path / "restored"
+    restore_query(manifest, manifest.queries[0], repository, LocalStore(copy))
+    monkeypatch.setattr(sys, "argv", [script, servers, topic, str(copy)])
+    runpy.run_path(script)
+    assert dict(map(tuple, spark.table("words").collect())) == {word: words.count(word) for word in words}
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ["join-one-store", "transform-with-state-v2", "two-operators"])
 def test_each_state_of_each_operator_is_taken_from_its_table(
