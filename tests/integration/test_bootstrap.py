@@ -79,7 +79,7 @@ lab_of(SparkSession.builder.getOrCreate(), case).start("/nonexistent", {})
 
 @pytest.fixture(scope="module")
 def spark(spark_paths: SparkPaths) -> Iterator[SparkSession]:
-    confs = {"spark.sql.session.timeZone": "UTC", f"{STATE}.minDeltasForSnapshot": "2"}
+    confs = {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "2"}
     with local_session(spark_paths, confs) as session:
         yield session
 
