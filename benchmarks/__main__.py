@@ -21,7 +21,7 @@ NAMES = (
     *("translation_accuracy", "translation_speed"),
     *("commit_cost", "sink_speed", "sink_beside_flink"),
     *("downtime", "downtime_beside_flink", "downtime_migration", "rehearsal_cost"),
-    *("state_reader", "state_rows", "state_transform", "store_requests", "ten_thousand"),
+    *("state_reader", "state_rows", "store_requests", "ten_thousand"),
 )
 """Modules of this package with ``run(*, quick: bool) -> Report``, in the order of the docs."""
 

@@ -21,7 +21,7 @@ def run(*, quick: bool) -> Report:
     """List all keys by both ways, in turn, in one session of Spark."""
     keys = QUICK_KEYS if quick else KEYS
     with tempfile.TemporaryDirectory(prefix="bench-state-", dir=paths.HOME / "tmp") as folder:
-        seconds = seconds_of("state_listing", Path(folder), keys, rounds=1 if quick else PAIRS)
+        seconds = listed(Path(folder), keys, rounds=1 if quick else PAIRS)
     ours, theirs = seconds[OURS], seconds[SPARK]
     rows = (
         ("Spark's reader, on the checkpoint", Spread.of(theirs).text(" s")),
@@ -37,19 +37,19 @@ def run(*, quick: bool) -> Report:
     )
 
 
-def seconds_of(job: str, folder: Path, keys: int, *, rounds: int) -> dict[str, list[float]]:
-    """Return the seconds of each way that a program of ``benchmarks.jobs`` measures, round by round.
+def listed(folder: Path, keys: int, *, rounds: int) -> dict[str, list[float]]:
+    """Return the seconds of each way, round by round.
 
     Raises:
-        RuntimeError: If it failed.
+        RuntimeError: If the listing failed.
     """
     python = paths.VENV_SPARK / "bin/python"
-    command = [python, "-m", f"benchmarks.jobs.{job}", folder, "--keys", keys, "--rounds", rounds]
+    command = [python, "-m", "benchmarks.jobs.state_listing", folder, "--keys", keys, "--rounds", rounds]
     env = {**os.environ, **spark_paths().env, "PYTHONPATH": str(paths.ROOT)}
     done = subprocess.run(  # noqa: S603  (our own program)
         [str(part) for part in command], env=env, cwd=paths.ROOT, capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
-        raise RuntimeError(f"{job} ended with {done.returncode}:\n{done.stderr[-3000:]}")
+        raise RuntimeError(f"The listing ended with {done.returncode}:\n{done.stderr[-3000:]}")
     found: dict[str, list[float]] = json.loads(done.stdout.strip().splitlines()[-1])
     return found

@@ -124,14 +124,14 @@ def read(junits: Iterable[Path]) -> Report:
 
 def _head(reports: dict[str, Report], kept: Kept) -> Iterator[str]:
     yield "What has no date was not run.\n"
-    yield from row(("", *(f"Spark {minor}" for minor in SPARKS)))
-    yield ruler(len(SPARKS) + 1)
-    yield from row(("PySpark", *(_pinned(minor) for minor in SPARKS)))
-    yield from row(("Kafka connector", *(_connector(minor) for minor in SPARKS)))
+    yield from _row(("", *(f"Spark {minor}" for minor in SPARKS)))
+    yield _ruler(len(SPARKS) + 1)
+    yield from _row(("PySpark", *(_pinned(minor) for minor in SPARKS)))
+    yield from _row(("Kafka connector", *(_connector(minor) for minor in SPARKS)))
     for name in TABLES:
-        yield from row((name.capitalize(), *(table_version(name, minor) or "none" for minor in SPARKS)))
+        yield from _row((name.capitalize(), *(table_version(name, minor) or "none" for minor in SPARKS)))
     dates = {minor: kept.get(minor, {}).get("run on", reports[minor].date or "not run") for minor in SPARKS}
-    yield from row(("run on", *dates.values()))
+    yield from _row(("run on", *dates.values()))
 
 
 def _areas(reports: dict[str, Report], kept: Kept) -> Iterator[str]:
@@ -146,7 +146,7 @@ def _areas(reports: dict[str, Report], kept: Kept) -> Iterator[str]:
         if set(cells) == {"passed"}:
             everywhere.append(area)
         else:
-            yield from row((area, *cells))
+            yield from _row((area, *cells))
     if everywhere:
         yield f"\n{_PASSED}{'; '.join(everywhere)}."
     for minor in SPARKS:
@@ -166,15 +166,15 @@ def _operators(reports: dict[str, Report], kept: Kept) -> Iterator[str]:
     yield "\n### Operators and state stores\n"
     yield "A savepoint of the running query, restored elsewhere, gives the same rows, batch by batch. Cases:"
     yield "`tests/golden/stateful.py`. `-`: not in that Spark, or not run.\n"
-    yield from row(("case", *(f"Spark {minor}" for minor in SPARKS)))
-    yield ruler(len(SPARKS) + 1)
+    yield from _row(("case", *(f"Spark {minor}" for minor in SPARKS)))
+    yield _ruler(len(SPARKS) + 1)
     rows = []
     for case in names:
         test = f"test_restored_operator_goes_on_as_the_unbroken_one[{case}]"
         ran = {minor: reports[minor].cases.get((file, test), "-") for minor in SPARKS}
         cells = [kept.get(minor, {}).get(f"`{case}`", said) for minor, said in ran.items()]
         rows.append((f"`{case}`", cells))
-    yield from merged(rows)
+    yield from _merged(rows)
 
 
 def _chain(report: Report) -> Iterator[str]:
@@ -184,19 +184,19 @@ def _chain(report: Report) -> Iterator[str]:
     yield f"Run on: {report.date or 'not run'}.\n"
     found = dict(_of_chain(report))
     if found:
-        yield from row(("test", *STORES))
-        yield ruler(len(STORES) + 1)
-    yield from merged(
+        yield from _row(("test", *STORES))
+        yield _ruler(len(STORES) + 1)
+    yield from _merged(
         (_said(test) + (f" ({of})" if of else ""), [found.get((test, of, store), "-") for store in STORES])
         for test, of in dict.fromkeys((test, of) for test, of, _ in found)
     )
     others = [(file, name, word) for (file, name), word in report.cases.items() if file != CHAIN]
     if others:
         yield "\n### Single jobs\n"
-        yield from row(("test", "file", "result"))
-        yield ruler(3)
+        yield from _row(("test", "file", "result"))
+        yield _ruler(3)
     for file, name, word in others:
-        yield from row((_said(name), f"`{file}`", word))
+        yield from _row((_said(name), f"`{file}`", word))
 
 
 def _of_chain(report: Report) -> Iterator[tuple[tuple[str, str, str], str]]:
@@ -215,22 +215,20 @@ def _said(test: str) -> str:
     return test.removeprefix("test_").replace("_", " ")
 
 
-def ruler(columns: int) -> str:
-    """Return the line below a table's head."""
+def _ruler(columns: int) -> str:
     return f"|{'---|' * columns}"
 
 
-def merged(rows: Iterable[tuple[str, Iterable[str]]]) -> Iterator[str]:
+def _merged(rows: Iterable[tuple[str, Iterable[str]]]) -> Iterator[str]:
     """Yield the rows, those with the same cells as one: their names, with commas between."""
     names: dict[tuple[str, ...], list[str]] = {}
     for name, cells in rows:
         names.setdefault(tuple(cells), []).append(name)
     for cells, of in names.items():
-        yield from row((", ".join(of), *cells))
+        yield from _row((", ".join(of), *cells))
 
 
-def row(cells: Iterable[str]) -> Iterator[str]:
-    """Yield a line of a table."""
+def _row(cells: Iterable[str]) -> Iterator[str]:
     yield f"| {' | '.join(cells)} |"
 
 

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tools import class_archive, compatibility, jars, setup, written_states
+from tools import class_archive, compatibility, jars, setup
 from tools.common import HOME, JAVA_HOME_FILE, LOGS, ROOT, SPARKS, TABLES, VENV_SPARK, venv_of_spark
 from tools.run_tests import Invocation, Outcome, report, run_pytest
 
@@ -36,9 +36,7 @@ def main() -> int:
     asked = parser.parse_args()
     wanted = asked.sparks or [*SPARKS, "chain"]
     outcomes = [] if asked.write_only else run_all(wanted, asked.area)
-    if asked.area != ["transform_state"]:  # which is no area of that page
-        compatibility.write(LOGS)
-    written_states.write(LOGS)
+    compatibility.write(LOGS)
     return report(outcomes)
 
 
@@ -64,7 +62,7 @@ def run_spark(minor: str, areas: list[str]) -> Outcome:
     try:
         tables = [name for name in compatibility.TABLES if not compatibility.table_version(name, minor)]
         markers = " and not ".join(["spark and not bench", *tables])
-        files = _of(areas, [*compatibility.AREAS.values(), written_states.FILE])
+        files = _of(areas, compatibility.AREAS.values())
         return run("-".join(["versions", *areas]), venv_of_spark(minor), files, markers)
     finally:
         del os.environ[VARIABLE]
