@@ -370,10 +370,12 @@ def timed(read: Read) -> DataFrame:
                     self.handle.registerTimer(int(ts.timestamp() * 1000) + 180_000)
             yield pd.DataFrame({"k": [key[0]], "at": [0], "n": [self.rows.get()[0]]})
 
-        def handleExpiredTimer(self, key: tuple[int], timers: Untyped, expired: Untyped) -> Iterator[Untyped]:
+        def handleExpiredTimer(
+            self, key: tuple[int], timerValues: Untyped, expiredTimerInfo: Untyped
+        ) -> Iterator[Untyped]:
             import pandas as pd
 
-            at = [expired.getExpiryTimeInMs()]
+            at = [expiredTimerInfo.getExpiryTimeInMs()]
             yield pd.DataFrame({"k": [key[0]], "at": at, "n": [self.rows.get()[0]]})
 
         def close(self) -> None:
