@@ -57,6 +57,12 @@ def ends_the_rows_of_a_killed_task(jvm: Java) -> bool:
     return stream is not None and b"ContextAwareIterator" in bytes(stream.readAllBytes())
 
 
+def streaming_leaves(df: Java) -> list[Java]:
+    """Return the streaming sources of a data frame's plan, in the order of an offset log v1."""
+    leaves = df._jdf.queryExecution().analyzed().collectLeaves()  # noqa: SLF001
+    return [leaf for leaf in map(leaves.apply, range(leaves.size())) if leaf.isStreaming()]
+
+
 def source_name(leaf: Java) -> str | None:
     """Return what ``.name()`` called a source of a plan; None without it, and on Spark before 4.2."""
     from py4j.protocol import Py4JError

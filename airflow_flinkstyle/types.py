@@ -14,6 +14,9 @@ KafkaId = Annotated[str, Check("an id that Kafka gave", lambda text: text.strip(
 
 All zeros (``AAA...``) and an empty text are how some endpoints say that they tell none, and are no id."""
 
+ONLY_QUERY = "query"
+"""Name of a job's only query if the script gives it none."""
+
 BatchId = NewType("BatchId", int)
 """Number of a micro-batch: the file name in ``offsets/`` and ``commits/``."""
 

@@ -7,7 +7,7 @@ Spark: ``OffsetSeqLog``, ``OffsetSeq``, ``OffsetMap``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from airflow_flinkstyle.checkpoint.errors import LogFormatError
 from airflow_flinkstyle.checkpoint.logfile import compact_json, is_number, json_object, split_version
@@ -16,11 +16,14 @@ from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.types import NextOffset, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sized
 
 KNOWN_VERSIONS = (1, 2)
+SOURCE_EVOLUTION: Final = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
+"""Setting by which Spark (4.2) tells sources by the names that a script gives them."""
 _NO_OFFSET, _NO_TOPICS = "-", "{}"
 _NONE = Offsets()
+_OF_VERSION_2: Final = frozenset(("sourceMetadataInfo", "controlBatchInfo"))
 _Key = TypeVar("_Key", str, int)
 
 
@@ -107,7 +110,7 @@ class OffsetLog:
     @property
     def by_position(self) -> bool:
         """Whether sources are told apart by their place in the query: always in v1, without names in v2."""
-        return self.sources.keys() == {str(position) for position in range(len(self.sources))}
+        return self.sources.keys() == _places(self.sources)
 
     def with_sources(self, sources: Mapping[str, str]) -> OffsetLog:
         """Return a log of these sources, in this order, and no others; the header stays byte for byte.
@@ -127,6 +130,22 @@ class OffsetLog:
                 remedy="Give every source that the query is to have, each once, in the script's order.",
             )
         return replace(self, sources=dict(sources))
+
+    def renamed(self, names: Mapping[str, str]) -> OffsetLog:
+        """Return a log in which each source is called otherwise: version 1 by places, version 2 by names.
+
+        Args:
+            names: What it is called now, a place or a name -> what it is called from now on.
+        """
+        sources = {names[source]: offset for source, offset in self.sources.items()}
+        fields, by_name = self._header_fields(), set(names.values()) != _places(names)
+        confs = {**self.confs, SOURCE_EVOLUTION: str(by_name).lower()}
+        if by_name:
+            header = {**fields, "conf": confs, "sourceMetadataInfo": {}}
+            return replace(self, version=2, header=compact_json(header), sources=sources)
+        header = {name: value for name, value in fields.items() if name not in _OF_VERSION_2}
+        in_order = {place: sources.get(place, _NO_OFFSET) for place in sorted(_places(names), key=int)}
+        return replace(self, version=1, header=compact_json({**header, "conf": confs}), sources=in_order)
 
     def with_confs(self, confs: Mapping[str, str]) -> OffsetLog:
         """Return a log that pins these settings and no others."""
@@ -188,6 +207,11 @@ def kafka_offset(offsets: Offsets, before: Offsets = _NONE) -> str:
             for topic in _ordered(now, then)
         }
     )
+
+
+def _places(sources: Sized) -> set[str]:
+    """Return what so many sources are called by their places."""
+    return {str(place) for place in range(len(sources))}
 
 
 def _source_and_offset(line: str) -> tuple[str, str]:

@@ -85,6 +85,7 @@ app.add_typer(
             "repartition": state.repartition,
             "transform": state.transform,
             "convert": state.convert,
+            "bootstrap": state.bootstrap,
             "with-keys": state.with_keys,
             "verify": take.verify,
             "restore": take.restore,

@@ -1,6 +1,10 @@
-"""``flinkstyle savepoint state|state-diff|repartition|transform|convert|with-keys``: asks another process."""
+"""``flinkstyle savepoint state|state-diff|repartition|transform|convert|bootstrap|with-keys``.
+
+Each asks another process, with PySpark.
+"""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -11,12 +15,18 @@ import typer
 from rich.console import RenderableType
 
 from airflow_flinkstyle.cli.factories import board_of, repository_of, require_job, whoami
+from airflow_flinkstyle.cli.kafka.options import KafkaConfig, KafkaConn, the_cluster
 from airflow_flinkstyle.cli.options import AsJson, Job, Root, SavepointId, TimeoutS, Yes
 from airflow_flinkstyle.cli.output import ExitCode, confirm, show, table
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.jobs.retention import dispose_of
+from airflow_flinkstyle.kafka.start.text import parse_rules
+from airflow_flinkstyle.rewrite.apply import picked_position
+from airflow_flinkstyle.savepoint.manifest import KafkaPosition
+from airflow_flinkstyle.typed_json import encode
 
 _READER = "airflow_flinkstyle.state"
+_PLACE_OF_TABLE = re.compile(r"((?P<query>[^/]*[^/\d][^/]*)/)?(?P<operator>\d+)(/(?P<state>[^/]+))?")
 _LINES = 15
 """Of a failed reader's log."""
 
@@ -259,6 +269,68 @@ def convert(
     _show(python, {**request, "convert": True}, as_json=as_json)
 
 
+def bootstrap(
+    script: Annotated[Path, typer.Argument(help="The job's script.", exists=True, dir_okay=False)],
+    root: Root,
+    job: Job,
+    args: Annotated[
+        list[str] | None, typer.Option("--arg", help="Argument of the script; may be repeated.")
+    ] = None,
+    tables: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--table",
+            help="The state of an operator: OPERATOR=SQL, such as 0=SELECT * FROM parquet.`/data/totals`; "
+            "with QUERY/ in front, /STATE behind the operator where there are several; may be repeated.",
+        ),
+    ] = None,
+    positions: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--position",
+            help="Where a Kafka source begins: SOURCE=TOPICS@START, such as 0=orders@group:orders-etl; with "
+            "QUERY/ in front where there are several; may be repeated.",
+        ),
+    ] = None,
+    kafka_config: KafkaConfig = None,
+    kafka_conn_id: KafkaConn = None,
+    python: Python = sys.executable,
+    conf: Conf = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make the first savepoint of a job that has never run: state from tables; needs PySpark 4.2.
+
+    The script is run, its queries' starts held: nothing is read from its sources or written to its sinks.
+    """
+    asked = {
+        "script": str(script.absolute()),
+        "args": args or [],
+        "tables": [_table_of(text) for text in tables or []],
+        "positions": {
+            source: encode(_position(place, kafka_config, kafka_conn_id))
+            for source, place in _settings(positions or [], "--position", "source=topics@start").items()
+        },
+    }
+    request = _request(root, job, "latest", {}, conf=conf)
+    _show(python, {**request, "bootstrap": asked}, as_json=as_json)
+
+
+def _table_of(text: str) -> dict[str, object]:
+    """Read ``QUERY/OPERATOR/STATE=SQL``, of which only the operator must be: a query has more than digits."""
+    place, equals, sql = text.partition("=")
+    match = _PLACE_OF_TABLE.fullmatch(place)
+    if not (match and equals and sql):
+        raise typer.BadParameter(f"expected OPERATOR=SQL, found {text!r}", param_hint="--table")
+    return {**match.groupdict(), "operator": int(match["operator"]), "sql": sql}
+
+
+def _position(place: str, config: Path | None, conn_id: str | None) -> KafkaPosition:
+    topics, at, start = place.partition("@")
+    if not (topics and at and start):
+        raise typer.BadParameter(f"expected SOURCE=TOPICS@START, found {place!r}", param_hint="--position")
+    return picked_position(the_cluster(config, conn_id, "kafka"), topics.split(","), parse_rules(start))
+
+
 def _which(
     query: str | None,
     operator: int,
@@ -299,6 +371,7 @@ def _request(
         "transform": None,
         "holding": False,
         "convert": False,
+        "bootstrap": None,
         "where": where,
         "limit": limit,
         "conf": {"spark.master": "local[2]", **_settings(conf or [])},

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ChangeSourcesOperator(SavepointMaker):
-    """Write a savepoint whose queries have other sources: with new positions, added, removed or reordered.
+    """Write a savepoint whose queries have other sources: with new positions, added, removed, renamed.
 
     All state and all other sources are kept. Returns the new savepoint's id.
 
@@ -21,7 +21,8 @@ class ChangeSourcesOperator(SavepointMaker):
     :param changes: Query -> what is to become of its sources, each called as in the savepoint: its place
         from 0, or its name. Any of ``remove``: ``["1"]``; ``order``: ``["1", "0"]``, those that stay as the
         new script has them; ``replace`` and ``add``: ``{"0": {"kafka_conn_id": "kafka_new", "topics":
-        ["orders"], "start": "earliest"}}``, an added one called as in the new script. (templated)
+        ["orders"], "start": "earliest"}}``, an added one called as in the new script; or ``rename``:
+        ``{"0": "orders", "1": "returns"}``, for a script that gives each a name. (templated)
     :param preview: Only show what would be changed; returns the old savepoint's id.
     """
 

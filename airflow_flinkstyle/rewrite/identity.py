@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.checkpoint import offset_log, schema_tracking
 from airflow_flinkstyle.kafka.cluster import require_positions
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN, PLANNED_BATCH, SOURCE_CHANGE
-from airflow_flinkstyle.rewrite.source_changes import ReorderSources, consequences, new_layout
+from airflow_flinkstyle.rewrite.source_changes import ReorderSources, consequences, new_layout, renaming
 from airflow_flinkstyle.savepoint.files.derive import changed_file, publish_derived
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
-    from airflow_flinkstyle.rewrite.source_changes import PlannedSource, SourceChange
+    from airflow_flinkstyle.rewrite.source_changes import PlannedSource, RenameSources, SourceChange
     from airflow_flinkstyle.savepoint.manifest import FileEntry, Manifest, QuerySnapshot
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
@@ -38,6 +38,8 @@ class _Edit:
     slots: tuple[PlannedSource, ...]
     logs: Mapping[str, OffsetLog]
     """The changed offset logs by path."""
+    planned: str | None
+    """The planned batch, where only names change."""
     consequences: tuple[str, ...]
 
 
@@ -75,6 +77,12 @@ def change_sources(
     return result
 
 
+def are_called(query: QuerySnapshot, names: Mapping[str, str], repository: SavepointRepository) -> bool:
+    """Return whether a query's sources have the new names of ``RenameSources`` already."""
+    newest = dict(_offset_logs(query, repository))[f"offsets/{query.batch_id}"]
+    return newest.sources.keys() == set(names.values())
+
+
 def preview_changes(
     manifest: Manifest, repository: SavepointRepository, changes: Sequence[SourceChange]
 ) -> Mapping[str, tuple[str, ...]]:
@@ -107,24 +115,49 @@ def _ordered(changes: Sequence[SourceChange]) -> list[SourceChange]:
 
 
 def _edit(query: QuerySnapshot, repository: SavepointRepository, changes: Sequence[SourceChange]) -> _Edit:
-    _require_changeable(query, repository, changes)
     logs = dict(_offset_logs(query, repository))
     newest = logs[f"offsets/{query.batch_id}"]
+    renamed = renaming(query.name, newest, changes)
+    _require_changeable(query, repository, changes, keeps_plan=renamed is not None)
     slots = new_layout(query.name, newest, changes)
+    if renamed is not None:
+        return _renamed(query, renamed, slots, logs)
     for slot in slots:
         if slot.position is not None:
             require_positions(slot.position.offsets)
     return _Edit(
         slots=slots,
         logs={path: parsed.with_sources(_sources(parsed, slots)) for path, parsed in logs.items()},
+        planned=None,
         consequences=consequences(newest, changes),
     )
 
 
+def _renamed(
+    query: QuerySnapshot,
+    change: RenameSources,
+    slots: tuple[PlannedSource, ...],
+    logs: Mapping[str, OffsetLog],
+) -> _Edit:
+    planned = query.planned_offsets
+    if planned is not None:
+        planned = offset_log.parse(planned).renamed(change.names).render()
+    return _Edit(
+        slots=slots,
+        logs={path: parsed.renamed(change.names) for path, parsed in logs.items()},
+        planned=planned,
+        consequences=consequences(logs[f"offsets/{query.batch_id}"], [change]),
+    )
+
+
 def _require_changeable(
-    query: QuerySnapshot, repository: SavepointRepository, changes: Sequence[SourceChange]
+    query: QuerySnapshot,
+    repository: SavepointRepository,
+    changes: Sequence[SourceChange],
+    *,
+    keeps_plan: bool,
 ) -> None:
-    if query.planned_offsets is not None:
+    if query.planned_offsets is not None and not keeps_plan:
         raise PLANNED_BATCH.with_text(
             f"Query {query.name} planned batch {query.batch_id + 1} and did not commit it; what it is to "
             "read cannot be told from what its sources have read before they change.",
@@ -183,6 +216,8 @@ def _changed_query(query: QuerySnapshot, edit: _Edit, repository: SavepointRepos
     positions = {slot.source: slot.position or query.kafka.get(slot.was or "") for slot in edit.slots}
     return replace(
         query,
+        planned_offsets=edit.planned,
+        pinned_confs=edit.logs[f"offsets/{query.batch_id}"].confs,
         kafka={source: position for source, position in sorted(positions.items()) if position is not None},
         tables={
             slot.source: query.tables[slot.was]

@@ -1,4 +1,4 @@
-"""What a query's sources are to be: positions taken anew, sources added, removed, reordered. Pure.
+"""What a query's sources are to be: positions taken anew, sources added, removed, reordered, named. Pure.
 
 Spark knows a source by its place in the query (offset log v1, or v2 without names) or by its name (v2). Here
 a source is what it is called in the savepoint; only an added one is what it will be called afterwards.
@@ -14,7 +14,7 @@ from airflow_flinkstyle.python_versions import assert_never
 from airflow_flinkstyle.rewrite.errors import SOURCE_CHANGE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
     from airflow_flinkstyle.savepoint.manifest import KafkaPosition
@@ -75,7 +75,26 @@ class ReorderSources:
         return f"the sources that stay are read in the order {', '.join(self.order)}"
 
 
-SourceChange = ReplacePosition | AddSource | RemoveSource | ReorderSources
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenameSources:
+    """The sources are called otherwise: by names instead of places, by places again, or by other names.
+
+    Spark goes by names in an offset log v2 (4.2) if the script gives each source one, and does not convert
+    the log of a query that had none.
+    """
+
+    query: str
+    names: Mapping[str, str]
+    """Each source, as the savepoint calls it -> its name in the new script; or its place there, from 0, for
+    a script that names none."""
+
+    def __str__(self) -> str:
+        """Return what each is called."""
+        told = ", ".join(f"{old} is {new}" for old, new in self.names.items())
+        return f"the sources are called otherwise: {told}"
+
+
+SourceChange = ReplacePosition | AddSource | RemoveSource | ReorderSources | RenameSources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +119,8 @@ def new_layout(query: str, log: OffsetLog, changes: Sequence[SourceChange]) -> t
             is left.
     """
     _require_known(query, log, changes)
+    if (renamed := renaming(query, log, changes)) is not None:
+        return tuple(PlannedSource(source=new, was=was, position=None) for was, new in renamed.names.items())
     removed = {change.source for change in changes if isinstance(change, RemoveSource)}
     placed = {change.source: change.position for change in changes if isinstance(change, ReplacePosition)}
     order = _in_order(query, log, changes, [source for source in _listed(log) if source not in removed])
@@ -116,6 +137,32 @@ def new_layout(query: str, log: OffsetLog, changes: Sequence[SourceChange]) -> t
         PlannedSource(source=str(place), was=slot.was, position=slot.position)
         for place, slot in enumerate(slots)
     )
+
+
+def renaming(query: str, log: OffsetLog, changes: Sequence[SourceChange]) -> RenameSources | None:
+    """Return the change that calls the sources otherwise; None without one.
+
+    Raises:
+        FlinkstyleError: ``SOURCE_CHANGE`` if it leaves a source out, comes with another change, or gives
+            names that are none.
+    """
+    found = next((change for change in changes if isinstance(change, RenameSources)), None)
+    if found is None:
+        return None
+    if len(changes) > 1:
+        what = "names of sources, and nothing else of the query at once"
+        raise SOURCE_CHANGE.error(where=query, expected=what, found=f"{len(changes)} changes")
+    if found.names.keys() != log.sources.keys():
+        expected = f"a name for each of its sources, {', '.join(_listed(log))}"
+        raise SOURCE_CHANGE.error(where=query, expected=expected, found=", ".join(found.names) or "none")
+    new = list(found.names.values())
+    are_places = sorted(new) == sorted(map(str, range(len(new))))
+    are_names = len(set(new)) == len(new) and all(_NAME.fullmatch(one) and not one.isdigit() for one in new)
+    if not (are_names or (are_places and not log.by_position)):
+        places = f"back to the places 0 to {len(new) - 1}"
+        expected = f"different names of letters, digits and underscores, or {places}"
+        raise SOURCE_CHANGE.error(where=query, expected=expected, found=", ".join(new))
+    return found
 
 
 def consequences(log: OffsetLog, changes: Sequence[SourceChange]) -> tuple[str, ...]:
@@ -137,6 +184,8 @@ def _consequence(log: OffsetLog, change: SourceChange) -> str:
                 f"state keeps what came from it; the watermark stays at {log.watermark_ms} ms and advances "
                 f"by the other sources alone: this one {role} (policy {policy})"
             )
+        case RenameSources():
+            return "each keeps its position, whatever order the script has; nothing is read twice or left out"
         case ReorderSources():
             return "each keeps its position, under its new place; nothing is read twice or left out"
         case _:

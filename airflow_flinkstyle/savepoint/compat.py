@@ -12,7 +12,9 @@ import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
+from airflow_flinkstyle.checkpoint.offset_log import SOURCE_EVOLUTION
 from airflow_flinkstyle.checkpoint.stores_in_use import SHUFFLE_PARTITIONS
+from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.savepoint.errors import SparkIncompatibleError
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ STATE_PROVIDER: Final = "spark.flinkstyle.stateProvider"
 """Setting with the provider, ``rocksdb``, that a savepoint's state is to be moved to before a start."""
 STATE_CHANGES: Final = "spark.flinkstyle.stateChanges"
 """Setting with the changes that versions of the job have brought: JSON of ``StateChanges``, in order."""
+SOURCE_NAMES: Final = "spark.flinkstyle.sourceNames"
+"""Setting with what sources are called from now on: JSON, query -> source in the savepoint -> name."""
 ROCKSDB: Final = "rocksdb"
 ROCKSDB_CLASS: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 HDFS_CLASS: Final = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
@@ -101,12 +105,14 @@ def check_confs(
 
 
 def as_asked(pinned: Mapping[str, str], confs: Mapping[str, str]) -> dict[str, str]:
-    """Return what a query pins once its state has the partitions and the provider that are asked for."""
+    """Return what a query pins once it has the partitions, provider and names that are asked for."""
     found, partitions = dict(pinned), confs.get(REPARTITION)
     if partitions and SHUFFLE_PARTITIONS in pinned:
         found[SHUFFLE_PARTITIONS] = partitions
     if confs.get(STATE_PROVIDER) == ROCKSDB and is_in_default_provider(pinned):
         found[PROVIDER] = ROCKSDB_CLASS
+    if SOURCE_NAMES in confs and SOURCE_EVOLUTION in found and SOURCE_EVOLUTION in confs:
+        found[SOURCE_EVOLUTION] = confs[SOURCE_EVOLUTION]
     return found
 
 
@@ -155,6 +161,26 @@ def state_changes_due(manifest: Manifest, asked: Iterable[StateChanges]) -> list
     """Return the changes before which a savepoint was taken."""
     taken = manifest.taken_from_generation
     return [one for one in asked if taken is not None and taken <= one.up_to]
+
+
+def source_names_asked(confs: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Return what sources are to be called, by query.
+
+    Raises:
+        BadInputError: If the setting is no such JSON.
+    """
+    text = confs.get(SOURCE_NAMES) or "{}"
+    try:
+        return {
+            query: {str(source): str(name) for source, name in names.items()}
+            for query, names in json.loads(text).items()
+        }
+    except (ValueError, AttributeError) as error:
+        raise BadInputError(
+            f"{SOURCE_NAMES} was expected to be JSON, query -> source -> name, found {text!r}.",
+            state_after="Nothing was started.",
+            remedy='Write it like {"totals": {"0": "orders", "1": "returns"}}, or leave it out.',
+        ) from error
 
 
 def changed_id(savepoint_id: str, query: str, what: str) -> str:

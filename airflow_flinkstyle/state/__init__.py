@@ -4,6 +4,7 @@ Runs where PySpark 4.0 or newer is: a notebook, a script, ``flinkstyle savepoint
 is restored for it, so neither the job nor the savepoint is touched. Nothing here starts a query.
 """
 
+from airflow_flinkstyle.state.bootstrap import bootstrap_savepoint
 from airflow_flinkstyle.state.changes import state_changes
 from airflow_flinkstyle.state.edits import (
     AddColumn,
@@ -31,6 +32,7 @@ __all__ = [
     "RenameColumn",
     "SetValues",
     "WidenColumn",
+    "bootstrap_savepoint",
     "convert_savepoint",
     "repartition_savepoint",
     "savepoint_operators",

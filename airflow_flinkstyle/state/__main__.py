@@ -4,9 +4,10 @@ The request is a JSON object: ``root``, ``job``, ``savepoint``, ``which`` (argum
 ``operators`` (true for the list of operators instead), ``against`` (a later savepoint, for what changed),
 ``partitions`` (a number, to have the savepoint repartitioned instead), ``transform`` (to have its state
 changed: ``changes``, ready-made ones as ``edits.as_data`` writes them, or ``script``; and ``dry_run``),
-``convert`` (to have it moved to RocksDB), ``holding`` (true for the savepoints with
-keys that meet ``where``), ``where`` (a condition in SQL), ``limit``, and ``conf`` of Spark. The answer is
-the last line of standard output, a JSON object: ``columns`` and ``rows``, or ``error``.
+``convert`` (to have it moved to RocksDB), ``bootstrap`` (to have a first one made: ``script``, ``args``,
+``tables`` with ``query``, ``operator``, ``state`` and ``sql`` each, ``positions``), ``holding`` (true for the
+savepoints with keys that meet ``where``), ``where`` (a condition in SQL), ``limit``, and ``conf`` of Spark.
+The answer is the last line of standard output, a JSON object: ``columns`` and ``rows``, or ``error``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.savepoint.manifest import KafkaPosition
 from airflow_flinkstyle.state import (
+    bootstrap_savepoint,
     convert_savepoint,
     repartition_savepoint,
     savepoint_operators,
@@ -28,6 +31,7 @@ from airflow_flinkstyle.state import (
     state_changes,
     transform_state,
 )
+from airflow_flinkstyle.state.bootstrap import read_table
 from airflow_flinkstyle.state.edited import changes_in
 from airflow_flinkstyle.state.edits import from_data
 from airflow_flinkstyle.state.errors import (
@@ -36,6 +40,7 @@ from airflow_flinkstyle.state.errors import (
 )
 from airflow_flinkstyle.state.query_copy import open_copy
 from airflow_flinkstyle.state.reader import filtered
+from airflow_flinkstyle.typed_json import decode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,6 +67,8 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         if request["convert"]:
             place = request["root"], request["job"]
             return _told(convert_savepoint(spark, *place, request["savepoint"], request["which"]["query"]))
+        if request["bootstrap"] is not None:
+            return _bootstrapped(spark, request)
         if request["transform"] is not None and not request["transform"]["dry_run"]:
             return _transformed(spark, request)
         found = _asked(spark, request)
@@ -100,6 +107,37 @@ def _holding(spark: SparkSession, request: Mapping[str, Any], where: str) -> dic
     found = savepoints_with(spark, request["root"], request["job"], where, request["which"]["query"])
     rows = [{"savepoint": one.savepoint_id, "keys": one.keys, "why": one.why} for one in found]
     return {"columns": ["savepoint", "keys", "why"], "rows": rows}
+
+
+def _bootstrapped(spark: SparkSession, request: Mapping[str, Any]) -> dict[str, Any]:
+    asked = request["bootstrap"]
+    tables: dict[str, dict[int, Any]] = {}
+    for one in asked["tables"]:
+        of_query = tables.setdefault(one["query"] or "", {})
+        table = read_table(spark, one["sql"])
+        if one["state"] is None:
+            of_query[one["operator"]] = table
+        else:
+            of_query.setdefault(one["operator"], {})[one["state"]] = table
+    done = bootstrap_savepoint(
+        spark,
+        request["root"],
+        request["job"],
+        asked["script"],
+        tables.get("", tables),
+        {source: decode(KafkaPosition, one) for source, one in asked["positions"].items()},
+        asked["args"],
+    )
+    rows = [
+        {
+            "savepoint": done.savepoint.savepoint_id,
+            "query": query.name,
+            "batch": query.batch_id,
+            "keys": sum(counts.added for counts in done.counts.get(query.name, {}).values()),
+        }
+        for query in done.savepoint.queries
+    ]
+    return {"columns": list(rows[0]), "rows": rows}
 
 
 def _told(done: Transformed) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from airflow_flinkstyle.state.edits import as_operator_change
 from airflow_flinkstyle.state.errors import STATE_TRANSFORM_DIFFERS, transform_no_state
 from airflow_flinkstyle.state.kept import Kept
 from airflow_flinkstyle.state.stores import Join, Operator, states_of
+from airflow_flinkstyle.state.variables import is_kept
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.state.edits import Change, Given, OperatorChange
     from airflow_flinkstyle.state.query_copy import QueryCopy
-    from airflow_flinkstyle.state.stores import Place, States
+    from airflow_flinkstyle.state.stores import States
+    from airflow_flinkstyle.state.variables import Place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +101,9 @@ class Edited:
 
         if (found := state_changes(kept, self.states.read(after, name)).head()) is not None:
             raise differs(str(found[0]))
+        for place, rows in self.states.rows(name, kept).items():
+            if place[1].startswith("$") and not is_kept(after, self.operator.number, place, rows):
+                raise differs(f"any, by what is kept of {name} beside it ({place[1]})")
         # Spark's own reader goes by how many rows each key has, which is written beside them.
         if isinstance(self.states, Join) and kept.count() != self.states.shown(after, name).count():
             raise differs(f"any, by the number of rows of the {name} side")

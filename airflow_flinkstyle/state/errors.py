@@ -107,6 +107,54 @@ REPARTITION_DIFFERS = REPARTITION.case(
     state_after="The repartitioned copy was thrown away; the savepoint and the job are as they were.",
 )
 
+BOOTSTRAP = ErrorKind(
+    code="BOOTSTRAP",
+    means="A job that has never run cannot be given a first savepoint.",
+    state_after="No savepoint was made, and nothing was written to the script's outputs.",
+)
+
+BOOTSTRAP_NOT_FIRST = BOOTSTRAP.case(
+    "Expected a job that has never run, found that job {job} has {found}.",
+    "Name another job; or change the state of a savepoint that it has (transform_state, `flinkstyle "
+    "savepoint transform`).",
+)
+
+BOOTSTRAP_SCRIPT = BOOTSTRAP.case(
+    "The script {script} was run with its queries' starts held, and failed: {why}",
+    "Correct the script, or pass it the arguments that the job is to have.",
+)
+
+BOOTSTRAP_NO_QUERY = BOOTSTRAP.case(
+    "Expected the script {script} to start a query, found that it started none.",
+    "Pass the script of the job, with the arguments that make it start its queries.",
+)
+
+BOOTSTRAP_NAMES = BOOTSTRAP.case(
+    "Expected each query of the script to have a name of its own, found a second {name}.",
+    "Give every query a name with .queryName(...).",
+)
+
+BOOTSTRAP_PROVIDER = BOOTSTRAP.case(
+    "State is written in RocksDB only; for query {query} the script sets {provider}.",
+    "Leave spark.sql.streaming.stateStore.providerClass out: a start from the savepoint uses RocksDB.",
+)
+
+BOOTSTRAP_NO_SOURCE = BOOTSTRAP.case(
+    "Expected positions of sources that the script reads, {known}, found one for {name}.",
+    "Name a source by its place in the query, or by its .name(); in front of it the query, if the script has "
+    "several: totals/0.",
+)
+
+BOOTSTRAP_TABLE = BOOTSTRAP.case(
+    "Expected a table that Spark can read, found {sql!r}: {why}",
+    "Name files by their format, such as SELECT * FROM parquet.`/data/totals`, or a table of the catalog.",
+)
+
+BOOTSTRAP_READ = BOOTSTRAP.case(
+    "Expected query {query} to read nothing for its first batch, found {rows} rows.",
+    "Report this, with the query's sources.",
+)
+
 STATE_ROW = ErrorKind(
     code="STATE_ROW",
     means="Rows of state cannot be read or written.",
@@ -156,13 +204,6 @@ STATE_TRANSFORM_NOT_CONVERTED = STATE_TRANSFORM.case(
 STATE_TRANSFORM_UNKNOWN_STORES = STATE_TRANSFORM.case(
     "Expected stores that are known here, found {found} of operator {operator} of query {query}, {name}.",
     "This operator's state cannot be changed, only left out with DropOperatorState.",
-    state_after=_UNTOUCHED,
-)
-
-STATE_TRANSFORM_TIMERS = STATE_TRANSFORM.case(
-    "Expected a transformWithState without timers and values that expire, found operator {operator} of query "
-    "{query}, {name}, which has them: they are kept by time beside the values.",
-    "This operator's state cannot be changed yet, only left out with DropOperatorState.",
     state_after=_UNTOUCHED,
 )
 

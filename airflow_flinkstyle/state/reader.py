@@ -123,6 +123,12 @@ def variables_of(operator: Row) -> list[str]:
     return [variable["stateName"] for variable in properties.get("stateVariables", ())]
 
 
+def _has_timers(operator: Row) -> bool:
+    """Tell whether a ``transformWithState`` may have registered timers."""
+    properties = json.loads(operator["operatorProperties"] or "{}")
+    return str(properties.get("timeMode", "NoTime")) != "NoTime"
+
+
 def filtered(state: DataFrame, where: str) -> DataFrame:
     """Return the rows of a state that meet a condition in SQL.
 
@@ -146,6 +152,8 @@ def every_state(copied: QueryCopy) -> list[tuple[int, dict[str, str]]]:
             found += [(number, {"joinSide": side}) for side in ("left", "right")]
         elif variables := variables_of(row):
             found += [(number, {"stateVarName": name}) for name in variables]
+            if _has_timers(row):
+                found.append((number, {"readRegisteredTimers": "true"}))
         else:
             found.append((number, {}))
     return found

@@ -120,8 +120,13 @@ class _Give:
     def _of_family(self, family: str, rows: DataFrame, schema: StructType) -> DataFrame:
         from pyspark.sql import functions as F
 
+        key = F.col("key")
+        if "place" in rows.columns:  # by time, not by the key that they are spread by
+            rows, key = rows.select(F.col("place").alias("key"), key.alias("row"), "value"), F.col("row")
         place = _partition_key(rows, schema["partition_key"].dataType)
-        placed = rows.select(place.alias("partition_key"), "key", "value", F.lit(family).alias("family"))
+        placed = rows.select(
+            place.alias("partition_key"), key.alias("key"), "value", F.lit(family).alias("family")
+        )
         return placed.mapInArrow(_encoded, apart(schema))
 
     def toString(self) -> str:
@@ -167,6 +172,20 @@ def _encoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         place, key, value, family = batch.columns
         columns = [place, encode_rows(key), encode_rows(value), family]
         yield pa.RecordBatch.from_arrays(columns, names=list(_RAW))
+
+
+def encoded_rows(rows: DataFrame) -> DataFrame:
+    """Return keys and values as a store has them: ``key_bytes``, ``value_bytes``."""
+    return rows.select("key", "value").mapInArrow(_pairs_encoded, "key_bytes binary, value_bytes binary")
+
+
+def _pairs_encoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    from airflow_flinkstyle.state.rows import encode_rows
+
+    for batch in batches:
+        yield pa.RecordBatch.from_arrays(list(map(encode_rows, batch.columns)), names=list(_RAW[1:3]))
 
 
 def _as_spark_resolves(location: str) -> str:

@@ -2,8 +2,8 @@
 
 An aggregation has one state. A join has one for each side: rows that wait, each with its number among those
 of its key, and beside them how many there are. ``transformWithState`` has one for each variable, all in one
-store under names of their own; of a list also how many elements there are.
-Spark: ``SymmetricHashJoinStateManager``, ``StateTypesEncoder``, ``ListStateImpl``.
+store under names of their own (``variables``).
+Spark: ``SymmetricHashJoinStateManager``.
 """
 
 from __future__ import annotations
@@ -12,12 +12,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from airflow_flinkstyle.state.errors import (
-    STATE_TRANSFORM_TIMERS,
-    STATE_TRANSFORM_UNKNOWN_STORES,
-    state_read_operator_unknown,
-)
+from airflow_flinkstyle.state.errors import STATE_TRANSFORM_UNKNOWN_STORES, state_read_operator_unknown
 from airflow_flinkstyle.state.query_copy import apart
+from airflow_flinkstyle.state.variables import DEFAULT, NO_TIME, RAW, Place, Variables
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -29,16 +26,11 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.state.query_copy import QueryCopy
 
-    Place = tuple[str, str]
-    """A store of an operator, and a family of its rows; ``default`` where it has one."""
-
-DEFAULT: Final = "default"
 PREFIX: Final = "_numColsPrefixKey"
 """Hidden column of Spark: how many of a key's first fields it looks keys up by; 0 for all."""
 _JOIN: Final = "symmetricHashJoin"
 _SIDES: Final = ("left", "right")
 _ROWS, _COUNTS = "keyWithIndexToValue", "keyToNumValues"
-_RAW: Final = "_readAllColumnFamilies"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,14 +112,12 @@ def states_of(copied: QueryCopy, operator: Operator) -> States:
     variables = cast("list[dict[str, object]]", operator.properties.get("stateVariables", []))
     if not variables:
         return OneState(operator=operator.number)
-    if operator.properties.get("timeMode") != "NoTime" or any(one["ttlEnabled"] for one in variables):
-        raise STATE_TRANSFORM_TIMERS.error(
-            query=copied.query.name, operator=operator.number, name=operator.name
-        )
-    kinds = {str(one["stateName"]): str(one["stateVariableType"]) for one in variables}
-    if others := sorted(set(kinds.values()) - set(_VALUES)):
+    found = Variables.of(operator.number, variables, str(operator.properties.get("timeMode", NO_TIME)))
+    if others := found.unknown_kinds():
         raise unknown(others)
-    return Variables(operator=operator.number, kinds=kinds)
+    if (family := found.misunderstood(copied)) is not None:
+        raise unknown([family])
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,51 +198,6 @@ class Join:
         return ()
 
 
-_VALUES: Final = {"ValueState": "value", "ListState": "list_element", "MapState": "user_map_value"}
-"""The column of Spark's reader with what a kind of variable keeps."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Variables:
-    """The variables of ``transformWithState``."""
-
-    operator: int
-    kinds: Mapping[str, str]
-    """Name -> Spark's name of its kind."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The variables."""
-        return tuple(self.kinds)
-
-    def read(self, copied: QueryCopy, name: str) -> DataFrame:
-        """Return a variable's state, a row for each value, element of a list or entry of a map."""
-        return copied.load(self.operator, {"stateVarName": name}).drop("partition_id")
-
-    def settled(self, name: str, state: DataFrame) -> DataFrame:
-        """Return it as it is."""
-        return state
-
-    def rows(self, name: str, state: DataFrame) -> dict[Place, DataFrame]:
-        """Return its rows; of a list also how many elements each key has."""
-        from pyspark.sql import functions as F
-
-        value = F.col(_VALUES[self.kinds[name]]).alias("value")
-        if self.kinds[name] == "MapState":
-            key = F.struct(F.col("key").alias("key"), F.col("user_map_key").alias("userKey")).alias("key")
-            return {(DEFAULT, name): state.select(key, value)}
-        found = {(DEFAULT, name): state.select("key", value)}
-        if self.kinds[name] == "ListState":
-            count = F.struct(F.count("*").alias("count")).alias("value")
-            found[DEFAULT, f"$rowCounter_{name}"] = state.groupBy("key").agg(count)
-        return found
-
-    def unique(self, name: str) -> tuple[str, ...]:
-        """Return what a row is found by; a list may hold an element twice."""
-        by = {"ValueState": ("key",), "MapState": ("key", "user_map_key")}
-        return by.get(self.kinds[name], ())
-
-
 def _key_fields(state: DataFrame) -> list[str]:
     return list(cast("StructType", state.schema["key"].dataType).fieldNames())
 
@@ -266,7 +211,7 @@ def _decoded_family(copied: QueryCopy, operator: int, family: str, shown: DataFr
     kind = StructType(
         [StructField(name, apart(StructType([*fields[name], last]))) for name, last in more.items()]
     )
-    raw = copied.load(operator, {"storeName": DEFAULT, _RAW: "true"})
+    raw = copied.load(operator, {"storeName": DEFAULT, RAW: "true"})
     rows = raw.where(raw.column_family_name == family).select("key_bytes", "value_bytes")
     return rows.mapInArrow(_decoder(kind), kind)
 

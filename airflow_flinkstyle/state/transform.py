@@ -223,8 +223,7 @@ class CopiedQuery:
         open_place: OpenPlace,
     ) -> CopiedQuery:
         """Copy the query."""
-        if tuple(int(part) for part in spark.version.split(".")[:2]) < _SINCE:
-            raise STATE_TRANSFORM_SPARK_TOO_OLD.error(version=spark.version)
+        require_writer(spark)
         return cls(
             repository=repository,
             manifest=manifest,
@@ -342,6 +341,12 @@ class CopiedQuery:
             old, new = before.load(number, which), without.load(number_after(number, dropped), which)
             if (found := state_changes(old, new).head()) is not None:
                 raise STATE_TRANSFORM_DIFFERS.error(query=snapshot.name, operator=number, key=str(found[0]))
+
+
+def require_writer(spark: SparkSession) -> None:
+    """Refuse a Spark that has no writer of state; raises ``STATE_TRANSFORM``."""
+    if tuple(int(part) for part in spark.version.split(".")[:2]) < _SINCE:
+        raise STATE_TRANSFORM_SPARK_TOO_OLD.error(version=spark.version)
 
 
 def with_confs(query: QuerySnapshot, confs: Mapping[str, str]) -> QuerySnapshot:

@@ -18,6 +18,7 @@ from airflow_flinkstyle.rewrite.identity import change_sources
 from airflow_flinkstyle.rewrite.source_changes import (
     AddSource,
     RemoveSource,
+    RenameSources,
     ReorderSources,
     ReplacePosition,
     SourceChange,
@@ -133,9 +134,10 @@ class Query:
         assert manifest.queries[0].batch_id > 0
         return manifest
 
-    def run(self, checkpoint: str, script: dict[str, Feed]) -> set[str]:
+    def run(self, checkpoint: str, script: dict[str, Feed], spark: SparkSession | None = None) -> set[str]:
         """Read all there is; returns the rows counted since the first start, each exactly once."""
-        frames = [feed.read(self.spark, None if key.isdigit() else key) for key, feed in script.items()]
+        spark = spark or self.spark
+        frames = [feed.read(spark, None if key.isdigit() else key) for key, feed in script.items()]
         rows = frames[0]
         for frame in frames[1:]:
             rows = rows.union(frame)
@@ -143,16 +145,22 @@ class Query:
         writer = rows.groupBy("row").count().writeStream.outputMode("complete").format("memory")
         writer = writer.queryName(name).option("checkpointLocation", str(self.folder / checkpoint))
         assert writer.trigger(availableNow=True).start().awaitTermination(150)
-        counts = {row["row"]: row["count"] for row in self.spark.table(name).collect()}
+        counts = {row["row"]: row["count"] for row in spark.table(name).collect()}
         assert {row: count for row, count in counts.items() if count != 1} == {}
         return set(counts)
 
-    def changed(self, checkpoint: str, script: dict[str, Feed], *changes: SourceChange) -> set[str]:
+    def changed(
+        self,
+        checkpoint: str,
+        script: dict[str, Feed],
+        *changes: SourceChange,
+        spark: SparkSession | None = None,
+    ) -> set[str]:
         """Change the sources, restore, and go on with the new script."""
         result = change_sources(self.manifest, self.repository, changes)
         target = LocalStore(self.folder / checkpoint)
         restore_query(result, result.queries[0], self.repository, target)
-        return self.run(checkpoint, script)
+        return self.run(checkpoint, script, spark)
 
 
 @pytest.fixture(scope="module")
@@ -167,12 +175,17 @@ def placed(spark: SparkSession, kafka_pair: KafkaPair, tmp_path_factory: pytest.
     return Query(spark, kafka_pair, tmp_path_factory.mktemp("placed"), None)
 
 
-@pytest.fixture(scope="module")
-def named(spark: SparkSession, kafka_pair: KafkaPair, tmp_path_factory: pytest.TempPathFactory) -> Query:
+def by_name(spark: SparkSession) -> SparkSession:
+    """Return a session in which sources have names."""
     session = spark.newSession()
     for conf, value in {**NAMED, "spark.sql.shuffle.partitions": "2"}.items():
         session.conf.set(conf, value)
-    return Query(session, kafka_pair, tmp_path_factory.mktemp("named"), ("alpha", "zeta"))
+    return session
+
+
+@pytest.fixture(scope="module")
+def named(spark: SparkSession, kafka_pair: KafkaPair, tmp_path_factory: pytest.TempPathFactory) -> Query:
+    return Query(by_name(spark), kafka_pair, tmp_path_factory.mktemp("named"), ("alpha", "zeta"))
 
 
 def test_position_that_does_not_exist_is_refused_by_partition(placed: Query):
@@ -231,3 +244,18 @@ def test_named_sources_are_taken_anew_added_and_removed_at_once(named: Query):
     changes = source_changes({"rows": asked}, named.manifest, named.repository, clusters.__getitem__)
     counted = named.changed("changed", {"beta": named.c, "zeta": named.b}, *changes)
     assert counted == named.before | named.b.rows(8, READ + UNREAD) | named.c.rows(6, READ + UNREAD)
+
+
+@pytest.mark.nightly
+def test_sources_that_get_names_go_on_where_they_were_in_whatever_order_the_script_has(placed: Query):
+    change = RenameSources(query="rows", names={"0": "orders", "1": "returns"})
+    script = {"returns": placed.b, "orders": placed.a}
+    counted = placed.changed("got-names", script, change, spark=by_name(placed.spark))
+    assert counted == all_of(placed.a) | all_of(placed.b)
+
+
+@pytest.mark.nightly
+def test_sources_that_lose_their_names_go_on_at_the_places_that_they_get(named: Query, spark: SparkSession):
+    change = RenameSources(query="rows", names={"alpha": "1", "zeta": "0"})
+    counted = named.changed("lost-names", {"0": named.b, "1": named.a}, change, spark=spark)
+    assert counted == all_of(named.a) | all_of(named.b)

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from airflow_flinkstyle.checkpoint import offset_log
+from airflow_flinkstyle.checkpoint.offset_log import SOURCE_EVOLUTION
 from airflow_flinkstyle.cli.app import app
 from airflow_flinkstyle.jobs.errors import DriverFailedError, UpgradeRolledBackError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
@@ -19,13 +20,13 @@ from airflow_flinkstyle.jobs.start.origins import FromSavepoint
 from airflow_flinkstyle.jobs.upgrade.repartition import with_changes, with_partitions, with_provider
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
-from airflow_flinkstyle.savepoint.compat import PROVIDER, ROCKSDB_CLASS
+from airflow_flinkstyle.savepoint.compat import PROVIDER, ROCKSDB_CLASS, SOURCE_NAMES
 from airflow_flinkstyle.types import Generation
 from testbed import paths
 from testbed.keys import SIGNER
 from testbed.spark import spark_paths
 from tests.golden.stateful import ROCKSDB
-from tests.integration.detached_lab import COUNTS, TIMEOUT_S, Lab
+from tests.integration.detached_lab import COUNTS, FROM_FILES, TIMEOUT_S, Lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -191,3 +192,66 @@ def test_upgrade_moves_the_state_to_rocksdb_while_rows_come(lab: Lab):
     numbers = [json.loads(line)["batch"] for line in lab.out.read_text().splitlines()]
     assert numbers == list(range(len(numbers)))
     lab.judge()
+
+
+NAMED = COUNTS.replace("spark.readStream.format", 'spark.readStream.name("numbers").format')
+
+
+def test_upgrade_gives_the_source_a_name_and_takes_it_back_while_rows_come(lab: Lab):
+    client = lab.client
+    client.starts.start(lab.spec(), lab.target(), claim_key="run-1/start")
+    lab.until_committed_beyond(2)
+    by_name = {SOURCE_EVOLUTION: "true", "spark.sql.streaming.offsetLog.formatVersion": "2"}
+    for script, confs, names, version in (
+        (NAMED, by_name, {"0": "numbers"}, "v2"),
+        (COUNTS, {}, {"numbers": "0"}, "v1"),
+    ):
+        spec = lab.spec(script, f"{version}.py")
+        asked = {**spec.conf, **confs, SOURCE_NAMES: json.dumps({"counts": names})}
+        report = Upgrade(
+            client=client,
+            journal=CutoverJournal(client.view.board.store, "counts", version, UPGRADE_PHASES, signer=SIGNER),
+            spec=replace(spec, conf=asked),
+            target=lab.target(),
+            rehearse=Rehearse(batches=1),
+        ).run()
+        assert report.rehearsal is not None
+        at = lab.until_committed_beyond(
+            client.view.repository.read(report.savepoint_id).queries[0].batch_id + 1
+        )
+        place = client.view.claim(client.view.board.current().value.generation).checkpoint_location
+        assert (lab.folder / place / f"counts/offsets/{at}").read_text().startswith(version)
+    client.requests.stop("end", savepoint=True, timeout_s=TIMEOUT_S)
+    numbers = [json.loads(line)["batch"] for line in lab.out.read_text().splitlines()]
+    assert numbers == list(range(len(numbers)))
+    lab.judge()
+
+
+def test_job_that_a_table_has_begun_counts_on(lab: Lab):
+    """The table holds the counts of numbers 0 to 69; files bring the others."""
+    table, files = lab.folder / "counted.json", lab.folder / "in"
+    rows = [{"k": k, "count": 10, "max": 63 + k} for k in range(7)]
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    files.mkdir()
+    for first in range(70, 130, 20):
+        numbered = "".join(f'{{"id": {number}}}\n' for number in range(first, first + 20))
+        (files / f"{first}.json").write_text(numbered)
+    spec = lab.spec(FROM_FILES)
+    words = ["savepoint", "bootstrap", spec.script, "--arg", str(lab.out), "--json"]
+    sql = f"0=SELECT * FROM json.`{table}`"  # noqa: S608 - our own file
+    words += ["--table", sql, "--conf", "spark.sql.shuffle.partitions=2"]
+    words += ["--root", str(lab.folder / "root"), "--job", "counts"]
+    words += ["--python", str(paths.VENV_SPARK / "bin/python")]
+    env = {**os.environ, **spark_paths().env, "PYTHONPATH": str(paths.ROOT)}
+    done = CliRunner().invoke(app, words, env=env)
+    assert done.exit_code == 0, done.stderr
+    [made] = json.loads(done.stdout)["rows"]
+    assert (made["query"], made["batch"], made["keys"]) == ("counts", 0, 7)
+    assert not lab.out.exists()
+    lab.client.starts.start(
+        spec, lab.target(), claim_key="run-1/start", origin=FromSavepoint(savepoint_id=made["savepoint"])
+    )
+    lab.until_committed_beyond(2)
+    lab.client.requests.stop("end", savepoint=True, timeout_s=TIMEOUT_S)
+    lab.judge()
+    assert json.loads(lab.out.read_text().splitlines()[-1])["n"] == 130

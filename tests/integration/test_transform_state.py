@@ -322,24 +322,96 @@ def test_variables_of_transform_with_state_are_changed_together_or_each(spark: S
 
 
 def expiring(read: Read) -> DataFrame:
-    """Keep a value that expires."""
+    """Keep a value, a list and a map, each for an hour."""
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-    class Last(StatefulProcessor):
+    class Kept(StatefulProcessor):
         def init(self, handle: Untyped) -> None:
-            self.last = handle.getValueState("last", "v int", 3_600_000)
+            self.total = handle.getValueState("total", "s long", 3_600_000)
+            self.last = handle.getListState("last", "v int", 3_600_000)
+            self.counts = handle.getMapState("counts", "r int", "n long", 3_600_000)
 
         def handleInputRows(self, key: tuple[int], rows: Untyped, timers: Untyped) -> Iterator[Untyped]:
             import pandas as pd
 
-            self.last.update((max(int(value) for frame in rows for value in frame["v"]),))
-            yield pd.DataFrame({"k": [key[0]], "v": [self.last.get()[0]]})
+            values = [int(value) for frame in rows for value in frame["v"]]
+            known = self.total.get()
+            self.total.update(((known[0] if known else 0) + sum(values),))
+            self.last.appendList([(value,) for value in values])
+            for value in values:
+                before = self.counts.getValue((value % 3,)) if self.counts.containsKey((value % 3,)) else (0,)
+                self.counts.updateValue((value % 3,), (before[0] + 1,))
+            told = [sum(int(value[0]) for value in self.last.get()), sum(n[0] for n in self.counts.values())]
+            yield pd.DataFrame({"k": [key[0]], "s": [self.total.get()[0]], "l": told[:1], "n": told[1:]})
 
         def close(self) -> None:
             pass
 
-    grouped = read("only").groupBy("k")
-    return grouped.transformWithStateInPandas(Last(), "k int, v int", "Update", "ProcessingTime")
+    grouped, columns = read("only").groupBy("k"), "k int, s long, l long, n long"
+    return grouped.transformWithStateInPandas(Kept(), columns, "Update", "ProcessingTime")
+
+
+def timed(read: Read) -> DataFrame:
+    """Tell of a key three minutes of events after each of its first rows."""
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+    class Timed(StatefulProcessor):
+        def init(self, handle: Untyped) -> None:
+            self.handle, self.rows = handle, handle.getValueState("rows", "n long")
+
+        def handleInputRows(self, key: tuple[int], rows: Untyped, timers: Untyped) -> Iterator[Untyped]:
+            import pandas as pd
+
+            known = self.rows.get()
+            frames = list(rows)
+            self.rows.update(((known[0] if known else 0) + sum(map(len, frames)),))
+            for frame in frames:
+                for ts in frame["ts"]:
+                    self.handle.registerTimer(int(ts.timestamp() * 1000) + 180_000)
+            yield pd.DataFrame({"k": [key[0]], "at": [0], "n": [self.rows.get()[0]]})
+
+        def handleExpiredTimer(
+            self, key: tuple[int], timerValues: Untyped, expiredTimerInfo: Untyped
+        ) -> Iterator[Untyped]:
+            import pandas as pd
+
+            at = [expiredTimerInfo.getExpiryTimeInMs()]
+            yield pd.DataFrame({"k": [key[0]], "at": at, "n": [self.rows.get()[0]]})
+
+        def close(self) -> None:
+            pass
+
+    grouped = read("only").withWatermark("ts", DELAY).groupBy("k")
+    return grouped.transformWithStateInPandas(Timed(), "k int, at long, n long", "Update", "EventTime")
+
+
+@pytest.mark.nightly
+def test_values_that_expire_go_on_with_what_spark_finds_them_by(spark: SparkSession, tmp_path: Path):
+    taken = Taken(spark, Case("expires", expiring, CHANGELOG), tmp_path)
+    manifest, counts = taken.changed(as_it_is)
+    assert counts.kept > 0
+    assert (counts.added, counts.removed, counts.changed) == (0, 0, 0)
+    assert_goes_on(taken.lab, manifest, taken.restored(manifest), taken.unbroken)
+    later = SetValues({"value.ttlExpirationMs": "value.ttlExpirationMs + 1000"}, where="key.k = 2")
+    changed, counts = taken.changed({"total": later, "last": DropKeys("key.k = 1")})
+    assert (counts.removed, counts.changed) == (1, 1)
+    assert {row.key.k for row in taken.state(changed.savepoint_id, variable="last").collect()} == {0, 2, 3, 4}
+
+
+@pytest.mark.nightly
+def test_timers_go_on_and_go_with_their_keys(spark: SparkSession, tmp_path: Path):
+    taken = Taken(spark, Case("timers", timed, CHANGELOG), tmp_path)
+    told = [json.loads(row) for rows in taken.unbroken.values() for row in rows]
+    assert any(row["at"] for row in told), "timers expired"
+    manifest, counts = taken.changed(as_it_is)
+    assert (counts.added, counts.removed, counts.changed) == (0, 0, 0)
+    assert_goes_on(taken.lab, manifest, taken.restored(manifest), taken.unbroken)
+    without, counts = taken.changed(DropKeys("key.k = 1"))
+    assert counts.removed > 1
+    left = savepoint_state(
+        taken.lab.spark, str(taken.root), "job", without.savepoint_id, timers=True
+    ).collect()
+    assert {row.key.k for row in left} == {0, 2, 3, 4}
 
 
 @pytest.mark.nightly
@@ -354,10 +426,7 @@ def test_what_several_states_cannot_be_given_is_refused(spark: SparkSession, tmp
     for change, found in refused:
         with refuses(STATE_TRANSFORM, match=found):
             taken.changed(change)
-    expires = Taken(spark, Case("expires", expiring, CHANGELOG), tmp_path / "expires")
-    with refuses(STATE_TRANSFORM, match="without timers and values that expire"):
-        expires.changed(as_it_is)
-    assert {*taken.repository.ids(), *expires.repository.ids()} == {"sp-1"}
+    assert taken.repository.ids() == ("sp-1",)
 
 
 @pytest.mark.nightly

@@ -6,14 +6,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.errors import ErrorKind, FlinkstyleError
+from airflow_flinkstyle.types import ONLY_QUERY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 DROPPED = "spark.flinkstyle.droppedQueries"
 """Setting with the names, separated by commas, of queries that the job had and is to have no more."""
-ONLY_QUERY = "query"
-"""Name of a job's only query if the script gives it none."""
 NOT_STARTED = "No query was started by this; checkpoints are as they were."
 
 

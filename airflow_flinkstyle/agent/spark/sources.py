@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.core.spark import StreamingSource
-from airflow_flinkstyle.spark_versions import as_dict, source_name
+from airflow_flinkstyle.spark_versions import as_dict, source_name, streaming_leaves
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.agent.spark.untyped import Java, PySpark
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 def sources_of(df: PySpark) -> tuple[StreamingSource, ...]:
     """Return the streaming sources of a data frame, in the offset log's order."""
-    leaves = df._jdf.queryExecution().analyzed().collectLeaves()  # noqa: SLF001
-    streaming = [leaf for leaf in (leaves.apply(i) for i in range(leaves.size())) if leaf.isStreaming()]
-    return tuple(_source(position, leaf) for position, leaf in enumerate(streaming))
+    return tuple(_source(position, leaf) for position, leaf in enumerate(streaming_leaves(df)))
 
 
 def _source(position: int, leaf: Java) -> StreamingSource:

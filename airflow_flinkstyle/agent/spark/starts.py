@@ -22,6 +22,7 @@ from airflow_flinkstyle.protocol.query_records import (
     SourcePace,
 )
 from airflow_flinkstyle.python_versions import moment_of
+from airflow_flinkstyle.spark_versions import streaming_leaves
 from airflow_flinkstyle.types import BatchId
 
 if TYPE_CHECKING:
@@ -196,9 +197,7 @@ def move_schema_location(df: PySpark, source: StreamingSource, location: str) ->
     Raises:
         UnsupportedModeError: If Spark has no such description of the source.
     """
-    leaves = df._jdf.queryExecution().analyzed().collectLeaves()  # noqa: SLF001
-    streaming = [leaf for leaf in (leaves.apply(i) for i in range(leaves.size())) if leaf.isStreaming()]
-    leaf = streaming[source.position]
+    leaf = streaming_leaves(df)[source.position]
     if leaf.getClass().getSimpleName() != "StreamingRelation":
         raise UnsupportedModeError.named(
             f"schemaTrackingLocation with a source that Spark makes of {leaf.getClass().getSimpleName()}",

@@ -16,7 +16,13 @@ from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
 from airflow_flinkstyle.rewrite.rows import MigrationStrategy
 from airflow_flinkstyle.rewrite.rules import SourceRule, StrategyRules, Topology
 from airflow_flinkstyle.rewrite.savepoint_start import offsets_of
-from airflow_flinkstyle.rewrite.source_changes import AddSource, RemoveSource, ReorderSources, ReplacePosition
+from airflow_flinkstyle.rewrite.source_changes import (
+    AddSource,
+    RemoveSource,
+    RenameSources,
+    ReorderSources,
+    ReplacePosition,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -194,7 +200,7 @@ def _bad(expected: str, found: object) -> BadInputError:
 
 # From what a DAG says about a query's sources to changes of a savepoint, resolved on live clusters.
 
-_KINDS: Final = ("remove", "order", "replace", "add")
+_KINDS: Final = ("remove", "order", "replace", "add", "rename")
 _PLACE: Final = ("kafka_conn_id", "topics", "start")
 
 
@@ -208,7 +214,8 @@ def source_changes(
 
     Args:
         asked: Query -> any of ``remove``: sources, ``order``: those that stay in the script's new order,
-            ``replace`` and ``add``: source -> ``kafka_conn_id``, ``topics`` and ``start``.
+            ``replace`` and ``add``: source -> ``kafka_conn_id``, ``topics`` and ``start``; ``rename``:
+            source -> its name, or its place.
         manifest: The savepoint.
         repository: Where offsets of ``savepoint:...`` are looked up.
         kafka: Opens the cluster of a connection.
@@ -226,6 +233,11 @@ def source_changes(
         found += [RemoveSource(query=query, source=source) for source in _names(parts.get("remove", ()))]
         if parts.get("order"):
             found.append(ReorderSources(query=query, order=_names(parts["order"])))
+        if parts.get("rename"):
+            names = _fields("sources to rename", parts["rename"])
+            found.append(
+                RenameSources(query=query, names={source: str(name) for source, name in names.items()})
+            )
         for source, place in _places(parts.get("replace")):
             position = _position(place, kafka, savepoint, before.get(source))
             found.append(ReplacePosition(query=query, source=source, position=position))

@@ -18,9 +18,11 @@ from airflow_flinkstyle.savepoint.compat import (
     REPARTITION,
     ROCKSDB,
     ROCKSDB_CLASS,
+    SOURCE_NAMES,
     STATE_PROVIDER,
     StateChanges,
     repartitioned_id,
+    source_names_asked,
     with_state_changes,
 )
 
@@ -108,7 +110,8 @@ def _is_object(text: str) -> bool:
 def undone(old: JobSpec, new: JobSpec, saved: Manifest) -> JobSpec:
     """Return the old version as it can continue where the new one is.
 
-    It has its own number of partitions; state that has moved to RocksDB stays there.
+    It has its own number of partitions and its own names of sources; state that has moved to RocksDB stays
+    there.
 
     Args:
         old: What ran before.
@@ -117,6 +120,12 @@ def undone(old: JobSpec, new: JobSpec, saved: Manifest) -> JobSpec:
     """
     if STATE_PROVIDER in new.conf:
         old = replace(old, conf={**old.conf, PROVIDER: ROCKSDB_CLASS})
+    if SOURCE_NAMES in new.conf:
+        back = {
+            query: {name: source for source, name in names.items()}
+            for query, names in source_names_asked(new.conf).items()
+        }
+        old = replace(old, conf={**old.conf, SOURCE_NAMES: json.dumps(back)})
     numbers = {query.pinned_confs.get(SHUFFLE_PARTITIONS) for query in saved.queries} - {None}
     if REPARTITION not in new.conf or len(numbers) != 1:
         return old

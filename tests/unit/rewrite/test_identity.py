@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from airflow_flinkstyle.rewrite.identity import change_sources, preview_changes
 from airflow_flinkstyle.rewrite.source_changes import (
     AddSource,
     RemoveSource,
+    RenameSources,
     ReorderSources,
     ReplacePosition,
     SourceChange,
@@ -279,3 +281,65 @@ def test_store_that_fails_midway_leaves_the_savepoint_whole_or_absent():
         if done:
             return
     pytest.fail("never went through")
+
+
+def called_otherwise(names: dict[str, str]) -> RenameSources:
+    return RenameSources(query=QUERY, names=names)
+
+
+def test_sources_get_names_in_a_log_v2_and_their_places_back_in_a_log_v1():
+    savepoint = Savepoint("join")
+    named = savepoint.change(called_otherwise({"0": "orders", "1": "returns"}))
+    query, before = named.queries[0], savepoint.manifest.queries[0]
+    assert savepoint.text("offsets/4", named).startswith("v2\n")
+    assert savepoint.sources(named) == {
+        name: savepoint.sources(savepoint.manifest)[place]
+        for name, place in (("orders", "0"), ("returns", "1"))
+    }
+    assert query.pinned_confs == {**before.pinned_confs, offset_log.SOURCE_EVOLUTION: "true"}
+    assert savepoint.text("sources/returns/0", named) == savepoint.text("sources/1/0")
+    assert untouched(named) == untouched(savepoint.manifest)
+    back = change_sources(named, savepoint.repository, [called_otherwise({"returns": "1", "orders": "0"})])
+    assert back.queries[0].pinned_confs == before.pinned_confs
+    logs = {path: offset_log.parse(savepoint.text(path, back)) for path in ("offsets/3", "offsets/4")}
+    assert [(log.version, list(log.sources.values())) for log in logs.values()] == [
+        (1, list(savepoint.sources(savepoint.manifest, batch).values())) for batch in (3, 4)
+    ]
+    assert {file.path for file in back.queries[0].files} == {file.path for file in before.files}
+
+
+def test_named_sources_get_other_names_and_keep_their_positions():
+    savepoint = Savepoint("named-sources")
+    result = savepoint.change(called_otherwise({"alpha": "a", "zeta": "z"}))
+    assert savepoint.sources(result) == {"a": '{"logOffset":4}', "z": '{"logOffset":4}'}
+    assert {file.path for file in result.queries[0].files} >= {"sources/a/4", "sources/z/4"}
+
+
+def test_planned_batch_stays_where_only_names_change():
+    savepoint = Savepoint("kafka")
+    [query] = savepoint.manifest.queries
+    planned = savepoint.text("offsets/4").replace('"0":5', '"0":6')
+    hot = replace(
+        savepoint.manifest, queries=(replace(query, planned_offsets=planned),), savepoint_id="sp-hot"
+    )
+    savepoint.repository.publish(hot)
+    [changed] = change_sources(hot, savepoint.repository, [called_otherwise({"0": "orders"})]).queries
+    assert changed.planned_offsets is not None
+    assert dict(offset_log.parse(changed.planned_offsets).sources) == {"orders": '{"golden":{"0":6}}'}
+    assert changed.kafka.keys() == {"orders"}
+
+
+@pytest.mark.parametrize(
+    ("case", "changes", "found"),
+    [
+        ("join", [{"0": "orders"}], "a name for each of its sources, 0, 1, found 0"),
+        ("join", [{"0": "orders", "1": "orders"}], "different names .*found orders, orders"),
+        ("join", [{"0": "my-orders", "1": "returns"}], "letters, digits and underscores.*found my-orders"),
+        ("join", [{"0": "1", "1": "0"}], "different names .*found 1, 0"),
+        ("named-sources", [{"alpha": "0", "zeta": "2"}], "back to the places 0 to 1, found 0, 2"),
+        ("named-sources", [{"alpha": "a", "zeta": "z"}, {}], "nothing else of the query at once, found 2"),
+    ],
+)
+def test_names_that_cannot_be_are_refused(case: str, changes: list[dict[str, str]], found: str):
+    savepoint = Savepoint(case)
+    assert re.search(found, savepoint.refusal(*map(called_otherwise, changes)).problem)

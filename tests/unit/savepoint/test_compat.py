@@ -5,9 +5,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_flinkstyle.checkpoint.offset_log import SOURCE_EVOLUTION
+from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.savepoint.compat import (
     REPARTITION,
     ROCKSDB_CLASS,
+    SOURCE_NAMES,
     STATE_CHANGES,
     STATE_PROVIDER,
     SparkRuntime,
@@ -16,6 +19,7 @@ from airflow_flinkstyle.savepoint.compat import (
     check,
     check_confs,
     require_compatible,
+    source_names_asked,
     state_changes_asked,
     state_changes_due,
     with_state_changes,
@@ -85,6 +89,18 @@ def test_what_is_asked_for_is_what_the_state_will_pin() -> None:
     assert as_asked(pinned, {}) == pinned
     assert as_asked(pinned, asked) == {PARTITIONS: "16", PROVIDER: ROCKSDB_CLASS}
     assert as_asked({PARTITIONS: "8", PROVIDER: "com.example.Store"}, asked)[PROVIDER] == "com.example.Store"
+
+
+def test_names_of_sources_are_asked_for_by_query() -> None:
+    confs = {SOURCE_NAMES: '{"totals": {"0": "orders"}}', SOURCE_EVOLUTION: "true"}
+    assert source_names_asked(confs) == {"totals": {"0": "orders"}}
+    assert source_names_asked({}) == {}
+    pinned = {SOURCE_EVOLUTION: "false"}
+    assert as_asked(pinned, confs) == {SOURCE_EVOLUTION: "true"}
+    assert as_asked(pinned, {SOURCE_EVOLUTION: "true"}) == pinned, "a version that nobody named sources for"
+    for text in ("no", "[1]", '{"totals": "orders"}'):
+        with pytest.raises(BadInputError, match="query -> source -> name"):
+            source_names_asked({SOURCE_NAMES: text})
 
 
 def test_changes_of_state_are_due_for_savepoints_from_before_them(manifest: Manifest) -> None:

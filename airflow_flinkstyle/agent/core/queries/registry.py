@@ -7,11 +7,12 @@ import time
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.core.declared import difference, difference_since_relaunch
-from airflow_flinkstyle.agent.core.errors import ONLY_QUERY, QueryNameError
+from airflow_flinkstyle.agent.core.errors import QueryNameError
 from airflow_flinkstyle.agent.core.job_query import JobQuery
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.protocol.board import check_name
 from airflow_flinkstyle.storage.keys import below
+from airflow_flinkstyle.types import ONLY_QUERY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

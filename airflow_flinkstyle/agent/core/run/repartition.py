@@ -1,6 +1,7 @@
-"""A savepoint's state as the session asks for it, written by this driver's Spark before it starts a query.
+"""A savepoint as the session asks for it, made by this driver before it starts a query.
 
-In RocksDB instead of Spark's default provider, changed as an upgrade has asked, in other partitions.
+Its state in RocksDB instead of Spark's default provider, changed as an upgrade has asked, in other
+partitions; its sources called otherwise.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.core.run import scratch
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.rewrite.identity import are_called, change_sources
+from airflow_flinkstyle.rewrite.source_changes import RenameSources
 from airflow_flinkstyle.savepoint.compat import (
     REPARTITION,
     ROCKSDB,
+    SOURCE_NAMES,
     STATE_CHANGES,
     STATE_PROVIDER,
     repartitioned_id,
+    source_names_asked,
     state_changes_asked,
     state_changes_due,
 )
@@ -28,18 +33,19 @@ log = logging.getLogger(__name__)
 
 
 def as_asked(driver: Driver, manifest: Manifest) -> Manifest:
-    """Return the savepoint with the provider, changes and number of partitions that the session asks for.
+    """Return the savepoint with the provider, changes, partitions and source names that the session asks for.
 
     Each is another savepoint, published once all keys were compared; an earlier try's is found again.
 
     Raises:
-        BadInputError: If what is asked for is no number, no provider, or no changes.
+        BadInputError: If what is asked for is no number, no provider, no changes, or no names.
+        FlinkstyleError: ``SOURCE_CHANGE`` if a query has other sources than are named.
         FlinkstyleError: ``STATE_TRANSFORM`` if the state cannot be moved or changed, or a key differs
             afterwards; no savepoint is made then.
         FlinkstyleError: ``REPARTITION`` for the same of partitions; or if a planned batch would get another
             number.
     """
-    return _repartitioned(driver, _changed(driver, _in_provider(driver, manifest)))
+    return _named(driver, _repartitioned(driver, _changed(driver, _in_provider(driver, manifest))))
 
 
 def _in_provider(driver: Driver, manifest: Manifest) -> Manifest:
@@ -86,6 +92,19 @@ def _changed(driver: Driver, manifest: Manifest) -> Manifest:
             )
         manifest = changed
     return manifest
+
+
+def _named(driver: Driver, manifest: Manifest) -> Manifest:
+    """Call the sources of queries otherwise, unless they are called so already."""
+    wanted = source_names_asked({SOURCE_NAMES: driver.queries.spark.setting(SOURCE_NAMES)})
+    if not wanted:
+        return manifest
+    changes = [
+        RenameSources(query=query.name, names=wanted[query.name])
+        for query in manifest.queries
+        if query.name in wanted and not are_called(query, wanted[query.name], driver.repository)
+    ]
+    return change_sources(manifest, driver.repository, changes) if changes else manifest
 
 
 def _repartitioned(driver: Driver, manifest: Manifest) -> Manifest:

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent.core.run import repartition, scratch
 from airflow_flinkstyle.protocol.places import MARK_KEY, own_place
-from airflow_flinkstyle.savepoint.compat import REPARTITION
+from airflow_flinkstyle.savepoint.compat import REPARTITION, SOURCE_NAMES
 from airflow_flinkstyle.state import repartition as by_spark
 from airflow_flinkstyle.storage.local import LocalStore
 from tests.unit.agent.conftest import G1
 from tests.unit.agent.drivers import SmallDriver
+from tests.unit.rewrite.golden_savepoint import Savepoint
 
 if TYPE_CHECKING:
     import pytest
@@ -40,3 +41,14 @@ def test_copy_that_a_killed_driver_has_left_is_not_gone_on_with(
     manifest: Any = SimpleNamespace(savepoint_id="sp-1")
     assert repartition.as_asked(driver, manifest) is published  # type: ignore[arg-type]
     assert not (tmp_path / "1.rehearsal").exists()
+
+
+def test_sources_are_called_as_the_session_says_once(tmp_path: Path) -> None:
+    savepoint, driver = Savepoint("kafka"), SmallDriver(tmp_path)
+    driver.repository = savepoint.repository
+    assert repartition.as_asked(driver, savepoint.manifest) is savepoint.manifest
+    driver.spark.settings[SOURCE_NAMES] = '{"q": {"0": "orders"}, "another": {"0": "x"}}'
+    named = repartition.as_asked(driver, savepoint.manifest)
+    assert named.queries[0].kafka.keys() == {"orders"}
+    assert repartition.as_asked(driver, savepoint.manifest) == named
+    assert repartition.as_asked(driver, named) is named
