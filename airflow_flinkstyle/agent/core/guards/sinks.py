@@ -44,6 +44,7 @@ def sink_of(spark: Spark, seen: StreamOptions) -> Sink:
         may_remember=_may_remember(name, seen.function),
         servers=servers,
         topic=topic,
+        commits_offsets=_commits_offsets(seen.function),
     )
 
 
@@ -59,6 +60,11 @@ def _lineage(function: Any) -> str | None:  # noqa: ANN401  # the script's
     """Return what a transactional sink calls its lineage; None for another function."""
     is_sink = getattr(function, "__func__", None) is TransactionalKafkaSink.foreach_batch
     return (function.__self__.named_lineage or "") if is_sink else None
+
+
+def _commits_offsets(function: Any) -> bool:  # noqa: ANN401  # the script's
+    sink = getattr(function, "__self__", None)
+    return isinstance(sink, TransactionalKafkaSink) and sink.commits_offsets
 
 
 def _may_remember(name: str, function: Any) -> bool:  # noqa: ANN401  # the script's
