@@ -29,7 +29,7 @@ def replay_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> D
     """
     asked = {**job_fields("Name of the job; it need not run."), **savepoint_fields(), **_range()}
     places = place_fields("Where the new job runs; empty for where the job ran last.")
-    form = Form({**asked, **version_fields(), **_more(), **places}, job, given)
+    form = Form({**asked, **version_fields(MORE), **_more(), **places}, job, given)
     with form.dag("replay_job", dag_id, __doc__) as dag:
         ReplayStreamingJobOperator(
             task_id="replay",
@@ -66,6 +66,7 @@ def _more() -> dict[str, Param]:
             title="Outputs of its own",
             description="Queries of which you confirm that they write elsewhere than the job's, where nobody "
             "can see it (foreachBatch). One per line.",
+            section=MORE,
         ),
         "records": Param(250_000, type="integer", minimum=1, title="Records of a batch", section=MORE),
     }

@@ -85,8 +85,10 @@ def replay_job(
         FlinkstyleError: As a start does.
     """
     view, name = job.view, beside.view.job
-    manifest = view.repository.read(asked.savepoint_id)
     own = beside.view.own_claim(key)
+    if own is not None and beside.view.board.takeover_order(own) is not None:  # whatever is newest by now
+        return beside.starts.start(*beside.view.launch_of(own), claim_key=key).generation
+    manifest = view.repository.read(asked.savepoint_id)
     if own is None:
         _require_new(beside, name, view.job, manifest.savepoint_id)
     _require_kafka(manifest)

@@ -20,7 +20,7 @@ REPLAY: Final = "spark.flinkstyle.replay"
 @stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """The records that a job runs once more, beside the job that has run them, and where it must not write."""
+    """What a job runs once more, beside the job that has run it, and where it must not write."""
 
     job: Name
     """Whose savepoint it starts from."""
