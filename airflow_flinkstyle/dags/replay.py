@@ -29,7 +29,8 @@ def replay_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> D
     """
     asked = {**job_fields("Name of the job; it need not run."), **savepoint_fields(), **_range()}
     places = place_fields("Where the new job runs; empty for where the job ran last.")
-    form = Form({**asked, **version_fields(MORE), **_more(), **places}, job, given)
+    version = version_fields(MORE)
+    form = Form({**asked, "args": version["args"], **version, **_more(), **places}, job, given)
     with form.dag("replay_job", dag_id, __doc__) as dag:
         ReplayStreamingJobOperator(
             task_id="replay",

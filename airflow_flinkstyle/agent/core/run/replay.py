@@ -20,6 +20,7 @@ from airflow_flinkstyle.agent.core.errors import (
     QueryNameError,
     leaving,
 )
+from airflow_flinkstyle.agent.core.guards import sinks
 from airflow_flinkstyle.agent.core.guards.checks import read_positions
 from airflow_flinkstyle.agent.core.run import barrier
 from airflow_flinkstyle.agent.core.run.postponed import OTHERS_S
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.protocol.cuts import Place
-    from airflow_flinkstyle.types import NextOffset
+    from airflow_flinkstyle.types import BatchId, NextOffset
 
 _LOOK_MS: Final = 50
 _LEFT: Final = "The replay ends; what it has written stays in its own output. The job was not touched."
@@ -141,15 +142,25 @@ class Replaying:
 
     def _ends(self, query: JobQuery, asked: Replay) -> dict[Place, NextOffset]:
         """Return where the query ends, as its first driver has found it."""
-        held = barrier.look(self._driver.describe, query)
-        noted = self._driver.board.replay_ranges().get(query.name) or self._driver.board.create_replay_range(
-            query.name, self._range(query, asked, held)
-        )
+        held, board = barrier.look(self._driver.describe, query), self._driver.board
+        noted = board.replay_ranges().get(query.name)
+        if noted is None:
+            found = self._range(query, asked, held)
+            self._begin_output(query, asked, held.batch_id)
+            noted = board.create_replay_range(query.name, found)
         log.info("Query %s replays %d offsets, to %s", query.name, noted.offsets, noted.end)
         ends: dict[Place, NextOffset] = {}
         for key, view in held.views.items():
             ends |= barrier.places_of(view, noted.end[key])
         return ends
+
+    def _begin_output(self, query: JobQuery, asked: Replay, done: BatchId) -> None:
+        """Let a file sink begin in a place of its own: it would count another query's batches as its own."""
+        spark = query.session
+        if sinks.newest_batch(spark, query.sink) is not None:
+            found = f"the output of another query in {query.sink.path}"
+            raise REPLAY_OUTPUT.error(query=query.name, job=asked.job, found=found)
+        sinks.begin_log(spark, query.sink, done)
 
     def _range(self, query: JobQuery, asked: Replay, held: HeldQuery) -> ReplayRange:
         begin = {key: held.log.kafka_offsets(key) for key in held.views}
