@@ -116,8 +116,7 @@ class Replaying:
         asked = self.asked()
         if asked is None:
             return None
-        with leaving(_LEFT):
-            ends = self._ends(query, asked)
+        ends = self._ends(query, asked)
         started = threading.Event()
 
         def begun() -> None:
@@ -142,7 +141,9 @@ class Replaying:
 
     def _ends(self, query: JobQuery, asked: Replay) -> dict[Place, NextOffset]:
         """Return where the query ends, as its first driver has found it."""
-        held, board = barrier.look(self._driver.describe, query), self._driver.board
+        board = self._driver.board
+        with leaving(_LEFT):
+            held = barrier.look(self._driver.describe, query)
         noted = board.replay_ranges().get(query.name)
         if noted is None:
             found = self._range(query, asked, held)
