@@ -101,7 +101,7 @@ def compare(
         compare_versions(
             client,
             Version(spec=spec, target=target),
-            Version(spec=changed(changed, script, args), target=place),
+            Version(spec=next_version(changed, script, args), target=place),
             key=f"cli:{uuid.uuid4()}",
             savepoint_id=savepoint_id,
             asked=asked,
@@ -112,7 +112,7 @@ def compare(
         raise typer.Exit(ExitCode.PARTLY)
 
 
-def changed(spec: JobSpec, script: str | None, args: str | None) -> JobSpec:
+def next_version(spec: JobSpec, script: str | None, args: str | None) -> JobSpec:
     """Return a launch with another script and other arguments, where they are given."""
     if script is not None and not Path(script).is_file():
         raise BadInputError(

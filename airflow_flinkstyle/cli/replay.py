@@ -6,7 +6,15 @@ from typing import Annotated
 
 import typer
 
-from airflow_flinkstyle.cli.compare import ChangedArgs, ChangedScript, Ignore, Keys, Tolerance, changed, pairs
+from airflow_flinkstyle.cli.compare import (
+    ChangedArgs,
+    ChangedScript,
+    Ignore,
+    Keys,
+    Tolerance,
+    next_version,
+    pairs,
+)
 from airflow_flinkstyle.cli.factories import client_of, require_job
 from airflow_flinkstyle.cli.options import AsJson, Job, Key, Root
 from airflow_flinkstyle.cli.output import note, show, table
@@ -62,7 +70,7 @@ def replay(
     generation = replay_job(
         client,
         beside,
-        changed(spec, script, args),
+        next_version(spec, script, args),
         target,
         key=f"{key or f'cli:{uuid.uuid4()}'}/replay",
         asked=asked,
@@ -128,7 +136,7 @@ def bisect(
     found = bisect_versions(
         client,
         Version(spec=spec, target=target),
-        Version(spec=changed(new, script, args), target=place),
+        Version(spec=next_version(new, script, args), target=place),
         key=f"cli:{uuid.uuid4()}",
         savepoint_id=savepoint_to_compare(client, savepoint_id),
         asked=BisectAsked(compare=replace(compared, timeout_s=timeout_s), narrow=narrow),

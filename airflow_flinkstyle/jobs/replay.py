@@ -189,7 +189,7 @@ def _replay(job: JobClient, manifest: Manifest, asked: ReplayAsked, until: Until
             state_after=_NOTHING,
             remedy="Correct own_outputs, or records.",
         )
-    sinks = [one.sinks for one in (*said.values(), *manifest.queries) if one.sinks is not None]
+    sinks = [beat.sinks for beat in said.values()] + [query.sinks for query in manifest.queries]
     return Replay(
         job=job.view.job,
         queries=tuple(query.name for query in manifest.queries),
@@ -197,7 +197,7 @@ def _replay(job: JobClient, manifest: Manifest, asked: ReplayAsked, until: Until
         until=until.positions or {},
         records=asked.records,
         outputs=tuple(beat.writes for beat in said.values() if beat.writes is not None),
-        lineages=tuple(sorted({one.lineage for found in sinks for one in found.lineages})),
+        lineages=tuple(sorted({one.lineage for told in sinks if told is not None for one in told.lineages})),
         own_outputs=asked.own_outputs,
     )
 

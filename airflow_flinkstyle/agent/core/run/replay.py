@@ -102,8 +102,8 @@ class Replaying:
         if others or query.name not in asked.queries:
             found = f"the source {others[0]}" if others else "none there: it would begin anew"
             raise REPLAY_SOURCE.error(query=query.name, job=asked.job, found=found)
-        if (found := shared_output(query.session, query.name, query.sink, asked)) is not None:
-            raise REPLAY_OUTPUT.error(query=query.name, job=asked.job, found=found)
+        if (shared := shared_output(query.session, query.name, query.sink, asked)) is not None:
+            raise REPLAY_OUTPUT.error(query=query.name, job=asked.job, found=shared)
 
     def begin(self, query: JobQuery) -> Handle:
         """Run an admitted query to the end of its range, in a thread of its own; returns its handle.
@@ -232,6 +232,7 @@ class Replaying:
         """End the run behind the last query: the savepoint's others are waited for a while."""
         with self._lock:
             self._done.add(query.name)
+        missing: set[str] = set()
         while not self._driver.ending.is_set():
             with self._lock:
                 missing = set(asked.queries) - set(self._running)
