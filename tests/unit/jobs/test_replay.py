@@ -202,6 +202,16 @@ def test_query_that_reads_no_kafka_is_refused(world: World, mood: type[Mood]) ->
         beside.start({TOPIC: {"0": beside.position(20)}})
 
 
+def test_script_with_another_query_than_the_savepoints_is_refused_by_its_driver(
+    beside: Beside, mood: type[Mood]
+) -> None:
+    beside.replay.moods["v1.py"] = mood(has_ticks=True)
+    generation = beside.start({TOPIC: {"0": beside.position(20)}})
+    with pytest.raises(DriverFailedError, match="REPLAY_SOURCE.*the source rate"):
+        beside.end(generation)
+    assert beside.counted() == {}
+
+
 def test_savepoint_of_a_replay_leaves_it_bounded_and_an_aligned_one_is_refused(
     beside: Beside, mood: type[Mood]
 ) -> None:
