@@ -57,7 +57,7 @@ totals.writeStream.foreachBatch(note).queryName("totals").outputMode("update").s
 spark.streams.awaitAnyTermination()
 print("WENT ON", flush=True)
 """
-WRONG = JOB.replace('cast("string").alias("value")', 'cast("string").alias("value").substr(1, LENGTH)')
+WRONG = JOB.replace('cast("string").alias("value")', 'cast("string").substr(1, LENGTH).alias("value")')
 
 
 class Orders:
