@@ -207,7 +207,7 @@ def test_script_with_another_query_than_the_savepoints_is_refused_by_its_driver(
 ) -> None:
     beside.replay.moods["v1.py"] = mood(has_ticks=True)
     generation = beside.start({TOPIC: {"0": beside.position(20)}})
-    with pytest.raises(DriverFailedError, match="REPLAY_SOURCE.*the source rate"):
+    with pytest.raises(DriverFailedError, match=r"REPLAY_SOURCE.*the source rate"):
         beside.end(generation)
     assert beside.counted() == {}
 
