@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from airflow_flinkstyle.agent.core.errors import (
+    NOT_STARTED,
     REPLAY_OUTPUT,
     REPLAY_RANGE,
     REPLAY_SOURCE,
@@ -26,6 +27,7 @@ from airflow_flinkstyle.agent.core.run import barrier
 from airflow_flinkstyle.agent.core.run.postponed import OTHERS_S
 from airflow_flinkstyle.agent.core.run.reasons import Replayed
 from airflow_flinkstyle.clock import now_ms
+from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.replay_records import REPLAY, Replay, ReplayRange
 from airflow_flinkstyle.sinks.resume import is_lineage_of
@@ -91,11 +93,20 @@ class Replaying:
 
         Raises:
             FlinkstyleError: ``REPLAY_OUTPUT`` or ``REPLAY_SOURCE``; nothing was started.
+            BadInputError: If it is upgraded.
             QueryNameError: If the script starts it a second time.
         """
         asked = self.asked()
         if asked is None:
             return
+        claim = self._driver.driver_run.claim
+        if claim.rehearse is not None and not claim.is_drill:  # its starts are put off, and then Spark's own
+            raise BadInputError(
+                f"A replay of job {asked.job} was expected to be started or to continue, found an upgrade of "
+                "it that rehearses.",
+                state_after=NOT_STARTED,
+                remedy="Replay with the new version, under another name.",
+            )
         if query.name in self._running:
             raise QueryNameError.ambiguous(query.name, "a second one while it is replayed")
         others = [source.provider for source in query.sources if not source.is_kafka]

@@ -9,13 +9,15 @@ import pytest
 from airflow_flinkstyle.agent.core.guards import sinks
 from airflow_flinkstyle.agent.core.job_query import Sink
 from airflow_flinkstyle.agent.core.run.replay import range_of, shared_output
-from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.query_records import Writing
-from airflow_flinkstyle.protocol.replay_records import Replay, ReplayRange
+from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
+from airflow_flinkstyle.protocol.replay_records import REPLAY, Replay, ReplayRange
 from airflow_flinkstyle.types import BatchId, NextOffset
 from tests.small_spark import SmallSpark
+from tests.unit.agent.drivers import SmallDriver
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,6 +58,14 @@ def test_output_that_cannot_be_seen_may_be_confirmed_and_one_that_is_seen_may_no
     spark = SmallSpark()
     assert shared_output(spark, "confirmed", Sink(name="foreachBatch"), ASKED) is None
     assert shared_output(spark, "confirmed", Sink(name="kafka", topic="totals"), ASKED) == "topic totals"
+
+
+def test_replay_is_not_upgraded(tmp_path: Path) -> None:
+    """Its starts would be put off for the rehearsal, and be Spark's own afterwards, without an end."""
+    driver = SmallDriver(tmp_path, rehearse=Rehearse())
+    driver.spark.settings[REPLAY] = ASKED.as_setting()
+    with pytest.raises(BadInputError, match="found an upgrade"):
+        driver.replaying.require_allowed(driver.register("totals"))
 
 
 def test_what_a_driver_is_told_comes_back_from_its_setting() -> None:
