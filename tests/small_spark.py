@@ -13,8 +13,10 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent.core.queries.registry import Queries
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.open import open_as_hadoop
+from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -96,6 +98,11 @@ class SmallSpark:
     def describe(self, source: StreamingSource) -> ClusterView:
         assert self._describe is not None, f"nothing here reads Kafka, not {source} either"
         return self._describe(source)
+
+    def positions_at(self, source: StreamingSource, at_ms: int) -> Offsets:
+        """Let a record's offset be its time."""
+        ends = self.describe(source).ends
+        return Offsets({tp: NextOffset(min(end, at_ms)) for tp, end in ends.items()})
 
     def group(self, source: StreamingSource, name: str) -> Any:
         """Return a group whose commits get nowhere."""
@@ -319,10 +326,10 @@ class SmallStart:
     def follow_schema(self, source: StreamingSource, location: str) -> None:
         raise NotImplementedError
 
-    def run(self, under: SmallHandle | None = None) -> SmallQuery:
+    def run(self, under: SmallHandle | None = None, *, once: bool = False) -> SmallQuery:
         checkpoint = self.session.open(self.location)
         handle = under or SmallHandle("", None)
-        handle.id, handle.run = id_of(checkpoint), self._run(checkpoint, False)
+        handle.id, handle.run = id_of(checkpoint), self._run(checkpoint, once)
         return SmallQuery(handle)
 
     def run_again(self, query: Any, *, trigger: Mapping[str, Any], once: bool, thread: Any) -> None:

@@ -37,12 +37,12 @@ REFERENCE = {
     "operators": (
         *("savepoint", "start", "stop", "upgrade", "roll_back", "migrate", "fail_back"),
         *("rewrite", "sources", "approval", "choice", "retention", "exchange", "drill", "cut", "compare"),
-        *("watch", "settle", "measure", "adopt", "adopt_running"),
+        *("replay", "watch", "settle", "measure", "adopt", "adopt_running"),
     ),
     "dags": (
         *("start", "stop", "take", "upgrade", "roll_back", "migrate", "fail_back", "verify", "drill"),
         *("export", "dispose", "cut", "rotate", "watch", "settle", "drill_jobs", "measure", "adopt"),
-        *("adopt_running", "leave", "compare"),
+        *("adopt_running", "leave", "compare", "replay"),
     ),
     "triggers": ("new_savepoint",),
     "sensors": ("end", "freshness", "progress"),

@@ -23,35 +23,42 @@ from airflow_flinkstyle.jobs.comparison import (
 from airflow_flinkstyle.jobs.spec import JobSpec
 from airflow_flinkstyle.jobs.stopped.last_run import recorded_launch
 
+ChangedScript = Annotated[
+    str | None, typer.Option(help="The new script.", show_default="the definition's, else the same")
+]
+ChangedArgs = Annotated[
+    str | None, typer.Option(help="All its arguments, as a shell splits them.", show_default="the same")
+]
+Keys = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--key", help="Columns that tell a query's rows apart, as query=column,column; may be repeated."
+    ),
+]
+Ignore = Annotated[
+    list[str] | None,
+    typer.Option(help="Column that may differ; name:order for an array in any order; may be repeated."),
+]
+Tolerance = Annotated[
+    list[str] | None,
+    typer.Option(help="How much a column's numbers may differ, as column=0.01; may be repeated."),
+]
+
 
 def compare(
     root: Root,
     job: Job,
     file: Definitions = None,
-    script: Annotated[
-        str | None, typer.Option(help="The new script.", show_default="the definition's, else the same")
-    ] = None,
-    args: Annotated[
-        str | None,
-        typer.Option(help="All its arguments, as a shell splits them.", show_default="the same"),
-    ] = None,
+    script: ChangedScript = None,
+    args: ChangedArgs = None,
     savepoint_id: Annotated[
         str, typer.Option(help="From which both versions run; an older one has more records behind it.")
     ] = "latest",
     batches: Annotated[int, typer.Option(help="Batches of each query.", min=1)] = 4,
     records: Annotated[int, typer.Option(help="Records of a batch from Kafka at most.", min=1)] = 250_000,
-    key: Annotated[
-        list[str] | None,
-        typer.Option(help="Columns that tell a query's rows apart, as query=column,column; may be repeated."),
-    ] = None,
-    ignore: Annotated[
-        list[str] | None,
-        typer.Option(help="Column that may differ; name:order for an array in any order; may be repeated."),
-    ] = None,
-    tolerance: Annotated[
-        list[str] | None,
-        typer.Option(help="How much a column's numbers may differ, as column=0.01; may be repeated."),
-    ] = None,
+    key: Keys = None,
+    ignore: Ignore = None,
+    tolerance: Tolerance = None,
     state: Annotated[bool, typer.Option("--state/--no-state", help="Compare the state, key by key.")] = True,
     allow_writes: Annotated[
         bool, typer.Option("--allow-writes", help="Let the script write past its queries' sinks.")
@@ -78,9 +85,9 @@ def compare(
     asked = compare_asked(
         batches=batches,
         records=records,
-        keys={query: columns.split(",") for query, columns in _pairs("--key", key).items()},
+        keys={query: columns.split(",") for query, columns in pairs("--key", key).items()},
         ignore=ignore,
-        tolerance=_pairs("--tolerance", tolerance),
+        tolerance=pairs("--tolerance", tolerance),
         state=state,
         allow_writes=allow_writes,
         timeout_s=timeout_s,
@@ -94,7 +101,7 @@ def compare(
         compare_versions(
             client,
             Version(spec=spec, target=target),
-            Version(spec=_changed(changed, script, args), target=place),
+            Version(spec=next_version(changed, script, args), target=place),
             key=f"cli:{uuid.uuid4()}",
             savepoint_id=savepoint_id,
             asked=asked,
@@ -105,8 +112,8 @@ def compare(
         raise typer.Exit(ExitCode.PARTLY)
 
 
-def _changed(spec: JobSpec, script: str | None, args: str | None) -> JobSpec:
-    """Return what the new version runs."""
+def next_version(spec: JobSpec, script: str | None, args: str | None) -> JobSpec:
+    """Return a launch with another script and other arguments, where they are given."""
     if script is not None and not Path(script).is_file():
         raise BadInputError(
             f"A script of the new version was expected at {script}, found none.",
@@ -120,7 +127,8 @@ def _changed(spec: JobSpec, script: str | None, args: str | None) -> JobSpec:
     return replace(spec, script=str(Path(script).absolute()) if script else spec.script, args=given)
 
 
-def _pairs(option: str, given: list[str] | None) -> dict[str, str]:
+def pairs(option: str, given: list[str] | None) -> dict[str, str]:
+    """Return what was given as name=value."""
     pairs = [text.partition("=") for text in given or []]
     if bad := [name for name, equals, value in pairs if not (name and equals and value)]:
         raise typer.BadParameter(f"expected name=value, found {bad[0]!r}", param_hint=option)

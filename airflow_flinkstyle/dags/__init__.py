@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.dags.leave import leave_dag as leave_dag
     from airflow_flinkstyle.dags.measure import measure_dag as measure_dag
     from airflow_flinkstyle.dags.migrate import migration_dag as migration_dag
+    from airflow_flinkstyle.dags.replay import replay_dag as replay_dag
     from airflow_flinkstyle.dags.roll_back import roll_back_dag as roll_back_dag
     from airflow_flinkstyle.dags.rotate import rotation_dag as rotation_dag
     from airflow_flinkstyle.dags.settle import settle_dag as settle_dag
@@ -45,6 +46,7 @@ MODULES = {
     "leave_dag": "leave",
     "measure_dag": "measure",
     "migration_dag": "migrate",
+    "replay_dag": "replay",
     "roll_back_dag": "roll_back",
     "rotation_dag": "rotate",
     "settle_dag": "settle",

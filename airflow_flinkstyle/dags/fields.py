@@ -185,14 +185,15 @@ def untested_fields(section: str = MORE) -> dict[str, Param]:
     }
 
 
-def version_fields() -> dict[str, Param]:
-    """Return the fields for a new version of a job."""
+def version_fields(section: str | None = None) -> dict[str, Param]:
+    """Return the fields for a new version of a job; ``section`` is that of all but the arguments."""
     return {
         "script": Param(
             None,
             type=["null", "string"],
             title="Script",
             description="The new PySpark script, as the driver sees it; empty for the same.",
+            section=section,
         ),
         "args": Param(
             None,
@@ -205,6 +206,7 @@ def version_fields() -> dict[str, Param]:
             type=["null", "object"],
             title="Spark settings",
             description="Settings to change; null takes one away.",
+            section=section,
         ),
     }
 

@@ -276,7 +276,12 @@ def as_told(found: Comparison) -> dict[str, Any]:
     """Return plain values, for XCom and a journal."""
     queries = {}
     for name, one in found.queries.items():
-        shown = {"samples": len(one.samples), "states": list(map(str, one.states))}
+        shown = {
+            "samples": len(one.samples),
+            "states": list(map(str, one.states)),
+            "first_from": {source: at.by_topic for source, at in one.first_from.items()},
+            "first_to": {source: at.by_topic for source, at in one.first_to.items()},
+        }
         queries[name] = {"verdict": one.verdict, **asdict(one), **shown}
     return {
         "verdict": found.verdict,

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.operators.migrate import PreflightMigrationOperator as PreflightMigrationOperator
     from airflow_flinkstyle.operators.migrate import SettleMigrationOperator as SettleMigrationOperator
     from airflow_flinkstyle.operators.migrate import VerifyMigrationOperator as VerifyMigrationOperator
+    from airflow_flinkstyle.operators.replay import (
+        ReplayStreamingJobOperator as ReplayStreamingJobOperator,
+    )
     from airflow_flinkstyle.operators.retention import DisposeSavepointOperator as DisposeSavepointOperator
     from airflow_flinkstyle.operators.retention import PruneSavepointsOperator as PruneSavepointsOperator
     from airflow_flinkstyle.operators.retention import VerifySavepointOperator as VerifySavepointOperator
@@ -80,6 +83,7 @@ MODULES = {
     "PreflightMigrationOperator": "migrate",
     "PrepareAdoptionOperator": "adopt_running",
     "PruneSavepointsOperator": "retention",
+    "ReplayStreamingJobOperator": "replay",
     "RewriteSavepointOffsetsOperator": "rewrite",
     "RollBackStreamingJobOperator": "roll_back",
     "SettleMigrationOperator": "migrate",

@@ -34,6 +34,7 @@ ACTIONS = (
     "verify_savepoint",
     "drill_restore",
     "compare_versions",
+    "replay_job",
     "export_savepoint",
     "dispose_savepoints",
     "adopt_job",

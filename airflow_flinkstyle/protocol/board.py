@@ -35,6 +35,7 @@ from airflow_flinkstyle.protocol.records import (
     WorkRecord,
 )
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearsal
+from airflow_flinkstyle.protocol.replay_records import ReplayRange
 from airflow_flinkstyle.storage.base import write_over
 from airflow_flinkstyle.storage.errors import ObjectExistsError
 from airflow_flinkstyle.storage.keys import MAX_NAME_CHARACTERS, Name, is_name
@@ -445,6 +446,22 @@ class JobBoard:
     def comparison(self, generation: Generation) -> Comparison | None:
         """Return what the driver of a generation has found; None if it has not compared."""
         return self._value(Comparison, self._report(generation, "comparison"))
+
+    # --- a replay -----------------------------------------------------------------------------
+
+    def create_replay_range(self, query: str, found: ReplayRange) -> ReplayRange:
+        """Note the range that a query runs; returns the one that was noted first."""
+        key = f"{self.job}/replay/{check_name('query name', query)}.json"
+        with suppress(ObjectExistsError):
+            self.store.create(key, found.to_bytes())
+        return ReplayRange.from_bytes(self.store.read(key))
+
+    def replay_ranges(self) -> dict[str, ReplayRange]:
+        """Return the ranges by query, as far as its driver has found them; empty for other jobs."""
+        prefix = f"{self.job}/replay/"
+        found = {info.key: self._value(ReplayRange, info.key) for info in self.store.list(prefix)}
+        names = {key: key.removeprefix(prefix).removesuffix(".json") for key in found}
+        return {names[key]: one for key, one in found.items() if one is not None}
 
     # --- keys ---------------------------------------------------------------------------------
 

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.record import Record
 from airflow_flinkstyle.storage.keys import Name
 from airflow_flinkstyle.typed_json import decode, encode, stored
-from airflow_flinkstyle.types import Generation, Incarnation
+from airflow_flinkstyle.types import Generation, Incarnation, TopicPartition
 from airflow_flinkstyle.wording import counted, row
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ COMPARE: Final = "spark.flinkstyle.compare"
 """Setting that makes a drill one driver of a comparison: what ``Compare.as_setting`` returns."""
 ORDER: Final = ":order"
 """Behind a column's name in ``ignore``: only the order of its array may differ."""
+
+_SHOWN: Final = 4
+"""Partitions of a batch."""
 
 Part = Literal["old", "new", "again"]
 Verdict = Literal["same", "differs", "not comparable"]
@@ -57,6 +61,9 @@ class Compare:
     """Whether the script may write past its queries' sinks, as it does where it is not compared."""
     samples: int = 10
     """How many rows of each kind are shown."""
+    sizes: tuple[int, ...] = ()
+    """Of each batch, how many records it reads at most; empty for as many batches of one size as the claim
+    says."""
 
     def as_setting(self) -> str:
         """Return it as the value of ``COMPARE``."""
@@ -138,12 +145,36 @@ class ComparedQuery:
     """Columns in which two runs of the old version differ: left out."""
     first_batch: int | None = None
     """The first batch of which a row differs."""
+    first_from: Mapping[str, Offsets] = field(default_factory=dict)
+    """By source, where that batch begins."""
+    first_to: Mapping[str, Offsets] = field(default_factory=dict)
+    """By source, where it ends; exclusive."""
     samples: tuple[ShownRow, ...] = ()
     states: tuple[ComparedState, ...] = ()
     not_comparable: str = ""
     """Why it cannot be compared, one sentence; empty if it was."""
     untested: tuple[str, ...] = ()
     """What was not compared, one sentence each."""
+
+    @property
+    def first_records(self) -> int:
+        """Return how many offsets the first batch with a difference has."""
+        return sum(end - begin for begin, end in self._first_ranges().values())
+
+    def first_places(self) -> list[str]:
+        """Return these by partition, those that it reads something of, for people."""
+        return [
+            f"{topic}-{number} {begin:,} to {end:,}"
+            for (topic, number), (begin, end) in sorted(self._first_ranges().items())
+            if end > begin
+        ]
+
+    def _first_ranges(self) -> dict[TopicPartition, tuple[int, int]]:
+        return {
+            partition: (self.first_from.get(source, Offsets()).get(partition, end), end)
+            for source, ends in self.first_to.items()
+            for partition, end in ends.items()
+        }
 
     @property
     def verdict(self) -> Verdict:
@@ -160,7 +191,10 @@ class ComparedQuery:
         told = [*self.columns, *map(str, self.states)]
         told += [f"{column} differs in {count:,}" for column, count in changed]
         if self.first_batch is not None and self.verdict == "differs":
-            told.append(f"first in batch {self.first_batch}")
+            places = self.first_places()
+            more = f", and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
+            where = f" ({', '.join(places[:_SHOWN])}{more})" if places else ""
+            told.append(f"first in batch {self.first_batch}{where}")
         if self.not_deterministic:
             told.append(f"not deterministic, left out: {', '.join(self.not_deterministic)}")
         if self.replayed:

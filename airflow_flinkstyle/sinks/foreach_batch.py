@@ -123,6 +123,11 @@ class TransactionalKafkaSink:
         return self._lineage
 
     @property
+    def commits_offsets(self) -> bool:
+        """Whether it commits offsets for a consumer group."""
+        return bool(self._commit_offsets)
+
+    @property
     def place(self) -> tuple[str, str | None]:
         """Servers, and the topic; None if each record names its own."""
         return self._cluster.bootstrap_servers, self._topic

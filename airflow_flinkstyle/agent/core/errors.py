@@ -263,6 +263,35 @@ COMPARED_WRITES = ErrorKind(
 )
 
 
+REPLAY_OUTPUT = ErrorKind(
+    code="REPLAY_OUTPUT",
+    means="A replay writes, or may write, where the job writes whose records it runs once more.",
+    problem="Query {query} of the replay was expected to write elsewhere than job {job}, found {found}.",
+    state_after="Nothing of this query was run; the job was not touched.",
+    remedy="Give the script another output, by its arguments (args, --args), and replay under another name, "
+    "or remove this one first.",
+)
+
+
+REPLAY_SOURCE = ErrorKind(
+    code="REPLAY_SOURCE",
+    means="A replay has a query whose records cannot be run once more up to a chosen end.",
+    problem="Query {query} was expected to be in the savepoint of job {job} and to read Kafka only, found "
+    "{found}.",
+    state_after="Nothing of this query was run; the job was not touched.",
+    remedy="Leave the query out of the script that is replayed.",
+)
+
+
+REPLAY_RANGE = ErrorKind(
+    code="REPLAY_RANGE",
+    means="The range of a replay ends before its savepoint, or where the log cannot be read.",
+    problem="For the range of the replay {expected}, found {found}.",
+    state_after="Nothing of this query was run; the job was not touched.",
+    remedy="Name a later end (until), or an older savepoint.",
+)
+
+
 class SupersededError(FlinkstyleError):
     """Another driver process has taken this one's place."""
 

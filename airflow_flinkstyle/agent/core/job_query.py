@@ -51,6 +51,8 @@ class Sink:
     """Of a Kafka sink."""
     topic: str | None = None
     """Of a Kafka sink; None if each record names its own."""
+    commits_offsets: bool = False
+    """A transactional sink that commits offsets for a consumer group with its batches."""
 
     def writing(self) -> Writing | None:
         """Return what the heartbeat says of it; what is very long is left out."""
@@ -104,6 +106,8 @@ class JobQuery:
     """Ids of runs that the agent ended and that went on as others."""
     quiet: bool = False
     """The agent runs it by itself, or starts it again: the script's listeners are not told."""
+    is_bounded: bool = False
+    """Only planned batches of it are run, by the agent: whoever holds it leaves its next run to that."""
     silenced_runs: set[str] = field(default_factory=set)
     """Ids of runs that the agent told to end."""
     before: BatchId | None = None

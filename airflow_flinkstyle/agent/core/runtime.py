@@ -32,6 +32,7 @@ from airflow_flinkstyle.agent.core.run.end import RunEnd
 from airflow_flinkstyle.agent.core.run.postponed import Postponed
 from airflow_flinkstyle.agent.core.run.reasons import Ending, Failure, ScriptEnded, Signalled
 from airflow_flinkstyle.agent.core.run.rehearsal import RehearsalRun
+from airflow_flinkstyle.agent.core.run.replay import Replaying
 from airflow_flinkstyle.agent.core.run.serving import Serving
 from airflow_flinkstyle.agent.core.run.taking import Taking
 from airflow_flinkstyle.agent.core.stream_options import refuse_unsupported
@@ -94,6 +95,7 @@ class Runtime:
         )
         self.admission = Admission(self)
         self.postponed = Postponed(self, self.admission, self, self._rehearse)
+        self.replaying = Replaying(self, self)
         self.serving = Serving(self, self.admission, Taking(self, self.admission))
         self.inbox = Inbox(board, driver_run.generation, driver_run.incarnation, self.serving)
         self.spark_version = ""
@@ -129,23 +131,26 @@ class Runtime:
         try:
             query = self._register(start, seen)
             with self._settled_if_not_started(query):
+                self.replaying.require_allowed(query)
                 self.admission.look_ahead(query)
                 if (handle := self.postponed.put_off(query)) is not None:
                     return handle
                 self.admission.admit(query)
+                if (handle := self.replaying.begin(query)) is not None:
+                    return handle
         except (NotOursError, SupersededError) as reason:
             self.leave(str(reason))
         except FlinkstyleError as error:
             self.finish(Failure.of(error))
         else:
-            return self._start(query, start.run)
+            return self.start_admitted(query, start.run)
         return self.leave_if_ending()
 
     def start_now(self, query: JobQuery, run: Callable[[], SparkQuery]) -> None:
         """Start a query that was put off, for the script's own thread that did not wait."""
         with self._settled_if_not_started(query):
             self.admission.admit(query)
-        self._start(query, run)
+        self.start_admitted(query, run)
 
     def run_to_end(self, action: Callable[[], None]) -> None:
         """Run what no thread of the script waits for; an error ends the run."""
@@ -196,7 +201,13 @@ class Runtime:
             self.queries.settle(query, None)
             raise
 
-    def _start(self, query: JobQuery, run: Callable[[], SparkQuery]) -> Handle:
+    def leave_unstarted(self, query: JobQuery) -> None:
+        """Note that an admitted query is not started: a replay has nothing to run of it."""
+        self.queries.settle(query, None)
+        self.admission.starting = False
+
+    def start_admitted(self, query: JobQuery, run: Callable[[], SparkQuery]) -> Handle:
+        """Start a query that was admitted, unless the run ends."""
         started = None
         with self.start_lock:  # not to be held while waiting for the end, which needs it
             if not self.ending.is_set():
@@ -243,8 +254,12 @@ class Runtime:
             sys.exit(self.exit_code)
 
     def await_turn(self) -> None:
-        """Let a thread that needs running queries wait until the job is this driver's; it may end there."""
+        """Let a thread that needs running queries wait until the job is this driver's; it may end there.
+
+        In a replay until the end of the run.
+        """
         self.postponed.await_turn()
+        self.replaying.await_end()
         self.leave_if_ending()
 
     def await_queries(self, besides: Callable[[], Collection[object]] = tuple) -> None:
@@ -266,8 +281,8 @@ class Runtime:
         return self.admission.taken_over
 
     def put_off(self) -> list[Handle]:
-        """Return the script's handles of queries whose start is put off."""
-        return self.postponed.handles()
+        """Return the script's handles of queries whose start is put off, and of those that are replayed."""
+        return self.postponed.handles() + self.replaying.handles()
 
     def wait_if_draining(self) -> bool:
         """Return False at once, or True when everything has drained if it began to."""
@@ -299,6 +314,7 @@ class Runtime:
         """End the run, once; whoever comes later waits until it has ended."""
         if isinstance(why, ScriptEnded):
             self.postponed.await_turn()  # a script that does not wait has ended with its queries all the same
+            self.replaying.await_end()
         with self.gate:
             first = not self.ending.is_set()
             self.ending.set()

@@ -175,8 +175,13 @@ class SparkStart(Protocol):
     def follow_schema(self, source: StreamingSource, location: str) -> None:
         """Let one source of Delta follow its schema elsewhere; raises ``UnsupportedModeError``."""
 
-    def run(self, under: Handle = None) -> SparkQuery:
-        """Let Spark start it, as the script would; ``under`` a handle that the script has already."""
+    def run(self, under: Handle = None, *, once: bool = False) -> SparkQuery:
+        """Let Spark start it, as the script would.
+
+        Args:
+            under: A handle that the script has already.
+            once: For the batch that is planned only.
+        """
 
     def run_again(self, query: SparkQuery, *, trigger: Mapping[str, Any], once: bool, thread: Any) -> None:  # noqa: ANN401
         """Let Spark start it once more, under its handle.
@@ -312,6 +317,12 @@ class Spark(Protocol):
 
     def describe(self, source: StreamingSource) -> ClusterView:
         """Look at the Kafka cluster of a source, as Spark reaches it; raises ``KafkaError``."""
+
+    def positions_at(self, source: StreamingSource, at_ms: int) -> Offsets:
+        """Return the first record of each partition that is of a time, epoch milliseconds, or later.
+
+        Where there is none, the log's end for this reader. Raises as ``describe``.
+        """
 
     def group(self, source: StreamingSource, name: str) -> ConsumerGroup:
         """Return a consumer group on the cluster of a source."""

@@ -27,7 +27,7 @@ class Agent(Protocol):
         """Wait until what the script has started so far runs; at once where no start was put off."""
 
     def put_off(self) -> list[PySpark]:
-        """Return the script's handles of queries whose start is put off."""
+        """Return the script's handles of queries whose start is put off, or that are replayed."""
 
     def wait_if_draining(self) -> bool:
         """Return False at once, or True when everything has drained if it began to."""

@@ -89,6 +89,8 @@ def _active_while_held(cls: PySpark, agent: Agent) -> None:
     def is_active(self: PySpark) -> bool:
         if stand_in_of(self) is not None or agent.held.is_held(self):
             return True
+        if any(one is self for one in agent.put_off()):  # replayed: it may be between two batches
+            return True
         agent.held.follow(self, self.runId)
         return bool(original(self))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from airflow_flinkstyle.agent.core.causes import why_final
 from airflow_flinkstyle.agent.core.errors import SourcesChangedError
@@ -21,13 +21,14 @@ from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.types import NextOffset, TopicPartition, told_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from airflow_flinkstyle.agent.core.spark import StreamingSource
     from airflow_flinkstyle.agent.spark.untyped import Java
     from airflow_flinkstyle.errors import FlinkstyleError
 
 REQUEST_TIMEOUT_S = 20
+T = TypeVar("T")
 _PREFIX = "kafka."
 _NO_TOPIC = "UnknownTopicOrPartitionException"
 _LISTED = re.compile(r"([\w.-]+)-(\d+)=ListOffsetsResultInfo\(offset=(-?\d+)[,)]", re.ASCII)
@@ -41,6 +42,27 @@ def describe_source(jvm: Java, source: StreamingSource) -> ClusterView:
         ClusterUnreachableError: If no broker answers in time.
         TopicMissingError: If a topic does not exist.
     """
+    return _asked(jvm, source, lambda admin: _describe(jvm, admin, source))
+
+
+def positions_at(jvm: Java, source: StreamingSource, at_ms: int) -> Offsets:
+    """Return the first record of each partition that is of a time, epoch milliseconds, or later.
+
+    Where there is none, the log's end for this reader. Raises as ``describe_source``.
+    """
+
+    def look(admin: Java) -> Offsets:
+        view = _describe(jvm, admin, source)
+        spec = jvm.org.apache.kafka.clients.admin.OffsetSpec.forTimestamp(at_ms)
+        found = _offsets(jvm, admin, sorted(view.partitions), spec)
+        ends = {tp: view.topics[tp[0]].partitions[tp[1]].last_stable for tp in found}
+        return Offsets({tp: ends[tp] if at < 0 else min(at, ends[tp]) for tp, at in found.items()})
+
+    return _asked(jvm, source, look)
+
+
+def _asked(jvm: Java, source: StreamingSource, ask: Callable[[Java], T]) -> T:
+    """Ask the cluster of a source by a client of its own."""
     from py4j.protocol import Py4JJavaError
 
     try:
@@ -49,7 +71,7 @@ def describe_source(jvm: Java, source: StreamingSource) -> ClusterView:
     except Py4JJavaError as error:
         raise _refused(source, error) from error
     try:
-        return _describe(jvm, admin, source)
+        return ask(admin)
     except Py4JJavaError as error:
         raise _refused(source, error) from error
     finally:

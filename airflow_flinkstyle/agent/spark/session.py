@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.agent.spark.executors import timeout_s
 from airflow_flinkstyle.agent.spark.groups import JvmGroup
 from airflow_flinkstyle.agent.spark.hadoop_store import HadoopStore, needs_hadoop
-from airflow_flinkstyle.agent.spark.kafka import describe_source
+from airflow_flinkstyle.agent.spark.kafka import describe_source, positions_at
 from airflow_flinkstyle.agent.spark.signals import JvmShutdownHook
 from airflow_flinkstyle.agent.spark.stand_in import StandIn, stand_in_of
 from airflow_flinkstyle.spark_versions import as_dict
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.core.spark import Handle, RunsToCompare, StreamingSource
     from airflow_flinkstyle.agent.spark.untyped import Java, PySpark
     from airflow_flinkstyle.kafka.cluster import ClusterView
+    from airflow_flinkstyle.offsets import Offsets
     from airflow_flinkstyle.protocol.comparison_records import ComparedQuery
     from airflow_flinkstyle.savepoint.compat import StateChanges
     from airflow_flinkstyle.savepoint.manifest import Manifest
@@ -152,6 +153,10 @@ class PySparkSession:
     def describe(self, source: StreamingSource) -> ClusterView:
         """Look at the Kafka cluster of a source, as Spark reaches it; raises ``KafkaError``."""
         return describe_source(self.jvm, source)
+
+    def positions_at(self, source: StreamingSource, at_ms: int) -> Offsets:
+        """Return the first record of each partition that is of a time or later; the log's end without one."""
+        return positions_at(self.jvm, source, at_ms)
 
     def group(self, source: StreamingSource, name: str) -> JvmGroup:
         """Return a consumer group on the cluster of a source."""

@@ -132,8 +132,13 @@ class PySparkStart:
         """Let one source of Delta follow its schema elsewhere; raises ``UnsupportedModeError``."""
         move_schema_location(self._writer._df, source, location)  # noqa: SLF001
 
-    def run(self, under: Handle = None) -> PySparkQuery:
-        """Let Spark start it, as the script would; ``under`` a handle that the script has already."""
+    def run(self, under: Handle = None, *, once: bool = False) -> PySparkQuery:
+        """Let Spark start it, as the script would; ``once`` for the batch that is planned only.
+
+        ``under`` a handle that the script has already.
+        """
+        if once:
+            self._writer.trigger(once=True)
         started = self._run()
         if under is None:
             return PySparkQuery(started, self.session.jvm)

@@ -24,6 +24,7 @@ const OF_A_SAVEPOINT = [
   ["verify_savepoint", "Verify"],
   ["drill_restore", "Drill a restore"],
   ["compare_versions", "Compare two versions from it"],
+  ["replay_job", "Replay a range from it"],
   ["export_savepoint", "Export"],
   ["dispose_savepoints", "Dispose of it"],
 ];

@@ -43,12 +43,14 @@ HOW = {
     "StartStreamingJobOperator": {"spark_conn_id"},
     "DrillRestoreOperator": set(),
     "CompareVersionsOperator": {"expect"},
+    "ReplayStreamingJobOperator": set(),
     "AdoptRunningJobOperator": {"spark_conn_id", "kafka_conn_ids", "gone_command", "rehearse_batches"},
 }
 """Answers of the operators that find what an earlier try has begun, by which a person helps it on."""
 NEEDED: dict[str, dict[str, Any]] = {
     "StartStreamingJobOperator": {"script": "v1.py"},
     "AdoptRunningJobOperator": {"script": "v1.py", "checkpoints": "totals=/data/ck"},
+    "ReplayStreamingJobOperator": {"until": "now", "as_job": "again"},
 }
 BASE = set(StreamingJobOperator.template_fields)
 EVERY = [getattr(operators, name) for name in sorted(operators.MODULES)]

@@ -25,6 +25,7 @@ from airflow_flinkstyle.agent.core.runtime import Runtime
 from airflow_flinkstyle.agent.core.spark import StreamingSource
 from airflow_flinkstyle.agent.core.stream_options import StreamOptions
 from airflow_flinkstyle.checkpoint import offset_log
+from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.clock import LeaseClock
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, ClusterUnreachableError
@@ -134,6 +135,8 @@ class Mood:
     """Its rehearsal has nothing to read."""
     computes_otherwise: int = 0
     """In how many of ten rows it differs from what it is compared with."""
+    differs_at: int | None = None
+    """At which offset first."""
 
 
 class Mortal:
@@ -440,9 +443,9 @@ class _Agent(Runtime):
         poll = hears.poll
         hears.poll = lambda: None if driver.world.deaf else poll()
 
-    def _start(self, query: JobQuery, run: Callable[[], SparkQuery]) -> Handle:
+    def start_admitted(self, query: JobQuery, run: Callable[[], SparkQuery]) -> Handle:
         query.carried = self.driver.sinks()
-        return super()._start(query, run)
+        return super().start_admitted(query, run)
 
     def _note_sink(self, query_id: str) -> None:
         if not self.driver.killed.is_set():  # drivers share a process here, and what sinks tell in it
@@ -488,8 +491,17 @@ class _Session(SmallSpark):
     def compare(self, runs: RunsToCompare) -> ComparedQuery:
         """Find as many rows changed as the new version's script says; that of the old one differs in none."""
         new = self.driver.world.board.claim(runs.asked.new or self.driver.generation)
-        changed = self.driver.world.moods.get(new.launch["spec"]["script"], Mood()).computes_otherwise
-        return ComparedQuery(old_rows=10, new_rows=10, equal=10 - changed, changed=changed)
+        mood = self.driver.world.moods.get(new.launch["spec"]["script"], Mood())
+        changed, first = mood.computes_otherwise, None
+        if mood.differs_at is not None:
+            copy = LocalStore(Path(runs.old.copy))
+            later = [n for n in list_batches(copy, "commits") if self._ends_behind(copy, n, mood.differs_at)]
+            first = min((n for n in later if n > runs.query.batch_id), default=None)
+            changed = 0 if first is None else 1
+        return ComparedQuery(old_rows=10, new_rows=10, equal=10 - changed, changed=changed, first_batch=first)
+
+    def _ends_behind(self, copy: LocalStore, batch: int, offset: int) -> bool:
+        return self.driver.position(batch, copy) > offset
 
 
 class _Start(SmallStart):

@@ -79,7 +79,8 @@ class QueryHold:
         awaited: list[Spark] = []
         self._free.clear()
         try:
-            begun.update((query.started.id, query) for query in queries if query.is_active)
+            resumed = [query for query in queries if query.is_active and not query.is_bounded]
+            begun.update((query.started.id, query) for query in resumed)
             self._held = dict(begun)
             # Where one has ended, awaitAnyTermination returns at once, and must continue to do so.
             awaited += [spark for spark in sessions_of(queries) if not spark.has_seen_an_end()]

@@ -18,7 +18,7 @@ from airflow_flinkstyle.checkpoint.errors import UnsupportedCheckpointError
 from airflow_flinkstyle.checkpoint.inventory import read_inventory
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.offsets import Offsets
-from airflow_flinkstyle.types import id_words
+from airflow_flinkstyle.types import NextOffset, id_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.protocol.cuts import Place
-    from airflow_flinkstyle.types import BatchId, NextOffset, TopicPartition
+    from airflow_flinkstyle.types import BatchId, TopicPartition
 
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _LEFT = "Nothing was written to any checkpoint; the queries resume uncut."
@@ -53,7 +53,7 @@ class HeldQuery:
         return {
             place: offset
             for key, view in self.views.items()
-            for place, offset in _places(view, self.log.kafka_offsets(key)).items()
+            for place, offset in places_of(view, self.log.kafka_offsets(key)).items()
         }
 
     def ends(self) -> dict[Place, NextOffset]:
@@ -63,6 +63,15 @@ class HeldQuery:
             for view in self.views.values()
             for topic, seen in view.topics.items()
             for number, log in seen.partitions.items()
+        }
+
+    def step(self, ends: Mapping[Place, NextOffset], records: int) -> dict[Place, NextOffset]:
+        """Return the end of a batch of so many records towards ``ends``: an equal share of each partition."""
+        at = self.places()
+        share = max(1, records // max(1, len(at)))
+        return {
+            place: max(begin, min(ends.get(place, begin), NextOffset(begin + share)))
+            for place, begin in at.items()
         }
 
 
@@ -109,7 +118,7 @@ def plan_batch(held: HeldQuery, barrier: Mapping[Place, NextOffset]) -> OffsetLo
     moves = False
     for key, view in held.views.items():
         before = held.log.kafka_offsets(key)
-        after = _ends_at(held.query, view, _places(view, before), barrier)
+        after = _ends_at(held.query, view, places_of(view, before), barrier)
         if after != before:
             planned, moves = planned.with_kafka_offsets(key, after), True
     if moves:
@@ -149,7 +158,8 @@ def check_batch(query: JobQuery, held: HeldQuery, planned: OffsetLog | None) -> 
                 )
 
 
-def _places(view: ClusterView, offsets: Offsets) -> dict[Place, NextOffset]:
+def places_of(view: ClusterView, offsets: Offsets) -> dict[Place, NextOffset]:
+    """Return positions of one source in a cluster, as a barrier names them."""
     return {(id_words(view.cluster_id), topic, number): offset for (topic, number), offset in offsets.items()}
 
 

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, TypeVar
 from airflow_flinkstyle.agent.core.errors import NoQueryError, ScriptFailedError, SupersededError
 from airflow_flinkstyle.agent.core.process import EXIT_DONE, EXIT_FAILED
 from airflow_flinkstyle.agent.core.queries.stopping import commit_planned, listeners_away, stop_at_boundary
-from airflow_flinkstyle.agent.core.run.reasons import Drilled, Failure, ScriptEnded, Signalled, StopAsked
+from airflow_flinkstyle.agent.core.run.reasons import (
+    Drilled,
+    Failure,
+    Replayed,
+    ScriptEnded,
+    Signalled,
+    StopAsked,
+)
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.errors import ToldToEndError
 from airflow_flinkstyle.python_versions import assert_never
@@ -75,7 +82,7 @@ class RunEnd:
                 return EXIT_FAILED
             case Signalled() if not self._driver.driver_run.claim.is_drill:
                 return self._fail(Failure.of(ToldToEndError.waiting()))
-            case Signalled() | Drilled():
+            case Signalled() | Drilled() | Replayed():
                 self._write(lambda: heartbeat_writer.end("closed"))
                 return EXIT_DONE
             case _:

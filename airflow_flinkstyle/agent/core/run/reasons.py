@@ -56,6 +56,11 @@ class Drilled:
 
 
 @dataclass(frozen=True, slots=True)
+class Replayed:
+    """Every query has run its range once more."""
+
+
+@dataclass(frozen=True, slots=True)
 class Signalled:
     """The process or its JVM was told to terminate."""
 
@@ -128,4 +133,4 @@ def own_lines(text: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-Ending = StopAsked | ScriptEnded | Drilled | Signalled | Failure
+Ending = StopAsked | ScriptEnded | Drilled | Replayed | Signalled | Failure

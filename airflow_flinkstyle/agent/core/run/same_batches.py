@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.core.job_query import JobQuery
     from airflow_flinkstyle.agent.core.run.driver import Driver
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
-    from airflow_flinkstyle.protocol.rehearsal_records import RehearsedQuery
+    from airflow_flinkstyle.protocol.rehearsal_records import Rehearse, RehearsedQuery
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import Generation
@@ -58,6 +58,12 @@ class PlannedBatch:
     end: OffsetLog
 
 
+def _planned(noted: bytes) -> PlannedBatch:
+    """Read what ``Capture.note`` wrote."""
+    logs = json.loads(noted)
+    return PlannedBatch(begin=offset_log.parse(logs["begin"]), end=offset_log.parse(logs["end"]))
+
+
 class Capture:
     """What one query of this driver keeps, and the batches that it is to run."""
 
@@ -73,6 +79,10 @@ class Capture:
         if not self.follows:
             text = json.dumps({"begin": begin.render(), "end": end.render()})
             self._part.plan(self._query).write(str(number), text.encode())
+
+    def sizes(self, asked: Rehearse) -> list[int]:
+        """Return how many records each batch may read, for who chooses them."""
+        return list(self._part.asked.sizes) or [asked.records] * asked.batches
 
     def end(self, ran: RehearsedQuery) -> None:
         """Tell the others that there is no further batch, and what the query has read."""
@@ -91,8 +101,7 @@ class Capture:
             told = plan.get(_END)  # before the batch: none is noted after the end
             found = plan.get(str(number))
             if found is not None:
-                logs = json.loads(found.data)
-                return PlannedBatch(begin=offset_log.parse(logs["begin"]), end=offset_log.parse(logs["end"]))
+                return _planned(found.data)
             if told is not None or self._part.other_has_ended():
                 return None
             look()
@@ -215,7 +224,19 @@ class ComparisonPart:
             new=self._run(new, name),
             again=self._run(again, name) if again is not None else None,
         )
-        return replace(query.session.compare(runs), **seen)
+        return self._with_offsets(replace(query.session.compare(runs), **seen), query, old)
+
+    def _with_offsets(self, found: ComparedQuery, query: JobQuery, old: Generation) -> ComparedQuery:
+        """Add where the first batch that differs begins and ends, as the old version's driver noted it."""
+        noted = (
+            self.plan(query.name, old).get(str(found.first_batch)) if found.first_batch is not None else None
+        )
+        if noted is None:
+            return found
+        batch = _planned(noted.data)
+        keys = [source.key(batch.end.version) for source in query.sources if source.is_kafka]
+        begin = {key: batch.begin.kafka_offsets(key) for key in keys}
+        return replace(found, first_from=begin, first_to={key: batch.end.kafka_offsets(key) for key in keys})
 
     def _run(self, generation: Generation, name: str) -> RunOfQuery:
         copy = self.folder(COPIES, name, generation)

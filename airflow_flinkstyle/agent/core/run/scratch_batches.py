@@ -16,7 +16,6 @@ from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.protocol.rehearsal_records import RehearsedQuery
 from airflow_flinkstyle.python_versions import moment_of
-from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.core.run.same_batches import Capture
     from airflow_flinkstyle.agent.core.spark import SparkQuery
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
-    from airflow_flinkstyle.protocol.cuts import Place
     from airflow_flinkstyle.protocol.rehearsal_records import Rehearse, StateSchema
 
 _LOOK_MS = 50
@@ -146,8 +144,10 @@ class ScratchBatches:
 
     def _has_read(self, *, patient: bool) -> bool:
         """Run the batches that were asked for, as far as there are records; tell whether there were any."""
-        for number in range(self._asked.batches):
-            held, planned = self._next_batch(patient=patient and number == 0)
+        asked = self._asked
+        sizes = [asked.records] * asked.batches if self._capture is None else self._capture.sizes(asked)
+        for number, records in enumerate(sizes):
+            held, planned = self._next_batch(records, patient=patient and number == 0)
             if planned is None:
                 break
             self._run_planned(held, planned)
@@ -164,26 +164,17 @@ class ScratchBatches:
         self._await_end(handle)
         self._seen.add(handle.progress()[-1])
 
-    def _next_batch(self, *, patient: bool) -> tuple[HeldQuery, OffsetLog | None]:
+    def _next_batch(self, records: int, *, patient: bool) -> tuple[HeldQuery, OffsetLog | None]:
         """Return where the copy is, and its next batch; None if there is nothing to read."""
         quiet_until_s = time.monotonic() + (_NEWER_S if patient else 0)
         while True:
             held = look(self._driver.describe, self._copy)
-            planned = plan_batch(held, self._ends(held))
+            planned = plan_batch(held, held.step(held.ends(), records))
             if planned is not None or time.monotonic() > quiet_until_s:
                 check_batch(self._copy, held, planned)
                 return held, planned
             self._look()
             time.sleep(_LOOK_MS / 1000)
-
-    def _ends(self, held: HeldQuery) -> dict[Place, NextOffset]:
-        """Return the end of the next batch: an equal share of the records for each partition."""
-        at, ends = held.places(), held.ends()
-        share = max(1, self._asked.records // max(1, len(at)))
-        return {
-            place: max(begin, min(ends.get(place, begin), NextOffset(begin + share)))
-            for place, begin in at.items()
-        }
 
     # --- other sources: their own limits count --------------------------------------------------
 

@@ -1,0 +1,5 @@
+"""The DAG `replay_job`."""
+
+from airflow_flinkstyle.dags import replay_dag
+
+dag = replay_dag()
