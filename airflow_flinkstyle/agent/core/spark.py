@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from airflow_flinkstyle.storage.base import ObjectStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from airflow_flinkstyle.checkpoint.table_position import TableCommit, TableFormat, TablePosition
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.offsets import Offsets
     from airflow_flinkstyle.protocol.comparison_records import Compare, ComparedQuery
@@ -227,6 +228,19 @@ class RunsToCompare:
     """The old version once more, to tell what is not deterministic."""
 
 
+class SinkTable(Protocol):
+    """A table with versions that a query writes to; what fails raises Spark's errors."""
+
+    def line(self) -> Iterator[TableCommit]:
+        """Yield the versions that the table is made of, the newest first."""
+
+    def holds(self, position: TablePosition) -> bool:
+        """Return whether a source's position is one in this table."""
+
+    def put_back(self, version: int) -> None:
+        """Put the table back to one of those versions."""
+
+
 class StartSettings(Protocol):
     """What a start depends on beside its query, at one moment."""
 
@@ -307,6 +321,9 @@ class Spark(Protocol):
 
     def table(self, name: str) -> tuple[str | None, str | None] | None:
         """Return the provider and the place of a table; None if there is none."""
+
+    def sink_table(self, kind: TableFormat, name: str | None, path: str | None) -> SinkTable:
+        """Open a table with versions, by its name in a catalog or by its path."""
 
     # --- Kafka
 

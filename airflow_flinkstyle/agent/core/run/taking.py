@@ -16,7 +16,7 @@ from airflow_flinkstyle.savepoint.capture.patience import STORE_PATIENCE_S
 from airflow_flinkstyle.savepoint.capture.table_history import written_to
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
-from airflow_flinkstyle.savepoint.sinks import TABLE_SINKS
+from airflow_flinkstyle.savepoint.sinks import table_format
 from airflow_flinkstyle.types import ids_differ
 
 if TYPE_CHECKING:
@@ -161,10 +161,10 @@ def take_all(
 
 def _find_written(query: JobQuery) -> FindWritten | None:
     """Return what finds the newest version of the query's own in the table that it writes to."""
-    name, path = query.sink.name, query.sink.path
-    if name not in TABLE_SINKS or path is None:
+    kind, path = table_format(query.sink.name), query.sink.path
+    if kind is None or path is None:
         return None
-    return partial(written_to, lambda: query.session.open_by_hadoop(path), name)
+    return partial(written_to, lambda: query.session.sink_table(kind, query.sink.table, path).line(), kind)
 
 
 def _kafka_logs(describe: Describe, query: JobQuery) -> dict[str, KafkaLog]:

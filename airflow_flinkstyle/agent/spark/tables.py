@@ -1,0 +1,85 @@
+"""Tables that queries write to, by Spark's SQL and Iceberg's Java (``core.spark.SinkTable``)."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from airflow_flinkstyle.checkpoint.table_position import TableCommit, TablePosition, iceberg_commit
+from airflow_flinkstyle.savepoint.capture.table_history import delta_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_flinkstyle.agent.spark.session import PySparkSession
+    from airflow_flinkstyle.agent.spark.untyped import Java, PySpark
+
+_IGNORES_MISSING: Final = "spark.sql.files.ignoreMissingFiles"
+
+
+class DeltaSinkTable:
+    """A table of Delta Lake, by its path."""
+
+    def __init__(self, session: PySparkSession, path: str) -> None:
+        self._session, self._path = session, path
+        quoted = path.replace("`", "``")
+        self._name = f"delta.`{quoted}`"
+
+    def line(self) -> Iterator[TableCommit]:
+        """Yield the versions that the table is made of, the newest first."""
+        return delta_line(self._session.open_by_hadoop(self._path))
+
+    def holds(self, position: TablePosition) -> bool:
+        """Return whether a source's position is one in this table."""
+        if position.format != "delta":
+            return False
+        detail = self._session.spark.sql(f"DESCRIBE DETAIL {self._name}").first()
+        return position.table_id == detail.id
+
+    def put_back(self, version: int) -> None:
+        """Put the table back to one of its versions, which makes a new one with the same content."""
+        with _missing_files_matter(self._session.spark):
+            self._session.spark.sql(f"RESTORE TABLE {self._name} TO VERSION AS OF {version:d}").collect()
+
+
+@contextmanager
+def _missing_files_matter(spark: PySpark) -> Iterator[None]:
+    """Let Delta refuse a version whose files were vacuumed; with this setting it restores what is left."""
+    before = spark.conf.get(_IGNORES_MISSING)
+    spark.conf.set(_IGNORES_MISSING, "false")
+    try:
+        yield
+    finally:
+        spark.conf.set(_IGNORES_MISSING, before)
+
+
+class IcebergSinkTable:
+    """A table of Iceberg, by its name in a catalog, or by the path of one without a catalog."""
+
+    def __init__(self, session: PySparkSession, name: str) -> None:
+        spark, iceberg = session.spark, session.jvm.org.apache.iceberg
+        self._table: Java
+        if "/" in name:
+            conf = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
+            self._table = iceberg.hadoop.HadoopTables(conf).load(name)
+        else:
+            self._table = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)  # noqa: SLF001
+        self._table.refresh()
+
+    def line(self) -> Iterator[TableCommit]:
+        """Yield the snapshots that the table is made of, the newest first."""
+        snapshot = self._table.currentSnapshot()
+        while snapshot is not None:
+            parent = snapshot.parentId()
+            yield iceberg_commit(
+                snapshot.snapshotId(), parent, str(snapshot.operation()), dict(snapshot.summary())
+            )
+            snapshot = self._table.snapshot(parent) if parent is not None else None
+
+    def holds(self, position: TablePosition) -> bool:
+        """Return whether a source's position is one in this table: the ids of snapshots are random."""
+        return position.format == "iceberg" and self._table.snapshot(position.version) is not None
+
+    def put_back(self, version: int) -> None:
+        """Put the table back to one of the snapshots that it is made of."""
+        self._table.manageSnapshots().rollbackTo(version).commit()
