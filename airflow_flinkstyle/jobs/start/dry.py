@@ -207,10 +207,7 @@ def _words(offsets: Offsets, view: ClusterView) -> str:
 
 
 _NOTHING = "Nothing was started."
-_ONLY_TAKEN_BACK = (
-    "It silently leaves out batches whose ids it has seen, so this is refused unless restore_tables='yes' takes "
-    "them back."
-)
+_ONLY_TAKEN_BACK = "It leaves out batches whose ids it has seen: refused without restore_tables='yes'."
 _SCRIPT = (
     "Whether the script has the same queries, sources and schemas, and what its functions do with batch ids "
     "that they have seen: only the driver sees them, and refuses before it runs a batch."

@@ -114,12 +114,19 @@ def await_restored(runs: JobView, generation: Generation, *, timeout_s: float) -
         found = {name: done for name in names if (done := board.restored_table(generation, name)) is not None}
         beats = slot.value.queries if slot is not None and slot.value.state == "running" else {}
         due = [name for name in names if name in beats and not beats[name].waiting and name not in found]
+        if slot is not None and slot.value.state == "failed" and slot.value.error is not None:
+            raise TABLE_RESTORE.with_text(
+                f"Tables of generation {generation} were expected to be put back, found that it failed: "
+                f"{slot.value.error[1]}",
+                state_after="The job stands where the savepoint is.",
+                remedy="Correct the cause and start from the savepoint again, as before.",
+            )
         if not due:
             return found
         if not wait.again():
             raise TABLE_RESTORE.with_text(
-                f"The tables of queries {', '.join(due)} were expected to be put back within {timeout_s:g} s, "
-                "found no word of it.",
+                f"The tables of {', '.join(due)} were expected to be put back within {timeout_s:g} s, found "
+                "no word of it.",
                 state_after=f"Generation {generation} runs.",
                 remedy="Look at the driver's log: a large table may take longer. A driver of an older "
                 "airflow-flinkstyle leaves tables as they are: stop it.",
