@@ -18,7 +18,7 @@ from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.open import open_as_hadoop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from airflow_flinkstyle.agent.core.spark import Describe, StreamingSource
@@ -146,6 +146,9 @@ class SmallSpark:
 class SmallTable:
     """A Delta table as far as its log tells of it: versions without files."""
 
+    vacuumed: str | None = None
+    """A file that is gone, of all tables."""
+
     def __init__(self, folder: Path) -> None:
         self.store = LocalStore(folder)
 
@@ -160,6 +163,20 @@ class SmallTable:
 
     def holds(self, position: TablePosition) -> bool:
         return position.table_id == self.store.uri
+
+    def missing(self, version: int) -> str | None:
+        return self.vacuumed
+
+    def tags(self) -> set[str] | None:
+        found = self.store.get("tags.json")
+        return set(json.loads(found.data)) if found is not None else None
+
+    def set_tags(self, add: Mapping[str, int], remove: Collection[str]) -> None:
+        kept = sorted(((self.tags() or set()) - set(remove)) | add.keys())
+        self.store.write("tags.json", json.dumps(kept).encode())
+
+    def kept_for(self) -> str:
+        return "a week"
 
     def put_back(self, version: int) -> None:
         info = {"operation": "RESTORE", "operationParameters": {"version": version, "timestamp": None}}

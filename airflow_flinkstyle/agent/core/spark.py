@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from airflow_flinkstyle.storage.base import ObjectStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from airflow_flinkstyle.checkpoint.table_position import TableCommit, TableFormat, TablePosition
@@ -237,8 +237,20 @@ class SinkTable(Protocol):
     def holds(self, position: TablePosition) -> bool:
         """Return whether a source's position is one in this table."""
 
+    def missing(self, version: int) -> str | None:
+        """Return a file of one of those versions that is gone; None if all that it has are there."""
+
     def put_back(self, version: int) -> None:
         """Put the table back to one of those versions."""
+
+    def tags(self) -> set[str] | None:
+        """Return the names by which versions are kept alive; None for a format without such names."""
+
+    def set_tags(self, add: Mapping[str, int], remove: Collection[str]) -> None:
+        """Keep versions alive by names, and take other names away."""
+
+    def kept_for(self) -> str:
+        """Return, for people, how long versions are kept that no name keeps; empty if that is not known."""
 
 
 class StartSettings(Protocol):

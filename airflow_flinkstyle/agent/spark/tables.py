@@ -9,11 +9,16 @@ from airflow_flinkstyle.checkpoint.table_position import TableCommit, TablePosit
 from airflow_flinkstyle.savepoint.capture.table_history import delta_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
     from airflow_flinkstyle.agent.spark.session import PySparkSession
     from airflow_flinkstyle.agent.spark.untyped import Java, PySpark
 
+_RETENTIONS: Final = {
+    "delta.deletedFileRetentionDuration": "interval 7 days",
+    "delta.logRetentionDuration": "interval 30 days",
+}
+"""Properties of a Delta table, with what counts where they are not set."""
 _IGNORES_MISSING: Final = "spark.sql.files.ignoreMissingFiles"
 
 
@@ -36,10 +41,35 @@ class DeltaSinkTable:
         detail = self._session.spark.sql(f"DESCRIBE DETAIL {self._name}").first()
         return position.table_id == detail.id
 
+    def missing(self, version: int) -> str | None:
+        """Return a file of a version that was vacuumed; those that the table has now are not looked for."""
+        spark = self._session.spark
+        reader = spark.read.format("delta")
+        then = reader.option("versionAsOf", str(version)).load(self._path).inputFiles()
+        now = set(spark.read.format("delta").load(self._path).inputFiles())
+        return next((file for file in then if file not in now and not self._is_there(file)), None)
+
+    def _is_there(self, file: str) -> bool:
+        spark, jvm = self._session.spark, self._session.jvm
+        path = jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(file))
+        conf = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
+        return bool(path.getFileSystem(conf).exists(path))
+
     def put_back(self, version: int) -> None:
         """Put the table back to one of its versions, which makes a new one with the same content."""
         with _missing_files_matter(self._session.spark):
             self._session.spark.sql(f"RESTORE TABLE {self._name} TO VERSION AS OF {version:d}").collect()
+
+    def tags(self) -> None:
+        """Return that Delta has no names for versions."""
+
+    def set_tags(self, add: Mapping[str, int], remove: Collection[str]) -> None:
+        """Do nothing: there are none."""
+
+    def kept_for(self) -> str:
+        """Return the settings by which ``VACUUM`` and the log's cleaning delete what a version needs."""
+        properties = self._session.spark.sql(f"DESCRIBE DETAIL {self._name}").first().properties
+        return ", ".join(f"{name}={properties.get(name, usual)}" for name, usual in _RETENTIONS.items())
 
 
 @contextmanager
@@ -80,6 +110,26 @@ class IcebergSinkTable:
         """Return whether a source's position is one in this table: the ids of snapshots are random."""
         return position.format == "iceberg" and self._table.snapshot(position.version) is not None
 
+    def missing(self, version: int) -> None:
+        """Return that nothing is: files of snapshots that have not expired stay."""
+
     def put_back(self, version: int) -> None:
         """Put the table back to one of the snapshots that it is made of."""
         self._table.manageSnapshots().rollbackTo(version).commit()
+
+    def tags(self) -> set[str]:
+        """Return the tags and branches of the table."""
+        return {str(name) for name in self._table.refs()}
+
+    def set_tags(self, add: Mapping[str, int], remove: Collection[str]) -> None:
+        """Tag snapshots, so that ``expire_snapshots`` leaves them; remove other tags, in one commit."""
+        change = self._table.manageSnapshots()
+        for name in remove:
+            change = change.removeTag(name)
+        for name, version in add.items():
+            change = change.createTag(name, version)
+        change.commit()
+
+    def kept_for(self) -> str:
+        """Return nothing: snapshots expire when somebody calls ``expire_snapshots``."""
+        return ""

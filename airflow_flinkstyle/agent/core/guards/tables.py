@@ -99,7 +99,14 @@ class Tables:
                 f"The {kind} table of query {query.name} was expected to be read by no stream of this job, "
                 f"found query {', '.join(readers)}, which would read what is taken back."
             )
-        return table, since_savepoint(saved, table.line(), self._asked.own_ids[query.name])
+        change = since_savepoint(saved, table.line(), self._asked.own_ids[query.name])
+        gone = table.missing(change.to) if change.to != change.now else None
+        if gone is not None:
+            raise TABLE_RESTORE.with_text(
+                f"Version {change.to} of the {kind} table of query {query.name} was expected to have all its "
+                f"files, found {gone} deleted (VACUUM)."
+            )
+        return table, change
 
 
 def _put_back(query: JobQuery, table: SinkTable, change: TableChange) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.core.errors import leaving
 from airflow_flinkstyle.agent.core.guards.checks import read_positions
+from airflow_flinkstyle.agent.core.run.table_tags import keep_versions
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, TopicMissingError, TopicRecreatedError
 from airflow_flinkstyle.protocol.records import Progress
@@ -57,10 +58,12 @@ class Taking:
         if request.savepoint_id is None:
             raise AssertionError(f"request {request.request_id} names no savepoint")
         driver = self._driver
-        self._admission.manifest = take_all(
+        queries, waiting = driver.queries.started_and_waiting()
+        taken = self._admission.manifest = take_all(
             driver.describe,
             driver.repository,
-            *driver.queries.started_and_waiting(),
+            queries,
+            waiting,
             savepoint_id=request.savepoint_id,
             spark_version=driver.spark_version,
             generation=driver.driver_run.generation,
@@ -73,7 +76,8 @@ class Taking:
             timeout_s=take.left_s(),
             progress=ProgressWriter(driver.board, driver.driver_run.generation, request),
         )
-        return self._admission.manifest
+        keep_versions(driver.board, driver.repository, queries, taken)
+        return taken
 
 
 _PROGRESS_EVERY_S = 1.0

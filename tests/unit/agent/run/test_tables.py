@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.agent.core.job_query import Sink
+from airflow_flinkstyle.agent.core.run.table_tags import KEEP, keep_versions
 from airflow_flinkstyle.checkpoint.table_position import TablePosition
 from airflow_flinkstyle.errors import FlinkstyleError, SignatureError
 from airflow_flinkstyle.protocol.table_records import RestoredTable, TablesToRestore
@@ -161,6 +162,16 @@ def test_table_that_others_have_written_to_is_refused_before_the_takeover(rewoun
     assert (rewound.holder(), rewound.made_of) == (G1, [3, 2, 1, 0])
 
 
+def test_version_whose_files_are_gone_is_refused_before_the_takeover(
+    rewound: Rewound, monkeypatch: pytest.MonkeyPatch
+):
+    rewound.tell()
+    monkeypatch.setattr(SmallTable, "vacuumed", "part-1.parquet")
+    with pytest.raises(FlinkstyleError, match=r"Version 1 .* found part-1.parquet deleted"):
+        rewound.start()
+    assert (rewound.holder(), rewound.made_of) == (G1, [2, 1, 0])
+
+
 def test_query_that_writes_elsewhere_now_is_refused(rewound: Rewound):
     rewound.tell()
     with pytest.raises(FlinkstyleError, match="found that it writes to parquet"):
@@ -183,3 +194,37 @@ def test_restore_that_nobody_with_the_key_asked_for_is_not_obeyed(rewound: Rewou
     with pytest.raises(SignatureError):
         rewound.start()
     assert rewound.made_of == [2, 1, 0]
+
+
+def test_versions_of_savepoints_are_tagged_until_these_are_disposed_of(
+    tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
+):
+    driver, table = SmallDriver(tmp_path, clock=clock), SmallTable(tmp_path / "table")
+    driver.tell_order()
+    query = driver.start("copy")
+    query.sink = Sink(name="delta", path=str(tmp_path / "table"))
+
+    def take(savepoint_id: str) -> set[str]:
+        """Take a savepoint; return of which ones versions are tagged then."""
+        commit(query, len(driver.repository.ids()))
+        label = SavepointLabel(
+            savepoint_id=savepoint_id, taken_at_ms=1, spark_version="4.2.0", taken_from_generation=G1
+        )
+        source = QuerySource(
+            name="copy", checkpoint=query.checkpoint, kafka={}, sink="delta", find_written=lambda *_: SAVED
+        )
+        taken = take_savepoint(driver.repository, [source], label)
+        keep_versions(driver.board, driver.repository, [query], taken)
+        return {tag.rpartition("/copy/")[2] for tag in table.tags() or set()}
+
+    table.set_tags({"theirs": 1}, ())
+    assert take("sp-1") == {"theirs"}, "nobody has asked for it"
+    driver.spark.settings[KEEP] = "true"
+    assert take("sp-2") == {"theirs", "sp-2"}
+    assert take("sp-3") == {"theirs", "sp-2", "sp-3"}
+    driver.repository.delete_manifest("sp-2")
+    assert take("sp-4") == {"theirs", "sp-3", "sp-4"}
+    table.store.delete("tags.json")
+    assert take("sp-5") == set()
+    assert "delta has no tags" in caplog.text
+    assert "a week" in caplog.text
