@@ -107,10 +107,9 @@ class Lake:
 
     def tags(self) -> set[str]:
         """Return of which savepoints snapshots are tagged."""
-        newest = max(
-            self._metadata.glob("v*.metadata.json"), key=lambda path: int(path.name.split(".")[0][1:])
-        )
-        return {name.rpartition("/copy/")[2] for name in json.loads(newest.read_text())["refs"]} - {"main"}
+        newest = (self._metadata / "version-hint.text").read_text()
+        metadata = (self._metadata / f"v{newest}.metadata.json").read_text()
+        return {name.rpartition("/copy/")[2] for name in json.loads(metadata)["refs"]} - {"main"}
 
     def until_held(self, expected: Counter[int], driver: Driver) -> None:
         def held() -> bool:
