@@ -158,7 +158,7 @@ class PySparkSession:
                 state_after="It was not looked at.",
                 remedy="Let the script write to a table that exists, by toTable() or a path.",
             )
-        return DeltaSinkTable(self, place) if kind == "delta" else IcebergSinkTable(self, place)
+        return DeltaSinkTable(self.spark, place) if kind == "delta" else IcebergSinkTable(self.spark, place)
 
     def _path(self, location: str) -> Java:
         return self.jvm.org.apache.hadoop.fs.Path(location)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from airflow_flinkstyle.agent.spark.hadoop_store import HadoopStore
 from airflow_flinkstyle.checkpoint.table_position import TableCommit, TablePosition, iceberg_commit
 from airflow_flinkstyle.savepoint.capture.table_history import delta_line
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from airflow_flinkstyle.agent.spark.session import PySparkSession
     from airflow_flinkstyle.agent.spark.untyped import Java, PySpark
 
 _RETENTIONS: Final = {
@@ -25,40 +25,42 @@ _IGNORES_MISSING: Final = "spark.sql.files.ignoreMissingFiles"
 class DeltaSinkTable:
     """A table of Delta Lake, by its path."""
 
-    def __init__(self, session: PySparkSession, path: str) -> None:
-        self._session, self._path = session, path
+    def __init__(self, spark: PySpark, path: str) -> None:
+        self._spark, self._path = spark, path
         quoted = path.replace("`", "``")
         self._name = f"delta.`{quoted}`"
 
     def line(self) -> Iterator[TableCommit]:
         """Yield the versions that the table is made of, the newest first."""
-        return delta_line(self._session.open_by_hadoop(self._path))
+        return delta_line(HadoopStore(self._spark, self._path))
 
     def holds(self, position: TablePosition) -> bool:
         """Return whether a source's position is one in this table."""
         if position.format != "delta":
             return False
-        detail = self._session.spark.sql(f"DESCRIBE DETAIL {self._name}").first()
+        detail = self._spark.sql(f"DESCRIBE DETAIL {self._name}").first()
         return position.table_id == detail.id
 
     def missing(self, version: int) -> str | None:
         """Return a file of a version that was vacuumed; those that the table has now are not looked for."""
-        spark = self._session.spark
-        reader = spark.read.format("delta")
-        then = reader.option("versionAsOf", str(version)).load(self._path).inputFiles()
-        now = set(spark.read.format("delta").load(self._path).inputFiles())
+
+        def files(**options: str) -> list[str]:
+            return list(self._spark.read.format("delta").options(**options).load(self._path).inputFiles())
+
+        then, now = files(versionAsOf=str(version)), set(files())
         return next((file for file in then if file not in now and not self._is_there(file)), None)
 
     def _is_there(self, file: str) -> bool:
-        spark, jvm = self._session.spark, self._session.jvm
+        context = self._spark.sparkContext
+        jvm = context._jvm  # noqa: SLF001
         path = jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(file))
-        conf = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
+        conf = context._jsc.hadoopConfiguration()  # noqa: SLF001
         return bool(path.getFileSystem(conf).exists(path))
 
     def put_back(self, version: int) -> None:
         """Put the table back to one of its versions, which makes a new one with the same content."""
-        with _missing_files_matter(self._session.spark):
-            self._session.spark.sql(f"RESTORE TABLE {self._name} TO VERSION AS OF {version:d}").collect()
+        with _missing_files_matter(self._spark):
+            self._spark.sql(f"RESTORE TABLE {self._name} TO VERSION AS OF {version:d}").collect()
 
     def tags(self) -> None:
         """Return that Delta has no names for versions."""
@@ -68,7 +70,7 @@ class DeltaSinkTable:
 
     def kept_for(self) -> str:
         """Return the settings by which ``VACUUM`` and the log's cleaning delete what a version needs."""
-        properties = self._session.spark.sql(f"DESCRIBE DETAIL {self._name}").first().properties
+        properties = self._spark.sql(f"DESCRIBE DETAIL {self._name}").first().properties
         return ", ".join(f"{name}={properties.get(name, usual)}" for name, usual in _RETENTIONS.items())
 
 
@@ -86,8 +88,8 @@ def _missing_files_matter(spark: PySpark) -> Iterator[None]:
 class IcebergSinkTable:
     """A table of Iceberg, by its name in a catalog, or by the path of one without a catalog."""
 
-    def __init__(self, session: PySparkSession, name: str) -> None:
-        spark, iceberg = session.spark, session.jvm.org.apache.iceberg
+    def __init__(self, spark: PySpark, name: str) -> None:
+        iceberg = spark.sparkContext._jvm.org.apache.iceberg  # noqa: SLF001
         self._table: Java
         if "/" in name:
             conf = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
