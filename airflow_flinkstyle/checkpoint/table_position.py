@@ -121,7 +121,8 @@ def _restored(info: Mapping[str, Any]) -> int | None:
 def _added(files: Iterable[Mapping[str, Any]]) -> int | None:
     """Return how many rows files have that were added; None if one does not say."""
     counts = [_object(file.get("stats") or "").get("numRecords") for file in files]
-    return sum(counts) if all(isinstance(count, int) for count in counts) else None
+    known = [count for count in counts if isinstance(count, int)]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def iceberg_commit(
