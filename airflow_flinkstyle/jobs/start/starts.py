@@ -15,6 +15,7 @@ from airflow_flinkstyle.jobs.found import queries_elsewhere
 from airflow_flinkstyle.jobs.request_slot import key_of_kill, request_for
 from airflow_flinkstyle.jobs.spec import from_launch, launch_of, require_recordable
 from airflow_flinkstyle.jobs.start import choice, origins, same_driver
+from airflow_flinkstyle.jobs.start.tables import tell_tables
 from airflow_flinkstyle.jobs.status import (
     Dead,
     Failed,
@@ -28,7 +29,6 @@ from airflow_flinkstyle.jobs.stopped.last_run import driver_of
 from airflow_flinkstyle.protocol.errors import CheckpointFoundError, PredecessorError
 from airflow_flinkstyle.protocol.head import placed
 from airflow_flinkstyle.protocol.records import Claim
-from airflow_flinkstyle.protocol.table_records import TablesToRestore
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
 from airflow_flinkstyle.savepoint.blobs.references import Reference, of_claim, of_generation, write_reference
 from airflow_flinkstyle.savepoint.repository.summary import list_savepoints
@@ -137,7 +137,7 @@ class JobStarts:
                         self.drivers.end_for(dead, generation)
                 self._hold(generation, plan.order.savepoint_id, claims=plan.order.claim_mode == "claim")
                 held.require_alive()  # else a prune had read the references before this one was there
-                self._tell_tables(generation, plan.own_ids)
+                tell_tables(self.view, generation, plan.own_ids)
                 self._order(generation, plan.order)
         return self._submit_once(generation, claim_key)
 
@@ -232,7 +232,7 @@ class JobStarts:
             SignatureError: If one was that no caller with the key gave.
         """
         self._hold(generation, order.savepoint_id, claims=order.claim_mode == "claim")
-        self._tell_tables(generation, own_ids)
+        tell_tables(self.view, generation, own_ids)
         self._order(generation, order)
 
     def _has_place_of(self, generation: Generation, spec: JobSpec, plan: StartPlan) -> bool:
@@ -250,20 +250,6 @@ class JobStarts:
         if savepoint_id is not None:
             needed = _reference(generation, self.view.claim(generation), need="start", claims=claims)
             write_reference(self.view.repository, savepoint_id, of_generation(generation), needed)
-
-    def _tell_tables(self, generation: Generation, own_ids: Mapping[str, tuple[str, ...]]) -> None:
-        """Say what the driver takes back from tables, before the order that it waits for."""
-        if not own_ids:
-            return
-        board, tables = self.view.board, TablesToRestore(own_ids=own_ids)
-        claimed = (board.claim_place(generation), self.view.claim(generation))
-        place = board.tables_to_restore_place(generation)
-        try:
-            board.create_tables_to_restore(
-                generation, self.view.signer.sign_for_driver(tables, place, *claimed)
-            )
-        except ObjectExistsError:
-            self.view.signer.require_order(board.tables_to_restore_data(generation) or b"", place, *claimed)
 
     def _order(self, generation: Generation, order: TakeoverOrder) -> None:
         board, order = self.view.board, placed(self.view.board, generation, order)

@@ -13,8 +13,11 @@ from airflow_flinkstyle.savepoint.capture.table_history import LINES
 from airflow_flinkstyle.savepoint.errors import TABLE_RESTORE
 from airflow_flinkstyle.savepoint.sinks import TABLE_SINKS
 from airflow_flinkstyle.savepoint.tables import TableChange, since_savepoint
+from airflow_flinkstyle.storage.errors import ObjectExistsError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.table_records import RestoredTable
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
@@ -51,6 +54,24 @@ def tables_to_restore(runs: JobView, manifest: Manifest) -> dict[str, tuple[str,
                 state_after="Nothing was started or stopped.",
             )
     return own
+
+
+def tell_tables(runs: JobView, generation: Generation, own_ids: Mapping[str, tuple[str, ...]]) -> None:
+    """Say what a driver takes back from tables, before the order that it waits for; once, and signed.
+
+    Raises:
+        SignatureError: If somebody without the key has said it.
+    """
+    if not own_ids:
+        return
+    board, signer = runs.board, runs.signer
+    place = board.tables_to_restore_place(generation)
+    claimed = (board.claim_place(generation), runs.claim(generation))
+    try:
+        tables = signer.sign_for_driver(TablesToRestore(own_ids=own_ids), place, *claimed)
+        board.create_tables_to_restore(generation, tables)
+    except ObjectExistsError:
+        signer.require_order(board.tables_to_restore_data(generation) or b"", place, *claimed)
 
 
 def own_ids(runs: JobView, name: str) -> tuple[str, ...]:
