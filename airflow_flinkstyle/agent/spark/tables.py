@@ -39,7 +39,7 @@ class DeltaSinkTable:
         if position.format != "delta":
             return False
         detail = self._spark.sql(f"DESCRIBE DETAIL {self._name}").first()
-        return position.table_id == detail.id
+        return bool(position.table_id == detail.id)
 
     def missing(self, version: int) -> str | None:
         """Return a file of a version that was vacuumed; those that the table has now are not looked for."""

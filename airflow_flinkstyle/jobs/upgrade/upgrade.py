@@ -425,14 +425,12 @@ def resumed(client: JobClient, migration_id: str) -> Upgrade:
     spec, target = client.view.launch_of(new) if new is not None else recorded_launch(client.view)
     order = client.view.board.takeover_order(new) if new is not None else None
     stopped = (journal.result("stop") or {}).get("savepoint_id")
-    elsewhere = order is not None and order.savepoint_id is not None and order.savepoint_id != stopped
-    back_to = (
-        FromSavepoint(
-            savepoint_id=order.savepoint_id,
+    back_to = None
+    restored = order.savepoint_id if order is not None else None
+    if new is not None and order is not None and restored is not None and restored != stopped:
+        back_to = FromSavepoint(
+            savepoint_id=restored,
             rewind=order.rewind,
             restore_tables=client.view.board.tables_to_restore_data(new) is not None,
         )
-        if elsewhere and order is not None and order.savepoint_id is not None
-        else None
-    )
     return Upgrade(client=client, journal=journal, spec=spec, target=target, back_to=back_to)
