@@ -7,13 +7,14 @@ import json
 import shutil
 import threading
 import uuid
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent.core.queries.registry import Queries
 from airflow_flinkstyle.savepoint.capture.table_history import delta_line
+from airflow_flinkstyle.storage.errors import ObjectExistsError
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.open import open_as_hadoop
 
@@ -183,8 +184,12 @@ class SmallTable:
         self._write([{"commitInfo": info}])
 
     def _write(self, actions: Sequence[Mapping[str, Any]]) -> None:
-        number = sum(1 for _ in self.store.list("_delta_log/"))
-        self.store.create(f"_delta_log/{number:020d}.json", "\n".join(map(json.dumps, actions)).encode())
+        text = "\n".join(map(json.dumps, actions)).encode()
+        while True:  # another writer may be faster
+            number = sum(1 for _ in self.store.list("_delta_log/"))
+            with suppress(ObjectExistsError):
+                self.store.create(f"_delta_log/{number:020d}.json", text)
+                return
 
 
 class SmallSparkError(Exception):

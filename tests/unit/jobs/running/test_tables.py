@@ -41,9 +41,10 @@ class Written:
         self.table = SmallTable(path)
         self.table.commit()  # somebody has made it
         self.client = world.start()
+        world.until(lambda: self.rows() == 10 + 10)
         self.saved = self._take()
         world.logs.produce(5)
-        world.until(lambda: len(world.logs.counted) == 15)
+        world.until(lambda: self.rows() == 10 + 15)
 
     def _take(self) -> Manifest:
         _, end = self.client.requests.wait(self.client.requests.request_savepoint("hot"), timeout_s=10)
@@ -89,7 +90,7 @@ def written(world: World, mood: type[Mood]) -> Written:
 def test_fork_takes_back_what_the_job_wrote_since_and_each_row_is_there_once(
     written: Written, caplog: pytest.LogCaptureFixture
 ):
-    assert (written.saved.queries[0].sink_table, written.rows()) != (None, 20)
+    assert written.saved.queries[0].sink_table is not None
     written.stop()
     caplog.set_level(logging.INFO)
     generation = written.rewind()
