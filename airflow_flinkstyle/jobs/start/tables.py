@@ -103,7 +103,7 @@ def table_words(runs: JobView, query: QuerySnapshot, *, restores: bool) -> str:
     becomes = "is taken back" if restores else STAYS
     try:
         change = table_change(runs, query)
-    except (FlinkstyleError, ValueError, KeyError, TypeError) as error:
+    except Exception as error:  # noqa: BLE001  # it is for people: no start fails of it
         if isinstance(error, FlinkstyleError) and error.code == TABLE_RESTORE.code:
             return error.problem if restores else f"what the job has written since {STAYS}; {error.problem}"
         change = None
@@ -128,14 +128,17 @@ def await_restored(runs: JobView, generation: Generation, *, timeout_s: float) -
     """
     board = runs.board
     data = board.tables_to_restore_data(generation)
-    names = TablesToRestore.from_bytes(data).own_ids if data is not None else {}
+    if data is None:
+        return {}
+    names = TablesToRestore.from_bytes(data).own_ids
     wait = runs.waiting(timeout_s)
     while True:
         slot = board.heartbeat(generation)
         found = {name: done for name in names if (done := board.restored_table(generation, name)) is not None}
         beats = slot.value.queries if slot is not None and slot.value.state == "running" else {}
         due = [name for name in names if name in beats and not beats[name].waiting and name not in found]
-        if slot is not None and slot.value.state == "failed" and slot.value.error is not None:
+        failed = slot is not None and slot.value.state == "failed"
+        if failed and slot is not None and slot.value.error is not None and names.keys() - found.keys():
             raise TABLE_RESTORE.with_text(
                 f"Tables of generation {generation} were expected to be put back, found that it failed: "
                 f"{slot.value.error[1]}",
