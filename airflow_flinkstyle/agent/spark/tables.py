@@ -52,8 +52,7 @@ class DeltaSinkTable:
 
     def _is_there(self, file: str) -> bool:
         context = self._spark.sparkContext
-        jvm = context._jvm  # noqa: SLF001
-        path = jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(file))
+        path = context._jvm.org.apache.hadoop.fs.Path(file)  # noqa: SLF001  # not encoded, as Delta says it
         conf = context._jsc.hadoopConfiguration()  # noqa: SLF001
         return bool(path.getFileSystem(conf).exists(path))
 
