@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_flinkstyle.jobs.start.origins import Origin
-    from airflow_flinkstyle.protocol.table_records import RestoredTable
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from tests.integration.agent_lab import Driver
     from tests.integration.warm_lab import WarmDriver, WarmJvms
@@ -169,8 +168,10 @@ def test_job_on_delta_goes_on_and_forks_over_a_rename_and_a_drop(tables: Tables)
     assert [len(schemas(tables.savepoint(3), query)) for query in ("copy", "counts")] == [3, 3]
 
 
-def restored(tables: Tables, generation: int, query: str) -> RestoredTable | None:
-    return tables.lab.board.restored_table(Generation(generation), query)
+def rows_taken_back(tables: Tables, generation: int) -> tuple[int | None, ...] | None:
+    """Return how many rows were taken back from both tables; None until that is done."""
+    found = [tables.lab.board.restored_table(Generation(generation), query) for query in ("copy", "counts")]
+    return tuple(one.rows for one in found if one is not None) if all(found) else None
 
 
 def test_fork_takes_rows_since_the_savepoint_back_from_both_tables_unless_others_wrote(tables: Tables):
@@ -185,11 +186,8 @@ def test_fork_takes_rows_since_the_savepoint_back_from_both_tables_unless_others
 
     back = FromSavepoint(savepoint_id=hot.savepoint_id, rewind="fork", restore_tables=True)
     tables.start(2, back)
+    assert tables.lab.until("both are put back", lambda: rows_taken_back(tables, 2)) == (10, 3)
     tables.until_read(once(0, 30))
-    copy, counts = (restored(tables, 2, query) for query in ("copy", "counts"))
-    assert copy is not None
-    assert counts is not None
-    assert (copy.rows, counts.rows) == (10, 3)
     tables.feed("id", "k", "extra")
     tables.until_read(once(0, 40))
     tables.savepoint(2, stop=True)
