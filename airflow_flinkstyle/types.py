@@ -39,6 +39,9 @@ Rewind = Literal["continue", "fork", "re-emit"]
 """What a start does about batches that were committed after its savepoint: demand that there are none, count
 on under a new query id, or use their ids again."""
 
+RestoreTables = Literal["no", "yes"]
+"""Whether a rewind puts the tables that the job's queries write to back to where they were."""
+
 Generation = NewType("Generation", int)
 """One start of a job asked for by a caller; counts from 1 per job."""
 

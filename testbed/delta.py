@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,22 @@ def read_delta(table: Path) -> list[dict[str, object]]:
                     )
                 files[action["add"]["path"]] = None
     return [row for file in files for row in read_table(table / file).to_pylist()]
+
+
+def commit_again(table: Path) -> None:
+    """Add the newest file of a table once more, as another writer does."""
+    log = sorted((table / "_delta_log").glob("*.json"))
+    lines = [json.loads(line) for commit in log for line in commit.read_text().splitlines()]
+    added = [line["add"] for line in lines if "add" in line][-1]
+    copied = {**added, "path": f"again-{len(log)}.parquet"}
+    shutil.copyfile(table / added["path"], table / copied["path"])
+    _write(table, len(log), {"commitInfo": {"operation": "WRITE"}}, {"add": copied})
+
+
+def _write(table: Path, version: int, *actions: Mapping[str, Any]) -> None:
+    draft = table / "_delta_log" / ".draft"
+    draft.write_text("".join(json.dumps(action) + "\n" for action in actions))
+    draft.rename(table / "_delta_log" / f"{version:020}.json")
 
 
 class DeltaTable:
@@ -110,6 +127,4 @@ class DeltaTable:
 
     def _commit(self, *actions: Mapping[str, Any]) -> None:
         self.version += 1
-        draft = self.folder / "_delta_log" / ".draft"
-        draft.write_text("".join(json.dumps(action) + "\n" for action in actions))
-        draft.rename(self.folder / "_delta_log" / f"{self.version:020}.json")
+        _write(self.folder, self.version, *actions)

@@ -7,22 +7,25 @@ import json
 import shutil
 import threading
 import uuid
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent.core.queries.registry import Queries
 from airflow_flinkstyle.offsets import Offsets
+from airflow_flinkstyle.savepoint.capture.table_history import delta_line
+from airflow_flinkstyle.storage.errors import ObjectExistsError
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.open import open_as_hadoop
 from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from airflow_flinkstyle.agent.core.spark import Describe, StreamingSource
+    from airflow_flinkstyle.checkpoint.table_position import TableCommit, TablePosition
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.protocol.query_records import Pace, QueryStatus
     from airflow_flinkstyle.storage.base import ObjectStore
@@ -95,6 +98,11 @@ class SmallSpark:
     def table(self, name: str) -> None:
         """Have no tables."""
 
+    def sink_table(self, kind: str, name: str | None, path: str | None) -> SmallTable:
+        assert kind == "delta"
+        assert path is not None
+        return SmallTable(_path(path))
+
     def describe(self, source: StreamingSource) -> ClusterView:
         assert self._describe is not None, f"nothing here reads Kafka, not {source} either"
         return self._describe(source)
@@ -141,6 +149,54 @@ class SmallSpark:
         raise NotImplementedError
 
     repartitioned = state_changed = compare = in_rocksdb
+
+
+class SmallTable:
+    """A Delta table as far as its log tells of it: versions without files."""
+
+    vacuumed: str | None = None
+    """A file that is gone, of all tables."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = LocalStore(folder)
+
+    def commit(self, query_id: str | None = None, batch: int = 0, *, rows: int = 10) -> None:
+        """Let a query, or somebody else, write."""
+        txn = [{"txn": {"appId": query_id, "version": batch}}] if query_id is not None else []
+        added = {"add": {"path": "a", "dataChange": True, "stats": json.dumps({"numRecords": rows})}}
+        self._write([{"commitInfo": {"operation": "WRITE"}}, *txn, added])
+
+    def line(self) -> Iterator[TableCommit]:
+        return delta_line(self.store)
+
+    def holds(self, position: TablePosition) -> bool:
+        return position.table_id == self.store.uri
+
+    def missing(self, version: int) -> str | None:
+        return self.vacuumed
+
+    def tags(self) -> set[str] | None:
+        found = self.store.get("tags.json")
+        return set(json.loads(found.data)) if found is not None else None
+
+    def set_tags(self, add: Mapping[str, int], remove: Collection[str]) -> None:
+        kept = sorted(((self.tags() or set()) - set(remove)) | add.keys())
+        self.store.write("tags.json", json.dumps(kept).encode())
+
+    def kept_for(self) -> str:
+        return "a week"
+
+    def put_back(self, version: int) -> None:
+        info = {"operation": "RESTORE", "operationParameters": {"version": version, "timestamp": None}}
+        self._write([{"commitInfo": info}])
+
+    def _write(self, actions: Sequence[Mapping[str, Any]]) -> None:
+        text = "\n".join(map(json.dumps, actions)).encode()
+        while True:  # another writer may be faster
+            number = sum(1 for _ in self.store.list("_delta_log/"))
+            with suppress(ObjectExistsError):
+                self.store.create(f"_delta_log/{number:020d}.json", text)
+                return
 
 
 class SmallSparkError(Exception):

@@ -62,24 +62,87 @@ def _position(kind: TableFormat, table_id: str | None, version: int, read: int) 
     return TablePosition(format=kind, table_id=table_id, version=version, files_read=max(0, read))
 
 
-def delta_commit_of(commit: str, query_id: str) -> BatchId | None:
-    """Return the batch of a query that one file of a Delta log is of; None for any other commit."""
-    for line in commit.splitlines():
-        match _object(line):
-            case {"txn": {"appId": str(app), "version": int(batch)}} if app == query_id:
-                return BatchId(batch)
-            case _:
-                continue
-    return None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableCommit:
+    """One version of a table, by the table's own history."""
+
+    version: int
+    """Delta's version, or Iceberg's snapshot id."""
+    parent: int | None
+    """The version that it was made from; None for the first one. A version that was put back is made from the
+    one that it was put back to: what came in between is not in the table any more."""
+    query_id: str | None
+    """The query, or another writer that Delta calls an application, which noted that it is of it."""
+    batch: BatchId | None
+    """Of that query."""
+    changes: bool
+    """Whether it has changed rows, or what the table is: a compaction has not."""
+    rows: int | None
+    """So many were written; None if it does not say."""
+    what: str
+    """The operation, for people."""
+
+    def batch_of(self, query_id: str) -> BatchId | None:
+        """Return the batch, if it is of this query."""
+        return self.batch if self.query_id == query_id else None
 
 
-def iceberg_batch_of(summary: Mapping[str, str], query_id: str) -> BatchId | None:
-    """Return the batch of a query that an Iceberg snapshot is of, by its summary."""
-    if summary.get(_ICEBERG_QUERY) != query_id:
+def delta_commit(version: int, text: str) -> TableCommit:
+    """Return what one file of a Delta log says of its version."""
+    actions = [_object(line) for line in text.splitlines()]
+    info: dict[str, Any] = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
+    txn: dict[str, Any] = next((one["txn"] for one in actions if "txn" in one), {})
+    files = [one[kind] for one in actions for kind in ("add", "remove") if kind in one]
+    back_to = _restored(info)
+    defines = any(one.keys() - {"commitInfo", "txn", "add", "remove", "cdc"} for one in actions)
+    return TableCommit(
+        version=version,
+        parent=back_to if back_to is not None else version - 1 if version > 0 else None,
+        query_id=txn.get("appId"),
+        batch=BatchId(int(txn["version"])) if "version" in txn else None,
+        changes=back_to is None and (defines or any(file.get("dataChange", True) for file in files)),
+        rows=_added([one["add"] for one in actions if "add" in one]),
+        what=str(info.get("operation", "unknown operation")),
+    )
+
+
+def _restored(info: Mapping[str, Any]) -> int | None:
+    """Return the version that a ``RESTORE`` has put the table back to; None for other commits.
+
+    One that names a time does not say which version that was: it counts as any other change.
+    """
+    if info.get("operation") != "RESTORE":
         return None
-    with contextlib.suppress(KeyError, ValueError):
-        return BatchId(int(summary[_ICEBERG_EPOCH]))
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        return int(info["operationParameters"]["version"])
     return None
+
+
+def _added(files: Iterable[Mapping[str, Any]]) -> int | None:
+    """Return how many rows files have that were added; None if one does not say."""
+    counts = [_object(file.get("stats") or "").get("numRecords") for file in files]
+    known = [count for count in counts if isinstance(count, int)]
+    return sum(known) if len(known) == len(counts) else None
+
+
+def iceberg_commit(
+    snapshot_id: int, parent: int | None, operation: str, summary: Mapping[str, str]
+) -> TableCommit:
+    """Return what Iceberg says of a snapshot; ``replace`` is the operation of a compaction."""
+    batch = rows = None
+    with contextlib.suppress(KeyError, ValueError):
+        batch = BatchId(int(summary[_ICEBERG_EPOCH]))
+    with contextlib.suppress(ValueError):
+        rows = int(summary.get("added-records", "0"))
+    return TableCommit(
+        version=snapshot_id,
+        parent=parent,
+        query_id=summary.get(_ICEBERG_QUERY),
+        batch=batch,
+        changes=operation != "replace",
+        rows=rows,
+        what=operation,
+    )
 
 
 def newest_up_to(batch: BatchId, found: Iterable[tuple[int, BatchId | None]]) -> int | None:

@@ -22,6 +22,7 @@ from airflow_flinkstyle.jobs.request_slot import digest_of
 from airflow_flinkstyle.jobs.spec import JobSpec, default_checkpoint_root, launch_of
 from airflow_flinkstyle.jobs.start.home import moved_on
 from airflow_flinkstyle.jobs.start.origins import LastState, Origin, origin_of
+from airflow_flinkstyle.jobs.start.tables import await_restored
 from airflow_flinkstyle.jobs.status import NeverStarted, Running, Starting, describe_status
 from airflow_flinkstyle.jobs.stopped.last_run import recorded_launch
 from airflow_flinkstyle.jobs.target import SubmitTarget, record_of, target_of
@@ -30,7 +31,7 @@ from airflow_flinkstyle.protocol.records import PAST_THE_AGENT
 from airflow_flinkstyle.savepoint.files.verified import damaged_records, verified_records
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.repository.summary import newest_summary
-from airflow_flinkstyle.types import Rewind, StartFrom
+from airflow_flinkstyle.types import RestoreTables, Rewind, StartFrom
 
 _CERTAIN_S = 60.0
 """How long to look at most until it is certain whether a driver lives."""
@@ -91,6 +92,10 @@ def start(
     skip_known_batches: Annotated[
         bool, typer.Option("--skip-known-batches", help="Accept that a sink leaves out batches it knows.")
     ] = False,
+    restore_tables: Annotated[
+        RestoreTables,
+        typer.Option(help="With a rewind: take back what the job has written since into Delta and Iceberg."),
+    ] = "no",
     discard_history: Annotated[
         str | None, typer.Option(help="For fresh: the history given up, as the refusal names it.")
     ] = None,
@@ -114,6 +119,7 @@ def start(
         savepoint_id=savepoint_id,
         rewind=rewind,
         skip_known_batches=skip_known_batches,
+        restore_tables=restore_tables,
         discard_history=discard_history,
     )
     spec, target = launch_by(client.view, root, wanted_by(job, file, master, python, log_dir))
@@ -287,6 +293,8 @@ def _start(
     handle = client.starts.start(spec, target, claim_key=claim_key, origin=origin)
     running = client.drivers.wait_running(handle.generation, timeout_s=timeout_s)
     notes = [f"{query}, {one}" for query, one in notes_of(running.heartbeat)]
+    tables = await_restored(client.view, handle.generation, timeout_s=timeout_s)
+    notes += [f"{query}, {one}" for query, one in tables.items()]
     document = {
         "job": spec.name,
         "generation": handle.generation,

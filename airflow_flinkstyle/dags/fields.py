@@ -125,6 +125,21 @@ def skip_known_fields() -> dict[str, Param]:
     }
 
 
+def table_fields() -> dict[str, Param]:
+    """Return the field that takes back what a job has written into tables."""
+    return {
+        "restore_tables": Param(
+            "no",
+            type="string",
+            enum=["no", "yes"],
+            values_display={"no": "Keep them: rows may be there twice", "yes": "Take them back"},
+            title="Rows since, in Delta and Iceberg",
+            description="For fork and re-emit. Refused where others have written to the table since.",
+            section=MORE,
+        ),
+    }
+
+
 def leave_fields() -> dict[str, Param]:
     """Return the field that leaves checkpoints of plain Spark behind."""
     return {

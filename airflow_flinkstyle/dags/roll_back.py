@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Param
 
-from airflow_flinkstyle.dags.fields import connection_fields, job_fields, skip_known_fields, trial_fields
+from airflow_flinkstyle.dags.fields import (
+    connection_fields,
+    job_fields,
+    skip_known_fields,
+    table_fields,
+    trial_fields,
+)
 from airflow_flinkstyle.dags.form import Form, Job
 from airflow_flinkstyle.operators.choice import CHOOSE, ChooseSavepointOperator
 from airflow_flinkstyle.operators.roll_back import RollBackStreamingJobOperator, ShowRollbackTargetsOperator
@@ -30,7 +36,8 @@ def roll_back_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -
         given: Answers by the names of the form's fields, or ``Param``s to ask otherwise; all others are
             arguments of ``DAG``.
     """
-    form = Form({**_fields(), **skip_known_fields(), **trial_fields(), **connection_fields()}, job, given)
+    fields = {**_fields(), **skip_known_fields(), **table_fields(), **trial_fields(), **connection_fields()}
+    form = Form(fields, job, given)
     with form.dag("roll_back", dag_id, __doc__, max_active_runs=1) as dag:
         targets = ShowRollbackTargetsOperator(task_id="rollback_targets", **form.job)
         savepoint = ChooseSavepointOperator(
@@ -46,7 +53,7 @@ def roll_back_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -
             retry_delay=timedelta(seconds=5),
             **form.job,
             savepoint_id="{{ ti.xcom_pull(task_ids='choose_savepoint') }}",
-            **form.answers("rewind", "skip_known_batches", "standby"),
+            **form.answers("rewind", "skip_known_batches", "restore_tables", "standby"),
             **form.answers("rehearse_batches", "rehearse_records", "first_commit_timeout_s"),
         )
         targets >> savepoint >> back

@@ -17,6 +17,7 @@ from airflow_flinkstyle.dags.fields import (
     leave_fields,
     program_fields,
     skip_known_fields,
+    table_fields,
 )
 from airflow_flinkstyle.dags.form import Form, Job
 from airflow_flinkstyle.operators.choice import CHOOSE, ChooseSavepointOperator
@@ -51,7 +52,7 @@ def start_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> DA
             **form.job,
             **form.answers("spark_conn_id", "script", "args", "conf", "env", "start_from", "discard_history"),
             savepoint_id="{{ ti.xcom_pull(task_ids='choose_savepoint') }}",
-            **form.answers("rewind", "skip_known_batches", "leave_checkpoints"),
+            **form.answers("rewind", "skip_known_batches", "restore_tables", "leave_checkpoints"),
         )
         savepoint >> start
     return dag
@@ -102,6 +103,7 @@ def _beginning() -> dict[str, Param]:
             section=MORE,
         ),
         **skip_known_fields(),
+        **table_fields(),
         "discard_history": Param(
             None,
             type=["null", "string"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.jobs.answers.values import is_true, seconds
+from airflow_flinkstyle.jobs.answers.values import is_true, is_yes, seconds
 from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ class RollBackStreamingJobOperator(StreamingJobOperator):
     :param rewind: With a savepoint: ``fork`` (new query id) or ``re-emit`` (batch ids are used again).
         (templated)
     :param skip_known_batches: Accept that a sink or a function leaves out batches it knows. (templated)
+    :param restore_tables: ``yes``: with a savepoint, take back what the job has written since into tables of
+        Delta and Iceberg; refused where others have written to them, too. (templated)
     :param standby: ``warm`` or ``none``, as for an upgrade. (templated)
     :param rehearse_batches: As for an upgrade; 0 for none. (templated)
     :param rehearse_records: As for an upgrade. (templated)
@@ -48,11 +50,11 @@ class RollBackStreamingJobOperator(StreamingJobOperator):
 
     template_fields: Sequence[str] = (
         *StreamingJobOperator.template_fields,
-        *("savepoint_id", "rewind", "skip_known_batches", "standby"),
+        *("savepoint_id", "rewind", "skip_known_batches", "restore_tables", "standby"),
         *("rehearse_batches", "rehearse_records", "first_commit_timeout_s"),
     )
 
-    asks = ("savepoint_id", "rewind")
+    asks = ("savepoint_id", "rewind", "restore_tables")
 
     def __init__(
         self,
@@ -60,6 +62,7 @@ class RollBackStreamingJobOperator(StreamingJobOperator):
         savepoint_id: str | None = None,
         rewind: str = "continue",
         skip_known_batches: bool | str = False,
+        restore_tables: str = "no",
         standby: str = "warm",
         rehearse_batches: int | str = 2,
         rehearse_records: int | str = 10_000,
@@ -72,6 +75,7 @@ class RollBackStreamingJobOperator(StreamingJobOperator):
         self.savepoint_id = savepoint_id
         self.rewind = rewind
         self.skip_known_batches = skip_known_batches
+        self.restore_tables = restore_tables
         self.standby = standby
         self.rehearse_batches = rehearse_batches
         self.rehearse_records = rehearse_records
@@ -98,6 +102,7 @@ class RollBackStreamingJobOperator(StreamingJobOperator):
                 savepoint_id=text_or_none(self.savepoint_id),
                 rewind=rewind(self.rewind),
                 skip_known_batches=is_true("skip_known_batches", self.skip_known_batches),
+                restore_tables=is_yes("restore_tables", self.restore_tables),
                 standby=standby(self.standby),
                 rehearse=rehearse(
                     self.rehearse_batches,

@@ -47,6 +47,8 @@ class StartStreamingJobOperator(StreamingJobOperator):
         ``fork`` (new query id; counts on behind what a sink remembers) or ``re-emit``. (templated)
     :param skip_known_batches: Accept that a sink that remembers batches, or a function that may, leaves out
         those it knows. (templated)
+    :param restore_tables: ``yes``: with a rewind, take back what the job has written since into tables of
+        Delta and Iceberg; refused where others have written to them, too. (templated)
     :param claim_mode: ``claim`` gives the savepoint to the job: retention drops it once a newer complete
         one has taken its place. ``no_claim`` leaves it to its maker.
     :param running_timeout_s: How long the driver may take until it runs.
@@ -58,13 +60,14 @@ class StartStreamingJobOperator(StreamingJobOperator):
     operator_extra_links = (SavepointLink(), *LINKS)
     asks = (
         *("script", "args", "conf", "env", "kafka_overrides", "start_from", "discard_history"),
-        *("leave_checkpoints", "savepoint_id", "rewind", "skip_known_batches", "claim_mode"),
+        *("leave_checkpoints", "savepoint_id", "rewind", "skip_known_batches", "restore_tables"),
+        "claim_mode",
     )
     template_fields: Sequence[str] = (
         *StreamingJobOperator.template_fields,
         *("spark_conn_id", "script", "args", "conf", "env", "kafka_overrides"),
         *("start_from", "discard_history", "leave_checkpoints"),
-        *("savepoint_id", "rewind", "skip_known_batches"),
+        *("savepoint_id", "rewind", "skip_known_batches", "restore_tables"),
     )
 
     def __init__(
@@ -82,6 +85,7 @@ class StartStreamingJobOperator(StreamingJobOperator):
         savepoint_id: str | None = None,
         rewind: str = "continue",
         skip_known_batches: bool | str = False,
+        restore_tables: str = "no",
         claim_mode: ClaimMode = "no_claim",
         running_timeout_s: float = 300.0,
         ends_by_itself: bool = False,
@@ -101,6 +105,7 @@ class StartStreamingJobOperator(StreamingJobOperator):
         self.savepoint_id = savepoint_id
         self.rewind = rewind
         self.skip_known_batches = skip_known_batches
+        self.restore_tables = restore_tables
         self.claim_mode = claim_mode
         self.running_timeout_s = running_timeout_s
         self.ends_by_itself = ends_by_itself
@@ -110,6 +115,7 @@ class StartStreamingJobOperator(StreamingJobOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Start, wait until the driver runs, and return the run's generation and checkpoint location."""
         from airflow_flinkstyle.jobs.request_slot import key_of_kill
+        from airflow_flinkstyle.jobs.start.tables import await_restored
         from airflow_flinkstyle.jobs.status import describe_status
 
         key = self.request_key(context)
@@ -139,6 +145,9 @@ class StartStreamingJobOperator(StreamingJobOperator):
             wait = client.drivers.wait_begun if self.ends_by_itself else client.drivers.wait_running
             found = wait(handle.generation, timeout_s=self.running_timeout_s)
             show_driver(context, client.view.pages(found.run))
+            tables = await_restored(client.view, handle.generation, timeout_s=self.running_timeout_s)
+        for query, done in tables.items():
+            self.log.info("Query %s: %s", query, done)
         self.log.info("Job %s: %s", self.job, describe_status(found))
         return {"generation": handle.generation, "checkpoint_location": handle.checkpoint_location}
 
@@ -151,6 +160,7 @@ class StartStreamingJobOperator(StreamingJobOperator):
             savepoint_id=self.savepoint_id,
             rewind=self.rewind,
             skip_known_batches=self.skip_known_batches,
+            restore_tables=self.restore_tables,
             claim_mode=self.claim_mode,
             discard_history=self.discard_history,
         )

@@ -36,6 +36,7 @@ from airflow_flinkstyle.protocol.records import (
 )
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearsal
 from airflow_flinkstyle.protocol.replay_records import ReplayRange
+from airflow_flinkstyle.protocol.table_records import RestoredTable, TablesToRestore
 from airflow_flinkstyle.storage.base import write_over
 from airflow_flinkstyle.storage.errors import ObjectExistsError
 from airflow_flinkstyle.storage.keys import MAX_NAME_CHARACTERS, Name, is_name
@@ -267,6 +268,28 @@ class JobBoard:
     def takeover_order_place(self, generation: Generation) -> str:
         """Return the root and key of a generation's takeover order, by which it is signed."""
         return f"{self.store.uri}/{self._run(generation, 'takeover-order')}"
+
+    def create_tables_to_restore(self, generation: Generation, tables: TablesToRestore) -> None:
+        """Say what a rewind takes back; raises ``ObjectExistsError`` if an earlier try has."""
+        self.store.create(self._run(generation, "tables-to-restore"), tables.to_bytes())
+
+    def tables_to_restore_data(self, generation: Generation) -> bytes | None:
+        """Return what the generation's rewind takes back, for who verifies it; None for no tables."""
+        found = self.store.get(self._run(generation, "tables-to-restore"))
+        return None if found is None else found.data
+
+    def tables_to_restore_place(self, generation: Generation) -> str:
+        """Return the root and key of that record, by which it is signed."""
+        return f"{self.store.uri}/{self._run(generation, 'tables-to-restore')}"
+
+    def create_restored_table(self, generation: Generation, query: str, restored: RestoredTable) -> None:
+        """Note that a query's table was put back; a note that is there stays."""
+        with suppress(ObjectExistsError):
+            self.store.create(self._run(generation, f"restored-tables/{query}"), restored.to_bytes())
+
+    def restored_table(self, generation: Generation, query: str) -> RestoredTable | None:
+        """Return what this generation has done with a query's table; None if it was not put back yet."""
+        return self._value(RestoredTable, self._run(generation, f"restored-tables/{query}"))
 
     def write_precopy(self, generation: Generation, savepoint_id: str) -> None:
         """Name a newer hot savepoint to a driver that waits."""

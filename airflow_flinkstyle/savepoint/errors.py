@@ -299,6 +299,15 @@ EXPORT_FORMAT = ErrorKind(
     family=SavepointError,
 )
 
+TABLE_RESTORE = ErrorKind(
+    code="TABLE_RESTORE",
+    means="A query's table cannot be put back to a savepoint, or not without losing what others wrote.",
+    state_after="The table is as it was; the query was not started.",
+    remedy="Put the table back by hand, or take the rows out that would be twice; then start without "
+    "restore_tables.",
+    family=SavepointError,
+)
+
 TARGET_OCCUPIED = ErrorKind(
     code="TARGET_OCCUPIED",
     means="The place to restore to is in use.",

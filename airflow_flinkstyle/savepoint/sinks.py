@@ -8,7 +8,9 @@ a batch id, nobody but their author knows: Delta's recipe for idempotent writes 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
+
+from airflow_flinkstyle.checkpoint.table_position import TableFormat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.manifest import QuerySnapshot
 
 FILE_SINKS: Final = frozenset({"avro", "csv", "json", "orc", "parquet", "text", "xml"})
-TABLE_SINKS: Final = frozenset({"delta", "iceberg"})
+TABLE_SINKS: Final = frozenset(get_args(TableFormat))
 FORGETFUL: Final = frozenset({"console", "kafka", "memory", "noop"})
 """Sinks that write every batch that they are given."""
 SINK_LOG: Final = "_spark_metadata"
@@ -27,6 +29,11 @@ SINK_LOG: Final = "_spark_metadata"
 def remembers_batches(sink: str | None) -> bool:
     """Tell whether the sink, by Spark's name of it, silently leaves out batch ids that it knows."""
     return sink in FILE_SINKS or sink in TABLE_SINKS
+
+
+def table_format(sink: str | None) -> TableFormat | None:
+    """Return the format of a sink that is a table with versions; None for other sinks."""
+    return next((one for one in get_args(TableFormat) if one == sink), None)
 
 
 def may_remember(sink: str | None) -> bool:

@@ -239,6 +239,7 @@ class Asker:
                 savepoint_id=savepoint_id,
                 rewind=self.step.how or "continue",  # type: ignore[arg-type]
                 skip_known_batches=self.step.how == "re-emit" and self.world.sink == "foreachBatch",
+                restore_tables=False,
                 standby="warm",
                 rehearse=None,
                 settings=SETTINGS,

@@ -12,9 +12,11 @@ from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.start.choice import plan_start
 from airflow_flinkstyle.jobs.start.origins import Fresh, FromSavepoint
 from airflow_flinkstyle.jobs.view import JobView
+from airflow_flinkstyle.protocol.table_records import TablesToRestore
 from airflow_flinkstyle.savepoint.diff import diff_savepoints
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
-from testbed.delta import DeltaTable, delta_settings, read_delta
+from airflow_flinkstyle.types import Generation
+from testbed.delta import DeltaTable, commit_again, delta_settings, read_delta
 from tests.integration.agent_lab import Lab
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.start.origins import Origin
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from tests.integration.agent_lab import Driver
-    from tests.integration.warm_lab import WarmJvms
+    from tests.integration.warm_lab import WarmDriver, WarmJvms
 
 pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.spark, pytest.mark.delta]
 
@@ -76,11 +78,17 @@ class Tables:
         self.source.append(rows)
         self.fed += ROWS
 
-    def start(self, generation: int, origin: Origin) -> Driver:
+    def start(self, generation: int, origin: Origin) -> Driver | WarmDriver:
         self.lab.claim(generation, follows=generation - 1 or None)
         board, repository = self.lab.board, self.lab.repository
         view = JobView(board=board, repository=repository, deployment=DetachedDeployment())
-        board.create_takeover_order(generation, plan_start(view, origin, f"test-{generation}").order)
+        plan = plan_start(view, origin, f"test-{generation}")
+        if plan.own_ids:
+            board.create_tables_to_restore(Generation(generation), TablesToRestore(own_ids=plan.own_ids))
+        board.create_takeover_order(Generation(generation), plan.order)
+        return self.launch(generation)
+
+    def launch(self, generation: int) -> Driver | WarmDriver:
         args = (str(self.source.folder), str(self.out), str(self._home))
         return self.lab.launch(generation, self._script, *args)
 
@@ -158,3 +166,37 @@ def test_job_on_delta_goes_on_and_forks_over_a_rename_and_a_drop(tables: Tables)
     tables.start(3, FromSavepoint(savepoint_id=hot.savepoint_id, rewind="fork"))
     tables.until_read(once(0, 40) + once(20, 40))
     assert [len(schemas(tables.savepoint(3), query)) for query in ("copy", "counts")] == [3, 3]
+
+
+def rows_taken_back(tables: Tables, generation: int) -> tuple[int | None, ...] | None:
+    """Return how many rows were taken back from both tables; None until that is done."""
+    found = [tables.lab.board.restored_table(Generation(generation), query) for query in ("copy", "counts")]
+    return tuple(one.rows for one in found if one is not None) if all(found) else None
+
+
+def test_fork_takes_rows_since_the_savepoint_back_from_both_tables_unless_others_wrote(tables: Tables):
+    for _ in range(2):
+        tables.feed("id", "k", "extra")
+    tables.start(1, Fresh())
+    tables.until_read(once(0, 20))
+    hot = tables.savepoint(1)
+    tables.feed("id", "k", "extra")
+    tables.until_read(once(0, 30))
+    tables.savepoint(1, stop=True)
+
+    back = FromSavepoint(savepoint_id=hot.savepoint_id, rewind="fork", restore_tables=True)
+    tables.start(2, back)
+    assert tables.lab.until("both are put back", lambda: rows_taken_back(tables, 2)) == (10, 3)
+    tables.until_read(once(0, 30))
+    tables.feed("id", "k", "extra")
+    tables.until_read(once(0, 40))
+    tables.savepoint(2, stop=True)
+
+    commit_again(tables.out / "copy")  # as somebody else
+    tables.start(3, back)
+    failed = tables.lab.until_state(3, "failed")
+    assert failed.error is not None
+    assert failed.error[0] == "TABLE_RESTORE"
+    assert "found some of others" in failed.error[1]
+    assert tables.counted() == Counter(number % 3 for number in range(40))
+    assert sum(tables.copied().values()) == 50

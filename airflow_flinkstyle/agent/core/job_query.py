@@ -42,6 +42,8 @@ class Sink:
     """Spark's name of it; None if it is not known."""
     path: str | None = None
     """Where its files go; None for a sink without."""
+    table: str | None = None
+    """Its name in a catalog, if the script names it so."""
     lineage: str | None = None
     """Of a transactional sink, as the script names it; empty for the query's id; None for another sink, or if
     it is not known."""

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from airflow_flinkstyle.storage.base import ObjectStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from airflow_flinkstyle.checkpoint.table_position import TableCommit, TableFormat, TablePosition
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.offsets import Offsets
     from airflow_flinkstyle.protocol.comparison_records import Compare, ComparedQuery
@@ -232,6 +233,31 @@ class RunsToCompare:
     """The old version once more, to tell what is not deterministic."""
 
 
+class SinkTable(Protocol):
+    """A table with versions that a query writes to; what fails raises Spark's errors."""
+
+    def line(self) -> Iterator[TableCommit]:
+        """Yield the versions that the table is made of, the newest first."""
+
+    def holds(self, position: TablePosition) -> bool:
+        """Return whether a source's position is one in this table."""
+
+    def missing(self, version: int) -> str | None:
+        """Return a file of one of those versions that is gone; None if all that it has are there."""
+
+    def put_back(self, version: int) -> None:
+        """Put the table back to one of those versions."""
+
+    def tags(self) -> set[str] | None:
+        """Return the names by which versions are kept alive; None for a format without such names."""
+
+    def set_tags(self, add: Mapping[str, int], remove: Collection[str]) -> None:
+        """Keep versions alive by names, and take other names away."""
+
+    def kept_for(self) -> str:
+        """Return, for people, how long versions are kept that no name keeps; empty if that is not known."""
+
+
 class StartSettings(Protocol):
     """What a start depends on beside its query, at one moment."""
 
@@ -312,6 +338,9 @@ class Spark(Protocol):
 
     def table(self, name: str) -> tuple[str | None, str | None] | None:
         """Return the provider and the place of a table; None if there is none."""
+
+    def sink_table(self, kind: TableFormat, name: str | None, path: str | None) -> SinkTable:
+        """Open a table with versions, by its name in a catalog or by its path."""
 
     # --- Kafka
 

@@ -13,6 +13,8 @@ from airflow_flinkstyle.agent.spark.hadoop_store import HadoopStore, needs_hadoo
 from airflow_flinkstyle.agent.spark.kafka import describe_source, positions_at
 from airflow_flinkstyle.agent.spark.signals import JvmShutdownHook
 from airflow_flinkstyle.agent.spark.stand_in import StandIn, stand_in_of
+from airflow_flinkstyle.agent.spark.tables import DeltaSinkTable, IcebergSinkTable
+from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.spark_versions import as_dict
 from airflow_flinkstyle.storage.open import open_as_hadoop
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.agent.core.spark import Handle, RunsToCompare, StreamingSource
     from airflow_flinkstyle.agent.spark.untyped import Java, PySpark
+    from airflow_flinkstyle.checkpoint.table_position import TableFormat
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.offsets import Offsets
     from airflow_flinkstyle.protocol.comparison_records import ComparedQuery
@@ -144,6 +147,19 @@ class PySparkSession:
         described = self.spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
         rows = {row.col_name: row.data_type for row in described}
         return rows.get("Provider"), rows.get("Location")
+
+    def sink_table(
+        self, kind: TableFormat, name: str | None, path: str | None
+    ) -> DeltaSinkTable | IcebergSinkTable:
+        """Open a table with versions, by its name in a catalog or by its path."""
+        place = (path or name) if kind == "delta" else (name or path)
+        if place is None:
+            raise BadInputError(
+                f"A table of {kind} was expected to have a name or a path, found neither.",
+                state_after="It was not looked at.",
+                remedy="Let the script write to a table that exists, by toTable() or a path.",
+            )
+        return DeltaSinkTable(self.spark, place) if kind == "delta" else IcebergSinkTable(self.spark, place)
 
     def _path(self, location: str) -> Java:
         return self.jvm.org.apache.hadoop.fs.Path(location)

@@ -28,6 +28,11 @@ def is_true(name: str, answer: object) -> bool:
     return one_of(name, str(answer), ("True", "False")) == "True"
 
 
+def is_yes(name: str, answer: str) -> bool:
+    """Return a choice that people read: ``yes`` or ``no``."""
+    return one_of(name, answer, ("no", "yes")) == "yes"
+
+
 def text_or_none(answer: object) -> str | None:
     """Return the text that was answered; None for no answer, which a template renders as text too."""
     text = str(answer).strip()

@@ -10,6 +10,7 @@ from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.errors import JobRunningError
 from airflow_flinkstyle.jobs.start.rewinds import require_newest, unused_from
+from airflow_flinkstyle.jobs.start.tables import STAYS
 from airflow_flinkstyle.jobs.status import NeverStarted, Running, Starting, describe_status
 from airflow_flinkstyle.jobs.stopped import last_run
 from airflow_flinkstyle.kafka.cluster import describe, existing_topics
@@ -206,6 +207,7 @@ def _words(offsets: Offsets, view: ClusterView) -> str:
 
 
 _NOTHING = "Nothing was started."
+_ONLY_TAKEN_BACK = "It leaves out batches whose ids it has seen: refused without restore_tables='yes'."
 _SCRIPT = (
     "Whether the script has the same queries, sources and schemas, and what its functions do with batch ids "
     "that they have seen: only the driver sees them, and refuses before it runs a batch."
@@ -316,6 +318,9 @@ def _forks(runs: JobView, manifest: Manifest, since: Mapping[str, int | None]) -
         else:
             behind = _behind(query, numbers.get(query.name), since[query.name])
             yield judged(_sink(query), lambda: _counts_on(query, behind))  # noqa: B023  # called now
+        if query.sink in sinks.TABLE_SINKS:
+            about = f"table of query {query.name}"
+            yield StartCheck(about=about, verdict=NotJudged(f"What the job has written since {STAYS}."))
 
 
 def _is_unknown(query: QuerySnapshot) -> bool:
@@ -342,6 +347,8 @@ def _counts_on(query: QuerySnapshot, behind: int | None) -> str:
 
 def _emits_again(query: QuerySnapshot) -> StartCheck:
     """Check whether a sink leaves out batch ids that are used again."""
+    if query.sink == "iceberg":
+        return StartCheck(about=_sink(query), verdict=NotJudged(_ONLY_TAKEN_BACK))
     if found := sinks.remembering([query]):
         error: FlinkstyleError = SinkSkipsError.of(
             f"{found[0]}, which silently leaves out batches whose ids it has seen", state_after=_NOTHING

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, get_args
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.answers.values import is_true, one_of, text_or_none
+from airflow_flinkstyle.jobs.answers.values import is_true, is_yes, one_of, text_or_none
 from airflow_flinkstyle.jobs.errors import JobNotRunningError
 from airflow_flinkstyle.jobs.start.rewinds import fork, is_from_elsewhere, require_newest, unused_from
+from airflow_flinkstyle.jobs.start.tables import log_tables, tables_to_restore
 from airflow_flinkstyle.jobs.stopped import last_run, saving
 from airflow_flinkstyle.jobs.stopped.offline_lock import CALLER
 from airflow_flinkstyle.protocol.line import BEGINNING, Parent, batches_run
@@ -63,8 +64,20 @@ class FromSavepoint:
     and uses batch ids again. A batch that was planned in the savepoint is run again, but by a fork."""
     skip_known_batches: bool = False
     """Accept that a sink, or a function, which remembers batch ids leaves out those that it knows."""
+    restore_tables: bool = False
+    """With a rewind: take back what the job has written since into tables of Delta and Iceberg."""
     claim_mode: ClaimMode = "no_claim"
     """``claim``: the savepoint goes by itself once the job has a newer complete one."""
+
+    def __post_init__(self) -> None:
+        """Refuse tables that are put back by a start that goes back behind nothing."""
+        if self.restore_tables and self.rewind == "continue":
+            raise BadInputError(
+                "restore_tables='yes' was expected with rewind='fork' or 're-emit', found rewind='continue', "
+                "which starts only where nothing was written since.",
+                state_after="Nothing was started or stopped.",
+                remedy="Choose a rewind, or leave restore_tables out.",
+            )
 
 
 Origin = LastState | Fresh | FromCheckpoint | FromSavepoint
@@ -77,6 +90,7 @@ def origin_of(
     savepoint_id: str | None = None,
     rewind: str | None = "continue",
     skip_known_batches: bool | str = False,
+    restore_tables: str = "no",
     claim_mode: str = "no_claim",
     discard_history: str | None = None,
 ) -> Origin:
@@ -88,6 +102,7 @@ def origin_of(
         savepoint_id: For ``savepoint`` only: an id, or ``latest``.
         rewind: A ``Rewind``; nothing is ``continue``.
         skip_known_batches: As in ``FromSavepoint``.
+        restore_tables: A ``RestoreTables``.
         claim_mode: A ``ClaimMode``.
         discard_history: For ``fresh`` only.
 
@@ -127,6 +142,7 @@ def origin_of(
                 savepoint_id=savepoint_id,
                 rewind=one_of("rewind", rewind or "continue", get_args(Rewind)),
                 skip_known_batches=is_true("skip_known_batches", skip_known_batches),
+                restore_tables=is_yes("restore_tables", restore_tables),
                 claim_mode=one_of("claim_mode", claim_mode, get_args(ClaimMode)),
             )
 
@@ -140,6 +156,8 @@ class StartPlan:
     order: TakeoverOrder
     why: str
     """Where the job starts, for the log; behind ``Job <name> starts``."""
+    own_ids: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Query name -> its ids in this job, where what it wrote into its table since is taken back."""
 
     def behind(self, ended: Current | None) -> StartPlan:
         """Return the plan for one driver's end: where it did not close, no later one is taken over."""
@@ -162,6 +180,7 @@ def plan_savepoint(runs: JobView, origin: FromSavepoint, claim_key: str) -> Star
     saved = runs.repository.read(origin.savepoint_id)
     own_numbers = origin.rewind == "continue" and not _begins_a_line(runs, saved)
     numbers = {} if own_numbers else unused_from(runs.board, saved, origin.rewind)
+    tables = tables_to_restore(runs, saved) if origin.restore_tables else {}
     manifest = _rewound(runs, saved, origin, claim_key, numbers)
     order = replace(
         _order_to_start(runs, manifest),
@@ -174,6 +193,7 @@ def plan_savepoint(runs: JobView, origin: FromSavepoint, claim_key: str) -> Star
     return StartPlan(
         checkpoint_location=None,
         order=order,
+        own_ids=tables,
         why=f"from savepoint {manifest.savepoint_id}, at {batch_words(batches)}",
     )
 
@@ -203,7 +223,7 @@ def _rewound(
             return fork(manifest, runs.repository, claim_key, numbers)
         case "re-emit":
             if not origin.skip_known_batches:
-                _require_forgetful(manifest)
+                _require_forgetful(manifest, origin)
         case _:
             assert_never(origin.rewind)
     return manifest
@@ -216,6 +236,7 @@ def require_allowed(runs: JobView, origin: FromSavepoint) -> None:
         SavepointMissingError: If there is none of that id.
         BadInputError: If nothing was chosen about the batches that were committed since.
         SinkSkipsError: If a sink is known to leave out batch ids that are used again.
+        FlinkstyleError: ``TABLE_RESTORE`` if tables are to be put back, and cannot be.
     """
     manifest = runs.repository.read(origin.savepoint_id)
     if origin.rewind == "continue":
@@ -225,17 +246,24 @@ def require_allowed(runs: JobView, origin: FromSavepoint) -> None:
             state_after="Nothing was stopped; the job keeps running.",
             remedy="Choose rewind='fork' or 're-emit'.",
         )
+    if origin.restore_tables:
+        tables_to_restore(runs, manifest)
+    log_tables(runs, manifest, restores=origin.restore_tables)
     if origin.rewind == "re-emit" and not origin.skip_known_batches:
-        _require_forgetful(manifest)
+        _require_forgetful(manifest, origin)
 
 
-def _require_forgetful(manifest: Manifest) -> None:
+def _require_forgetful(manifest: Manifest, origin: FromSavepoint) -> None:
     """Refuse batch ids used again where a sink is known to remember them; the agent knows functions.
+
+    Iceberg looks for them in what the table is made of: it forgets those that are taken back. A table of
+    Delta keeps its queries' newest ids through a ``RESTORE``.
 
     Raises:
         SinkSkipsError: Naming the sinks.
     """
-    if found := sinks.remembering(manifest.queries):
+    forgets = {"iceberg"} if origin.restore_tables else set()
+    if found := sinks.remembering(query for query in manifest.queries if query.sink not in forgets):
         raise SinkSkipsError.of(
             f"{', '.join(found)}, which silently leaves out batches whose ids it has seen",
             state_after="Nothing was started.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_flinkstyle.clock import now_ms
@@ -14,6 +15,7 @@ from airflow_flinkstyle.jobs.found import queries_elsewhere
 from airflow_flinkstyle.jobs.request_slot import key_of_kill, request_for
 from airflow_flinkstyle.jobs.spec import from_launch, launch_of, require_recordable
 from airflow_flinkstyle.jobs.start import choice, origins, same_driver
+from airflow_flinkstyle.jobs.start.tables import tell_tables
 from airflow_flinkstyle.jobs.status import (
     Dead,
     Failed,
@@ -135,6 +137,7 @@ class JobStarts:
                         self.drivers.end_for(dead, generation)
                 self._hold(generation, plan.order.savepoint_id, claims=plan.order.claim_mode == "claim")
                 held.require_alive()  # else a prune had read the references before this one was there
+                tell_tables(self.view, generation, plan.own_ids)
                 self._order(generation, plan.order)
         return self._submit_once(generation, claim_key)
 
@@ -210,15 +213,26 @@ class JobStarts:
         self.order_takeover(own, origins.order_to_continue(run.heartbeat, driver_of(self.view, run)))
         return self._submit_once(own, claim_key)
 
-    def order_takeover(self, generation: Generation, order: TakeoverOrder) -> None:
+    def order_takeover(
+        self,
+        generation: Generation,
+        order: TakeoverOrder,
+        own_ids: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+    ) -> None:
         """Let a waiting driver take over: sign and give the order, if none was given before.
 
         The savepoint that it names is kept by an open journal meanwhile; from now on by the generation.
+
+        Args:
+            generation: Of the driver.
+            order: What it is told.
+            own_ids: What is taken back from the queries' tables, as in ``StartPlan``.
 
         Raises:
             SignatureError: If one was that no caller with the key gave.
         """
         self._hold(generation, order.savepoint_id, claims=order.claim_mode == "claim")
+        tell_tables(self.view, generation, own_ids)
         self._order(generation, order)
 
     def _has_place_of(self, generation: Generation, spec: JobSpec, plan: StartPlan) -> bool:

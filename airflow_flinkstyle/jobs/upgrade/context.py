@@ -45,3 +45,8 @@ class UpgradeContext(CutoverContext):
     back_to: FromSavepoint | None = None
     """Start from this savepoint and not from where the old version stopped: batches are given up, or
     repeated, as its ``rewind`` says. It is what the standby restores and rehearses on."""
+
+    @property
+    def takes_tables_back(self) -> bool:
+        """Whether what the old version wrote into tables since that savepoint is taken back."""
+        return self.back_to is not None and self.back_to.restore_tables

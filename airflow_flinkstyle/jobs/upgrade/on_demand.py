@@ -189,6 +189,7 @@ def roll_back_to(
     savepoint_id: str | None,
     rewind: Rewind,
     skip_known_batches: bool,
+    restore_tables: bool,
     standby: Standby,
     rehearse: Rehearse | None,
     settings: CutoverSettings,
@@ -201,6 +202,7 @@ def roll_back_to(
         savepoint_id: Where to go back to; None: to the version before, from where the job is.
         rewind: With a savepoint: what becomes of the batches that were committed since.
         skip_known_batches: Accept that a sink or a function leaves out batch ids that it has seen.
+        restore_tables: Take back what the job has written since into tables of Delta and Iceberg.
         standby: As for an upgrade.
         rehearse: As for an upgrade.
         settings: How long each part may take.
@@ -210,11 +212,12 @@ def roll_back_to(
         JobNotRunningError: If no other version ran before.
         FlinkstyleError: As ``Upgrade.run``.
     """
-    if savepoint_id is None and rewind != "continue":
+    if savepoint_id is None and (rewind != "continue" or restore_tables):
         raise BadInputError(
-            f"A rewind was expected with a savepoint only, found rewind={rewind!r} without one.",
+            f"A rewind was expected with a savepoint only, found rewind={rewind!r}, restore_tables="
+            f"{'yes' if restore_tables else 'no'!r} without one.",
             state_after="Nothing was stopped.",
-            remedy="Name a savepoint, or leave rewind out to continue where the job is.",
+            remedy="Name a savepoint, or leave both out to continue where the job is.",
         )
     noted = (
         journal.approve({"generation": _whose(client.view, savepoint_id)}) if not journal.approved() else {}
@@ -224,7 +227,10 @@ def roll_back_to(
     back_to = None
     if savepoint_id is not None:
         back_to = FromSavepoint(
-            savepoint_id=savepoint_id, rewind=rewind, skip_known_batches=skip_known_batches
+            savepoint_id=savepoint_id,
+            rewind=rewind,
+            skip_known_batches=skip_known_batches,
+            restore_tables=restore_tables,
         )
     return Upgrade(
         client=client,

@@ -271,8 +271,9 @@ def _from_new(upgrade: UpgradeContext, *, driver_has_ended: bool) -> tuple[RunHa
         which = ", ".join(sorted(failed.planned)) or "no query"
         how = f"from {carried.savepoint_id}, planned batch of {which} carried over"
     elif upgrade.if_committed == "continue":
+        tables = " Its tables may have been put back." if upgrade.takes_tables_back else ""
         raise UpgradeChoiceError(
-            f"The new version was expected to fail before it wrote anything, found that {why_not}.",
+            f"The new version was expected to fail before it wrote anything, found that {why_not}.{tables}",
             state_after=f"The job is stopped. Savepoint {stop['savepoint_id']} is from before the upgrade.",
             remedy="Correct the new version and start it with start_from='checkpoint'; or start the old one "
             "from that savepoint with rewind='fork' or rewind='re-emit'.",

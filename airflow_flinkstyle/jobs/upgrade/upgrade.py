@@ -364,9 +364,8 @@ class Upgrade(UpgradeContext):
             handle = self.client.starts.start(self.spec, self.target, claim_key=self.next_key, origin=origin)
             return {"generation": handle.generation}
         if self.client.view.board.takeover_order(new) is None:  # else it was told, and may run already
-            self.client.starts.order_takeover(
-                new, plan_savepoint(self.client.view, origin, self.next_key).order
-            )
+            plan = plan_savepoint(self.client.view, origin, self.next_key)
+            self.client.starts.order_takeover(new, plan.order, plan.own_ids)
         return {"generation": new}
 
     def _verify(self) -> Mapping[str, Any]:
@@ -432,10 +431,12 @@ def resumed(client: JobClient, migration_id: str) -> Upgrade:
     spec, target = client.view.launch_of(new) if new is not None else recorded_launch(client.view)
     order = client.view.board.takeover_order(new) if new is not None else None
     stopped = (journal.result("stop") or {}).get("savepoint_id")
-    elsewhere = order is not None and order.savepoint_id is not None and order.savepoint_id != stopped
-    back_to = (
-        FromSavepoint(savepoint_id=order.savepoint_id, rewind=order.rewind)
-        if elsewhere and order is not None and order.savepoint_id is not None
-        else None
-    )
+    back_to = None
+    restored = order.savepoint_id if order is not None else None
+    if new is not None and order is not None and restored is not None and restored != stopped:
+        back_to = FromSavepoint(
+            savepoint_id=restored,
+            rewind=order.rewind,
+            restore_tables=client.view.board.tables_to_restore_data(new) is not None,
+        )
     return Upgrade(client=client, journal=journal, spec=spec, target=target, back_to=back_to)

@@ -10,19 +10,21 @@ import contextlib
 import json
 import logging
 import re
+from itertools import islice
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_flinkstyle.checkpoint.table_position import (
+    TableCommit,
     TableFormat,
     TablePosition,
-    delta_commit_of,
-    iceberg_batch_of,
+    delta_commit,
+    iceberg_commit,
     newest_up_to,
 )
-from airflow_flinkstyle.errors import FlinkstyleError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import BatchId
@@ -37,37 +39,41 @@ log = logging.getLogger(__name__)
 
 
 def written_to(
-    open_table: Callable[[], ObjectStore], sink: str, query_id: str, batch: BatchId
+    read_line: Callable[[], Iterable[TableCommit]], sink: TableFormat, query_id: str, batch: BatchId
 ) -> TablePosition | None:
     """Return the newest version of a query's batches up to one; None if none is found.
 
     A savepoint does not fail because of it: what cannot be read is logged, and left open.
 
     Args:
-        open_table: Opens the store at the table's place.
-        sink: One of ``TABLE_SINKS``.
+        read_line: Returns the versions that the table is made of, the newest first.
+        sink: The table's format.
         query_id: Of the query.
         batch: Where it is cut; it may run on meanwhile.
     """
     try:
-        find = {"delta": _delta, "iceberg": _iceberg}[sink]
-        return find(open_table(), query_id, batch)
-    except (FlinkstyleError, ValueError, KeyError, TypeError) as error:
+        line = islice(read_line(), MOST_VERSIONS)
+        version = newest_up_to(batch, ((one.version, one.batch_of(query_id)) for one in line))
+    except Exception as error:  # noqa: BLE001  # Spark's and Java's, too
         log.warning("The version that batch %d of query %s wrote is not known: %s", batch, query_id, error)
         return None
+    if version is None:
+        return None
+    return TablePosition(format=sink, table_id=None, version=version, files_read=None)
 
 
-def _delta(table: ObjectStore, query_id: str, batch: BatchId) -> TablePosition | None:
-    first = max(0, _checkpointed(table) - MOST_VERSIONS)
-    listed = table.list(_DELTA_LOG, after=f"{_DELTA_LOG}{first:020d}")
-    commits = [match for info in listed if (match := _COMMIT.fullmatch(info.key))]
+def delta_line(table: ObjectStore) -> Iterator[TableCommit]:
+    """Yield the versions that a Delta table is made of, the newest first, as far as its log has them.
 
-    def found() -> Iterator[tuple[int, BatchId | None]]:
-        for match in reversed(commits[-MOST_VERSIONS:]):
-            yield int(match[1]), delta_commit_of(table.read(match[0]).decode(), query_id)
-
-    version = newest_up_to(batch, found())
-    return _position("delta", version)
+    What a ``RESTORE`` has taken back is not among them.
+    """
+    listed = table.list(_DELTA_LOG, after=f"{_DELTA_LOG}{_checkpointed(table):020d}")
+    commits = [int(match[1]) for info in listed if (match := _COMMIT.fullmatch(info.key))]
+    at: int | None = max(commits, default=_checkpointed(table))
+    while at is not None and (found := table.get(f"{_DELTA_LOG}{at:020d}.json")) is not None:
+        commit = delta_commit(at, found.data.decode())
+        yield commit
+        at = commit.parent
 
 
 def _checkpointed(table: ObjectStore) -> int:
@@ -78,21 +84,26 @@ def _checkpointed(table: ObjectStore) -> int:
     return 0
 
 
-def _iceberg(table: ObjectStore, query_id: str, batch: BatchId) -> TablePosition | None:
+def iceberg_line(table: ObjectStore) -> Iterator[TableCommit]:
+    """Yield the snapshots that an Iceberg table is made of, the newest first, by its newest metadata file.
+
+    Which one is the newest only the table's catalog knows for certain: this is for people to read.
+    """
     listed = [
         (int(match[1] or match[2]), info.key)
         for info in table.list("metadata/")
         if info.size_bytes <= _MOST_BYTES and (match := _ICEBERG.fullmatch(info.key))
     ]
     if not listed:
-        return None
+        return
     metadata: dict[str, Any] = json.loads(table.read(max(listed)[1]))
-    snapshots = sorted(metadata["snapshots"], key=lambda one: int(one["sequence-number"]), reverse=True)
-    found = ((int(one["snapshot-id"]), iceberg_batch_of(one["summary"], query_id)) for one in snapshots)
-    return _position("iceberg", newest_up_to(batch, found))
+    snapshots = {int(one["snapshot-id"]): one for one in metadata["snapshots"]}
+    at = metadata.get("current-snapshot-id")
+    while at is not None and (one := snapshots.get(int(at))) is not None:
+        summary, at = one["summary"], one.get("parent-snapshot-id")
+        yield iceberg_commit(int(one["snapshot-id"]), at, summary["operation"], summary)
 
 
-def _position(kind: TableFormat, version: int | None) -> TablePosition | None:
-    if version is None:
-        return None
-    return TablePosition(format=kind, table_id=None, version=version, files_read=None)
+LINES: Final[Mapping[TableFormat, Callable[[ObjectStore], Iterator[TableCommit]]]] = MappingProxyType(
+    {"delta": delta_line, "iceberg": iceberg_line}
+)

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from airflow_flinkstyle.checkpoint.table_position import (
+    TableCommit,
     TablePosition,
-    delta_commit_of,
-    iceberg_batch_of,
+    delta_commit,
+    iceberg_commit,
     newest_up_to,
     source_position,
 )
@@ -70,17 +71,53 @@ def commit(**action: Any) -> str:
 
 
 def test_commit_of_another_query_is_none_of_this_ones():
-    assert delta_commit_of(commit(txn={"appId": "q-1", "version": 4}), "q-1") == 4
-    assert delta_commit_of(commit(txn={"appId": "q-2", "version": 4}), "q-1") is None
-    assert delta_commit_of(commit(remove={}), "q-1") is None
-    assert delta_commit_of("no json\n", "q-1") is None
+    assert delta_commit(7, commit(txn={"appId": "q-1", "version": 4})).batch_of("q-1") == 4
+    assert delta_commit(7, commit(txn={"appId": "q-2", "version": 4})).batch_of("q-1") is None
+    assert delta_commit(7, commit(remove={})).batch_of("q-1") is None
+    assert delta_commit(7, "no json\n").batch_of("q-1") is None
+
+
+def delta_changes(*actions: Any) -> bool:
+    return delta_commit(3, "\n".join(map(json.dumps, actions))).changes
+
+
+def test_commit_changes_a_delta_table_unless_it_only_compacts_or_notes():
+    compacted = {"path": "a", "dataChange": False}
+    assert not delta_changes({"commitInfo": {"operation": "OPTIMIZE"}}, {"add": compacted})
+    assert not delta_changes({"commitInfo": {"operation": "VACUUM END"}})
+    assert not delta_changes({"txn": {"appId": "q-1", "version": 4}})
+    assert delta_changes({"add": compacted}, {"remove": {"path": "a", "dataChange": True}})
+    assert delta_changes({"metaData": {"id": "t"}})
+    assert delta_changes({"domainMetadata": {}})
+
+
+def test_restored_delta_table_is_made_of_the_version_that_it_was_put_back_to():
+    def restored(version: str | int | None) -> TableCommit:
+        parameters = {"version": version, "timestamp": None}
+        info = {"operation": "RESTORE", "operationParameters": parameters}
+        return delta_commit(9, "\n".join(map(json.dumps, [{"commitInfo": info}, {"metaData": {}}])))
+
+    for version in (2, "2"):
+        assert (restored(version).parent, restored(version).changes) == (2, False)
+    assert (restored(None).parent, restored(None).changes) == (8, True)  # by a time: which one is not said
+    assert (delta_commit(0, "").parent, delta_commit(1, "").parent) == (None, 0)
+
+
+def test_rows_of_a_delta_commit_are_those_of_the_files_that_it_adds():
+    def rows(*stats: str | None) -> int | None:
+        return delta_commit(1, "\n".join(json.dumps({"add": {"stats": one}}) for one in stats)).rows
+
+    assert rows('{"numRecords":3}', '{"numRecords":4}') == 7
+    assert rows('{"numRecords":3}', None) is None
+    assert rows() == 0
 
 
 def test_snapshot_names_its_query_and_epoch():
     summary = {"spark.sql.streaming.queryId": "q-1", "spark.sql.streaming.epochId": "4"}
-    assert iceberg_batch_of(summary, "q-1") == 4
-    assert iceberg_batch_of(summary, "q-2") is None
-    assert iceberg_batch_of({"spark.sql.streaming.queryId": "q-1"}, "q-1") is None
+    found = iceberg_commit(2, 1, "append", {**summary, "added-records": "5"})
+    assert (found.batch_of("q-1"), found.batch_of("q-2"), found.rows, found.changes) == (4, None, 5, True)
+    half = iceberg_commit(2, 1, "replace", {"spark.sql.streaming.queryId": "q-1"})
+    assert (half.batch_of("q-1"), half.changes) == (None, False)
 
 
 def test_version_of_the_cut_is_the_newest_that_is_not_of_a_later_batch():

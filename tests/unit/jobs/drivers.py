@@ -45,6 +45,7 @@ from tests.small_spark import (
     SmallSparkError,
     SmallStart,
     SmallStream,
+    SmallTable,
     id_of,
 )
 
@@ -120,6 +121,8 @@ class Mood:
     """As agents of before."""
     sink: str = "kafka"
     """Another one has no transactional sink in it."""
+    table: str = ""
+    """Path of the Delta table that it writes to."""
     moves_sink: bool = False
     adds_query: bool = False
     """One that Spark does not start."""
@@ -292,6 +295,8 @@ class Driver(threading.Thread):
         own = self.mood.own_checkpoint or self.world.own_location
         if own:
             seen.set_options({"checkpointLocation": own})
+        if self.mood.table:
+            seen.set_options({"path": self.mood.table})
         runtime.start_query(_Start(self, name), seen)
 
     def _meanwhile(self) -> tuple[()]:
@@ -363,6 +368,8 @@ class Driver(threading.Thread):
             if counts:
                 logs.counted.update(logs.records[at - base : end - base])
                 logs.committed_by.append(self.generation)
+                if mood.table:
+                    SmallTable(Path(mood.table)).commit(id_of(checkpoint), planned, rows=end - at)
             checkpoint.write(f"commits/{planned}", b'v1\n{"nextBatchWatermarkMs":0}')
         rows = 0 if mood.finds_no_records else end - at
         stream.progress.append(

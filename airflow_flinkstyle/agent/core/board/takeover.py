@@ -15,6 +15,7 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol import signatures
 from airflow_flinkstyle.protocol.errors import PredecessorError
 from airflow_flinkstyle.protocol.records import AsRecorded, Claim, Current, DriverEnd, TakeoverOrder
+from airflow_flinkstyle.protocol.table_records import TablesToRestore
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 from airflow_flinkstyle.types import Incarnation
 from airflow_flinkstyle.wording import batch_words
@@ -160,15 +161,37 @@ def signed_order(board: JobBoard, driver_run: DriverRun) -> TakeoverOrder | None
     data = board.takeover_order_data(driver_run.generation)
     if data is None:
         return None
+    _require_signed(driver_run, data, board.takeover_order_place(driver_run.generation))
+    return TakeoverOrder.from_bytes(data)
+
+
+def signed_tables(board: JobBoard, driver_run: DriverRun) -> TablesToRestore | None:
+    """Return what is taken back from tables by this driver's order; None for nothing.
+
+    Raises:
+        SignatureError: As ``signed_order``.
+    """
+    generation = driver_run.generation
+    data = patiently(
+        lambda: board.tables_to_restore_data(generation),
+        for_s=driver_run.claim.lease_s,
+        clock=driver_run.clock,
+    )
+    if data is None:
+        return None
+    _require_signed(driver_run, data, board.tables_to_restore_place(generation))
+    return TablesToRestore.from_bytes(data)
+
+
+def _require_signed(driver_run: DriverRun, data: bytes, place: str) -> None:
     if driver_run.order_keys:
         signatures.require(
             driver_run.order_keys,
             data,
-            board.takeover_order_place(driver_run.generation),
+            place,
             state_after=NOT_STARTED,
             remedy="Find out who writes to the savepoint root; then start the job again.",
         )
-    return TakeoverOrder.from_bytes(data)
 
 
 def _not_claimed(board: JobBoard, generation: Generation) -> NotClaimedError:

@@ -82,7 +82,7 @@ def _sink_of_table(spark: Spark, table: str) -> Sink | None:
     if found is None:
         return None
     name = found[0].lower() if found[0] else None
-    return Sink(name=name, path=found[1], may_remember=may_remember(name))
+    return Sink(name=name, path=found[1], table=table, may_remember=may_remember(name))
 
 
 def newest_batch(spark: Spark, sink: Sink) -> BatchId | None:

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, TypeVar
 from airflow_flinkstyle.agent.core.board import takeover
 from airflow_flinkstyle.agent.core.board.held import HeldWatch
 from airflow_flinkstyle.agent.core.board.patience import patiently
-from airflow_flinkstyle.agent.core.guards import checks, compat, lineages, own_checkpoint, sinks, waiting
+from airflow_flinkstyle.agent.core.guards import (
+    checks,
+    compat,
+    lineages,
+    own_checkpoint,
+    sinks,
+    tables,
+    waiting,
+)
 from airflow_flinkstyle.agent.core.run import repartition, scratch
 from airflow_flinkstyle.agent.core.run.comparison import StateWritten
 from airflow_flinkstyle.agent.core.run.reasons import Drilled
@@ -51,6 +59,7 @@ class Admission:
         self.starting = False
         """The job was taken over for a query that Spark has not started yet."""
         self._taking = False
+        self._tables = tables.Tables(driver.board, driver.repository, driver.driver_run)
         self._place_id = ""
         """Of the checkpoint location, once it is this job's own."""
         self._prepared: Manifest | None = None
@@ -82,6 +91,7 @@ class Admission:
                     self._patiently(self._heartbeat_writer.beat)
             else:
                 self._take_over(query)
+            self._tables.restore(query)
             self._patiently(lambda: checks.clear(query))
 
     def look_ahead(self, query: JobQuery) -> None:
@@ -142,6 +152,8 @@ class Admission:
         )
         self._to_continue = known - self._dropped
         self._guard(first)
+        self._tables.obey(order)
+        self._tables.require_possible(first)
         found = self._waiting_queries()
         told = {first.name: first.beat(), **{one.name: one.beat for one in found}}
         self._heartbeat_writer.require_writable(told)

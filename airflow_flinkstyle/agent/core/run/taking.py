@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.core.errors import leaving
 from airflow_flinkstyle.agent.core.guards.checks import read_positions
+from airflow_flinkstyle.agent.core.run.table_tags import keep_versions
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, TopicMissingError, TopicRecreatedError
 from airflow_flinkstyle.protocol.records import Progress
@@ -16,7 +17,7 @@ from airflow_flinkstyle.savepoint.capture.patience import STORE_PATIENCE_S
 from airflow_flinkstyle.savepoint.capture.table_history import written_to
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
-from airflow_flinkstyle.savepoint.sinks import TABLE_SINKS
+from airflow_flinkstyle.savepoint.sinks import table_format
 from airflow_flinkstyle.types import ids_differ
 
 if TYPE_CHECKING:
@@ -57,10 +58,12 @@ class Taking:
         if request.savepoint_id is None:
             raise AssertionError(f"request {request.request_id} names no savepoint")
         driver = self._driver
-        self._admission.manifest = take_all(
+        queries, waiting = driver.queries.started_and_waiting()
+        taken = self._admission.manifest = take_all(
             driver.describe,
             driver.repository,
-            *driver.queries.started_and_waiting(),
+            queries,
+            waiting,
             savepoint_id=request.savepoint_id,
             spark_version=driver.spark_version,
             generation=driver.driver_run.generation,
@@ -73,7 +76,8 @@ class Taking:
             timeout_s=take.left_s(),
             progress=ProgressWriter(driver.board, driver.driver_run.generation, request),
         )
-        return self._admission.manifest
+        keep_versions(driver.board, driver.repository, queries, taken)
+        return taken
 
 
 _PROGRESS_EVERY_S = 1.0
@@ -161,10 +165,10 @@ def take_all(
 
 def _find_written(query: JobQuery) -> FindWritten | None:
     """Return what finds the newest version of the query's own in the table that it writes to."""
-    name, path = query.sink.name, query.sink.path
-    if name not in TABLE_SINKS or path is None:
+    kind, path = table_format(query.sink.name), query.sink.path
+    if kind is None or path is None:
         return None
-    return partial(written_to, lambda: query.session.open_by_hadoop(path), name)
+    return partial(written_to, lambda: query.session.sink_table(kind, query.sink.table, path).line(), kind)
 
 
 def _kafka_logs(describe: Describe, query: JobQuery) -> dict[str, KafkaLog]:

@@ -171,6 +171,7 @@ def go_back(world: World, key: str, savepoint_id: str | None, rewind: Rewind) ->
         savepoint_id=savepoint_id,
         rewind=rewind,
         skip_known_batches=False,
+        restore_tables=False,
         standby="warm",
         rehearse=None,
         settings=replace(QUICK, first_commit_timeout_s=10.0),

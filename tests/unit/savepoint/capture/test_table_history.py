@@ -7,8 +7,14 @@ from typing import Any
 
 import pytest
 
-from airflow_flinkstyle.checkpoint.table_position import TablePosition
-from airflow_flinkstyle.savepoint.capture.table_history import MOST_VERSIONS, written_to
+from airflow_flinkstyle.checkpoint.table_position import TableFormat, TablePosition
+from airflow_flinkstyle.savepoint.capture.table_history import (
+    LINES,
+    MOST_VERSIONS,
+    delta_line,
+    iceberg_line,
+    written_to,
+)
 from airflow_flinkstyle.types import BatchId
 from testbed.memory_store import MemoryStore
 
@@ -29,16 +35,17 @@ def iceberg(*writers: tuple[str, int] | None) -> MemoryStore:
     snapshots = []
     for number, writer in enumerate(writers, start=1):
         keys = ("spark.sql.streaming.queryId", "spark.sql.streaming.epochId")
-        summary = dict(zip(keys, map(str, writer), strict=True)) if writer else {"operation": "append"}
-        snapshots.append({"snapshot-id": number + (1 << 60), "sequence-number": number, "summary": summary})
-        text = json.dumps({"snapshots": snapshots[::-1]}).encode()
+        summary = {"operation": "append"} | (dict(zip(keys, map(str, writer), strict=True)) if writer else {})
+        at = number + (1 << 60)
+        snapshots.append({"snapshot-id": at, "parent-snapshot-id": at - 1, "summary": summary})
+        text = json.dumps({"current-snapshot-id": at, "snapshots": snapshots}).encode()
         table.write(f"metadata/v{number}.metadata.json", text)
     table.write("metadata/version-hint.text", b"3")
     return table
 
 
-def version(table: MemoryStore, sink: str, batch: int) -> int | None:
-    found = written_to(lambda: table, sink, "q-1", BatchId(batch))
+def version(table: MemoryStore, sink: TableFormat, batch: int) -> int | None:
+    found = written_to(lambda: LINES[sink](table), sink, "q-1", BatchId(batch))
     assert found is None or (found.format, found.files_read) == (sink, None)
     return None if found is None else found.version
 
@@ -71,7 +78,7 @@ def test_long_delta_log_is_read_from_its_checkpoint_on_and_not_far_back():
 
 
 @pytest.mark.parametrize("sink", ["delta", "iceberg"])
-def test_table_that_cannot_be_read_fails_no_savepoint(sink: str, caplog: pytest.LogCaptureFixture):
+def test_table_that_cannot_be_read_fails_no_savepoint(sink: TableFormat, caplog: pytest.LogCaptureFixture):
     assert version(MemoryStore(), sink, 0) is None
     broken = MemoryStore()
     broken.write("_delta_log/00000000000000000000.json", b"\xff")
@@ -81,6 +88,21 @@ def test_table_that_cannot_be_read_fails_no_savepoint(sink: str, caplog: pytest.
 
 
 def test_position_of_a_sink_says_no_more_than_the_version():
-    assert written_to(lambda: delta(("q-1", 0)), "delta", "q-1", BatchId(0)) == TablePosition(
+    assert written_to(lambda: delta_line(delta(("q-1", 0))), "delta", "q-1", BatchId(0)) == TablePosition(
         format="delta", table_id=None, version=0, files_read=None
     )
+
+
+def test_what_was_taken_back_is_in_no_line():
+    table = delta(("q-1", 0), ("q-1", 1), ("q-1", 2), None, ("q-2", 1))
+    info = {"operation": "RESTORE", "operationParameters": {"version": "1"}}
+    table.write(f"_delta_log/{3:020d}.json", json.dumps({"commitInfo": info}).encode())
+    assert [one.version for one in delta_line(table)] == [4, 3, 1, 0]
+    assert version(table, "delta", 9) == 1
+
+    table = iceberg(("q-1", 0), ("q-1", 1), ("q-1", 2))
+    metadata = json.loads(table.read("metadata/v3.metadata.json"))
+    back = {**metadata, "current-snapshot-id": 2 + (1 << 60)}
+    table.write("metadata/v4.metadata.json", json.dumps(back).encode())
+    assert [one.version - (1 << 60) for one in iceberg_line(table)] == [2, 1]
+    assert version(table, "iceberg", 9) == 2 + (1 << 60)

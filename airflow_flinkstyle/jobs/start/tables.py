@@ -1,0 +1,157 @@
+"""What a rewind does with the tables that a job writes to, as far as a caller can tell: Delta, Iceberg."""
+
+from __future__ import annotations
+
+import logging
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
+from airflow_flinkstyle.jobs.stopped import last_run
+from airflow_flinkstyle.protocol.table_records import TablesToRestore
+from airflow_flinkstyle.savepoint.capture.table_history import LINES
+from airflow_flinkstyle.savepoint.errors import TABLE_RESTORE
+from airflow_flinkstyle.savepoint.sinks import TABLE_SINKS
+from airflow_flinkstyle.savepoint.tables import TableChange, since_savepoint
+from airflow_flinkstyle.storage.errors import ObjectExistsError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.jobs.view import JobView
+    from airflow_flinkstyle.protocol.table_records import RestoredTable
+    from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
+    from airflow_flinkstyle.types import Generation
+
+_MOST_READ: Final = 200
+"""So many versions of a table are read for people: each is a request to its store."""
+STAYS: Final = "stays, and its batches are written once more beside it (restore_tables='yes' takes it back)"
+log = logging.getLogger(__name__)
+
+
+def tables_to_restore(runs: JobView, manifest: Manifest) -> dict[str, tuple[str, ...]]:
+    """Return what the order says: each query that writes to a table, and every id that it has had here.
+
+    Raises:
+        BadInputError: If the savepoint has no such query.
+        FlinkstyleError: ``TABLE_RESTORE`` if no run of this job had a query with the savepoint's id: what it
+            has written since may be another job's.
+    """
+    tables = [query for query in manifest.queries if query.sink in TABLE_SINKS]
+    if not tables:
+        raise BadInputError(
+            f"restore_tables='yes' was expected with a savepoint of queries that write to Delta or Iceberg, "
+            f"found none in {manifest.savepoint_id}.",
+            state_after="Nothing was started or stopped.",
+            remedy="Leave restore_tables out.",
+        )
+    own = {query.name: own_ids(runs, query.name) for query in tables}
+    for query in tables:
+        if query.query_id not in own[query.name]:
+            raise TABLE_RESTORE.with_text(
+                f"Query {query.name} of savepoint {manifest.savepoint_id} was expected to have run in job "
+                f"{runs.job}, found none with its id: what it has written may be another job's.",
+                state_after="Nothing was started or stopped.",
+            )
+    return own
+
+
+def tell_tables(runs: JobView, generation: Generation, own_ids: Mapping[str, tuple[str, ...]]) -> None:
+    """Say what a driver takes back from tables, before the order that it waits for; once, and signed.
+
+    Raises:
+        SignatureError: If somebody without the key has said it.
+    """
+    if not own_ids:
+        return
+    board, signer = runs.board, runs.signer
+    place = board.tables_to_restore_place(generation)
+    claimed = (board.claim_place(generation), runs.claim(generation))
+    try:
+        tables = signer.sign_for_driver(TablesToRestore(own_ids=own_ids), place, *claimed)
+        board.create_tables_to_restore(generation, tables)
+    except ObjectExistsError:
+        signer.require_order(board.tables_to_restore_data(generation) or b"", place, *claimed)
+
+
+def own_ids(runs: JobView, name: str) -> tuple[str, ...]:
+    """Return every id that a query of a name has had in this job."""
+    beats = (runs.board.heartbeat(generation) for generation in runs.board.generations())
+    said = (slot.value.queries.get(name) for slot in beats if slot is not None)
+    return tuple(sorted({query.query_id for query in said if query is not None and query.query_id}))
+
+
+def table_change(runs: JobView, query: QuerySnapshot) -> TableChange | None:
+    """Return what the job has written into a query's table since a savepoint; None if that is not read here.
+
+    Raises:
+        FlinkstyleError: ``TABLE_RESTORE`` if the table cannot be put back; or what its store says.
+    """
+    _, words = last_run.last_words(runs)
+    beat = words.queries.get(query.name) if words is not None else None
+    if beat is None or beat.writes is None or beat.writes.path is None or query.sink_table is None:
+        return None
+    table = runs.open_checkpoint(beat.writes.path)
+    line = list(islice(LINES[query.sink_table.format](table), _MOST_READ))
+    if len(line) == _MOST_READ and all(one.version != query.sink_table.version for one in line):
+        return None
+    return since_savepoint(query, line, own_ids(runs, query.name))
+
+
+def table_words(runs: JobView, query: QuerySnapshot, *, restores: bool) -> str:
+    """Say what becomes of a query's table, with how many rows, as far as that is known here."""
+    becomes = "is taken back" if restores else STAYS
+    try:
+        change = table_change(runs, query)
+    except Exception as error:  # noqa: BLE001  # it is for people: no start fails of it
+        if isinstance(error, FlinkstyleError) and error.code == TABLE_RESTORE.code:
+            return error.problem if restores else f"what the job has written since {STAYS}; {error.problem}"
+        change = None
+    if change is None:
+        return f"what the job has written since {becomes}; how much that is, only its driver sees"
+    return f"{change}: that {becomes}" if change.commits else str(change)
+
+
+def log_tables(runs: JobView, manifest: Manifest, *, restores: bool) -> None:
+    """Say before a rewind what becomes of the tables that the job writes to."""
+    for query in manifest.queries:
+        if query.sink in TABLE_SINKS:
+            words = table_words(runs, query, restores=restores)
+            log.info("The %s table of query %s: %s", query.sink, query.name, words)
+
+
+def await_restored(runs: JobView, generation: Generation, *, timeout_s: float) -> dict[str, RestoredTable]:
+    """Wait until the tables are put back of those queries that the script has started; returns what was done.
+
+    Raises:
+        FlinkstyleError: ``TABLE_RESTORE`` if a query runs whose table was not.
+    """
+    board = runs.board
+    data = board.tables_to_restore_data(generation)
+    if data is None:
+        return {}
+    names = TablesToRestore.from_bytes(data).own_ids
+    wait = runs.waiting(timeout_s)
+    while True:
+        slot = board.heartbeat(generation)
+        found = {name: done for name in names if (done := board.restored_table(generation, name)) is not None}
+        beats = slot.value.queries if slot is not None and slot.value.state == "running" else {}
+        due = [name for name in names if name in beats and not beats[name].waiting and name not in found]
+        failed = slot is not None and slot.value.state == "failed"
+        if failed and slot is not None and slot.value.error is not None and names.keys() - found.keys():
+            raise TABLE_RESTORE.with_text(
+                f"Tables of generation {generation} were expected to be put back, found that it failed: "
+                f"{slot.value.error[1]}",
+                state_after="The job stands where the savepoint is.",
+                remedy="Correct the cause and start from the savepoint again, as before.",
+            )
+        if not due:
+            return found
+        if not wait.again():
+            raise TABLE_RESTORE.with_text(
+                f"The tables of {', '.join(due)} were expected to be put back within {timeout_s:g} s, found "
+                "no word of it.",
+                state_after=f"Generation {generation} runs.",
+                remedy="Look at the driver's log: a large table may take longer. A driver of an older "
+                "airflow-flinkstyle leaves tables as they are: stop it.",
+            )
