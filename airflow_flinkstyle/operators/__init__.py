@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.operators.upgrade import (
         UpgradeStreamingJobOperator as UpgradeStreamingJobOperator,
     )
+    from airflow_flinkstyle.operators.watch import WatchJobsOperator as WatchJobsOperator
     from airflow_flinkstyle.operators.watch import WatchStreamingJobOperator as WatchStreamingJobOperator
 
 MODULES = {
@@ -87,6 +88,7 @@ MODULES = {
     "UpgradeStreamingJobOperator": "upgrade",
     "VerifyMigrationOperator": "migrate",
     "VerifySavepointOperator": "retention",
+    "WatchJobsOperator": "watch",
     "WatchStreamingJobOperator": "watch",
 }
 """Each operator and its module here; the provider's metadata lists them too."""

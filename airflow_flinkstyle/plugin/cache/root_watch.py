@@ -17,13 +17,13 @@ from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.hooks.store_threads import StoreThreads
 from airflow_flinkstyle.jobs.status import Sightings
-from airflow_flinkstyle.plugin.cache.meter import BURST_MINUTES, Meter, MeteredStore
 from airflow_flinkstyle.plugin.cache.pieces import Pieces
 from airflow_flinkstyle.plugin.looks.documents import error_document
 from airflow_flinkstyle.plugin.looks.job_look import JobLook
 from airflow_flinkstyle.protocol.board import is_job_name
 from airflow_flinkstyle.storage.breaker import Breaker
 from airflow_flinkstyle.storage.keys import is_name
+from airflow_flinkstyle.storage.meter import BURST_MINUTES, Meter, MeteredStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
