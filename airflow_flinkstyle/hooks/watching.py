@@ -105,7 +105,7 @@ class WatchedRoot:
                 found[job] = self._look_at(hook, store, job, told)
         if self._may_ask_now_and_then and (whole := rounds.whole()) is not None and whole not in found:
             found[whole] = self._look_at(hook, store, whole, told, whole=True)
-            rounds.was_whole(whole)
+            rounds.was_whole(whole, is_urgent=bool(self._work.get(whole)))
         for job in rounds.in_turn():
             if self._may_ask_now_and_then and self._clock.now_s < until_s:
                 found[job] = self._look_at(hook, store, job, told)

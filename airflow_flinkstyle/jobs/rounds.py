@@ -27,7 +27,7 @@ DOWN_S: Final = 60.0
 """The same for one that is meant to be down."""
 WHOLE_S: Final = 300.0
 """The least time between two looks at all of a job: its savepoints and its unfinished upgrades, too."""
-BETWEEN_WHOLE_S: Final = 5.0
+BETWEEN_WHOLE_S: Final = 10.0
 """The least time between two such looks at whichever job, so that a thousand new ones do not come at once."""
 MOST_PAUSE_S: Final = 60.0
 """The longest time until somebody is called again for the same job; each is twice the one before."""
@@ -44,6 +44,8 @@ class _Known:
     """When a sign of life was seen last; None for a job that is meant to be down, or was not looked at."""
     calls: int = 0
     """How many times in a row somebody was called for it."""
+    is_urgent: bool = False
+    """Whether all of it is to be looked at before the others."""
 
 
 class Rounds:
@@ -103,11 +105,15 @@ class Rounds:
     def whole(self) -> str | None:
         """Return the job of which all is to be looked at now: the one that has waited longest; or None."""
         now_s = self._clock.now_s
-        due = [(known.whole_due_s, job) for job, known in self._known.items() if known.whole_due_s <= now_s]
+        due = [
+            (not known.is_urgent, known.whole_due_s, job)
+            for job, known in self._known.items()
+            if known.whole_due_s <= now_s
+        ]
         if not due or now_s < self._next_whole_s:
             return None
         self._next_whole_s = now_s + BETWEEN_WHOLE_S
-        return min(due)[1]
+        return min(due)[-1]
 
     def beat_of(self, job: str) -> tuple[Generation, str] | None:
         """Return generation and heartbeat of a job that runs without pulses; None if that is not known."""
@@ -134,12 +140,16 @@ class Rounds:
 
     def is_down(self, job: str) -> None:
         """Note that a job is meant to be down, or that all that can be done for it was told."""
-        known = self._known[job]
-        known.beat, known.lived_s, known.due_s, known.calls = None, None, self._clock.now_s + DOWN_S, 0
+        known, now_s = self._known[job], self._clock.now_s
+        if known.lived_s is not None:  # an upgrade may have stopped it, and nobody works on that any more
+            known.is_urgent, known.whole_due_s = True, now_s
+        known.beat, known.lived_s, known.due_s, known.calls = None, None, now_s + DOWN_S, 0
 
-    def was_whole(self, job: str) -> None:
-        """Note that all of a job was looked at."""
-        self._known[job].whole_due_s = self._clock.now_s + WHOLE_S
+    def was_whole(self, job: str, *, is_urgent: bool) -> None:
+        """Note that all of a job was looked at, and whether it is to be again, soon."""
+        known = self._known[job]
+        known.is_urgent = is_urgent
+        known.whole_due_s = self._clock.now_s + (DOWN_S if is_urgent else WHOLE_S)
 
     def called(self, job: str) -> None:
         """Note that somebody was called for a job, so not again for a while."""

@@ -89,10 +89,26 @@ def test_all_of_a_job_is_looked_at_now_and_then_one_job_at_a_time(rounds: Rounds
     for _ in range(400):
         if (job := rounds.whole()) is not None:
             seen.append((clock.now_s, job))
-            rounds.was_whole(job)
+            rounds.was_whole(job, is_urgent=False)
         clock.sleep(1.0)
     begun_s = seen[0][0]
     assert [(at_s - begun_s, job) for at_s, job in seen] == [
-        *((0.0, "a"), (5.0, "b"), (WHOLE_S, "a"), (WHOLE_S + 5.0, "b"))
+        *((0.0, "a"), (10.0, "b"), (WHOLE_S, "a"), (WHOLE_S + 10.0, "b"))
     ]
     assert all(job in "ab" for _, job in seen)
+
+
+def test_job_that_stopped_is_looked_at_as_a_whole_before_the_others_and_again_while_work_on_it_is_open(
+    rounds: Rounds, clock: SleptClock
+):
+    rounds.watch([*"abcdefgh"])
+    for job in "abcdefgh":
+        rounds.lives(job, (ONE, "v1"))
+    rounds.is_down("h")
+    seen = []
+    for _ in range(12):
+        if (job := rounds.whole()) is not None:
+            seen.append(job)
+            rounds.was_whole(job, is_urgent=job == "h" and len(seen) < 8)
+        clock.sleep(10.0)
+    assert "".join(seen) == "habcdehfg"
