@@ -220,10 +220,12 @@ def _savepoint(one: Manifest, job: str, age: int) -> tuple[str, bytes]:
 
 
 def _page(root: Root) -> dict[str, float]:
-    before, watch, begun_s = _resident(), RootWatch(lambda: root.store), time.monotonic()
+    before, watch = _resident(), RootWatch(lambda: root.store)
+    begun_s, cpu_s = time.monotonic(), time.process_time()
     while len(watch.jobs()["jobs"]) < len(root.jobs):
         time.sleep(0.05)
     cold_s, first = time.monotonic() - begun_s, watch.meter.requests
+    cpu_s = time.process_time() - cpu_s
     while watch.jobs()["reading"]:
         time.sleep(0.05)
     whole_s = time.monotonic() - begun_s
@@ -235,6 +237,7 @@ def _page(root: Root) -> dict[str, float]:
     return {
         "page cold": cold_s,
         "page cold requests": first,
+        "page cold cpu": cpu_s,
         "page whole": whole_s,
         "page whole requests": watch.meter.requests,
         "page list": listed_s,
@@ -344,7 +347,7 @@ def _report(found: dict[str, float]) -> Report:
         (
             "the page: what each job does, read for the first time",
             f"{found['page cold']:.1f} s",
-            f"{found['page cold requests']:.0f} requests",
+            f"{found['page cold requests']:.0f} requests, {found['page cold cpu']:.1f} CPU-seconds",
         ),
         (
             "its savepoints and migrations, too",

@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow_flinkstyle.clock import Clock
-    from airflow_flinkstyle.protocol.records import Claim, Heartbeat, Submit, TakeoverOrder
+    from airflow_flinkstyle.protocol.records import (
+        Claim,
+        Heartbeat,
+        IncarnationRecord,
+        Submit,
+        TakeoverOrder,
+    )
     from airflow_flinkstyle.types import Generation, Incarnation
 
 
@@ -130,6 +136,8 @@ class Run:
     heartbeat: Heartbeat | None
     speaker: DriverState
     """The process that wrote the heartbeat; Gone if there is none."""
+    process: IncarnationRecord | None
+    """What that process said of itself; None if there is none."""
     successor: Successor | None
     """The newest driver behind the speaker; None if there is none."""
     silence: Sighting

@@ -144,6 +144,9 @@ class JobLook:
         """Return what the driver said of itself: written once, so it is read once."""
         if isinstance(status, NeverStarted) or status.run.incarnation is None:
             return None
+        heartbeat = status.run.heartbeat
+        if heartbeat is not None and heartbeat.incarnation == status.run.incarnation:
+            return status.run.process
         of = (status.run.generation, status.run.incarnation)
         if self._process is None or self._process[0] != of:
             self._process = (of, self.board.incarnation(*of))
