@@ -55,7 +55,9 @@ def get_provider_info() -> dict[str, Any]:
         "sensors": [_modules("sensors", "end", "freshness", "progress")],
         "hooks": [_modules("hooks", "job")],
         "triggers": [
-            _modules("triggers", "drill", "metrics", "new_savepoint", "progress", "run_end", "savepoint")
+            _modules(
+                "triggers", "drill", "metrics", "new_savepoint", "progress", "run_end", "savepoint", "watch"
+            )
         ],
         "asset-uris": [{"schemes": ["flinkstyle"], "handler": None}],
         "extra-links": [
@@ -179,6 +181,12 @@ def _connection_fields() -> dict[str, Any]:
             "label": "Supervise drivers",
             "description": "Start a supervisor beside each driver on the worker's machine, which starts it "
             "again within a second once it was killed.",
+            "schema": {"type": ["boolean", "null"], "default": False},
+        },
+        "pulses": {
+            "label": "Pulses",
+            "description": "Let drivers write a sign of life where one listing shows those of all jobs, so "
+            "that hundreds of jobs are watched within seconds; one more PUT in 5 s for each.",
             "schema": {"type": ["boolean", "null"], "default": False},
         },
     }

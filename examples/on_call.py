@@ -28,10 +28,12 @@ def mail(to: str, subject: str) -> SmtpNotifier:
     )
 
 
-# A driver that failed, a savepoint that is too old: each task is one job.
+# A driver that failed, a savepoint that is too old: a task fails for each job, at once and every hour.
 watch = watch_dag(
     dag_id="watch_jobs_on_call",
-    default_args={"on_failure_callback": mail(ON_CALL, "Job {{ ti.task_id }} needs a look")},
+    default_args={
+        "on_failure_callback": mail(ON_CALL, "Job {{ ti.rendered_map_index or ti.task_id }} needs a look")
+    },
 )
 
 # A savepoint that could not be taken, verified or pruned: not tonight's business.

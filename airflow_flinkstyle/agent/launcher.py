@@ -94,6 +94,7 @@ def _open(arguments: argparse.Namespace) -> Runtime:
     from airflow_flinkstyle.agent.spark.signals import on_sigterm
     from airflow_flinkstyle.agent.spark.wrapping import wrap
     from airflow_flinkstyle.protocol.board import JobBoard
+    from airflow_flinkstyle.protocol.pulse import PULSES_VARIABLE
     from airflow_flinkstyle.protocol.signatures import ORDER_KEYS_VARIABLE
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.storage.open import open_store
@@ -117,7 +118,7 @@ def _open(arguments: argparse.Namespace) -> Runtime:
         refuse_writes()  # of one that is compared
     on_sigterm(lambda: runtime.finish(Signalled()))
     ExecutorWatch(process).start()
-    runtime.open()
+    runtime.open(pulses=os.environ.get(PULSES_VARIABLE) == "true")
     return runtime
 
 

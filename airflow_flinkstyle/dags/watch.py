@@ -1,23 +1,25 @@
 """Keep every job up that is defined, and fail where one is not as it should be.
 
-A driver that died is started again, from its own checkpoint. A migration or an upgrade that nobody works on
-any more is finished or undone, and producers that it held are released. A task fails if its job's driver
-failed, or if the newest savepoint is older than `fresh` of the job's definition. A job that was stopped is
-left alone: its task is skipped.
+A driver that died is started again within seconds, from its own checkpoint. A migration or an upgrade that
+nobody works on any more is finished or undone, and producers that it held are released. The task `not_well`
+fails, once for each job, if the job's driver failed, or if the newest savepoint is older than `fresh` of the
+job's definition: at once, and again every hour while it stays so. A job that was stopped is left alone.
 """
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.dags.defined import dag_of_jobs
-from airflow_flinkstyle.operators.watch import WatchStreamingJobOperator
+from airflow.sdk import DAG, task
+
+from airflow_flinkstyle.dags.defined import RETRIES, dag_of_jobs, every_definition_is_used
+from airflow_flinkstyle.hooks.defined_jobs import defined_jobs
+from airflow_flinkstyle.operators.watch import WatchJobsOperator, WatchStreamingJobOperator
+from airflow_flinkstyle.python_versions import UTC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from airflow.sdk import DAG
 
     from airflow_flinkstyle.jobs.definition import SparkStreamingJob
 
@@ -26,22 +28,56 @@ def watch_dag(
     jobs: Iterable[SparkStreamingJob] | None = None,
     *,
     dag_id: str = "watch_jobs",
-    schedule: timedelta = timedelta(minutes=5),
+    schedule: timedelta | None = None,
     **arguments: Any,
 ) -> DAG:
-    """Return a DAG that looks after every job, each in a task of its name.
+    """Return a DAG that looks after all jobs: one task for each savepoint root, in the triggerer.
 
     Args:
         jobs: Definitions, as ``read_jobs(folder).values()``; None: those that ``[flinkstyle] jobs`` names.
         dag_id: The DAG's name.
-        schedule: How often; shorter than the outage you can bear.
+        schedule: None: all the time. Else so often, each job in a task of its name.
         arguments: Further arguments of ``DAG``, for example ``default_args`` with an
             ``on_failure_callback`` that notifies somebody.
     """
-
-    def add(job: SparkStreamingJob) -> None:
-        WatchStreamingJobOperator(
-            task_id=job.job, job=job.job, flinkstyle_conn_id=job.flinkstyle_conn_id, fresh=job.fresh
+    if schedule is not None:
+        return dag_of_jobs(
+            jobs, _watch_one, dag_id=dag_id, schedule=schedule, doc=__doc__, arguments=arguments
         )
+    known = list(jobs if jobs is not None else defined_jobs().jobs.values())
+    settings: dict[str, Any] = {
+        "start_date": datetime(2026, 1, 1, tzinfo=UTC),
+        "catchup": False,
+        "max_active_runs": 1,
+        "tags": ["flinkstyle"],
+        "doc_md": __doc__,
+    }
+    usual = {"default_args": {**RETRIES, **arguments.get("default_args", {})}}
+    # Without a job a run would end at once, and the next one begin.
+    with DAG(
+        dag_id, schedule="@continuous" if known else timedelta(hours=1), **{**settings, **arguments, **usual}
+    ) as dag:
+        for conn_id in sorted({job.flinkstyle_conn_id for job in known}):
+            watch = WatchJobsOperator(
+                task_id=f"watch_{conn_id}",
+                jobs={job.job: job.fresh for job in known if job.flinkstyle_conn_id == conn_id},
+                flinkstyle_conn_id=conn_id,
+            )
+            not_well.override(task_id=f"not_well_{conn_id}").expand(found=watch.output)
+        if jobs is None:
+            every_definition_is_used()
+    return dag
 
-    return dag_of_jobs(jobs, add, dag_id=dag_id, schedule=schedule, doc=__doc__, arguments=arguments)
+
+def _watch_one(job: SparkStreamingJob) -> None:
+    WatchStreamingJobOperator(
+        task_id=job.job, job=job.job, flinkstyle_conn_id=job.flinkstyle_conn_id, fresh=job.fresh
+    )
+
+
+@task(map_index_template="{{ found['job'] }}")
+def not_well(found: dict[str, Any]) -> None:
+    """Fail with what is wrong with a job."""
+    from airflow_flinkstyle.hooks.failures import raise_failure
+
+    raise_failure(found["failure"])

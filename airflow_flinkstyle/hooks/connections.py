@@ -56,6 +56,8 @@ class Defaults:
     """Start drivers too where they end with the task or the worker that starts them."""
     supervise_drivers: bool
     """Start a supervisor beside each driver of the worker's machine."""
+    pulses: bool
+    """Let drivers write pulses (``protocol.pulse``)."""
 
     @classmethod
     def of(cls, connection: Connection) -> Defaults:
@@ -87,6 +89,7 @@ class Defaults:
             supervise_drivers=is_true(
                 f"supervise_drivers of {connection.conn_id}", extra.get("supervise_drivers") or False
             ),
+            pulses=is_true(f"pulses of {connection.conn_id}", extra.get("pulses") or False),
         )
 
 

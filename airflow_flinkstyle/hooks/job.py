@@ -234,6 +234,7 @@ class StreamingJobHook(BaseHook):
         from airflow_flinkstyle.hooks.launches import arguments, mapping
         from airflow_flinkstyle.jobs.spec import JobSpec
         from airflow_flinkstyle.kafka.login.driver import require_no_secrets
+        from airflow_flinkstyle.protocol.pulse import PULSES_VARIABLE
         from airflow_flinkstyle.protocol.records import KafkaOverride
 
         rules = tuple(KafkaOverride(**rule) for rule in overrides)
@@ -244,7 +245,7 @@ class StreamingJobHook(BaseHook):
             script=script,
             args=arguments(args),
             conf={n: connections.plain(value) for n, value in mapping(conf).items() if value is not None},
-            env=dict(env or {}),
+            env={**({PULSES_VARIABLE: "true"} if self.defaults.pulses else {}), **(env or {})},
             overrides=rules,
             checkpoint_root=self.defaults.checkpoint_root,
             lease_s=self.defaults.lease_s,

@@ -62,6 +62,11 @@ _SENTENCES = 3
 log = logging.getLogger(__name__)
 
 
+def retry_pause_s(run: Run) -> float:
+    """Return how long after its end a driver is started again that failed of a cause that may pass."""
+    return min(RETRY_S * 2.0 ** min(run.next_retry - 1, 10), MOST_RETRY_S)
+
+
 class Started(Protocol):
     """What a start returns: ``jobs.start`` imports this module, so it is named by what is asked of it."""
 
@@ -167,7 +172,7 @@ class JobDrivers:
         retry = run.next_retry
         if run.was_retried_enough(self.view.clock.now_ms()):
             raise self.driver_failed(run)
-        pause_s = min(RETRY_S * 2.0 ** min(retry - 1, 10), MOST_RETRY_S)
+        pause_s = retry_pause_s(run)
         found = Dead(run) if run.was_not_taken else Failed(run, *_said(run))
         log.warning("Retry %d in %g s: %s", retry, pause_s, describe_status(found))
         self.view.clock.sleep(max(0.0, pause_s - run.silence.still_s))

@@ -10,6 +10,7 @@ from airflow_flinkstyle.jobs.errors import JobRunningError, JobUnknownError, Rec
 from airflow_flinkstyle.jobs.found import jobs_below
 from airflow_flinkstyle.jobs.status import Running, Starting, describe_status
 from airflow_flinkstyle.protocol.home import HOME_KEY
+from airflow_flinkstyle.protocol.pulse import pulse_key
 from airflow_flinkstyle.savepoint.blobs.references import pins
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def remove_job(runs: JobView, *, savepoints: bool = False) -> Removed:
     keys = sorted((info.key for info in store.list(f"{board.job}/")), key=_in_order)
     for key in keys:
         store.delete(key)
+    store.delete(pulse_key(board.job))
     log.info("Job %s is removed: %d objects", board.job, len(keys))
     return Removed(
         job=board.job, objects=len(keys), savepoints=found, checkpoints=tuple(sorted(filter(None, places)))

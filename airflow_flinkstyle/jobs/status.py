@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.clock import LEASE_CLOCK
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPending, DriverState, Gone, Unknown
@@ -16,8 +16,16 @@ from airflow_flinkstyle.python_versions import assert_never
 from airflow_flinkstyle.wording import batch_words, counted, moment
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from airflow_flinkstyle.clock import Clock
-    from airflow_flinkstyle.protocol.records import Claim, Heartbeat, Submit, TakeoverOrder
+    from airflow_flinkstyle.protocol.records import (
+        Claim,
+        Heartbeat,
+        IncarnationRecord,
+        Submit,
+        TakeoverOrder,
+    )
     from airflow_flinkstyle.types import Generation, Incarnation
 
 
@@ -29,6 +37,10 @@ class Sighting:
     """Seconds between the first look that found it as it is now, and the newest look."""
     changed: bool
     """Whether this process saw it change, so that its state is not merely what was found there at first."""
+
+
+MOST_SIGHTINGS = 20_000
+"""So many things are remembered; what was looked at longest ago is forgotten first."""
 
 
 class Sightings:
@@ -48,11 +60,34 @@ class Sightings:
             begun_s: When the look began, by ``clock``: it may have changed since.
         """
         with self._lock:
-            before = self._seen.get(what)
+            before = self._seen.pop(what, None)  # and put back at the end
             if before is None or before[0] != mark:
-                self._seen[what] = (mark, self.clock.now_s, before is not None)
-            _, since_s, changed = self._seen[what]
+                before = (mark, self.clock.now_s, before is not None)
+            self._seen[what] = before
+            if len(self._seen) > MOST_SIGHTINGS:
+                del self._seen[next(iter(self._seen))]
+            _, since_s, changed = before
         return Sighting(still_s=max(0.0, begun_s - since_s), changed=changed)
+
+    def told(self, claim_id: str) -> dict[str, list[Any]]:
+        """Return what was seen of a run's driver, as JSON for another process: mark, seconds, changed."""
+        with self._lock:
+            found = {what: self._seen.get(what) for what in (claim_id, f"{claim_id}/heartbeat")}
+            now_s = self.clock.now_s
+        return {what: [one[0], now_s - one[1], one[2]] for what, one in found.items() if one is not None}
+
+    def believe(self, told: Mapping[str, Sequence[Any]]) -> None:
+        """Take over what another process has seen, of what this one has not looked at yet.
+
+        So a watcher's task need not look for a whole lease again at what its trigger has looked at. A driver
+        that is started by it is fenced by a lease of its own all the same.
+        """
+        with self._lock:
+            for what, (mark, still_s, changed) in told.items():
+                since_s = self.clock.now_s - still_s
+                self._seen.setdefault(
+                    what, (tuple(mark) if isinstance(mark, list) else mark, since_s, changed)
+                )
 
 
 OF_THIS_PROCESS = Sightings()
@@ -101,6 +136,8 @@ class Run:
     heartbeat: Heartbeat | None
     speaker: DriverState
     """The process that wrote the heartbeat; Gone if there is none."""
+    process: IncarnationRecord | None
+    """What that process said of itself; None if there is none."""
     successor: Successor | None
     """The newest driver behind the speaker; None if there is none."""
     silence: Sighting

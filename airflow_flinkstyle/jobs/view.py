@@ -257,6 +257,7 @@ class JobView:
             incarnation=newest,
             heartbeat=beat.value if beat else None,
             speaker=self._speaker(generation, recorded, beat),
+            process=recorded.process,
             successor=None,
             silence=self.sightings.note(f"{claim.claim_id}/heartbeat", version, begun_s=begun_s),
             stillness=self.sightings.note(claim.claim_id, mark, begun_s=begun_s),

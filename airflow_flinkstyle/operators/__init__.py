@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.operators.upgrade import (
         UpgradeStreamingJobOperator as UpgradeStreamingJobOperator,
     )
+    from airflow_flinkstyle.operators.watch import WatchJobsOperator as WatchJobsOperator
     from airflow_flinkstyle.operators.watch import WatchStreamingJobOperator as WatchStreamingJobOperator
 
 MODULES = {
@@ -95,6 +96,7 @@ MODULES = {
     "UpgradeStreamingJobOperator": "upgrade",
     "VerifyMigrationOperator": "migrate",
     "VerifySavepointOperator": "retention",
+    "WatchJobsOperator": "watch",
     "WatchStreamingJobOperator": "watch",
 }
 """Each operator and its module here; the provider's metadata lists them too."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.jobs.usage import usage_of
-from airflow_flinkstyle.plugin.cache.meter import MeteredStore
+from airflow_flinkstyle.storage.meter import MeteredStore
 from airflow_flinkstyle.storage.open import open_store
 
 if TYPE_CHECKING:

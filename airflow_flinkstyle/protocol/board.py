@@ -380,6 +380,11 @@ class JobBoard:
         """Return the newest heartbeat of a generation."""
         return self._get(Heartbeat, self._run(generation, "heartbeat"))
 
+    def heartbeat_version(self, generation: Generation) -> str | None:
+        """Return the version of a generation's heartbeat, without reading it; None if there is none."""
+        found = self.store.head(self._run(generation, "heartbeat"))
+        return None if found is None else found.version
+
     def current_heartbeat(self) -> Heartbeat | None:
         """Return the newest heartbeat of the driver that took the job over last; None if there is none."""
         current = self.current()

@@ -17,6 +17,7 @@ from airflow_flinkstyle.agent.core.board.heartbeat import (
 )
 from airflow_flinkstyle.agent.core.board.inbox import Inbox
 from airflow_flinkstyle.agent.core.board.patience import patiently
+from airflow_flinkstyle.agent.core.board.pulse import PulseThread
 from airflow_flinkstyle.agent.core.board.takeover import NotOursError
 from airflow_flinkstyle.agent.core.commits.batch_watch import BatchWatch, CommitSetting
 from airflow_flinkstyle.agent.core.declared import declaration
@@ -105,13 +106,15 @@ class Runtime:
         self._hook: ShutdownHook | None = None
         self._history_keeper = HistoryKeeper(board, self.heartbeat_writer)
 
-    def open(self) -> None:
-        """Show that this process is alive, and listen."""
+    def open(self, *, pulses: bool = False) -> None:
+        """Show that this process is alive, also by pulses if that is asked for, and listen."""
         run = self.driver_run
         patiently(self.heartbeat_writer.beat, for_s=run.claim.lease_s, clock=run.clock)
         Watchdog(self.heartbeat_writer, self.process).start()
         HeartbeatThread(self.heartbeat_writer, self.process, news=self.queries.news).start()
         self._history_keeper.start()
+        if pulses:
+            PulseThread(self.board, self.heartbeat_writer).start()
         resume.listen(self._note_sink)
         self.inbox.start()
 

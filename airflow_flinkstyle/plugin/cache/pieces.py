@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
     from concurrent.futures import Future
 
-    from airflow_flinkstyle.plugin.cache.meter import Meter
+    from airflow_flinkstyle.storage.meter import Meter
 
 MOST_PIECES = 300
 FRESH_S = 10.0

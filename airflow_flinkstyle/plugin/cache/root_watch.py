@@ -17,13 +17,13 @@ from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.hooks.store_threads import StoreThreads
 from airflow_flinkstyle.jobs.status import Sightings
-from airflow_flinkstyle.plugin.cache.meter import BURST_MINUTES, Meter, MeteredStore
 from airflow_flinkstyle.plugin.cache.pieces import Pieces
 from airflow_flinkstyle.plugin.looks.documents import error_document
 from airflow_flinkstyle.plugin.looks.job_look import JobLook
 from airflow_flinkstyle.protocol.board import is_job_name
 from airflow_flinkstyle.storage.breaker import Breaker
 from airflow_flinkstyle.storage.keys import is_name
+from airflow_flinkstyle.storage.meter import BURST_MINUTES, Meter, MeteredStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +34,8 @@ ROUND_S = 10.0
 """The least time between two readings of all jobs."""
 NAMES_S = 60.0
 """How long the names of the jobs count."""
+SELDOM_JOBS = 100
+"""Of so many jobs the savepoints and migrations are read again in one reading, the oldest first."""
 MOST_NOT_JOBS = 5
 """So many folders with names that no job can have are named."""
 _THREADS = 8
@@ -130,7 +132,13 @@ class RootWatch:
         before = self._newest or _NOTHING_YET
         found: dict[str, Any] = {**before, "loading": False, "error": None}
         try:
-            found["jobs"], found["not_jobs"] = self._rows(begun_s), self._not_jobs
+            self._look_for_jobs(begun_s)
+            found["not_jobs"] = self._not_jobs
+            if before["loading"]:  # what each job does is shown before its savepoints are read
+                now = {**found, "jobs": self._rows(begun_s, seldom_too=0), "read_at_ms": now_ms()}
+                with self._lock:
+                    self._newest = now
+            found["jobs"] = self._rows(begun_s, seldom_too=None if before["loading"] else SELDOM_JOBS)
         except FlinkstyleError as error:
             found["error"] = error_document(error)
             log.warning("The Savepoints page cannot read a savepoint root: %s", error)
@@ -150,18 +158,25 @@ class RootWatch:
             self._next_s = begun_s + max(ROUND_S, cost * 60 / self.meter.per_minute)
             self._reading = False
 
-    def _rows(self, now_s: float) -> list[dict[str, Any]]:
-        if now_s - self._names_at_s >= NAMES_S:
-            store = self.store(self.meter)
-            folders = [name for name in store.folders() if not name.startswith((".", "_"))]
-            names = [name for name in folders if is_job_name(name)]
-            self._not_jobs = [name for name in folders if not is_name(name)][:MOST_NOT_JOBS]
-            known = {name: self._looks[name] for name in names if name in self._looks}
-            new = [name for name in names if name not in known and _is_job(store, name)]
-            self._looks = known | {name: JobLook(store, name, self._sightings) for name in new}
-            self._names_at_s = now_s
+    def _look_for_jobs(self, now_s: float) -> None:
+        if now_s - self._names_at_s < NAMES_S:
+            return
+        store = self.store(self.meter)
+        folders = [name for name in store.folders() if not name.startswith((".", "_"))]
+        names = [name for name in folders if is_job_name(name)]
+        self._not_jobs = [name for name in folders if not is_name(name)][:MOST_NOT_JOBS]
+        known = {name: self._looks[name] for name in names if name in self._looks}
+        new = [name for name in names if name not in known]
+        are_jobs = self._threads.map(lambda name: _is_job(store, name), new)
+        found = (name for name, is_job in zip(new, are_jobs, strict=True) if is_job)
+        self._looks = known | {name: JobLook(store, name, self._sightings) for name in found}
+        self._names_at_s = now_s
+
+    def _rows(self, now_s: float, *, seldom_too: int | None) -> list[dict[str, Any]]:
+        """Read each job's row, and of so many jobs (None: all) also what changes seldom."""
         looks = [self._looks[name] for name in sorted(self._looks)]
-        rows = list(self._threads.map(lambda look: look.row(now_s), looks))
+        oldest = set(sorted(self._looks, key=lambda name: self._looks[name].seldom_at_s)[:seldom_too])
+        rows = list(self._threads.map(lambda look: look.row(now_s, seldom_too=look.job in oldest), looks))
         if not self._breaker.may_ask:  # not each job is in trouble: what was read before is shown
             self._breaker.admit("be read", self.store(self.meter).uri)
         return rows

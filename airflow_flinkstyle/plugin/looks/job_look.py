@@ -38,6 +38,7 @@ SELDOM_S = 60.0
 """How old what is read of savepoints and migrations may be in the table of jobs."""
 NEWEST_SAVEPOINTS = 200
 NEWEST_JOURNALS = 20
+_NOT_READ: dict[str, Any] = {"newest_savepoint": None, "savepoints": None, "open": []}
 LIVING = ("running", "draining", "standby")
 """What a driver says as long as it lives; and for ever, if it was killed."""
 
@@ -54,21 +55,29 @@ class JobLook:
         )
         self._process: tuple[tuple[Generation, Incarnation], IncarnationRecord | None] | None = None
         self._saved: tuple[Generation, dict[str, Any]] | None = None
-        self._seldom: dict[str, Any] = {}
-        self._seldom_at_s: float | None = None
+        self._seldom: dict[str, Any] = _NOT_READ
+        self._seldom_at_s = float("-inf")
 
-    def row(self, now_s: float) -> dict[str, Any]:
+    @property
+    def seldom_at_s(self) -> float:
+        """When savepoints and migrations were read last."""
+        return self._seldom_at_s
+
+    def row(self, now_s: float, *, seldom_too: bool = True) -> dict[str, Any]:
         """Return the job's row in the table: 4 to 8 requests, and 7 more once a minute.
 
         An error of the store, or of what is in it, is part of the row: one job does not hide the others.
+
+        Args:
+            now_s: When the reading began.
+            seldom_too: Whether savepoints and migrations are read again if they are old.
         """
         try:
-            if self._seldom_at_s is None or now_s - self._seldom_at_s >= SELDOM_S:
+            if seldom_too and now_s - self._seldom_at_s >= SELDOM_S:
                 self._seldom, self._seldom_at_s = self._read_seldom(), now_s
             return {"job": self.job, **self._status(), **self._seldom}
         except FlinkstyleError as error:
-            nothing: dict[str, Any] = {"newest_savepoint": None, "savepoints": None, "open": []}
-            return {"job": self.job, **unreadable_document(error), **nothing}
+            return {"job": self.job, **unreadable_document(error), **_NOT_READ}
 
     def detail(self) -> dict[str, Any]:
         """Return everything that the job's own view shows.
@@ -135,6 +144,9 @@ class JobLook:
         """Return what the driver said of itself: written once, so it is read once."""
         if isinstance(status, NeverStarted) or status.run.incarnation is None:
             return None
+        heartbeat = status.run.heartbeat
+        if heartbeat is not None and heartbeat.incarnation == status.run.incarnation:
+            return status.run.process
         of = (status.run.generation, status.run.incarnation)
         if self._process is None or self._process[0] != of:
             self._process = (of, self.board.incarnation(*of))

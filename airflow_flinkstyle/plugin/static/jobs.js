@@ -53,7 +53,7 @@ function row(conn, job) {
     h(Fragment, null, h(Time, { at: job.last_batch_at_ms }), job.batch_ms > 0 && h("div", { className: "quiet" }, `took ${duration(job.batch_ms)}`)),
     job.input_rows_per_s == null ? "–" : h(Fragment, null, `${rate(job.input_rows_per_s)} in`, h("div", null, `${rate(job.processed_rows_per_s)} processed`)),
     h(Fragment, null, number(job.lag_records), job.lag_records != null && whenSeen(job.state) && h("div", { className: "quiet" }, whenSeen(job.state).trim())),
-    newest ? h(Fragment, null, h("a", { href: linkTo(conn, job.job, newest.savepoint_id) }, h(Time, { at: newest.taken_at_ms })), " ", h(Checked, { savepoint: newest })) : "none",
+    newest ? h(Fragment, null, h("a", { href: linkTo(conn, job.job, newest.savepoint_id) }, h(Time, { at: newest.taken_at_ms })), " ", h(Checked, { savepoint: newest })) : job.savepoints == null ? "–" : "none",
     job.open.map((one) => h("div", { key: one.id }, `${one.id}: ${one.phase}`)),
   ];
 }

@@ -35,6 +35,9 @@ class TaskInstance:
     def xcom_push(self, *, key: str, value: object) -> None:
         self.xcoms[key] = value
 
+    def xcom_pull(self, *, key: str, **_: Any) -> Any:  # noqa: ANN401 - whatever was pushed
+        return self.xcoms.get(key)
+
 
 def a_context(task_id: str = "task", **kwargs: Any) -> dict[str, Any]:
     from airflow.sdk.execution_time.context import OutletEventAccessors

@@ -74,6 +74,8 @@ def test_drivers_that_may_end_with_their_worker_are_accepted_by_a_clear_yes_only
 def test_drivers_are_supervised_where_the_connection_says_so():
     assert not defaults().supervise_drivers
     assert defaults(supervise_drivers=True).supervise_drivers
+    assert not defaults().pulses
+    assert defaults(pulses=True).pulses
 
 
 def test_local_root_keeps_checkpoints_in_a_folder_beside_the_jobs():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -112,7 +113,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_definition_that_is_wrong_fails_a_task_of_its_own_and_keeps_no_other_job_out(folder: Path):
     (folder / "orders.yaml").write_text("job: orders\nscript: a.py\nmax_age: 7 moons\n")
     (folder / "clicks.yaml").write_text("job: clicks\nscript: b.py\n")
-    for made in (rotation_dag(), watch_dag()):
+    assert watch_dag().get_task("watch_flinkstyle_default").jobs == {"clicks": None}
+    for made in (rotation_dag(), watch_dag(schedule=timedelta(minutes=5))):
         assert [name for name in made.task_group.children if name.startswith("orders")] == []
         assert "clicks" in made.task_group.children
         with pytest.raises(AirflowFailException, match=r"orders.yaml:1:1: .*'7 moons'"):

@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.dags import watch_dag
 from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException, AirflowSkipException
-from airflow_flinkstyle.jobs.definition import SparkStreamingJob
 from airflow_flinkstyle.jobs.status import Closed, Failed, Running
 from airflow_flinkstyle.operators import (
     StopStreamingJobOperator,
@@ -84,18 +82,3 @@ def test_savepoint_that_is_too_old_or_missing_fails_the_task_and_the_job_runs_on
     with pytest.raises(AirflowFailException, match=r"BAD_INPUT.*fresh.*found 'soon'"):
         watch(world, fresh="soon")
     assert watch(world)["generation"] == 1
-
-
-def test_dag_has_a_task_for_each_job_that_is_defined():
-    jobs = [
-        SparkStreamingJob(job="orders", script="a.py", fresh="36h"),
-        SparkStreamingJob(job="clicks", script="b.py", flinkstyle_conn_id="other"),
-    ]
-    dag = watch_dag(jobs, dag_id="mine", default_args={"retries": 3})
-    found = {task.task_id: (task.job, task.flinkstyle_conn_id, task.fresh) for task in dag.tasks}
-    assert found == {
-        "orders": ("orders", "flinkstyle_default", "36h"),
-        "clicks": ("clicks", "other", None),
-    }
-    assert (dag.dag_id, dag.catchup, dag.max_active_runs) == ("mine", False, 1)
-    assert {task.retries for task in dag.tasks} == {3}

@@ -31,6 +31,7 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, ClusterUnreachableError
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.comparison_records import ComparedQuery
+from airflow_flinkstyle.protocol.pulse import PULSES_VARIABLE
 from airflow_flinkstyle.protocol.query_records import SinkLineage, Sinks
 from airflow_flinkstyle.protocol.records import IncarnationRecord
 from airflow_flinkstyle.protocol.signatures import ORDER_KEYS_VARIABLE
@@ -165,6 +166,7 @@ class Driver(threading.Thread):
         self.world, self.generation, self.pid, self.host = world, int(submission.marker[-1]), pid, host
         self.submit = int(submission.argv[submission.argv.index("--submit") + 1])
         self.order_keys = tuple(submission.env[ORDER_KEYS_VARIABLE].split(","))
+        self.pulses = submission.env.get(PULSES_VARIABLE) == "true"
         self.claim: Any = JobBoard(world.store, world.job).claim(self.generation)  # type: ignore[arg-type]
         self.mood = world.moods.get(self.claim.launch["spec"]["script"], Mood())
         self.cluster = "new" if self.claim.overrides else "old"
@@ -208,7 +210,7 @@ class Driver(threading.Thread):
         except (NotOursError, FlinkstyleError):
             return
         self.runtime = runtime = _Agent(self.board, self.repository, driver_run, self)
-        runtime.open()
+        runtime.open(pulses=self.pulses)
         try:
             self._script(runtime)
             runtime.await_queries(besides=self._meanwhile)

@@ -16,7 +16,6 @@ from airflow_flinkstyle.jobs.stopped.offline_lock import lock_key
 from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.links.address import web_address
 from airflow_flinkstyle.plugin.cache.memo_store import MemoStore
-from airflow_flinkstyle.plugin.cache.meter import Meter, MeteredStore
 from airflow_flinkstyle.plugin.looks import savepoint_look
 from airflow_flinkstyle.plugin.looks.comparisons import comparison_document
 from airflow_flinkstyle.plugin.looks.documents import journal_document
@@ -30,6 +29,7 @@ from airflow_flinkstyle.protocol.query_records import Pace, SourcePace
 from airflow_flinkstyle.savepoint.files.verified import record_damaged
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.storage.local import LocalStore
+from airflow_flinkstyle.storage.meter import Meter, MeteredStore
 from airflow_flinkstyle.types import BatchId, Generation
 from tests.comparisons import a_comparison
 from tests.seeming_jobs import SeemingJob

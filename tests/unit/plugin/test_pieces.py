@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.plugin.cache.errors import StoreBusyError
-from airflow_flinkstyle.plugin.cache.meter import Meter, MeteredStore
 from airflow_flinkstyle.plugin.cache.pieces import (
     MOST_PIECES,
     MOST_READERS,
@@ -18,6 +17,7 @@ from airflow_flinkstyle.plugin.cache.pieces import (
     Pieces,
 )
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
+from airflow_flinkstyle.storage.meter import Meter, MeteredStore
 from testbed.memory_store import MemoryStore
 from testbed.waiting import wait_until
 from tests.unit.clocks import SleptClock

@@ -12,11 +12,11 @@ import pytest
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.plugin.cache import root_watch
-from airflow_flinkstyle.plugin.cache.meter import Meter
 from airflow_flinkstyle.plugin.cache.root_watch import RootWatch
 from airflow_flinkstyle.savepoint.blobs.references import pin
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.storage.local import LocalStore
+from airflow_flinkstyle.storage.meter import Meter
 from testbed.waiting import wait_until
 from tests.seeming_jobs import SeemingJob
 

@@ -111,6 +111,11 @@ class HeartbeatWriter:
         return self._newest.state
 
     @property
+    def newest_beat(self) -> int:
+        """The number of the heartbeat last written; 0 before the first."""
+        return self._newest.beat
+
+    @property
     def known(self) -> Mapping[str, QueryStatus]:
         """What was last seen of the queries."""
         return self._known

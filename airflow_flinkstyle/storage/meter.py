@@ -1,4 +1,4 @@
-"""What the page may ask of a store: a number of requests per minute, however many people look."""
+"""What may be asked of a store: a number of requests per minute, however many look at it."""
 
 from __future__ import annotations
 
@@ -50,11 +50,15 @@ class Meter:
             self.requests += 1
             self._left -= 1
 
-    def may_ask(self) -> bool:
-        """Return whether a look at the store may begin; one that has begun is not cut short."""
+    def may_ask(self, *, of_newest: int | None = None) -> bool:
+        """Return whether a look at the store may begin; one that has begun is not cut short.
+
+        Args:
+            of_newest: So many requests of a full bucket may be used; the rest is left for others. None: all.
+        """
         with self._lock:
             self._fill()
-            return self._left >= 1
+            return self._left >= 1 + (0 if of_newest is None else self._most - of_newest)
 
     def _fill(self) -> None:
         now_s = self._now_s()
