@@ -13,7 +13,7 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.savepoint.errors import RenumberError, SinkSkipsError
 from airflow_flinkstyle.savepoint.files.renumber import renumber
 from airflow_flinkstyle.savepoint.files.restore import restore_query
-from airflow_flinkstyle.savepoint.sinks import FILE_SINKS, SINK_LOG, may_remember, newest_logged
+from airflow_flinkstyle.savepoint.sinks import SINK_LOG, may_remember, newest_logged
 from airflow_flinkstyle.sinks.foreach_batch import TransactionalKafkaSink
 from airflow_flinkstyle.types import BatchId
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.storage.base import ObjectStore
 
-_COMPACT_EVERY = "spark.sql.streaming.fileSink.log.compactInterval"
 FOREACH = frozenset({"foreach", "foreachBatch"})
 log = logging.getLogger(__name__)
 
@@ -97,20 +96,6 @@ def newest_batch(spark: Spark, sink: Sink) -> BatchId | None:
     entries = output.list(f"{SINK_LOG}/")
     newest = newest_logged(info.key.rpartition("/")[2] for info in entries)
     return None if newest is None else BatchId(newest)
-
-
-def begin_log(spark: Spark, sink: Sink, done: BatchId) -> None:
-    """Begin the log of a file sink in a new place behind a batch, as if the ones before had been empty.
-
-    At each tenth batch Spark puts together the ten before, and fails if one is missing
-    (``BATCH_METADATA_NOT_FOUND``).
-    """
-    if sink.name not in FILE_SINKS or sink.path is None:
-        return
-    every, output = int(spark.setting(_COMPACT_EVERY, "10")), spark.open_by_hadoop(sink.path)
-    for batch in range(max(0, done - every), done + 1):
-        is_tenth = (batch + 1) % every == 0
-        output.write(f"{SINK_LOG}/{batch}{'.compact' if is_tenth else ''}", b"v1")
 
 
 def left_out(checkpoint: ObjectStore, newest: BatchId | None) -> range:

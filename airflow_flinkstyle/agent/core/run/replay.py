@@ -21,7 +21,6 @@ from airflow_flinkstyle.agent.core.errors import (
     QueryNameError,
     leaving,
 )
-from airflow_flinkstyle.agent.core.guards import sinks
 from airflow_flinkstyle.agent.core.guards.checks import read_positions
 from airflow_flinkstyle.agent.core.run import barrier
 from airflow_flinkstyle.agent.core.run.postponed import OTHERS_S
@@ -30,6 +29,7 @@ from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.replay_records import REPLAY, Replay, ReplayRange
+from airflow_flinkstyle.savepoint.sinks import FILE_SINKS
 from airflow_flinkstyle.sinks.resume import is_lineage_of
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.protocol.cuts import Place
-    from airflow_flinkstyle.types import BatchId, NextOffset
+    from airflow_flinkstyle.types import NextOffset
 
 _LOOK_MS: Final = 50
 _LEFT: Final = "The replay ends; what it has written stays in its own output. The job was not touched."
@@ -158,21 +158,12 @@ class Replaying:
         noted = board.replay_ranges().get(query.name)
         if noted is None:
             found = self._range(query, asked, held)
-            self._begin_output(query, asked, held.batch_id)
             noted = board.create_replay_range(query.name, found)
         log.info("Query %s replays %d offsets, to %s", query.name, noted.offsets, noted.end)
         ends: dict[Place, NextOffset] = {}
         for key, view in held.views.items():
             ends |= barrier.places_of(view, noted.end[key])
         return ends
-
-    def _begin_output(self, query: JobQuery, asked: Replay, done: BatchId) -> None:
-        """Let a file sink begin in a place of its own: it would count another query's batches as its own."""
-        spark = query.session
-        if sinks.newest_batch(spark, query.sink) is not None:
-            found = f"the output of another query in {query.sink.path}"
-            raise REPLAY_OUTPUT.error(query=query.name, job=asked.job, found=found)
-        sinks.begin_log(spark, query.sink, done)
 
     def _range(self, query: JobQuery, asked: Replay, held: HeldQuery) -> ReplayRange:
         begin = {key: held.log.kafka_offsets(key) for key in held.views}
@@ -297,6 +288,8 @@ def shared_output(spark: Spark, query: str, sink: Sink, asked: Replay) -> str | 
         return f"the transactional lineage {sink.lineage}: give its sink another name"
     if sink.topic is not None:
         return f"topic {sink.topic}" if sink.topic in {one.topic for one in asked.outputs} else None
+    if sink.name in FILE_SINKS:
+        return f"files ({sink.name}), where Spark fails at a tenth batch in a new place: write a table"
     place = spark.whole(sink.path) if sink.path else None
     if place is not None:
         known = (spark.whole(one.path) for one in asked.outputs if one.path)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.agent.core.guards import sinks
 from airflow_flinkstyle.agent.core.job_query import Sink
 from airflow_flinkstyle.agent.core.run.replay import range_of, shared_output
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
@@ -15,7 +14,7 @@ from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.query_records import Writing
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.protocol.replay_records import REPLAY, Replay, ReplayRange
-from airflow_flinkstyle.types import BatchId, NextOffset
+from airflow_flinkstyle.types import NextOffset
 from tests.small_spark import SmallSpark
 from tests.unit.agent.drivers import SmallDriver
 
@@ -36,7 +35,8 @@ ASKED = Replay(
     [
         ({"name": "kafka", "topic": "totals", "servers": "other:9092"}, "topic totals"),
         ({"name": "kafka", "topic": "again"}, None),
-        ({"name": "parquet", "path": "file:/out/totals/"}, "the place"),
+        ({"name": "delta", "path": "file:/out/totals/"}, "the place"),
+        ({"name": "parquet", "path": "/elsewhere"}, "tenth batch"),
         ({"name": "delta", "path": "/out/totals/more"}, "the place"),
         ({"name": "delta", "path": "/out"}, "the place"),
         ({"name": "delta", "path": "/out/totals2"}, None),
@@ -72,19 +72,6 @@ def test_what_a_driver_is_told_comes_back_from_its_setting() -> None:
     asked = Replay(job="orders", queries=("totals",), until={"totals": {"0": at(5, 7)}}, records=3)
     assert Replay.of_setting(asked.as_setting()) == asked
     assert Replay.of_setting("") is None
-
-
-@pytest.mark.parametrize(
-    ("done", "names"),
-    [(0, ["0"]), (12, ["10", "11", "12", "2", "3", "4", "5", "6", "7", "8", "9.compact"])],
-)
-def test_log_of_a_file_sink_begins_behind_the_savepoint_as_spark_would_have_it(
-    tmp_path: Path, done: int, names: list[str]
-) -> None:
-    sinks.begin_log(SmallSpark(), Sink(name="parquet", path=str(tmp_path / "out")), BatchId(done))
-    sinks.begin_log(SmallSpark(), Sink(name="delta", path=str(tmp_path / "table")), BatchId(done))
-    assert sorted(path.name for path in (tmp_path / "out" / "_spark_metadata").iterdir()) == names
-    assert not (tmp_path / "table").exists()
 
 
 def at(*offsets: int) -> Offsets:
