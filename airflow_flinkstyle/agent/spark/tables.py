@@ -29,6 +29,7 @@ class DeltaSinkTable:
         self._spark, self._path = spark, path
         quoted = path.replace("`", "``")
         self._name = f"delta.`{quoted}`"
+        self._id = ""
 
     def line(self) -> Iterator[TableCommit]:
         """Yield the versions that the table is made of, the newest first."""
@@ -38,8 +39,8 @@ class DeltaSinkTable:
         """Return whether a source's position is one in this table."""
         if position.format != "delta":
             return False
-        detail = self._spark.sql(f"DESCRIBE DETAIL {self._name}").first()
-        return bool(position.table_id == detail.id)
+        self._id = self._id or self._spark.sql(f"DESCRIBE DETAIL {self._name}").first().id
+        return position.table_id == self._id
 
     def missing(self, version: int) -> str | None:
         """Return a file of a version that was vacuumed; those that the table has now are not looked for."""

@@ -37,6 +37,8 @@ class Tables:
         self._board, self._repository, self._driver_run = board, repository, driver_run
         self._asked: TablesToRestore | None = None
         self._saved: Manifest | None = None
+        self._looked: set[str] = set()
+        """Queries of whose tables that was asked which takes Spark a job each: it stays as it is."""
 
     def obey(self, order: TakeoverOrder) -> None:
         """Read what the caller has asked for beside its order.
@@ -91,8 +93,12 @@ class Tables:
                 f"Query {query.name} was expected to write to its table of the savepoint, found {found}."
             )
         table = query.session.sink_table(kind, query.sink.table, query.sink.path)
+        is_new = query.name not in self._looked
         readers = [
-            one.name for one in self._saved.queries for place in one.tables.values() if table.holds(place)
+            one.name
+            for one in self._saved.queries
+            for place in one.tables.values()
+            if is_new and table.holds(place)
         ]
         if readers:
             raise TABLE_RESTORE.with_text(
@@ -100,12 +106,13 @@ class Tables:
                 f"found query {', '.join(readers)}, which would read what is taken back."
             )
         change = since_savepoint(saved, table.line(), self._asked.own_ids[query.name])
-        gone = table.missing(change.to) if change.to != change.now else None
+        gone = table.missing(change.to) if is_new and change.to != change.now else None
         if gone is not None:
             raise TABLE_RESTORE.with_text(
                 f"Version {change.to} of the {kind} table of query {query.name} was expected to have all its "
                 f"files, found {gone} deleted (VACUUM)."
             )
+        self._looked.add(query.name)
         return table, change
 
 
