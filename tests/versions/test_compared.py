@@ -47,7 +47,9 @@ def test_job_on_an_old_spark_computes_the_same_on_a_new_one_before_it_goes_there
         compared = report.comparison
         assert compared is not None
         assert (compared["verdict"], compared["queries"]["counts"]["input_rows"]) == ("same", 200)
-        assert compared["queries"]["counts"]["states"] == ["operator 0 same"], compared["table"]
+        # Spark 3.5 does not write down its operators, which tell the states apart.
+        (untested,) = compared["queries"]["counts"]["untested"]
+        assert untested.startswith("Its state:")
         job.produce(10)
         job.until_read()
         status = lab.client.view.status()
