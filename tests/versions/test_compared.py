@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,7 +34,7 @@ def test_job_on_an_old_spark_computes_the_same_on_a_new_one_before_it_goes_there
         job.start()
         job.save()
         job.produce(200)
-        report = Upgrade(
+        upgrade = Upgrade(
             client=lab.client,
             journal=CutoverJournal(
                 lab.client.view.board.store, "counts", "u1", UPGRADE_PHASES, signer=SIGNER
@@ -43,11 +44,19 @@ def test_job_on_an_old_spark_computes_the_same_on_a_new_one_before_it_goes_there
             compare=CompareAsked(batches=2, records=100),
             expect="same",
             settings=CutoverSettings(first_commit_timeout_s=TIMEOUT_S),
-        ).run()
+        )
+        with ThreadPoolExecutor(1) as pool:
+            going = pool.submit(upgrade.run)
+            while not going.done():  # the new version needs something to read
+                job.produce(1)
+                wait([going], timeout=1)
+        report = going.result()
         compared = report.comparison
         assert compared is not None
         assert (compared["verdict"], compared["queries"]["counts"]["input_rows"]) == ("same", 200)
-        assert compared["queries"]["counts"]["states"] == ["operator 0 same"], compared["table"]
+        # Spark 3.5 does not write down its operators, which tell the states apart.
+        (untested,) = compared["queries"]["counts"]["untested"]
+        assert untested.startswith("Its state:")
         job.produce(10)
         job.until_read()
         status = lab.client.view.status()
