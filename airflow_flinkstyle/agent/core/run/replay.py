@@ -51,7 +51,7 @@ _WRITE_NOWHERE: Final = frozenset({"console", "memory", "noop"})
 log = logging.getLogger(__name__)
 
 
-class Starter(Protocol):
+class AdmittedStarts(Protocol):
     """Who starts queries, and ends the run if that fails."""
 
     def start_admitted(self, query: JobQuery, run: Callable[[], SparkQuery]) -> Handle:
@@ -67,7 +67,7 @@ class Starter(Protocol):
 class Replaying:
     """The queries of a replay; none in a driver of another job."""
 
-    def __init__(self, driver: Driver, starter: Starter) -> None:
+    def __init__(self, driver: Driver, starter: AdmittedStarts) -> None:
         self._driver, self._starter = driver, starter
         self._lock = threading.Lock()
         self._running: dict[str, Handle] = {}
