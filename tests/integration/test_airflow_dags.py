@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from airflow_flinkstyle.jobs.deployments.base import Gone
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from testbed import paths
 from testbed.airflow import Airflow
+from testbed.keys import SIGNING_KEY
 from testbed.waiting import Patience, wait_until
 from tests.integration.airflow_lab import Lab
 from tests.manifests import manifests_of
@@ -70,6 +72,12 @@ from airflow_flinkstyle.dags import rotation_dag
 
 dag = rotation_dag(dag_id="rotate_when_asked", schedule=None)
 """
+WATCH = """
+from airflow_flinkstyle.dags import watch_dag
+from airflow_flinkstyle.jobs.definition import SparkStreamingJob
+
+dag = watch_dag([SparkStreamingJob(job="counts", script="counts.py", fresh="1s")], dag_id="watch_all")
+"""
 JOBS = "job: nobody\nscript: none.py\n---\njob: counts\nscript: counts.py\nmax_count: 1\n"
 # Airflow passes over files in which it does not find the word.
 BROKEN = "from airflow_flinkstyle.operators import NoSuchOperator  # a dag"
@@ -83,6 +91,8 @@ def lab(
     s3_server.create_bucket("wrong-keys")
     wrong = {"savepoint_root": "s3://wrong-keys/sp", "aws_conn_id": "aws_wrong", "dags": "take_savepoint"}
     lab.connect("flink_s3", "flinkstyle", wrong)
+    usual = json.loads(lab.connections["flinkstyle_default"])["extra"]
+    lab.connect("flinkstyle_default", "flinkstyle", {**usual, "pulses": True}, password=SIGNING_KEY)
     lab.connect(
         "aws_wrong",
         "aws",
@@ -104,6 +114,7 @@ def live(lab: Lab) -> Iterator[Airflow]:
         ("on_savepoint", CONSUMER),
         ("on_any_savepoint", OUTSIDE),
         ("rotate_when_asked", ROTATION),
+        ("watch_all", WATCH),
         ("broken", BROKEN),
     ):
         (dags / f"{name}.py").write_text(text)
@@ -254,6 +265,38 @@ def test_rotation_takes_verifies_and_prunes_every_job_whatever_becomes_of_the_ot
         assert f"| {one.savepoint_id} | dispose | 1 newer complete ones are kept" in rotated
     verify_savepoint(newer, lab.client.view.repository, level="full")
     assert lab.client.view.repository.blob_sizes().keys() == newer.blobs.keys()
+
+
+def test_jobs_are_watched_by_one_task_that_tells_once_and_starts_a_killed_driver_again(
+    lab: Lab, live: Airflow, taken: tuple[str, str]
+):
+    """Its savepoint is too old from the first look on: that run fails, and the next one goes on watching."""
+    api, dag_id = live.api, "watch_all"
+    assert (lab.root / "_pulses" / "counts.json").exists()
+    api.wait_for_dag(dag_id)
+    api.call("PATCH", f"/dags/{dag_id}", {"is_paused": False})
+    try:
+        (first, *_) = runs_of(live, dag_id)
+        assert api.wait_for_run(dag_id, first) == "failed"
+        (told,) = api.xcom(dag_id, first, "watch_flinkstyle_default")
+        assert told["job"] == "counts"
+        assert "SAVEPOINT_STALE" in told["failure"]["block"]
+        second = runs_of(live, dag_id, more_than=1)[1]
+        api.wait_for_task(dag_id, second, "watch_flinkstyle_default", ["deferred"])
+
+        before = lab.client.view.status()
+        assert isinstance(before, Running)
+        assert isinstance(lab.client.drivers.end_driver(before.run.generation), Gone)
+        assert len(api.run_ids(dag_id)) == 2, "what was told is not told again at once"
+        wait_until("the next driver runs", lambda: incarnation(lab) == before.heartbeat.incarnation + 1)
+    finally:
+        api.call("PATCH", f"/dags/{dag_id}", {"is_paused": True})
+
+
+def incarnation(lab: Lab) -> int | None:
+    """Return which driver runs."""
+    status = lab.client.view.status()
+    return status.heartbeat.incarnation if isinstance(status, Running) else None
 
 
 def test_job_nobody_started_is_named_in_the_error(live: Airflow):
