@@ -57,7 +57,11 @@ totals.writeStream.foreachBatch(note).queryName("totals").outputMode("update").s
 spark.streams.awaitAnyTermination()
 print("WENT ON", flush=True)
 """
-WRONG = JOB.replace('cast("string").alias("value")', 'cast("string").substr(1, LENGTH).alias("value")')
+RIGHT = 'F.col("id").cast("string")'
+WRONG = JOB.replace(
+    f'{RIGHT}.alias("value")',
+    f'F.when(F.col("id") < 100, {RIGHT}).otherwise(F.concat({RIGHT}, F.lit("x"))).alias("value")',
+)
 
 
 class Orders:
@@ -232,10 +236,10 @@ def test_replay_that_is_killed_goes_on_to_the_same_end(orders: Orders):
 
 @pytest.mark.nightly
 def test_bisect_names_the_batch_its_offsets_and_its_rows(orders: Orders):
-    """The new version cuts what has more than two digits: the first one is number 100, offset 50."""
+    """The new version is wrong from number 100 on, which is at offset 50."""
     compared = compare_asked(batches=2, records=400, state=False, timeout_s=600.0)
     assert compared is not None
-    wrong = orders.version(WRONG.replace("LENGTH", "2"), "wrong.py")
+    wrong = orders.version(WRONG, "wrong.py")
     found = bisect_versions(
         orders.job,
         *(Version(spec=spec, target=orders.target()) for spec in (orders.spec, wrong)),
