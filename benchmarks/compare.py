@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 JOB = paths.ROOT / "benchmarks" / "jobs" / "compared_orders.py"
 QUERIES, PARTITIONS = ("lines", "totals"), 2
-WARM_BATCHES = 30
 TIMEOUT_S = 1200.0
 MOST_PERCENT, MOST_TIMES = 3.0, 2.0
 ALONE, BESIDE = "alone", "beside a comparison"
@@ -47,6 +46,8 @@ class Sizes:
     backlog: int
     """Records in the topic; the running job must not come to their end."""
     keys: int
+    warm: int
+    """Batches that the running job has run before it is measured."""
     alone_s: float
     rounds: int
 
@@ -57,9 +58,18 @@ class Sizes:
 
 
 FULL = Sizes(
-    records=250_000, batches=4, running=5_000, backlog=16_000_000, keys=100_000, alone_s=30.0, rounds=PAIRS
+    records=250_000,
+    batches=4,
+    running=5_000,
+    backlog=16_000_000,
+    keys=100_000,
+    warm=30,
+    alone_s=30.0,
+    rounds=PAIRS,
 )
-QUICK = Sizes(records=5_000, batches=2, running=500, backlog=500_000, keys=1_000, alone_s=3.0, rounds=1)
+QUICK = Sizes(
+    records=5_000, batches=2, running=500, backlog=500_000, keys=1_000, warm=3, alone_s=3.0, rounds=1
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +192,7 @@ def beside(job: ComparedJob, of_job: set[int], of_comparison: set[int]) -> dict[
     with on_cores(of_job):
         job.start(job.arguments())
     for query in QUERIES:
-        wait_for_batch(job, query, WARM_BATCHES, timeout_s=TIMEOUT_S)
+        wait_for_batch(job, query, job.sizes.warm, timeout_s=TIMEOUT_S)
 
     def alone() -> float:
         time.sleep(5 if job.sizes.rounds > 1 else 0)  # what the one before has left to the disk
