@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_flinkstyle.jobs.start.origins import Origin
+    from airflow_flinkstyle.protocol.records import Command
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from tests.integration.agent_lab import Driver
 
@@ -126,8 +127,9 @@ class Lake:
 
         self.lab.until(f"{expected} through both tables", seen)
 
-    def savepoint(self, generation: int, *, stop: bool = False) -> Manifest:
-        request = self.lab.ask(generation, "stop_with_savepoint" if stop else "savepoint")
+    def savepoint(self, generation: int, *, stop: bool = False, incarnation: int = 1) -> Manifest:
+        command: Command = "stop_with_savepoint" if stop else "savepoint"
+        request = self.lab.ask(generation, command, incarnation=incarnation)
         end = self.lab.end_of(generation, request)
         assert end.outcome == "done", end.detail
         manifest = self.lab.repository.read(end.savepoint_id)
@@ -201,7 +203,7 @@ def test_rewinds_take_rows_back_from_an_iceberg_table_and_a_driver_that_dies_beh
             lake.lab.out.unlink()
             driver = lake.launch(generation)
             lake.until_held(once(0, 20), driver)
-            lake.savepoint(generation, stop=True)
+            lake.savepoint(generation, stop=True, incarnation=2)
             assert driver.wait(120) == 0
     finally:
         lake.lab.close()
