@@ -50,8 +50,8 @@ servers, checkpoint = sys.argv[1:]
 spark = SparkSession.builder.appName("totals").config("spark.sql.shuffle.partitions", "2").getOrCreate()
 options = {"kafka.bootstrap.servers": servers, "subscribe": TOPIC, "startingOffsets": "earliest"}
 rows = spark.readStream.format("kafka").options(**options).load()
-numbers = rows.select(F.col("value").cast("string").cast("int").alias("v"))
-totals = numbers.groupBy((F.col("v") % 3).alias("k")).agg(F.count("*").alias("n"), F.sum("v").alias("s"))
+numbers = rows.select(F.col("value").cast("string").cast("int").alias("v")).withColumn("k", F.col("v") % 3)
+totals = numbers.groupBy("k").agg(F.count("*").alias("n"), F.sum("v").alias("s"))
 query = (totals.writeStream.queryName("totals").outputMode("complete").format("memory")
     .option("checkpointLocation", checkpoint).trigger(availableNow=True).start())
 query.awaitTermination()
@@ -200,8 +200,8 @@ def test_each_state_of_each_operator_is_taken_from_its_table(
 ) -> None:
     [case] = [case for case in CASES if case.name == name]
     lab, live = lab_of(spark, case), tmp_path / "live"
-    old = SavepointRepository(LocalStore(tmp_path / "old"), "job")
-    take_while_it_runs(lab, str(live), LocalStore(live), old)
+    old = tmp_path / "old"
+    take_while_it_runs(lab, str(live), LocalStore(live), SavepointRepository(LocalStore(old), "job"))
     of_case: dict[str, list[tuple[int, dict[str, Any]]]] = {
         "join-one-store": [(0, {"join_side": "left"}), (0, {"join_side": "right"})],
         "transform-with-state-v2": [(0, {"variable": name}) for name in ("total", "last", "counts")],
@@ -211,7 +211,7 @@ def test_each_state_of_each_operator_is_taken_from_its_table(
     tables: dict[int, Any] = {}
     expected = []
     for number, which in states:
-        state = savepoint_state(spark, old.uri, "job", "sp-1", operator=number, **which).drop("partition_id")
+        state = savepoint_state(spark, str(old), "job", "sp-1", operator=number, **which).drop("partition_id")
         expected.append(state)
         if "join_side" in which:  # what Spark's reader leaves out is given, too
             state = state.selectExpr(

@@ -48,7 +48,7 @@ def start(name):
     writer = frame.writeStream.format("delta").option("mergeSchema", "true").outputMode(mode)
     return writer.queryName(name).option("checkpointLocation", f"{home}/{name}").start(f"{out}/{name}")
 
-queries = {name: start(name) for name in ("counts", "copy")}
+queries = {name: start(name) for name in ("copy", "counts")}
 while True:  # Delta ends a query at each change of the schema, to be started again
     try:
         spark.streams.awaitAnyTermination()
