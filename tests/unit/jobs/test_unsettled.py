@@ -79,6 +79,15 @@ def runs(world: World) -> bool:
     return isinstance(world.client().view.status(), Running)
 
 
+def has_decided(world: World) -> bool:
+    """Tell whether the newest driver does not take the job over any more: it has, has ended, or may not."""
+    board = world.client().view.board
+    newest, current = board.generations()[-1], board.current()
+    ordered = board.takeover_order(newest) is not None
+    has_it = current is not None and current.value.generation == newest
+    return has_it or not ordered or newest not in world.alive()
+
+
 PLACES = (
     "-standby",
     "-hold",
@@ -100,6 +109,7 @@ def test_migration_that_never_comes_back_holds_producers_no_longer_than_its_leas
     world.start()
     with pytest.raises(Killed):
         a_migration(world, DyingStore(world.store, at, after=after, only=place)).run()
+    world.until(lambda: has_decided(world))  # it has real time; the lease below takes none
     told = Producers(world).behind_the_lease()
     assert told != "hold"
     if told == "release_old":  # producers obey, whoever settles it, and when
