@@ -306,7 +306,7 @@ class _Tables:
         return within
 
     def _samples(self, pairs: DataFrame) -> tuple[ShownRow, ...]:
-        """Return some of each kind; those that are found first, so that nothing is sorted."""
+        """Return some of each kind, those of the earliest batches: Spark keeps so many and sorts no more."""
         from pyspark.sql import functions as F
 
         conditions: tuple[tuple[Kind, str], ...] = (
@@ -318,10 +318,11 @@ class _Tables:
             F.when(F.col(side).isNotNull(), F.to_json(side, {"ignoreNullFields": "false"})).alias(side)
             for side in (_OLD, _NEW)
         ]
+        earliest = pairs.orderBy(_BATCH)
         return tuple(
             ShownRow(kind=kind, old=_short(row[_OLD]), new=_short(row[_NEW]))
             for kind, condition in conditions
-            for row in pairs.where(condition).select(*texts).limit(self.asked.samples).collect()
+            for row in earliest.where(condition).select(*texts).limit(self.asked.samples).collect()
         )
 
 
