@@ -183,6 +183,12 @@ def _connection_fields() -> dict[str, Any]:
             "again within a second once it was killed.",
             "schema": {"type": ["boolean", "null"], "default": False},
         },
+        "class_archives": {
+            "label": "Archives of Spark's classes",
+            "description": "Start drivers on the worker's machine from an archive of Spark's classes, made "
+            "in the background of the first start: the next ones start sooner.",
+            "schema": {"type": ["boolean", "null"], "default": False},
+        },
         "pulses": {
             "label": "Pulses",
             "description": "Let drivers write a sign of life where one listing shows those of all jobs, so "

@@ -27,6 +27,9 @@ MAY_END_VARIABLE = "FLINKSTYLE_DRIVER_MAY_END_WITH_WORKER"
 SUPERVISE_VARIABLE = "FLINKSTYLE_SUPERVISE_DRIVERS"
 """With ``true``, commands start a supervisor beside each driver that they start on this machine."""
 
+ARCHIVES_VARIABLE = "FLINKSTYLE_CLASS_ARCHIVES"
+"""With ``true``, drivers that commands start on this machine start from an archive of Spark's classes."""
+
 
 def jobs_of(root: str) -> Iterator[str]:
     """Yield the jobs below a savepoint root, in order."""
@@ -76,6 +79,7 @@ def client_of(root: str, job: str) -> JobClient:
             deployment=DetachedDeployment(
                 may_end_with_starter=_is_set(MAY_END_VARIABLE),
                 supervisor_env={} if _is_set(SUPERVISE_VARIABLE) else None,
+                class_archives=_is_set(ARCHIVES_VARIABLE),
             ),
             signer=Signer.of_environment(os.environ),
         )

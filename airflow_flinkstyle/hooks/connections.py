@@ -56,6 +56,8 @@ class Defaults:
     """Start drivers too where they end with the task or the worker that starts them."""
     supervise_drivers: bool
     """Start a supervisor beside each driver of the worker's machine."""
+    class_archives: bool
+    """Start drivers of the worker's machine from an archive of Spark's classes."""
     pulses: bool
     """Let drivers write pulses (``protocol.pulse``)."""
 
@@ -88,6 +90,9 @@ class Defaults:
             ),
             supervise_drivers=is_true(
                 f"supervise_drivers of {connection.conn_id}", extra.get("supervise_drivers") or False
+            ),
+            class_archives=is_true(
+                f"class_archives of {connection.conn_id}", extra.get("class_archives") or False
             ),
             pulses=is_true(f"pulses of {connection.conn_id}", extra.get("pulses") or False),
         )

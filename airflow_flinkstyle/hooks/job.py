@@ -174,6 +174,7 @@ class StreamingJobHook(BaseHook):
         return DetachedDeployment(
             may_end_with_starter=self.defaults.driver_may_end_with_worker,
             supervisor_env=reaches if self.defaults.supervise_drivers else None,
+            class_archives=self.defaults.class_archives,
         )
 
     # --- one job ------------------------------------------------------------------------------

@@ -63,7 +63,9 @@ def committed(status: JobStatus) -> int:
 class Lab:
     """One job in a folder."""
 
-    def __init__(self, folder: Path, *, warm: WarmJvms | None = None, supervised: bool = False) -> None:
+    def __init__(
+        self, folder: Path, *, warm: WarmJvms | None = None, supervised: bool = False, archives: bool = False
+    ) -> None:
         """Describe it; with ``warm`` its drivers run in JVMs that ran others, else each is a spark-submit."""
         self.folder, self.out, self._warm = folder, folder / "out.jsonl", warm
         store = open_store(str(folder / "root"))
@@ -73,7 +75,7 @@ class Lab:
                 repository=SavepointRepository(store, "counts"),
                 deployment=WarmDeployment(jvms=warm)
                 if warm is not None
-                else DetachedDeployment(supervisor_env={} if supervised else None),
+                else DetachedDeployment(supervisor_env={} if supervised else None, class_archives=archives),
                 signer=SIGNER,
             )
         )

@@ -8,12 +8,14 @@ import shutil
 import signal
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.jobs.deployments.base import Gone
+from airflow_flinkstyle.jobs.deployments.class_archive import FOLDER
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.errors import DriverFailedError, JobNotRunningError, JobRunningError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
@@ -22,14 +24,14 @@ from airflow_flinkstyle.jobs.start.origins import FromCheckpoint, FromSavepoint
 from airflow_flinkstyle.jobs.status import Dead, Running, Sightings
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from airflow_flinkstyle.protocol.driver_log import MOST_BYTES
+from testbed.drivers import spark_conf
 from testbed.keys import SIGNER
 from testbed.waiting import wait_until
 from tests.integration.detached_lab import FROM_FILES, TIMEOUT_S, Lab
 from tests.integration.numbered_files import NumberedFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping
 
     from airflow_flinkstyle.jobs.client import JobClient
     from tests.integration.warm_lab import WarmJvms
@@ -111,6 +113,33 @@ def test_supervisor_starts_a_killed_driver_again_with_nobody_looking(tmp_path: P
         wait_until("the supervisor's last word", lambda: "its last word is closed" in log.read_text())
     finally:
         lab.close()
+
+
+@pytest.mark.nightly
+def test_driver_starts_from_the_archive_of_classes_that_the_first_one_had_made(tmp_path: Path):
+    lab = Lab(tmp_path, archives=True)
+    conf = {name: value for name, value in spark_conf().items() if not name.endswith("extraJavaOptions")}
+    target = replace(lab.target(), conf=conf)  # without the archive of the test bed
+    try:
+        first = lab.client.starts.start(lab.spec(), target, claim_key="start")
+        batch = lab.until_committed_beyond(0)
+        folder = tmp_path / "logs" / FOLDER
+        wait_until("the archive is made", lambda: list(folder.glob("*.jsa")), timeout_s=TIMEOUT_S)
+        assert not maps_archive(first.native_id)
+        assert isinstance(lab.client.drivers.end_driver(1), Gone)
+        lab.client.drivers.ensure_running()
+        lab.until_committed_beyond(batch + 1)
+        submit = lab.client.view.board.submit(1)
+        assert submit.value.number == 2
+        assert maps_archive(submit.value.native_id)
+        lab.judge()
+    finally:
+        lab.close()
+
+
+def maps_archive(native_id: Mapping[str, str]) -> bool:
+    """Return whether a driver's JVM has mapped an archive of classes that it was told of."""
+    return f"/{FOLDER}/" in Path(f"/proc/{native_id['pid']}/maps").read_text()
 
 
 def spoken(client: JobClient) -> int:

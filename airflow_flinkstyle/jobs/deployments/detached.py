@@ -13,12 +13,13 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, ClassVar
 
 from airflow_flinkstyle.jobs.deployments import survival
 from airflow_flinkstyle.jobs.deployments.base import CLAIM, OF_ANOTHER, Alive, DriverState, Gone, Unknown
+from airflow_flinkstyle.jobs.deployments.class_archive import with_archive
 from airflow_flinkstyle.jobs.deployments.supervised import SUPERVISOR, Task, environment, option
 from airflow_flinkstyle.jobs.errors import DiesWithStarterError, DriverFailedError
 from airflow_flinkstyle.jobs.packing import DriverAgent, HandOver, require_agent
@@ -67,6 +68,7 @@ class DetachedDeployment:
         may_end_with_starter: bool = False,
         supervisor_env: Mapping[str, str] | None = None,
         beside_driver: bool = False,
+        class_archives: bool = False,
     ) -> None:
         """Prepare.
 
@@ -76,7 +78,9 @@ class DetachedDeployment:
             supervisor_env: What a supervisor beside each driver reaches the store with, on top of this
                 process's environment; None for no supervisor.
             beside_driver: This process is a driver's supervisor itself, and ends no other.
+            class_archives: Let drivers start from an archive of Spark's classes, which the first one makes.
         """
+        self._class_archives = class_archives
         self._beside_driver = beside_driver
         self._supervisor_env = supervisor_env
         self._namespace = pid_namespace() if namespace is None else namespace
@@ -104,6 +108,8 @@ class DetachedDeployment:
     def submit(self, submission: Submission) -> Mapping[str, str]:
         """Start the driver and return at once with its native id."""
         _reap()
+        if self._class_archives:
+            submission = replace(submission, env=with_archive(submission))
         path, way_out = Path(submission.log_path), self._way_out()
         try:
             if shutil.which(submission.argv[0], path=submission.env.get("PATH")) is None:
@@ -145,6 +151,7 @@ class DetachedDeployment:
             cwd=submission.cwd,
             log_path=submission.log_path,
             native_id=native_id,
+            class_archives=self._class_archives,
         )
         path = Path(submission.log_path)
         command = (sys.executable, "-P", "-m", SUPERVISOR, "--claim", option(submission.argv, "claim"))

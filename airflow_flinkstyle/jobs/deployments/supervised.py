@@ -26,10 +26,12 @@ class Task:
     log_path: str
     native_id: Mapping[str, str]
     """The driver that runs."""
+    class_archives: bool = False
+    """Whether the next one may start from an archive of classes, which this one may have begun to make."""
 
     def to_json(self) -> str:
         """Render it."""
-        names = ("argv", "env", "cwd", "log_path", "native_id")
+        names = ("argv", "env", "cwd", "log_path", "native_id", "class_archives")
         return json.dumps({name: getattr(self, name) for name in names})
 
     @property

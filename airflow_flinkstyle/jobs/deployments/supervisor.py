@@ -210,7 +210,9 @@ def main() -> int:
     submission = task.submission
     board = JobBoard(open_store(option(submission.argv, "root")), option(submission.argv, "job"))
     # It is outside of the worker's service itself, and so is whatever it starts.
-    deployment = DetachedDeployment(may_end_with_starter=True, beside_driver=True)
+    deployment = DetachedDeployment(
+        may_end_with_starter=True, beside_driver=True, class_archives=task.class_archives
+    )
     try:
         Supervisor(board, deployment, submission, task.native_id).run()
     except FlinkstyleError as error:

@@ -74,6 +74,8 @@ def test_drivers_that_may_end_with_their_worker_are_accepted_by_a_clear_yes_only
 def test_drivers_are_supervised_where_the_connection_says_so():
     assert not defaults().supervise_drivers
     assert defaults(supervise_drivers=True).supervise_drivers
+    assert not defaults().class_archives
+    assert defaults(class_archives=True).class_archives
     assert not defaults().pulses
     assert defaults(pulses=True).pulses
 
