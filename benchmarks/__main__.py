@@ -21,7 +21,7 @@ NAMES = (
     *("translation_accuracy", "translation_speed"),
     *("commit_cost", "sink_speed", "sink_beside_flink"),
     *("downtime", "downtime_beside_flink", "downtime_migration", "rehearsal_cost"),
-    *("state_reader", "state_rows", "store_requests", "ten_thousand"),
+    *("recovery", "state_reader", "state_rows", "store_requests", "ten_thousand", "ten_thousand_job"),
 )
 """Modules of this package with ``run(*, quick: bool) -> Report``, in the order of the docs."""
 
