@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import os
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.jobs.journal import CutoverJournal
@@ -42,6 +42,8 @@ KEYS = {"1 MiB": 1_000, "100 MiB": 100_000, "600 MiB": 600_000}
 MAINTENANCE, SNAPSHOTS_S = "spark.sql.streaming.stateStore.maintenanceInterval", 10
 """Drivers live for less than a minute here. With Spark's default no snapshot of the state would ever be
 written, and each run would replay the changelogs of all those before it."""
+AT_ONCE = 5_000
+"""Partitions that a topic is created with in one request."""
 TIMEOUT_S = 300.0
 _SETTINGS = CutoverSettings(standby_timeout_s=TIMEOUT_S, first_commit_timeout_s=TIMEOUT_S)
 
@@ -64,21 +66,30 @@ class CutOver:
 class MovedJob(RunningJob):
     """A job that has read as many numbers as it has keys, and goes on evenly; ends with the context."""
 
-    def __init__(self, folder: Path, brokers: tuple[Broker, Broker], topic: str, keys: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        brokers: tuple[Broker, Broker],
+        topic: str,
+        keys: int,
+        *,
+        partitions: int = PARTITIONS,
+        rows_per_s: int = ROWS_PER_S,
+    ) -> None:
         super().__init__(folder, JOB, conf={MAINTENANCE: f"{SNAPSHOTS_S}s"}, memory="1g")
         self._brokers, self._topic, self._keys = brokers, topic, keys
+        self._partitions, self._rows_per_s = partitions, rows_per_s
         self.feed = Feed({"release_old": brokers[0], "release_new": brokers[1]}, topic)
         self._numbers = itertools.count()
 
     def __enter__(self) -> Self:
         """Fill it, at the pace at which it runs then; returns once it has read all."""
-        old = self._brokers[0]
-        old.create_topic(self._topic, partitions=PARTITIONS)
+        create_topic(self._brokers[0], self._topic, self._partitions)
         self.feed.fill(self._keys)
         self.start(self.arguments())
         batches = -(-self._keys // 100_000)
         wait_for_batch(self, QUERY, batches - 1, timeout_s=TIMEOUT_S)
-        self.feed.start(ROWS_PER_S)
+        self.feed.start(self._rows_per_s)
         wait_for_batch(self, QUERY, batches + 5, timeout_s=TIMEOUT_S)
         return self
 
@@ -181,10 +192,19 @@ def commits(checkpoint: Path) -> dict[int, float]:
     }
 
 
+def create_topic(broker: Broker, topic: str, partitions: int) -> None:
+    """Create a topic; a large one in two steps, since a controller takes at most 10,000 records at a time."""
+    from confluent_kafka.admin import NewPartitions
+
+    broker.create_topic(topic, partitions=min(partitions, AT_ONCE))
+    if partitions > AT_ONCE:
+        broker.admin().create_partitions([NewPartitions(topic, partitions)])[topic].result(TIMEOUT_S)
+
+
 @contextlib.contextmanager
-def two_brokers(folder: Path) -> Iterator[tuple[Broker, Broker]]:
+def two_brokers(folder: Path, **settings: Any) -> Iterator[tuple[Broker, Broker]]:
     """Run two clusters of a broker each."""
-    pair = Broker("old", folder / "old"), Broker("new", folder / "new")
+    pair = Broker("old", folder / "old", **settings), Broker("new", folder / "new", **settings)
     try:
         for broker in pair:
             broker.launch()

@@ -1,24 +1,19 @@
-"""``python -m benchmarks.recovery [--quick]``: from the kill of a driver to its job's next commit.
-
-By how its end is known, and who starts the next one. No figure is published yet: it prints them.
-"""
+"""From the kill of a driver to its job's next commit, by how its end is known and who starts the next one."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
-import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.jobs.deployments.class_archive import FOLDER
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.status import Dead, Running, Sightings
-from benchmarks import publish
-from benchmarks.common import PAIRS, Report, Spread, Table, Target, interleave
+from benchmarks.common import PAIRS, Report, Spread, Table, Target
 from benchmarks.running_job import RunningJob, wait_for_batch
 from testbed import paths
 
@@ -34,7 +29,7 @@ TIMEOUT_S = 240.0
 LOOK_S = 0.1
 """How often who looks after the job looks."""
 SUPERVISED, SEEN = "its supervisor starts it again", "who looks all the time sees its end"
-LOST = "only its silence tells (lost host)"
+LOST = "only its silence tells, a lease (lost host)"
 SEEN_S, BESIDES_LEASE_S = 8.0, 10.0
 
 
@@ -51,16 +46,17 @@ class Recovery:
 def run(*, quick: bool) -> Report:
     """Kill a driver again and again, and let one who looks all the time, or a supervisor, start the next."""
     rounds = 1 if quick else PAIRS
+    found: dict[str, list[Recovery]] = {}
     with tempfile.TemporaryDirectory(prefix="bench-recovery-") as name:
-        folder = Path(name)
-        with RunningJob(folder / "supervised", JOB, supervised=True) as job:
-            begin(job)
-            found = {SUPERVISED: [recovered(job, job.client, starts=False) for _ in range(rounds)]}
-        with RunningJob(folder / "watched", JOB) as job:
-            begin(job)
-            lease_s = job.client.view.claim(job.board.generations()[-1]).lease_s
-            ways = {SEEN: lambda: recovered(job, job.client), LOST: lambda: recovered(job, elsewhere(job))}
-            found |= interleave(ways, rounds=rounds)
+        # A job each: who sees no process of a driver starts the next as one that others do not see, either.
+        for how in (SUPERVISED, SEEN, LOST):
+            folder = Path(name) / how.replace(" ", "-")
+            with RunningJob(folder, JOB, supervised=how == SUPERVISED, archives=True) as job:
+                begin(job)
+                await_archive(job)
+                lease_s = job.client.view.claim(job.board.generations()[-1]).lease_s
+                watcher = elsewhere(job) if how == LOST else job.client
+                found[how] = [recovered(job, watcher, starts=how != SUPERVISED) for _ in range(rounds)]
     return report(found, lease_s)
 
 
@@ -72,11 +68,20 @@ def begin(job: RunningJob) -> None:
     job.start([word for key, value in arguments.items() for word in (f"--{key}", str(value))])
 
 
+def await_archive(job: RunningJob) -> None:
+    """Wait until the archive of classes is made that the first start has begun."""
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while not list((job.folder / "drivers" / FOLDER).glob("*.jsa")):
+        if time.monotonic() > deadline_s:
+            raise TimeoutError(f"An archive of classes was expected within {TIMEOUT_S:g} s")
+        time.sleep(1)
+
+
 def elsewhere(job: RunningJob) -> JobClient:
     """Return a caller of another host, who sees no process of this one."""
     view = replace(
         job.client.view,
-        deployment=DetachedDeployment(namespace="elsewhere"),
+        deployment=DetachedDeployment(namespace="elsewhere", class_archives=True),
         sightings=Sightings(),
         poll_s=LOOK_S,
     )
@@ -117,7 +122,8 @@ def report(found: Mapping[str, Sequence[Recovery]], lease_s: float) -> Report:
     return Report(
         about=f"A job with {KEYS:,} keys and a batch every {TRIGGER_MS / 1000:g} s on local[2]; `kill -9` of "
         f"its JVM; who looks after it looks every {LOOK_S:g} s; lease {lease_s:g} s. From the kill to the "
-        f"next commit, the start of Spark included. The machine's load before each was {load.text('', 1)}.",
+        f"next commit, the start of Spark included, from an archive of its classes. The machine's load "
+        f"before each was {load.text('', 1)}.",
         tables=(Table(columns=("how its end is known", "kill to commit", "worst"), rows=rows),),
         targets=(
             Target(what="kill -9 to commit, supervised", limit=SEEN_S, found=spreads[SUPERVISED], unit=" s"),
@@ -129,18 +135,3 @@ def report(found: Mapping[str, Sequence[Recovery]], lease_s: float) -> Report:
         ),
         raw={how: [asdict(one) for one in kills] for how, kills in found.items()},
     )  # fmt: skip
-
-
-def main() -> int:
-    """Print what was found; returns 1 if a promise was not kept in a full run."""
-    parser = argparse.ArgumentParser(prog="benchmarks.recovery", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one kill each")
-    quick = parser.parse_args().quick
-    began_s = time.monotonic()
-    found = run(quick=quick)
-    print(publish.as_markdown(found, publish.occasion(time.monotonic() - began_s)))  # noqa: T201  (its purpose)
-    return 0 if quick or all(target.met for target in found.targets) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -57,6 +57,7 @@ class RunningJob:
         conf: Mapping[str, str] | None = None,
         memory: str = "1g",
         supervised: bool = False,
+        archives: bool = False,
     ) -> None:
         self.folder, self.script = folder, script
         self.root = folder / "root"
@@ -66,7 +67,9 @@ class RunningJob:
             view=JobView(
                 board=self.board,
                 repository=SavepointRepository(store, "bench"),
-                deployment=DetachedDeployment(supervisor_env={} if supervised else None),
+                deployment=DetachedDeployment(
+                    supervisor_env={} if supervised else None, class_archives=archives
+                ),
                 signer=SIGNER,
                 secret_env={},
                 base_env=spark_env(),

@@ -17,6 +17,7 @@ from airflow_flinkstyle.savepoint.repository.repository import SavepointReposito
 from airflow_flinkstyle.storage.local import LocalStore
 from benchmarks.common import Report, Spread, Table, Target, interleave, ratios
 from benchmarks.jobs.many_partitions import BULK, ONE_BY_ONE
+from benchmarks.moved_job import create_topic
 from benchmarks.synthetic import SyntheticCheckpoint
 from testbed import paths
 from testbed.kafka import Broker
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 PARTITIONS, QUICK_PARTITIONS = 10_000, 40
 ROUNDS = 3
 GUARD_S = 5.0
+SMALL_LOGS: Final = {"log.index.size.max.bytes": "4096", "log.preallocate": "false"}
+"""Settings of a broker that has so many partitions on one disk."""
 READ_S, PAGE_S, PAGE = 0.01, 0.05, 1000
 """Of S3 from the same region: until a small object is there, and a page of a listing."""
 QUERIES: Final = ("orders", "payments", "clicks")
@@ -72,13 +75,9 @@ def guarded(folder: Path, count: int, rounds: int) -> Mapping[str, list[float]]:
     Raises:
         RuntimeError: If the look failed.
     """
-    from confluent_kafka.admin import NewPartitions
-
-    small = {"log.index.size.max.bytes": "4096", "log.preallocate": "false"}
-    with Broker("many", folder / "broker", heap_mb=1024, settings=small) as broker:
+    with Broker("many", folder / "broker", heap_mb=1024, settings=SMALL_LOGS) as broker:
         topic = f"many-{uuid.uuid4().hex[:8]}"
-        broker.create_topic(topic, partitions=count // 2)  # a controller takes 10,000 records at a time
-        broker.admin().create_partitions([NewPartitions(topic, count)])[topic].result(120)
+        create_topic(broker, topic, count)
         command = [
             paths.VENV_SPARK / "bin/python",
             *("-m", "benchmarks.jobs.many_partitions", broker.bootstrap, topic, "--rounds", rounds),
