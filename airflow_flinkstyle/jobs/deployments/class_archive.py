@@ -43,7 +43,7 @@ _CLASS_PATH: Final = "spark.driver.extraClassPath"
 _TIMEOUT_S: Final = 900.0
 _AGAIN_S: Final = 86_400.0
 """How long nobody tries again after one could not be made."""
-_NICE: Final = ("nice", "-n", "19")
+_NICE: Final = ("nice", "-n", "10")
 _JOB: Final = """
 import sys
 from pyspark.sql import SparkSession, functions as F
