@@ -64,7 +64,8 @@ def with_archive(submission: Submission) -> Mapping[str, str]:
     Who comes first begins to make it, and waits for nothing.
     """
     env = submission.env
-    if any(word in f"{submission.argv} {env.get(OPTIONS)}" for word in _USES_ONE):
+    said = [env.get(OPTIONS, ""), *(one for one in submission.argv if not one.startswith("spark.executor."))]
+    if any(word in one for one in said for word in _USES_ONE):  # the job has an archive of its own
         return env
     class_path = _class_path(submission.argv)
     archive = Path(submission.log_path).parent / FOLDER / f"{_key(env, class_path)}.jsa"

@@ -82,10 +82,16 @@ def test_other_beginning_of_the_class_path_has_an_archive_of_its_own(
     assert begun[-1][0][-1] == "/a.jar"
 
 
-def test_job_that_brings_its_own_archive_is_left_alone(submission: Submission, begun: list[tuple[Any, ...]]):
-    own = replace(submission, argv=("spark-submit", "--conf", "x=-XX:SharedArchiveFile=/mine.jsa", "x.py"))
+@pytest.mark.parametrize(
+    ("role", "begins"), [pytest.param("driver", 0, id="driver"), pytest.param("executor", 1, id="executors")]
+)
+def test_driver_that_brings_its_own_archive_is_left_alone(
+    submission: Submission, begun: list[tuple[Any, ...]], role: str, begins: int
+):
+    said = f"spark.{role}.extraJavaOptions=-XX:SharedArchiveFile=/mine.jsa"
+    own = replace(submission, argv=("spark-submit", "--conf", said, "x.py"))
     assert with_archive(own) == own.env
-    assert begun == []
+    assert len(begun) == begins
 
 
 def test_folder_that_others_may_write_to_is_not_used(
