@@ -79,8 +79,8 @@ class Sightings:
     def believe(self, told: Mapping[str, Sequence[Any]]) -> None:
         """Take over what another process has seen, of what this one has not looked at yet.
 
-        So a watcher's task need not look for a whole lease again at what its trigger has looked at. A driver
-        that is started by it is fenced by a lease of its own all the same.
+        So a watcher's task need not look for a whole lease again at what its trigger has looked at: what has
+        the mark still that the other one saw did not change in between, since versions never come back.
         """
         with self._lock:
             for what, (mark, still_s, changed) in told.items():
