@@ -47,6 +47,7 @@ def run(*, quick: bool) -> Report:
     """Kill a driver again and again, and let one who looks all the time, or a supervisor, start the next."""
     rounds = 1 if quick else PAIRS
     found: dict[str, list[Recovery]] = {}
+    lease_s = 0.0
     with tempfile.TemporaryDirectory(prefix="bench-recovery-") as name:
         # A job each: who sees no process of a driver starts the next as one that others do not see, either.
         for how in (SUPERVISED, SEEN, LOST):
