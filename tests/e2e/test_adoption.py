@@ -102,7 +102,7 @@ def test_running_job_is_adopted_with_seconds_of_downtime(plain: Plain, by: str):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("savepoints", [200])
+@pytest.mark.parametrize("savepoints", [100])
 def test_savepoints_from_outside_of_a_running_job_are_restored_by_plain_spark_and_right(
     plain: Plain, savepoints: int
 ):

@@ -9,7 +9,6 @@ import pytest
 
 from testbed import hot
 from testbed.hot_job import KINDS
-from tests.nightly import nightly_but
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +28,7 @@ def starter(tmp_path: Path) -> Iterator[Answering]:
         yield starter
 
 
-@pytest.mark.parametrize("savepoints", nightly_but((3).__eq__, [3, 8]))
+@pytest.mark.parametrize("savepoints", [3])
 def test_hot_savepoints_of_all_state_stores_are_true_at_their_own_offsets_and_start(
     kafka_pair: KafkaPair, starter: Answering, tmp_path: Path, savepoints: int
 ):
