@@ -20,6 +20,7 @@ from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.replay_records import REPLAY, Replay
 from airflow_flinkstyle.python_versions import moment_of
 from airflow_flinkstyle.savepoint.exchange.handing import hand_over
+from airflow_flinkstyle.savepoint.sinks import WRITE_NOWHERE
 from airflow_flinkstyle.types import NextOffset, ids_differ
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.types import Generation
 
 COMMIT_OFFSETS: Final = "spark.flinkstyle.commitOffsets"
-_WRITE_NOWHERE: Final = frozenset({"console", "memory", "noop"})
 _NOTHING = "Nothing was started; the job was not touched."
 log = logging.getLogger(__name__)
 
@@ -207,7 +207,7 @@ def _tells(beat: QueryStatus | None) -> bool:
     if beat is None:
         return False
     writes = beat.writes
-    return beat.sink in _WRITE_NOWHERE or (writes is not None and bool(writes.topic or writes.path))
+    return beat.sink in WRITE_NOWHERE or (writes is not None and bool(writes.topic or writes.path))
 
 
 def until_of(given: str | Mapping[str, Any], manifest: Manifest, repository: SavepointRepository) -> Until:

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 FILE_SINKS: Final = frozenset({"avro", "csv", "json", "orc", "parquet", "text", "xml"})
 TABLE_SINKS: Final = frozenset(get_args(TableFormat))
-FORGETFUL: Final = frozenset({"console", "kafka", "memory", "noop"})
+WRITE_NOWHERE: Final = frozenset({"console", "memory", "noop"})
+"""Sinks whose output nobody keeps."""
+FORGETFUL: Final = WRITE_NOWHERE | {"kafka"}
 """Sinks that write every batch that they are given."""
 SINK_LOG: Final = "_spark_metadata"
 """Folder in the output path of a file sink: one file for each batch, the tenth ones ``.compact``."""

@@ -29,7 +29,7 @@ from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.replay_records import REPLAY, Replay, ReplayRange
-from airflow_flinkstyle.savepoint.sinks import FILE_SINKS
+from airflow_flinkstyle.savepoint.sinks import FILE_SINKS, WRITE_NOWHERE
 from airflow_flinkstyle.sinks.resume import is_lineage_of
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 _LOOK_MS: Final = 50
 _LEFT: Final = "The replay ends; what it has written stays in its own output. The job was not touched."
 _SCHEME: Final = re.compile("^[a-z0-9+.-]+:/*", re.IGNORECASE)
-_WRITE_NOWHERE: Final = frozenset({"console", "memory", "noop"})
 log = logging.getLogger(__name__)
 
 
@@ -294,7 +293,7 @@ def shared_output(spark: Spark, query: str, sink: Sink, asked: Replay) -> str | 
     if place is not None:
         known = (spark.whole(one.path) for one in asked.outputs if one.path)
         return f"the place {place}" if any(one and _overlap(one, place) for one in known) else None
-    if sink.name in _WRITE_NOWHERE or query in asked.own_outputs:
+    if sink.name in WRITE_NOWHERE or query in asked.own_outputs:
         return None
     return f"a sink that does not tell where ({sink.name}): confirm that it is another one (own_outputs)"
 
