@@ -4,7 +4,7 @@ import shlex
 import uuid
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -14,6 +14,7 @@ from airflow_flinkstyle.cli.output import ExitCode, note, show
 from airflow_flinkstyle.cli.run import Definitions, LogDir, Master, Python, launch_by, wanted_by
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.comparison import (
+    CompareAsked,
     Version,
     as_told,
     compare_asked,
@@ -43,6 +44,9 @@ Tolerance = Annotated[
     list[str] | None,
     typer.Option(help="How much a column's numbers may differ, as column=0.01; may be repeated."),
 ]
+AllowWrites = Annotated[
+    bool, typer.Option("--allow-writes", help="Let the script write past its queries' sinks.")
+]
 
 
 def compare(
@@ -60,9 +64,7 @@ def compare(
     ignore: Ignore = None,
     tolerance: Tolerance = None,
     state: Annotated[bool, typer.Option("--state/--no-state", help="Compare the state, key by key.")] = True,
-    allow_writes: Annotated[
-        bool, typer.Option("--allow-writes", help="Let the script write past its queries' sinks.")
-    ] = False,
+    allow_writes: AllowWrites = False,
     expect: Annotated[
         Literal["same", "differs"], typer.Option(help="The verdict that ends with 0.")
     ] = "same",
@@ -82,18 +84,16 @@ def compare(
     spec, target = recorded_launch(client.view)
     wanted = wanted_by(job, file, master, python, log_dir)
     changed, place = launch_by(client.view, root, wanted)
-    asked = compare_asked(
+    asked = asked_of(
         batches=batches,
         records=records,
-        keys={query: columns.split(",") for query, columns in pairs("--key", key).items()},
+        key=key,
         ignore=ignore,
-        tolerance=pairs("--tolerance", tolerance),
+        tolerance=tolerance,
         state=state,
         allow_writes=allow_writes,
         timeout_s=timeout_s,
     )
-    if asked is None:
-        raise typer.BadParameter("give at least one batch", param_hint="--batches")
     savepoint_id = savepoint_to_compare(client, savepoint_id)
     if not as_json:
         note(f"Comparing on up to {batches * records:,} records behind savepoint {savepoint_id}.")
@@ -112,6 +112,21 @@ def compare(
         raise typer.Exit(ExitCode.PARTLY)
 
 
+def asked_of(
+    *, batches: int, key: list[str] | None, tolerance: list[str] | None, **others: Any
+) -> CompareAsked:
+    """Return on how much two versions are compared, and how; ``others`` as in ``compare_asked``."""
+    asked = compare_asked(
+        batches=batches,
+        keys={query: columns.split(",") for query, columns in _pairs("--key", key).items()},
+        tolerance=_pairs("--tolerance", tolerance),
+        **others,
+    )
+    if asked is None:
+        raise typer.BadParameter("give at least one batch", param_hint="--batches")
+    return asked
+
+
 def next_version(spec: JobSpec, script: str | None, args: str | None) -> JobSpec:
     """Return a launch with another script and other arguments, where they are given."""
     if script is not None and not Path(script).is_file():
@@ -127,7 +142,7 @@ def next_version(spec: JobSpec, script: str | None, args: str | None) -> JobSpec
     return replace(spec, script=str(Path(script).absolute()) if script else spec.script, args=given)
 
 
-def pairs(option: str, given: list[str] | None) -> dict[str, str]:
+def _pairs(option: str, given: list[str] | None) -> dict[str, str]:
     """Return what was given as name=value."""
     pairs = [text.partition("=") for text in given or []]
     if bad := [name for name, equals, value in pairs if not (name and equals and value)]:

@@ -1,26 +1,26 @@
 """``flinkstyle job replay|bisect``: run a range of records once more, for an output or a cause."""
 
 import uuid
-from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from airflow_flinkstyle.cli.compare import (
+    AllowWrites,
     ChangedArgs,
     ChangedScript,
     Ignore,
     Keys,
     Tolerance,
+    asked_of,
     next_version,
-    pairs,
 )
 from airflow_flinkstyle.cli.factories import client_of, require_job
 from airflow_flinkstyle.cli.options import AsJson, Job, Key, Root
 from airflow_flinkstyle.cli.output import note, show, table
 from airflow_flinkstyle.cli.run import Definitions, LogDir, Master, Python, launch_by, wanted_by
 from airflow_flinkstyle.jobs.bisect import BisectAsked, as_told, bisect_versions
-from airflow_flinkstyle.jobs.comparison import Version, compare_asked, savepoint_to_compare
+from airflow_flinkstyle.jobs.comparison import Version, savepoint_to_compare
 from airflow_flinkstyle.jobs.replay import ReplayAsked, await_replay, replay_job
 from airflow_flinkstyle.jobs.stopped.last_run import recorded_launch
 
@@ -103,9 +103,7 @@ def bisect(
     key_columns: Keys = None,
     ignore: Ignore = None,
     tolerance: Tolerance = None,
-    allow_writes: Annotated[
-        bool, typer.Option("--allow-writes", help="Let the script write past its queries' sinks.")
-    ] = False,
+    allow_writes: AllowWrites = False,
     master: Master = None,
     python: Python = None,
     log_dir: LogDir = None,
@@ -121,25 +119,23 @@ def bisect(
     client = client_of(root, job)
     spec, target = recorded_launch(client.view)
     new, place = launch_by(client.view, root, wanted_by(job, file, master, python, log_dir))
-    compared = compare_asked(
+    compared = asked_of(
         batches=batches,
         records=records,
-        keys={query: columns.split(",") for query, columns in pairs("--key", key_columns).items()},
+        key=key_columns,
         ignore=ignore,
-        tolerance=pairs("--tolerance", tolerance),
+        tolerance=tolerance,
         state=False,
         allow_writes=allow_writes,
         timeout_s=timeout_s,
     )
-    if compared is None:
-        raise typer.BadParameter("give at least one batch", param_hint="--batches")
     found = bisect_versions(
         client,
         Version(spec=spec, target=target),
         Version(spec=next_version(new, script, args), target=place),
         key=f"cli:{uuid.uuid4()}",
         savepoint_id=savepoint_to_compare(client, savepoint_id),
-        asked=BisectAsked(compare=replace(compared, timeout_s=timeout_s), narrow=narrow),
+        asked=BisectAsked(compare=compared, narrow=narrow),
         told=(lambda _text: None) if as_json else note,
     )
     show(as_told(found), found.as_markdown(), as_json=as_json)
