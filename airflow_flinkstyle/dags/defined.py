@@ -19,6 +19,22 @@ RETRIES: Final = {"retries": 2, "retry_delay": timedelta(seconds=10)}
 """A store that is away for a moment wakes nobody."""
 
 
+def settings_of(doc: str | None) -> dict[str, Any]:
+    """Return what DAGs without a form have in common, with what Airflow shows of one."""
+    return {
+        "start_date": datetime(2026, 1, 1, tzinfo=UTC),
+        "catchup": False,
+        "max_active_runs": 1,
+        "tags": ["flinkstyle"],
+        "doc_md": doc,
+    }
+
+
+def with_retries(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return a DAG's arguments with ``RETRIES``, unless they say otherwise."""
+    return {**arguments, "default_args": {**RETRIES, **arguments.get("default_args", {})}}
+
+
 def dag_of_jobs(
     jobs: Iterable[SparkStreamingJob] | None,
     add_job: Callable[[SparkStreamingJob], object],
@@ -39,15 +55,7 @@ def dag_of_jobs(
         doc: What Airflow shows of it.
         arguments: Further arguments of ``DAG``.
     """
-    settings: dict[str, Any] = {
-        "start_date": datetime(2026, 1, 1, tzinfo=UTC),
-        "catchup": False,
-        "max_active_runs": 1,
-        "tags": ["flinkstyle"],
-        "doc_md": doc,
-    }
-    usual = {"default_args": {**RETRIES, **arguments.get("default_args", {})}}
-    with DAG(dag_id, schedule=schedule, **{**settings, **arguments, **usual}) as dag:
+    with DAG(dag_id, schedule=schedule, **{**settings_of(doc), **with_retries(arguments)}) as dag:
         for job in jobs if jobs is not None else defined_jobs().jobs.values():
             add_job(job)
         if jobs is None:

@@ -6,13 +6,13 @@ They are Airflow's own metrics: StatsD, Datadog or OpenTelemetry, as `[metrics]`
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG
 
+from airflow_flinkstyle.dags.defined import settings_of
 from airflow_flinkstyle.operators.measure import MeasureJobsOperator
-from airflow_flinkstyle.python_versions import UTC
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,14 +35,7 @@ def measure_dag(
         dag_id: The DAG's name.
         arguments: Further arguments of ``DAG``.
     """
-    settings: dict[str, Any] = {
-        "start_date": datetime(2026, 1, 1, tzinfo=UTC),
-        "catchup": False,
-        "max_active_runs": 1,
-        "tags": ["flinkstyle"],
-        "doc_md": __doc__,
-    }
-    with DAG(dag_id, schedule="@continuous", **{**settings, **arguments}) as dag:
+    with DAG(dag_id, schedule="@continuous", **{**settings_of(__doc__), **arguments}) as dag:
         MeasureJobsOperator(
             task_id="measure",
             flinkstyle_conn_id=flinkstyle_conn_id,

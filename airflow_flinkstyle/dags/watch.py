@@ -8,15 +8,19 @@ job's definition: at once, and again every hour while it stays so. A job that wa
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, task
 
-from airflow_flinkstyle.dags.defined import RETRIES, dag_of_jobs, every_definition_is_used
+from airflow_flinkstyle.dags.defined import (
+    dag_of_jobs,
+    every_definition_is_used,
+    settings_of,
+    with_retries,
+)
 from airflow_flinkstyle.hooks.defined_jobs import defined_jobs
 from airflow_flinkstyle.operators.watch import WatchJobsOperator, WatchStreamingJobOperator
-from airflow_flinkstyle.python_versions import UTC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,18 +49,9 @@ def watch_dag(
             jobs, _watch_one, dag_id=dag_id, schedule=schedule, doc=__doc__, arguments=arguments
         )
     known = list(jobs if jobs is not None else defined_jobs().jobs.values())
-    settings: dict[str, Any] = {
-        "start_date": datetime(2026, 1, 1, tzinfo=UTC),
-        "catchup": False,
-        "max_active_runs": 1,
-        "tags": ["flinkstyle"],
-        "doc_md": __doc__,
-    }
-    usual = {"default_args": {**RETRIES, **arguments.get("default_args", {})}}
     # Without a job a run would end at once, and the next one begin.
-    with DAG(
-        dag_id, schedule="@continuous" if known else timedelta(hours=1), **{**settings, **arguments, **usual}
-    ) as dag:
+    often = "@continuous" if known else timedelta(hours=1)
+    with DAG(dag_id, schedule=often, **{**settings_of(__doc__), **with_retries(arguments)}) as dag:
         for conn_id in sorted({job.flinkstyle_conn_id for job in known}):
             watch = WatchJobsOperator(
                 task_id=f"watch_{conn_id}",
