@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -323,9 +322,7 @@ class StreamingJobHook(BaseHook):
     def fresh_savepoint(self, job: str, max_age_s: float) -> Summary | None:
         """Return the newest savepoint if it is at most ``max_age_s`` old."""
         newest = self.newest_savepoint(job)
-        if newest is None or time.time() - newest.taken_at_ms / 1000 > max_age_s:
-            return None
-        return newest
+        return newest if newest is not None and newest.is_at_most(max_age_s) else None
 
     def savepoint_url(self, job: str, savepoint_id: str) -> str | NoUrl:
         """Return the address of a savepoint's manifest for the extra link, or why there is none."""

@@ -57,7 +57,7 @@ def keep_up(hook: StreamingJobHook, job: str, max_age_s: float | None) -> tuple[
     status = hook.look_after(job)
     require_old_job_ended(client.view, f"This one runs too: {describe_status(status)}.")
     newest = hook.newest_savepoint(job)
-    if max_age_s is not None and hook.fresh_savepoint(job, max_age_s) is None:
+    if max_age_s is not None and (newest is None or not newest.is_at_most(max_age_s)):
         raise SavepointStaleError.of(job, max_age_s, newest.savepoint_id if newest else None)
     log.info("Job %s: %s", job, describe_status(status))
     return status, newest

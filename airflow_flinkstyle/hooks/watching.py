@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -220,7 +219,7 @@ class WatchedRoot:
         if max_age_s is None:
             return None
         newest = newest_summary(client.view.repository)
-        if newest is not None and time.time() - newest.taken_at_ms / 1000 <= max_age_s:
+        if newest is not None and newest.is_at_most(max_age_s):
             return None
         return f"savepoint {newest.savepoint_id if newest is not None else None} is too old"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,10 @@ class Summary:
     files: int
     size_bytes: int
     """If nothing were shared with other savepoints."""
+
+    def is_at_most(self, age_s: float) -> bool:
+        """Return whether it is no older, by this machine's clock."""
+        return time.time() - self.taken_at_ms / 1000 <= age_s
 
     @property
     def cut(self) -> SavepointCut:
