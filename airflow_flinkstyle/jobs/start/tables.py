@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import cache, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +17,7 @@ from airflow_flinkstyle.savepoint.tables import TableChange, since_savepoint
 from airflow_flinkstyle.storage.errors import ObjectExistsError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.table_records import RestoredTable
@@ -45,7 +46,8 @@ def tables_to_restore(runs: JobView, manifest: Manifest) -> dict[str, tuple[str,
             state_after="Nothing was started or stopped.",
             remedy="Leave restore_tables out.",
         )
-    own = {query.name: own_ids(runs, query.name) for query in tables}
+    ids = ids_in_job(runs)
+    own = {query.name: ids.get(query.name, ()) for query in tables}
     for query in tables:
         if query.query_id not in own[query.name]:
             raise TABLE_RESTORE.with_text(
@@ -74,15 +76,26 @@ def tell_tables(runs: JobView, generation: Generation, own_ids: Mapping[str, tup
         signer.require_order(board.tables_to_restore_data(generation) or b"", place, *claimed)
 
 
-def own_ids(runs: JobView, name: str) -> tuple[str, ...]:
-    """Return every id that a query of a name has had in this job."""
-    beats = (runs.board.heartbeat(generation) for generation in runs.board.generations())
-    said = (slot.value.queries.get(name) for slot in beats if slot is not None)
-    return tuple(sorted({query.query_id for query in said if query is not None and query.query_id}))
+def ids_in_job(runs: JobView) -> dict[str, tuple[str, ...]]:
+    """Return every id that the job's queries have had, by their names; a request for each generation."""
+    found: dict[str, set[str]] = {}
+    for generation in runs.board.generations():
+        slot = runs.board.heartbeat(generation)
+        for name, query in slot.value.queries.items() if slot is not None else ():
+            if query.query_id:
+                found.setdefault(name, set()).add(query.query_id)
+    return {name: tuple(sorted(ids)) for name, ids in found.items()}
 
 
-def table_change(runs: JobView, query: QuerySnapshot) -> TableChange | None:
+def table_change(
+    runs: JobView, query: QuerySnapshot, own: Callable[[], Mapping[str, Collection[str]]]
+) -> TableChange | None:
     """Return what the job has written into a query's table since a savepoint; None if that is not read here.
+
+    Args:
+        runs: The job's runs.
+        query: As the savepoint has it.
+        own: Looks up the ids that queries have had in the job, by their names.
 
     Raises:
         FlinkstyleError: ``TABLE_RESTORE`` if the table cannot be put back; or what its store says.
@@ -95,14 +108,20 @@ def table_change(runs: JobView, query: QuerySnapshot) -> TableChange | None:
     line = list(islice(LINES[query.sink_table.format](table), _MOST_READ))
     if len(line) == _MOST_READ and all(one.version != query.sink_table.version for one in line):
         return None
-    return since_savepoint(query, line, own_ids(runs, query.name))
+    return since_savepoint(query, line, own().get(query.name, ()))
 
 
-def table_words(runs: JobView, query: QuerySnapshot, *, restores: bool) -> str:
+def _table_words(
+    runs: JobView,
+    query: QuerySnapshot,
+    own: Callable[[], Mapping[str, Collection[str]]],
+    *,
+    restores: bool,
+) -> str:
     """Say what becomes of a query's table, with how many rows, as far as that is known here."""
     becomes = "is taken back" if restores else STAYS
     try:
-        change = table_change(runs, query)
+        change = table_change(runs, query, own)
     except Exception as error:  # noqa: BLE001  # it is for people: no start fails of it
         if isinstance(error, FlinkstyleError) and error.code == TABLE_RESTORE.code:
             return error.problem if restores else f"what the job has written since {STAYS}; {error.problem}"
@@ -114,9 +133,10 @@ def table_words(runs: JobView, query: QuerySnapshot, *, restores: bool) -> str:
 
 def log_tables(runs: JobView, manifest: Manifest, *, restores: bool) -> None:
     """Say before a rewind what becomes of the tables that the job writes to."""
+    own = cache(partial(ids_in_job, runs))  # looked up for the first table that can be read, and once
     for query in manifest.queries:
         if query.sink in TABLE_SINKS:
-            words = table_words(runs, query, restores=restores)
+            words = _table_words(runs, query, own, restores=restores)
             log.info("The %s table of query %s: %s", query.sink, query.name, words)
 
 
