@@ -245,7 +245,7 @@ def test_markup_from_the_store_is_text_and_errors_are_sentences(url: str, browse
     page.click("a:text-is('hostile')")
     page.wait_for_selector("text=Migrations and upgrades")
     assert page.inner_text(".flinkstyle").count(MARKUP) >= 5
-    page.goto(f"{url}/plugin/savepoints#/flinkstyle_hostile/hostile/runs/3")
+    page.goto(f"{url}/plugin/savepoints#/flinkstyle_hostile/hostile?run=3")
     page.wait_for_selector("caption:has-text('Rows that differ')")
     assert page.inner_text(".flinkstyle").count(MARKUP) >= 4
     page.goto(f"{url}/plugin/savepoints#/flinkstyle_hostile/hostile")

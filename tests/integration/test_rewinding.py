@@ -178,7 +178,8 @@ def test_table_is_known_by_its_provider_and_place(spark: SparkSession, tmp_path:
     spark.sql(f"CREATE TABLE copied (id BIGINT) USING json LOCATION '{tmp_path}/copied'")
     seen = StreamOptions()
     seen.set_target("toTable", "copied")
-    assert sink_of(PySparkSession.of(spark), seen) == Sink(name="json", path=f"file:{tmp_path}/copied")
+    copied = Sink(name="json", path=f"file:{tmp_path}/copied", table="copied")
+    assert sink_of(PySparkSession.of(spark), seen) == copied
     assert newest_batch(PySparkSession.of(spark), sink_of(PySparkSession.of(spark), seen)) is None
     seen.set_target("toTable", "not_there_yet")
     assert sink_of(PySparkSession.of(spark), seen) == Sink(name="parquet")
