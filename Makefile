@@ -24,9 +24,13 @@ test: setup ## Check style and run the tests that a change waits for, on the rea
 	@$(PYTHON) -m tools.system
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.run_tests test
 
-nightly: setup ## Run the other tests: long, many cases of one kind, much chaos
+nightly: setup ## Run the other tests: long, more cases of a kind, chaos
 	@$(PYTHON) -m tools.system
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.run_tests nightly
+
+matrix: setup ## Run every operator, store and provider of which the other two run a few
+	@$(PYTHON) -m tools.system
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.run_tests matrix
 
 test-unit: setup ## Run the tests that need no JVM
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.run_tests test unit

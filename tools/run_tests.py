@@ -1,8 +1,8 @@
-"""`make test` and `make nightly`: tiers of tests in the right environment, summed up in one last line.
+"""`make test`, `make nightly`, `make matrix`: tiers of tests, each in its environment, and their sum.
 
-A test is in one of the two commands, or in one that its marker names: `make nightly` runs what is marked
-``nightly`` and nothing else. Nothing can pass by not running: a tier without tests, a skip and a crash of
-pytest are failures.
+A test is in one of these commands, or in one that its marker names: `make nightly` runs what is marked
+``nightly`` and nothing else, `make matrix` what is marked ``matrix``. Nothing can pass by not running: a tier
+without tests, a skip and a crash of pytest are failures.
 """
 
 from __future__ import annotations
@@ -23,10 +23,16 @@ from tools import setup
 from tools.common import HOME, LOGS, ROOT, SLICED_SPARKS, VENV_AIRFLOW, VENV_SPARK, say
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
-Command = Literal["test", "nightly"]
-"""What a contributor waits for, and the rest."""
+Command = Literal["test", "nightly", "matrix"]
+"""What a contributor waits for, the rest, and the many cases of a kind of which the others run a few."""
+MARKERS: Mapping[Command, str] = {
+    "test": "not nightly and not matrix",
+    "nightly": "nightly and not matrix",
+    "matrix": "matrix",
+}
 TIERS = {
     "unit": ("unit", "model", "golden"),
     "release": ("release",),
@@ -143,7 +149,7 @@ class Invocation:
     markers: str
     """Pytest's expression that selects tests in them."""
     may_be_empty: bool = False
-    """Of a file that names ``nightly`` all such tests may be for the other environment."""
+    """Of a file that names a marker all such tests may be for the other environment."""
 
     @property
     def name(self) -> str:
@@ -162,7 +168,7 @@ def main() -> int:
     outcomes: list[Outcome] = []
     if command == "nightly" and "integration" in wanted:
         setup.ensure(SLICED_SPARKS)
-    if not asked.parts or "lint" in wanted:
+    if command != "matrix" and (not asked.parts or "lint" in wanted):
         outcomes += lint(command, whole="lint" in wanted)
     for tier in TIERS:
         if tier in wanted:
@@ -213,21 +219,19 @@ def selection(tier: str, command: Command) -> list[Invocation]:
     files = sorted(
         (file for folder in TIERS[tier] for file in (TESTS / folder).rglob("test_*.py")), key=_place
     )
-    if command == "nightly":
-        files = [file for file in files if "nightly" in file.read_text()]
+    if command != "test":
+        files = [file for file in files if command in file.read_text()]
     with_spark = [file for file in files if _SPARK_MARK.search(file.read_text())]
     only_spark = {file for file in with_spark if _is_spark_only(file.read_text())}
     others = [file for file in files if file not in only_spark]
-    which = " and ".join(
-        ["nightly" if command == "nightly" else "not nightly", *(f"not {one}" for one in ELSEWHERE)]
-    )
+    which = " and ".join([MARKERS[command], *(f"not {one}" for one in ELSEWHERE)])
     return [
         Invocation(
             tier=tier,
             venv=venv,
             files=chosen,
             markers=f"{side} and {which}",
-            may_be_empty=command == "nightly",
+            may_be_empty=command != "test",
         )
         for venv, chosen, side in ((VENV_AIRFLOW, others, "not spark"), (VENV_SPARK, with_spark, "spark"))
         if chosen

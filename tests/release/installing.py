@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from testbed.jvm import QUICK
 from testbed.keys import SIGNING_ENV
 from tools.common import JAVA_HOME_FILE, LOCKS
 from tools.setup import UV
@@ -69,11 +70,12 @@ class Job:
         """Start it, from its definition."""
         script, definition = self.folder / "ticks.py", self.folder / "ticks.yaml"
         script.write_text(_SCRIPT)
-        definition.write_text(f"job: ticks\nscript: {script}\nconf:\n  spark.ui.enabled: 'false'\n")
+        definition.write_text(f"job: ticks\nscript: {script}\nconf:\n  spark.ui.enabled: 'false'\n{_QUICK}")
         where = ("--master", "local[1]", "--python", str(self.driver), "--log-dir", str(self.folder / "logs"))
         return self.flinkstyle("job", "start", "--file", str(definition), *where)
 
 
+_QUICK = f"  spark.driver.extraJavaOptions: '{' '.join(QUICK)}'\n"
 _SCRIPT = """\
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.getOrCreate()

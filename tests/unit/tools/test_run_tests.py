@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.nightly import matrix_but, nightly_but
 from tools import run_tests
 from tools.run_tests import Outcome, read_report, report
 
@@ -42,14 +43,27 @@ def test_nightly_takes_the_files_that_name_its_marker_and_leaves_the_others_to_t
 ):
     monkeypatch.setattr(run_tests, "TESTS", tmp_path)
     (tmp_path / "e2e").mkdir()
-    for name, text in (("test_a.py", "@pytest.mark.nightly\n"), ("test_b.py", "def test_b(): ...\n")):
-        (tmp_path / "e2e" / name).write_text(text)
+    texts = ("@pytest.mark.nightly\n", "def test_b(): ...\n", "cases = matrix_but(...)\n")
+    for name, text in zip("abc", texts, strict=True):
+        (tmp_path / "e2e" / f"test_{name}.py").write_text(text)
     [night] = run_tests.selection("e2e", "nightly")
     assert [file.name for file in night.files] == ["test_a.py"]
-    assert night.markers == "not spark and nightly and not bench and not versions"
+    assert night.markers == "not spark and nightly and not matrix and not bench and not versions"
     [day] = run_tests.selection("e2e", "test")
-    assert [file.name for file in day.files] == ["test_a.py", "test_b.py"]
-    assert day.markers == "not spark and not nightly and not bench and not versions"
+    assert [file.name for file in day.files] == ["test_a.py", "test_b.py", "test_c.py"]
+    assert day.markers == "not spark and not nightly and not matrix and not bench and not versions"
+    [every] = run_tests.selection("e2e", "matrix")
+    assert [file.name for file in every.files] == ["test_c.py"]
+    assert every.markers == "not spark and matrix and not bench and not versions"
+
+
+def test_cases_of_a_kind_are_in_one_command_each_and_never_all_in_the_matrix():
+    later = [pytest.param("b", marks=pytest.mark.nightly), pytest.param("c", marks=pytest.mark.matrix)]
+    assert nightly_but("a".__eq__, "abc", matrix="c".__eq__) == ["a", *later]
+    assert matrix_but("a".__eq__, "ab") == ["a", pytest.param("b", marks=pytest.mark.matrix)]
+    for cases_of in (nightly_but, matrix_but):
+        with pytest.raises(ValueError, match="no case is kept"):
+            cases_of("z".__eq__, "ab")
 
 
 def test_tier_without_tests_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
