@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.checkpoint.schema_tracking import is_entry
+from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.start.choice import plan_start
 from airflow_flinkstyle.jobs.start.origins import Fresh, FromSavepoint
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from airflow_flinkstyle.jobs.start.origins import Origin
+    from airflow_flinkstyle.jobs.start.origins import Origin, StartPlan
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from tests.integration.agent_lab import Driver
     from tests.integration.warm_lab import WarmDriver, WarmJvms
@@ -78,11 +79,17 @@ class Tables:
         self.source.append(rows)
         self.fed += ROWS
 
-    def start(self, generation: int, origin: Origin) -> Driver | WarmDriver:
-        self.lab.claim(generation, follows=generation - 1 or None)
+    def plan(self, generation: int, origin: Origin) -> StartPlan:
         board, repository = self.lab.board, self.lab.repository
         view = JobView(board=board, repository=repository, deployment=DetachedDeployment())
-        plan = plan_start(view, origin, f"test-{generation}")
+        return plan_start(view, origin, f"test-{generation}")
+
+    def start(self, generation: int, origin: Origin) -> Driver | WarmDriver:
+        self.lab.claim(generation, follows=generation - 1 or None)
+        return self.begin(generation, self.plan(generation, origin))
+
+    def begin(self, generation: int, plan: StartPlan) -> Driver | WarmDriver:
+        board = self.lab.board
         if plan.own_ids:
             board.create_tables_to_restore(Generation(generation), TablesToRestore(own_ids=plan.own_ids))
         board.create_takeover_order(Generation(generation), plan.order)
@@ -192,8 +199,13 @@ def test_fork_takes_rows_since_the_savepoint_back_from_both_tables_unless_others
     tables.until_read(once(0, 40))
     tables.savepoint(2, stop=True)
 
-    commit_again(tables.out / "copy")  # as somebody else
-    tables.start(3, back)
+    tables.lab.claim(3, follows=2)
+    early = tables.plan(3, back)
+    commit_again(tables.out / "copy")  # as somebody else, after the caller has looked
+    with pytest.raises(FlinkstyleError, match="found some of others") as refused:
+        tables.plan(3, back)
+    assert refused.value.code == "TABLE_RESTORE"
+    tables.begin(3, early)
     failed = tables.lab.until_state(3, "failed")
     assert failed.error is not None
     assert failed.error[0] == "TABLE_RESTORE"

@@ -14,7 +14,7 @@ from airflow_flinkstyle.jobs.errors import HistoryError, LastStateError, RewindE
 from airflow_flinkstyle.jobs.start import origins
 from airflow_flinkstyle.jobs.start.home import from_home
 from airflow_flinkstyle.jobs.start.origins import Fresh, FromCheckpoint, FromSavepoint, LastState, StartPlan
-from airflow_flinkstyle.jobs.start.tables import log_tables
+from airflow_flinkstyle.jobs.start.tables import require_tables
 from airflow_flinkstyle.jobs.stopped import last_run
 from airflow_flinkstyle.protocol.head import read_line
 from airflow_flinkstyle.python_versions import assert_never
@@ -61,7 +61,9 @@ def plan_start(runs: JobView, origin: Origin, claim_key: str) -> StartPlan:
             plan = _fresh(runs, origin)
         case FromSavepoint():
             if origin.rewind != "continue":
-                log_tables(runs, runs.repository.read(origin.savepoint_id), restores=origin.restore_tables)
+                require_tables(
+                    runs, runs.repository.read(origin.savepoint_id), restores=origin.restore_tables
+                )
             plan = origins.plan_savepoint(runs, origin, claim_key)
         case FromCheckpoint():
             plan = origins.plan_checkpoint(runs, claim_key)

@@ -12,7 +12,7 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.answers.values import is_true, is_yes, one_of, text_or_none
 from airflow_flinkstyle.jobs.errors import JobNotRunningError
 from airflow_flinkstyle.jobs.start.rewinds import fork, is_from_elsewhere, require_newest, unused_from
-from airflow_flinkstyle.jobs.start.tables import log_tables, tables_to_restore
+from airflow_flinkstyle.jobs.start.tables import require_tables, tables_to_restore
 from airflow_flinkstyle.jobs.stopped import last_run, saving
 from airflow_flinkstyle.jobs.stopped.offline_lock import CALLER
 from airflow_flinkstyle.protocol.line import BEGINNING, Parent, batches_run
@@ -248,7 +248,7 @@ def require_allowed(runs: JobView, origin: FromSavepoint) -> None:
         )
     if origin.restore_tables:
         tables_to_restore(runs, manifest)
-    log_tables(runs, manifest, restores=origin.restore_tables)
+    require_tables(runs, manifest, restores=origin.restore_tables)
     if origin.rewind == "re-emit" and not origin.skip_known_batches:
         _require_forgetful(manifest, origin)
 

@@ -111,6 +111,27 @@ def table_change(
     return since_savepoint(query, line, own().get(query.name, ()))
 
 
+def require_tables(runs: JobView, manifest: Manifest, *, restores: bool) -> None:
+    """Say before a rewind what becomes of the tables that the job writes to; refuse what cannot be put back.
+
+    What is refused here is refused before anything changes, whichever query writes to it; of a table that
+    the caller cannot read its driver decides, when the query starts.
+
+    Args:
+        runs: The job's runs.
+        manifest: Of the savepoint.
+        restores: Whether the tables are to be put back.
+
+    Raises:
+        FlinkstyleError: ``TABLE_RESTORE`` if one cannot be, and it is asked for.
+    """
+    own = cache(partial(ids_in_job, runs))  # looked up for the first table that can be read, and once
+    for query in manifest.queries:
+        if query.sink in TABLE_SINKS:
+            words = _table_words(runs, query, own, restores=restores)
+            log.info("The %s table of query %s: %s", query.sink, query.name, words)
+
+
 def _table_words(
     runs: JobView,
     query: QuerySnapshot,
@@ -122,22 +143,15 @@ def _table_words(
     becomes = "is taken back" if restores else STAYS
     try:
         change = table_change(runs, query, own)
-    except Exception as error:  # noqa: BLE001  # it is for people: no start fails of it
+    except Exception as error:  # a table that is not read here hinders no start
         if isinstance(error, FlinkstyleError) and error.code == TABLE_RESTORE.code:
-            return error.problem if restores else f"what the job has written since {STAYS}; {error.problem}"
+            if restores:
+                raise
+            return f"what the job has written since {STAYS}; {error.problem}"
         change = None
     if change is None:
         return f"what the job has written since {becomes}; how much that is, only its driver sees"
     return f"{change}: that {becomes}" if change.commits else str(change)
-
-
-def log_tables(runs: JobView, manifest: Manifest, *, restores: bool) -> None:
-    """Say before a rewind what becomes of the tables that the job writes to."""
-    own = cache(partial(ids_in_job, runs))  # looked up for the first table that can be read, and once
-    for query in manifest.queries:
-        if query.sink in TABLE_SINKS:
-            words = _table_words(runs, query, own, restores=restores)
-            log.info("The %s table of query %s: %s", query.sink, query.name, words)
 
 
 def await_restored(runs: JobView, generation: Generation, *, timeout_s: float) -> dict[str, RestoredTable]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
-from airflow_flinkstyle.jobs.errors import UpgradeRolledBackError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.start.dry import dry_start
 from airflow_flinkstyle.jobs.start.origins import FromSavepoint
@@ -34,9 +33,9 @@ if TYPE_CHECKING:
 class Written:
     """A job that has written ten rows into a table, was saved, and wrote five more."""
 
-    def __init__(self, world: World, mood: type[Mood]) -> None:
+    def __init__(self, world: World, mood: type[Mood], way: str = "") -> None:
         self.world = world
-        path = world.folder / "table"
+        path = world.folder / f"{way}table"
         world.moods["v1.py"] = mood(sink="delta", table=str(path))
         self.table = SmallTable(path)
         self.table.commit()  # somebody has made it
@@ -117,14 +116,27 @@ def test_fork_without_it_says_what_will_be_there_twice(written: Written, caplog:
     assert any("restore_tables='yes' takes it back" in str(check.verdict) for check in checks)
 
 
-def test_table_that_others_have_written_to_is_refused_and_nothing_is_taken_back(
-    written: Written, caplog: pytest.LogCaptureFixture
+def test_table_that_others_have_written_to_is_refused_before_anything_starts(written: Written):
+    written.stop()
+    written.table.commit("somebody")
+    with pytest.raises(FlinkstyleError, match="found some of others") as refused:
+        written.rewind()
+    assert refused.value.code == "TABLE_RESTORE"
+    assert written.client.view.own_claim("again") is None
+    assert written.rows() == 10 + 15 + 10
+
+
+def test_table_that_only_the_driver_can_read_is_refused_by_it(
+    world: World, mood: type[Mood], caplog: pytest.LogCaptureFixture
 ):
+    (world.folder / "to").mkdir()
+    written = Written(world, mood, "to/../" * 400)  # so long a path no heartbeat tells
     written.stop()
     written.table.commit("somebody")
     caplog.set_level(logging.INFO)
     with pytest.raises(FlinkstyleError, match="TABLE_RESTORE"):
         written.rewind()
+    assert "how much that is, only its driver sees" in caplog.text
     assert "found some of others" in caplog.text
     assert written.rows() == 10 + 15 + 10
 
@@ -162,8 +174,12 @@ def test_running_job_is_brought_back_with_its_table(written: Written):
 
 def test_job_whose_table_cannot_be_brought_back_runs_on(written: Written):
     written.table.commit("somebody")
-    with pytest.raises(UpgradeRolledBackError, match="some of others"):
+    before = written.client.view.status()
+    with pytest.raises(FlinkstyleError, match="some of others"):
         written.roll_back("b1")
-    assert isinstance(written.client.view.status(), Running)
+    running = written.client.view.status()
+    assert isinstance(running, Running)
+    assert isinstance(before, Running)
+    assert running.run.generation == before.run.generation, "it was not stopped"
     written.world.logs.produce(5)
     written.world.until(lambda: written.rows() == 10 + 15 + 10 + 5)
