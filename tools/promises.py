@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from tools.common import HOME, ROOT, say
-from tools.run_tests import TIERS, selection
+from tools.run_tests import TOGETHER, selection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -48,8 +48,8 @@ def commands_of(files: Iterable[str]) -> dict[str, set[str]]:
     asked = [
         (command, one)
         for command in PASSED
-        for tier in TIERS
-        for one in selection(tier, command)
+        for tiers in TOGETHER[command]
+        for one in selection(tiers, command)
         if wanted.intersection(one.files)
     ]
     found: dict[str, set[str]] = {}

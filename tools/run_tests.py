@@ -40,10 +40,17 @@ TIERS = {
     "e2e": ("e2e",),
 }
 """Tier -> its folders below ``tests/``."""
+TOGETHER: Mapping[Command, tuple[tuple[str, ...], ...]] = {
+    "test": tuple((tier,) for tier in TIERS),
+    "nightly": (("unit", "release", "integration"), ("e2e",)),
+    "matrix": (tuple(TIERS),),
+}
+"""Tiers that share their processes: at night those that wait leave the cores to the others."""
 ELSEWHERE = ("bench", "versions")
 """Markers of tests that have commands of their own."""
-LANES, WAITING_LANES = "3", {"integration (airflow)": "4"}
-"""Processes for two cores: tests wait for brokers and JVMs, which cost as long as a test lasts."""
+LANES, WAITING_LANES = "3", "4"
+"""Processes for two cores: tests wait for brokers and JVMs, which cost as long as a test lasts; those that
+start Airflow wait longer."""
 FILE_IN_ONE = ("--dist", "loadfile", "--no-loadscope-reorder")
 """What a module has started serves all its tests."""
 STEALING = ("--dist", "worksteal")
@@ -142,7 +149,7 @@ class Outcome:
 class Invocation:
     """What one pytest runs."""
 
-    tier: str
+    tiers: tuple[str, ...]
     venv: Path
     """Of Airflow or of Spark."""
     files: list[Path]
@@ -154,7 +161,7 @@ class Invocation:
     @property
     def name(self) -> str:
         """Names it in reports."""
-        return f"{self.tier} ({self.venv.name.removeprefix('venv-')})"
+        return f"{'+'.join(self.tiers)} ({self.venv.name.removeprefix('venv-')})"
 
 
 def main() -> int:
@@ -170,9 +177,9 @@ def main() -> int:
         setup.ensure(SLICED_SPARKS)
     if command != "matrix" and (not asked.parts or "lint" in wanted):
         outcomes += lint(command, whole="lint" in wanted)
-    for tier in TIERS:
-        if tier in wanted:
-            outcomes += run_tier(tier, command)
+    for group in TOGETHER[command]:
+        if tiers := tuple(tier for tier in group if tier in wanted):
+            outcomes += run_tiers(tiers, command)
     return report(outcomes)
 
 
@@ -206,19 +213,19 @@ def _lint_with(name: str, command: list[str | Path]) -> Outcome:
     return Outcome(name=name, passed=int(not failed), failed=failed, seconds=seconds)
 
 
-def run_tier(tier: str, command: Command) -> list[Outcome]:
-    """Run a tier for a command: tests marked ``spark`` in Spark's environment, the rest in Airflow's."""
-    outcomes = [run_pytest(one) for one in selection(tier, command)]
+def run_tiers(tiers: tuple[str, ...], command: Command) -> list[Outcome]:
+    """Run tiers for a command: tests marked ``spark`` in Spark's environment, the rest in Airflow's."""
+    outcomes = [run_pytest(one) for one in selection(tiers, command)]
     if not outcomes and command == "test":
-        outcomes.append(Outcome(name=tier, passed=0, failed=(f"{tier}: no test file",), seconds=0))
+        [name] = tiers
+        outcomes.append(Outcome(name=name, passed=0, failed=(f"{name}: no test file",), seconds=0))
     return outcomes
 
 
-def selection(tier: str, command: Command) -> list[Invocation]:
-    """Return which files one command gives to pytest for a tier, by environment, and by which markers."""
-    files = sorted(
-        (file for folder in TIERS[tier] for file in (TESTS / folder).rglob("test_*.py")), key=_place
-    )
+def selection(tiers: tuple[str, ...], command: Command) -> list[Invocation]:
+    """Return which files one command gives to pytest for tiers, by environment, and by which markers."""
+    folders = [folder for tier in tiers for folder in TIERS[tier]]
+    files = sorted((file for folder in folders for file in (TESTS / folder).rglob("test_*.py")), key=_place)
     if command != "test":
         files = [file for file in files if command in file.read_text()]
     with_spark = [file for file in files if _SPARK_MARK.search(file.read_text())]
@@ -227,7 +234,7 @@ def selection(tier: str, command: Command) -> list[Invocation]:
     which = " and ".join([MARKERS[command], *(f"not {one}" for one in ELSEWHERE)])
     return [
         Invocation(
-            tier=tier,
+            tiers=tiers,
             venv=venv,
             files=chosen,
             markers=f"{side} and {which}",
@@ -252,14 +259,15 @@ def _is_spark_only(text: str) -> bool:
 
 def run_pytest(what: Invocation) -> Outcome:
     """Run one pytest under a guard that ends whatever it leaves, and read its report."""
-    name, tier, venv, files = what.name, what.tier, what.venv, what.files
-    lanes = ("-n", WAITING_LANES.get(name, LANES), *(STEALING if tier == "e2e" else FILE_IN_ONE))
+    name, tiers, venv, files = what.name, what.tiers, what.venv, what.files
+    waits = "integration" in tiers and venv == VENV_AIRFLOW
+    lanes = ("-n", WAITING_LANES if waits else LANES, *(STEALING if tiers == ("e2e",) else FILE_IN_ONE))
     say(f"--- {name}: {len(files)} files")
-    scratch = HOME / "tmp" / f"{tier}-{venv.name}-{os.getpid()}"
+    scratch = HOME / "tmp" / f"{tiers[-1]}-{venv.name}-{os.getpid()}"
     shutil.rmtree(scratch, ignore_errors=True)
     for folder in (scratch.parent, LOGS):
         folder.mkdir(parents=True, exist_ok=True)
-    junit = LOGS / f"tests-{tier}-{venv.name.removeprefix('venv-')}.xml"
+    junit = LOGS / f"tests-{tiers[-1]}-{venv.name.removeprefix('venv-')}.xml"
     junit.unlink(missing_ok=True)
     command = [
         *(sys.executable, ROOT / "testbed" / "guard.py", "--"),

@@ -20,6 +20,7 @@ from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.local import LocalStore
 from testbed.delta import delta_settings
+from testbed.jvm import spark_options
 
 ROWS_PER_FILE = 10
 
@@ -30,6 +31,8 @@ def a_session(folder: Path) -> SparkSession:
         **delta_settings(),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.driver.extraJavaOptions": spark_options(),
     }
     builder = SparkSession.builder.master("local[1]")
     for name, value in settings.items():

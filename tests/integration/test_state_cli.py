@@ -19,6 +19,7 @@ from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.local import LocalStore
 from testbed import paths
+from testbed.jvm import spark_options
 from testbed.spark import spark_paths
 from testbed.waiting import wait_until
 
@@ -46,7 +47,8 @@ def root(tmp_path: Path) -> Path:
 
 def command(root: Path, *args: str, python: Path | str = paths.VENV_SPARK / "bin/python") -> Result:
     words = ["savepoint", *args, "--root", str(root), "--job", "totals", "--python", str(python)]
-    env = {**os.environ, **spark_paths().env, "PYTHONPATH": str(paths.ROOT)}
+    java = f"{os.environ.get('JDK_JAVA_OPTIONS', '')} {spark_options()}"  # no option of the command names them
+    env = {**os.environ, **spark_paths().env, "PYTHONPATH": str(paths.ROOT), "JDK_JAVA_OPTIONS": java}
     return CliRunner().invoke(app, words, env=env)
 
 
@@ -168,7 +170,8 @@ def test_transformation_that_is_killed_leaves_no_savepoint_and_is_in_nobodys_way
         "totals",
     ]
     words += ["--python", str(paths.VENV_SPARK / "bin/python")]
-    env = {**os.environ, **spark_paths().env, "PYTHONPATH": str(paths.ROOT)}
+    java = f"{os.environ.get('JDK_JAVA_OPTIONS', '')} {spark_options()}"  # no option of the command names them
+    env = {**os.environ, **spark_paths().env, "PYTHONPATH": str(paths.ROOT), "JDK_JAVA_OPTIONS": java}
     command_line = [sys.executable, "-m", "airflow_flinkstyle.cli", *words]
     with subprocess.Popen(command_line, env=env, start_new_session=True) as running:
         wait_until("the function runs", begun.exists, timeout_s=600)

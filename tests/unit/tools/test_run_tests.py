@@ -46,13 +46,13 @@ def test_nightly_takes_the_files_that_name_its_marker_and_leaves_the_others_to_t
     texts = ("@pytest.mark.nightly\n", "def test_b(): ...\n", "cases = matrix_but(...)\n")
     for name, text in zip("abc", texts, strict=True):
         (tmp_path / "e2e" / f"test_{name}.py").write_text(text)
-    [night] = run_tests.selection("e2e", "nightly")
+    [night] = run_tests.selection(("e2e",), "nightly")
     assert [file.name for file in night.files] == ["test_a.py"]
     assert night.markers == "not spark and nightly and not matrix and not bench and not versions"
-    [day] = run_tests.selection("e2e", "test")
+    [day] = run_tests.selection(("e2e",), "test")
     assert [file.name for file in day.files] == ["test_a.py", "test_b.py", "test_c.py"]
     assert day.markers == "not spark and not nightly and not matrix and not bench and not versions"
-    [every] = run_tests.selection("e2e", "matrix")
+    [every] = run_tests.selection(("e2e",), "matrix")
     assert [file.name for file in every.files] == ["test_c.py"]
     assert every.markers == "not spark and matrix and not bench and not versions"
 
@@ -68,7 +68,12 @@ def test_cases_of_a_kind_are_in_one_command_each_and_never_all_in_the_matrix():
 
 def test_tier_without_tests_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(run_tests, "TESTS", tmp_path)
-    assert run_tests.run_tier("unit", "test")[0].failed == ("unit: no test file",)
+    assert run_tests.run_tiers(("unit",), "test")[0].failed == ("unit: no test file",)
+
+
+def test_each_command_runs_each_tier_once():
+    for groups in run_tests.TOGETHER.values():
+        assert [tier for group in groups for tier in group] == list(run_tests.TIERS)
 
 
 def test_long_files_exist_and_come_first():
