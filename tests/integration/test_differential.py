@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.kafka]
     "seeds",
     [
         pytest.param(range(1, 4), id="three"),
-        pytest.param(range(4, 8), id="four more", marks=pytest.mark.nightly),
+        pytest.param(range(4, 8), id="four more", marks=pytest.mark.matrix),
     ],
 )
 def test_small_scripts_do_under_the_agent_what_they_do_plainly(seeds: range, tmp_path: Path):

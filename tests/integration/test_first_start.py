@@ -19,7 +19,7 @@ from airflow_flinkstyle.jobs.status import Failed
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from tests.integration.agent_lab import plain_submit
 from tests.integration.detached_lab import TIMEOUT_S, Lab
-from tests.nightly import nightly_but
+from tests.nightly import matrix_but
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -115,7 +115,7 @@ def moving(in_plain_spark: Moving, tmp_path: Path, warm_jvms: WarmJvms | None) -
     moving.lab.close()
 
 
-@pytest.mark.parametrize("begin", nightly_but(lambda begin: begin == "latest", ["latest", "earliest"]))
+@pytest.mark.parametrize("begin", matrix_but("latest".__eq__, ["latest", "earliest"]))
 def test_first_start_of_a_job_that_ran_in_plain_spark_is_refused_until_its_checkpoint_is_named(
     moving: Moving, begin: str
 ):

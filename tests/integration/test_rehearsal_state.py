@@ -83,7 +83,7 @@ def state_row(lab: Lab, generation: int) -> Compared:
         pytest.param(
             *(4, "n long, top int", "lambda n: (n, n)", "value.n widened from integer to long"),
             id="widened",
-            marks=pytest.mark.nightly,
+            marks=pytest.mark.matrix,
         ),
     ],
 )

@@ -18,6 +18,7 @@ from testbed.refusals import refuses
 from testbed.session import local_session
 from tests.golden.stateful import CASES, STATE
 from tests.integration.operator_lab import as_between_batches, assert_goes_on, lab_of, take_while_it_runs
+from tests.nightly import matrix_but
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +40,7 @@ pytestmark = [
 ]
 
 BY_NAME = {case.name: case for case in CASES}
-FEW = ["two-operators", "join-one-store"]
+FEW = matrix_but("join-one-store".__eq__, ["two-operators", "join-one-store"])
 ON_ROCKSDB = [
     case.name
     for case in CASES

@@ -45,11 +45,15 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
+def environment() -> dict[str, str]:
+    """Return one whose JVMs start quickly; the commands have no option for that."""
+    java = f"{os.environ.get('JDK_JAVA_OPTIONS', '')} {spark_options()}"
+    return {**os.environ, **spark_paths().env, "PYTHONPATH": str(paths.ROOT), "JDK_JAVA_OPTIONS": java}
+
+
 def command(root: Path, *args: str, python: Path | str = paths.VENV_SPARK / "bin/python") -> Result:
     words = ["savepoint", *args, "--root", str(root), "--job", "totals", "--python", str(python)]
-    java = f"{os.environ.get('JDK_JAVA_OPTIONS', '')} {spark_options()}"  # no option of the command names them
-    env = {**os.environ, **spark_paths().env, "PYTHONPATH": str(paths.ROOT), "JDK_JAVA_OPTIONS": java}
-    return CliRunner().invoke(app, words, env=env)
+    return CliRunner().invoke(app, words, env=environment())
 
 
 def test_one_key_is_found_by_a_condition(root: Path):
@@ -170,10 +174,8 @@ def test_transformation_that_is_killed_leaves_no_savepoint_and_is_in_nobodys_way
         "totals",
     ]
     words += ["--python", str(paths.VENV_SPARK / "bin/python")]
-    java = f"{os.environ.get('JDK_JAVA_OPTIONS', '')} {spark_options()}"  # no option of the command names them
-    env = {**os.environ, **spark_paths().env, "PYTHONPATH": str(paths.ROOT), "JDK_JAVA_OPTIONS": java}
     command_line = [sys.executable, "-m", "airflow_flinkstyle.cli", *words]
-    with subprocess.Popen(command_line, env=env, start_new_session=True) as running:
+    with subprocess.Popen(command_line, env=environment(), start_new_session=True) as running:
         wait_until("the function runs", begun.exists, timeout_s=600)
         os.killpg(running.pid, signal.SIGKILL)
     repository = SavepointRepository(LocalStore(root), "totals")
