@@ -18,6 +18,7 @@ from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from testbed.waiting import PATIENCE_S, wait_until
 from tests.integration.plain_lab import QUERIES, SCRIPT, Plain
+from tests.nightly import matrix_but
 
 if TYPE_CHECKING:
     import subprocess
@@ -78,7 +79,7 @@ def test_job_is_adopted_goes_on_is_left_runs_in_plain_spark_and_is_adopted_again
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("by", ["process", "command"])
+@pytest.mark.parametrize("by", matrix_but("process".__eq__, ["process", "command"]))
 def test_running_job_is_adopted_with_seconds_of_downtime(plain: Plain, by: str):
     own = plain.folder / "ck"
     plain.produce(500)
@@ -102,7 +103,7 @@ def test_running_job_is_adopted_with_seconds_of_downtime(plain: Plain, by: str):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("savepoints", [100])
+@pytest.mark.parametrize("savepoints", matrix_but((25).__eq__, [25, 100]))
 def test_savepoints_from_outside_of_a_running_job_are_restored_by_plain_spark_and_right(
     plain: Plain, savepoints: int
 ):

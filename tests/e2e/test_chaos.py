@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.kafka]
     "stages",
     [
         pytest.param(brief(), id="six"),
-        pytest.param(short(), id="twenty", marks=pytest.mark.nightly),
+        pytest.param(short(), id="twenty", marks=pytest.mark.matrix),
         pytest.param(away(12), id="broker away", marks=pytest.mark.nightly),
         pytest.param(small(12), id="small batches", marks=pytest.mark.nightly),
     ],

@@ -31,7 +31,6 @@ OF_UPGRADES = ("standby", "precopy", "stop", "takeover-order", "takeover", "veri
 OF_MIGRATIONS = tuple(phase for phase in PHASES if phase not in ("running", "rollback"))
 SHORT = (
     Interference(cutover="migration", what="mark the run failed", phase="caught-up"),
-    Interference(cutover="migration", what="delete the run", phase="stop"),
     Interference(cutover="migration", what="kill all of Airflow", phase="takeover"),
 )
 Round = tuple[Interference, ...]

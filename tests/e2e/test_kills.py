@@ -17,7 +17,7 @@ from airflow_flinkstyle.jobs.migration.cutover import PHASES
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES
 from testbed import paths
 from testbed.waiting import PATIENCE_S, wait_until
-from tests.nightly import nightly_but
+from tests.nightly import matrix_but
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.request_slot import PendingRequest
@@ -73,7 +73,7 @@ def blobs(scenario: OrdersScenario) -> int:
     return sum(1 for _ in scenario.board.store.list(f"{scenario.spec.name}/blobs/"))
 
 
-@pytest.mark.parametrize("kind", nightly_but("upgrade".__eq__, ["migration", "upgrade"]))
+@pytest.mark.parametrize("kind", matrix_but("upgrade".__eq__, ["migration", "upgrade"]))
 def test_a_cutover_killed_at_every_journal_write_is_completed_by_its_retries(
     scenario: OrdersScenario, reader: StateReader, kind: str
 ):
