@@ -30,7 +30,9 @@ JARS = HOME / "jars"
 SPARKS = tuple(sorted(path.stem.removeprefix("spark-") for path in LOCKS.glob("spark-*.in")))
 """Minor versions of Spark that have an environment of their own, which is made when asked for."""
 SLICED_SPARKS = tuple(minor for minor in SPARKS if f"=={minor}." not in (LOCKS / "spark.in").read_text())
-"""Those of which `make test` runs a slice: all but the one that its other tests run on."""
+"""Those of which `make matrix` runs a slice: all but the one that its other tests run on."""
+ENDS = (SLICED_SPARKS[0], SLICED_SPARKS[-1])
+"""Of them what `make nightly` runs: the oldest and the newest."""
 KAFKA_VERSIONS = LOCKS / "kafka-versions.lock"
 BENCH_JARS = LOCKS / "bench-jars.lock"
 """Jars of older brokers and mirrors, which only their tests fetch."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from tools import setup
-from tools.common import HOME, LOGS, ROOT, SLICED_SPARKS, VENV_AIRFLOW, VENV_SPARK, say
+from tools.common import ENDS, HOME, LOGS, ROOT, SLICED_SPARKS, VENV_AIRFLOW, VENV_SPARK, say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -173,8 +173,8 @@ def main() -> int:
     command: Command = asked.command
     wanted = asked.parts or list(TIERS)
     outcomes: list[Outcome] = []
-    if command == "nightly" and "integration" in wanted:
-        setup.ensure(SLICED_SPARKS)
+    if command != "test" and "integration" in wanted:
+        setup.ensure(ENDS if command == "nightly" else SLICED_SPARKS)
     if command != "matrix" and (not asked.parts or "lint" in wanted):
         outcomes += lint(command, whole="lint" in wanted)
     for group in TOGETHER[command]:

@@ -48,7 +48,7 @@ def plain(request: pytest.FixtureRequest, tmp_path: Path, kafka_pair: KafkaPair)
     job.close()
 
 
-@pytest.mark.parametrize("plain", ["local", pytest.param("s3", marks=pytest.mark.nightly)], indirect=True)
+@pytest.mark.parametrize("plain", ["local", pytest.param("s3", marks=pytest.mark.matrix)], indirect=True)
 def test_job_is_adopted_goes_on_is_left_runs_in_plain_spark_and_is_adopted_again(plain: Plain):
     own = plain.place("ck")
     plain.produce(200)

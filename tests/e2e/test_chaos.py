@@ -21,8 +21,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.kafka]
     [
         pytest.param(brief(), id="six"),
         pytest.param(short(), id="twenty", marks=pytest.mark.matrix),
-        pytest.param(away(12), id="broker away", marks=pytest.mark.nightly),
-        pytest.param(small(12), id="small batches", marks=pytest.mark.nightly),
+        pytest.param(away(12), id="broker away", marks=pytest.mark.matrix),
+        pytest.param(small(12), id="small batches", marks=pytest.mark.matrix),
     ],
 )
 def test_kills_and_zombies_lose_nothing_and_double_nothing(stages: list[StagePlan], tmp_path: Path):

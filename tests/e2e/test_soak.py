@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.e2e, pytest.mark.nightly]
 
-MINUTES = 2.0
+MINUTES = 1.0
 
 
 def test_job_is_stopped_started_and_migrated_while_everything_fails_and_counts_every_order_once(

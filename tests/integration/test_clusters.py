@@ -12,7 +12,7 @@ from airflow_flinkstyle.jobs.status import Dead
 from testbed.waiting import wait_until
 from tests.integration.cluster_lab import Cluster, ClusterLab, Place
 from tests.integration.detached_lab import TIMEOUT_S
-from tests.nightly import nightly_but
+from tests.nightly import matrix_but
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.parametrize("place", nightly_but("standalone".__eq__, ["standalone", "yarn"]))
+@pytest.mark.parametrize("place", matrix_but("standalone".__eq__, ["standalone", "yarn"]))
 def test_driver_on_a_cluster_is_started_once_saved_killed_relaunched_and_stopped(
     place: Place, tmp_path: Path
 ):

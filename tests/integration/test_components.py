@@ -91,7 +91,7 @@ def test_s3_server_refuses_second_create_and_keeps_buckets_over_restart(tmp_path
         assert server.client().get_object(Bucket="savepoints", Key="k")["Body"].read() == b"first"
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 @pytest.mark.usefixtures("marked")
 def test_spark_cluster_of_two_workers_reads_kafka_and_keeps_its_checkpoint_on_s3(tmp_path: Path):
     job = tmp_path / "job.py"

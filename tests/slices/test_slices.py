@@ -11,10 +11,11 @@ import pytest
 
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from tests.integration.agent_lab import Lab
-from tools.common import SLICED_SPARKS
+from tests.nightly import matrix_but
+from tools.common import ENDS, SLICED_SPARKS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from tests.integration.agent_lab import Driver
@@ -77,10 +78,11 @@ def job(tmp_path: Path) -> Iterator[Slice]:
     job.lab.close()
 
 
-def test_job_is_saved_stopped_and_resumed_on_each_spark_with_right_totals(job: Slice):
+@pytest.mark.parametrize("sparks", matrix_but(ENDS.__eq__, [ENDS, SLICED_SPARKS]), ids=len)
+def test_job_is_saved_stopped_and_resumed_on_each_spark_with_right_totals(job: Slice, sparks: Sequence[str]):
     """Each Spark goes on from the hot savepoint of the one before, and reads again what came after it."""
     hot: Manifest | None = None
-    for generation, minor in enumerate(SLICED_SPARKS, 1):
+    for generation, minor in enumerate(sparks, 1):
         job.feed()
         driver = job.start(generation, minor, hot)
         assert job.until_counted(driver)["spark"].startswith(f"{minor}.")
@@ -92,7 +94,7 @@ def test_job_is_saved_stopped_and_resumed_on_each_spark_with_right_totals(job: S
         assert driver.wait() == 0
         assert (stopped.spark_version.rpartition(".")[0], stopped.queries[0].batch_id) == (minor, batch)
     streams = [line for line in job.lab.rows() if "whole" in line]
-    assert [line["spark"].rpartition(".")[0] for line in streams] == list(SLICED_SPARKS)
+    assert [line["spark"].rpartition(".")[0] for line in streams] == list(sparks)
     for line in streams:
         assert line["broken"] == "no rows taken for whole; cut: True"
         assert line["whole"] == [20_000]
