@@ -2,6 +2,11 @@
 
 Exits 0 if every number is there once for ``read_committed`` readers, and as much was killed as was promised.
 The seed is printed; ``--seed`` repeats order, phases and delays, though no run is quite like another.
+
+Batches have 200 records of 20 KB. Each kill waits for the sink's phase that was hit least so far, then
+for a random moment. What is frozen stays so until others have written its shard or its tasks run
+elsewhere (Python worker, executor), or a second driver has written from the same checkpoint; a broker for
+up to 2.5 times as long as a transaction may take.
 """
 
 from __future__ import annotations

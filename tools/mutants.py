@@ -1,8 +1,12 @@
 """`make mutants`: change what must not be wrong, a place at a time, and see that a unit test fails.
 
-What is changed, and what may survive with a reason each, stands in tests/mutants.toml; the outcome is written
-to docs/mutants.md. A mutant that survives without a reason fails the run, and so does a reason that no mutant
-needs any more.
+What is changed, and what may survive with a reason each, stands in tests/mutants.toml; the outcome is
+written to docs/mutants.md. A mutant that survives without a reason, or is touched by no test, fails the
+run, and so does a reason that no mutant needs any more. ``--again`` runs what survived the last run.
+
+Not counted are mutants of an error's words or a log line; one whose tests take 5 s and thrice as long as
+without it counts as killed. mutmut does not change decorated functions, a module's constants, the fixed
+parts of f-strings, calls of ``len`` and ``isinstance``, annotations, and defaults that are calls.
 """
 
 from __future__ import annotations

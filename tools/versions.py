@@ -1,6 +1,7 @@
 """`make test-airflow-versions`, `-kafka-versions`, `-kafka-leaders`, `-python-versions`, `-java-versions`.
 
 Each run rewrites its section of docs/compatibility.md from the reports of its tests, with date and versions.
+For Airflow, ``AIRFLOW=3.1`` runs one version, ``AREA=integration`` the server alone.
 """
 
 from __future__ import annotations

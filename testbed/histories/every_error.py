@@ -1,5 +1,9 @@
 """Let a whole job meet every error of every system in every phase: ``make every-error``.
 
+A run's number decides at which call the error comes, for how long (one call, 5 s, 40 s, 5 minutes), and
+whether the call takes effect all the same. An error that is not on the list of what lasts needs no person
+(``final-unlisted``); one on it is named (``unnamed``), and corrected by a person.
+
 Prints of each job that broke a promise what happened, and a table of what became of all. Ends with 1 if one
 did.
 """

@@ -22,7 +22,7 @@ BY_WORDS = {
     "CUT_ABANDONED": "tests/integration/test_aligned.py::test_job_goes_on_uncut_when_it_is_not_cut",
 }
 """Codes that no test names, and the test that meets them."""
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "tests" / "how-to-pages.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def missing_tests(text: str) -> list[str]:
