@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 LIFE_S = float(os.environ.get("TOKEN_LIFE_S", "5"))
 LIVES = 10
-pytestmark = [pytest.mark.nightly, pytest.mark.e2e, pytest.mark.timeout(1500 + 2 * LIVES * LIFE_S)]
+pytestmark = [pytest.mark.matrix, pytest.mark.e2e, pytest.mark.timeout(1500 + 2 * LIVES * LIFE_S)]
 
 
 @pytest.fixture

@@ -29,10 +29,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.nightly]
 OF_UPGRADES = ("standby", "precopy", "stop", "takeover-order", "takeover", "verify")
 OF_MIGRATIONS = tuple(phase for phase in PHASES if phase not in ("running", "rollback"))
-SHORT = (
-    Interference(cutover="migration", what="mark the run failed", phase="caught-up"),
-    Interference(cutover="migration", what="kill all of Airflow", phase="takeover"),
-)
+SHORT = (Interference(cutover="migration", what="kill all of Airflow", phase="takeover"),)
 Round = tuple[Interference, ...]
 
 

@@ -56,7 +56,7 @@ def test_migration_moves_the_job_and_a_relaunched_old_driver_exits_before_spark_
     assert output.right, output
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 def test_a_window_in_which_nothing_is_left_to_read(scenario: OrdersScenario, reader: StateReader):
     """It was rehearsed on the new cluster."""
     scenario.start_producer(most_on_old=2000, rate_per_s=1000)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from testbed.judge import StateReader
     from testbed.scenario import OrdersScenario
 
-pytestmark = [pytest.mark.e2e, pytest.mark.nightly]
+pytestmark = [pytest.mark.e2e, pytest.mark.matrix]
 
 
 def test_a_job_on_a_standalone_cluster_survives_kill_9_and_resumes_from_its_savepoint(

@@ -267,6 +267,7 @@ def test_earliest_repeats_exactly_what_was_read_before(stop: Stop):
     assert sum(map(len, copies.values())) == READ + UNREAD
 
 
+@pytest.mark.matrix
 def test_latest_leaves_out_exactly_what_was_unread(stop: Stop):
     moved = stop.moved(stop.side(start="latest"))
     assert stop.counted(moved, subscribe=TOPIC) == totals(map(as_tuple, stop.read))
@@ -278,6 +279,7 @@ def test_timestamp_of_the_stop_neither_loses_nor_repeats(stop: Stop):
     assert stop.counted(moved, subscribe=TOPIC) == expected
 
 
+@pytest.mark.matrix
 def test_group_offsets_that_mirrormaker_translated_are_labelled_and_counted_from(stop: Stop):
     """MirrorMaker's translation lies before the group's own place: what was read is read again."""
     new = stop.scenario.new
@@ -305,6 +307,7 @@ def test_specific_offsets_count_from_exactly_there_and_others_by_their_own_rule(
 # --- a renamed topic --------------------------------------------------------------------------------
 
 
+@pytest.mark.matrix
 def test_topic_that_mirrormaker_renamed_goes_on_exactly_for_a_pattern_too(stop: Stop):
     side = stop.side(OTHER_NAME)
     plan = stop.plan(side)

@@ -65,6 +65,7 @@ def test_s3a_outlives_the_tokens_of_a_web_identity(tmp_path: Path, upstream: S3S
         assert set(service.seen.by_key) == {""}
 
 
+@pytest.mark.matrix
 def test_s3a_outlives_the_tokens_of_a_role_that_it_assumes_by_keys(tmp_path: Path, upstream: S3Server):
     """S3A asks the token service by https at port 443, so it comes through a proxy here."""
     authority = CertificateAuthority()

@@ -59,6 +59,7 @@ def repartitioned(lab: Lab, savepoint_id: str, partitions: int) -> str:
     return str(json.loads(done.stdout)["rows"][0]["savepoint"])
 
 
+@pytest.mark.matrix
 def test_stopped_job_goes_on_in_another_number_of_partitions_and_counts_each_row_once(lab: Lab):
     client = lab.client
     client.starts.start(on_rocksdb(lab.spec(), 2), lab.target(), claim_key="run-1/start")
