@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from airflow_flinkstyle.jobs.comparison import CompareAsked, Version, compare_versions
 from airflow_flinkstyle.jobs.drills import begin_drill, finish_drill
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
-from benchmarks.common import PAIRS, Report, Spread, Table, Target, interleave, ratios
+from benchmarks.common import Report, Spread, Table, Target, interleave, ratios
 from benchmarks.feed import Feed
 from benchmarks.moved_job import commits
 from benchmarks.rehearsal_cost import on_cores
@@ -60,12 +60,12 @@ class Sizes:
 FULL = Sizes(
     records=250_000,
     batches=4,
-    running=5_000,
+    running=2_000,
     backlog=16_000_000,
     keys=100_000,
     warm=30,
     alone_s=30.0,
-    rounds=PAIRS,
+    rounds=3,
 )
 QUICK = Sizes(
     records=5_000, batches=2, running=500, backlog=500_000, keys=1_000, warm=3, alone_s=3.0, rounds=1
