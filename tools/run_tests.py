@@ -128,6 +128,7 @@ LONG_FILES = (
     "integration/test_components.py",
     "integration/test_translation.py",
     "integration/test_sink.py",
+    "unit/sinks/test_kafka_errors.py",
 )
 """Files of more than a minute, run before the others, so that both processes end at about the same time."""
 _SPARK_MARK = re.compile(r"^(\s*@pytest\.|pytestmark = .*|\s+pytest\.)mark\.spark\b", re.MULTILINE)

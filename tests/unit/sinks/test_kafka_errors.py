@@ -45,7 +45,7 @@ PHASES: Mapping[Api, Phase] = {
     Api.END_TXN: "commit",
 }
 """In which phase of the sink each request is answered with the error."""
-LANES = 24
+LANES = 8
 CLUSTER = KafkaCluster(name="sink", config={"bootstrap.servers": "broker:9092"})
 ABORTS = (
     *("OUT_OF_ORDER_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID", "UNKNOWN", "TRANSACTION_ABORTABLE"),
