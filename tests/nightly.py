@@ -25,10 +25,7 @@ def nightly_but(
     Raises:
         ValueError: If none is kept: mark the test itself, then.
     """
-    found = [(case, kept(case)) for case in cases]
-    if not any(stays for _, stays in found):
-        raise ValueError("no case is kept for `make test`")
-    return [case if stays else _later(case, matrix(case)) for case, stays in found]
+    return _marked(kept, cases, "make test", matrix)
 
 
 def matrix_but(kept: Callable[[T], bool], cases: Iterable[T]) -> list[Any]:
@@ -37,11 +34,17 @@ def matrix_but(kept: Callable[[T], bool], cases: Iterable[T]) -> list[Any]:
     Raises:
         ValueError: If none is kept: the test would be in neither of the two commands that each change passes.
     """
+    return _marked(kept, cases, "make nightly", lambda _: True)
+
+
+def _marked(
+    kept: Callable[[T], bool], cases: Iterable[T], command: str, matrix: Callable[[T], bool]
+) -> list[Any]:
     found = [(case, kept(case)) for case in cases]
     if not any(stays for _, stays in found):
-        raise ValueError("no case is kept for `make nightly`")
-    return [case if stays else _later(case, matrix=True) for case, stays in found]
-
-
-def _later(case: object, matrix: bool) -> Any:  # noqa: ANN401  # pytest's own, without a public name
-    return pytest.param(case, marks=pytest.mark.matrix if matrix else pytest.mark.nightly)
+        raise ValueError(f"no case is kept for `{command}`")
+    marks = pytest.mark
+    return [
+        case if stays else pytest.param(case, marks=marks.matrix if matrix(case) else marks.nightly)
+        for case, stays in found
+    ]
