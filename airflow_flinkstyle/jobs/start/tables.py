@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _MOST_READ: Final = 200
 """So many versions of a table are read for people: each is a request to its store."""
 STAYS: Final = "stays, and its batches are written once more beside it (restore_tables='yes' takes it back)"
+_UNTOUCHED: Final = "Nothing was started or stopped."
 log = logging.getLogger(__name__)
 
 
@@ -43,7 +44,7 @@ def tables_to_restore(runs: JobView, manifest: Manifest) -> dict[str, tuple[str,
         raise BadInputError(
             f"restore_tables='yes' was expected with a savepoint of queries that write to Delta or Iceberg, "
             f"found none in {manifest.savepoint_id}.",
-            state_after="Nothing was started or stopped.",
+            state_after=_UNTOUCHED,
             remedy="Leave restore_tables out.",
         )
     ids = ids_in_job(runs)
@@ -53,7 +54,7 @@ def tables_to_restore(runs: JobView, manifest: Manifest) -> dict[str, tuple[str,
             raise TABLE_RESTORE.with_text(
                 f"Query {query.name} of savepoint {manifest.savepoint_id} was expected to have run in job "
                 f"{runs.job}, found none with its id: what it has written may be another job's.",
-                state_after="Nothing was started or stopped.",
+                state_after=_UNTOUCHED,
             )
     return own
 
@@ -146,7 +147,7 @@ def _table_words(
     except Exception as error:  # a table that is not read here hinders no start
         if isinstance(error, FlinkstyleError) and error.code == TABLE_RESTORE.code:
             if restores:
-                raise
+                raise error.rephrased(state_after=_UNTOUCHED) from error
             return f"what the job has written since {STAYS}; {error.problem}"
         change = None
     if change is None:

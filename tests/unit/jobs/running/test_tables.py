@@ -122,6 +122,7 @@ def test_table_that_others_have_written_to_is_refused_before_anything_starts(wri
     with pytest.raises(FlinkstyleError, match="found some of others") as refused:
         written.rewind()
     assert refused.value.code == "TABLE_RESTORE"
+    assert refused.value.state_after == "Nothing was started or stopped."
     assert written.client.view.own_claim("again") is None
     assert written.rows() == 10 + 15 + 10
 
