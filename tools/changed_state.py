@@ -59,6 +59,8 @@ def collected(logs: Path) -> Outcomes:
 
 def rendered(kept: Outcomes) -> str:
     """Return the table: a row for each operator, a column for each store."""
+    if not kept:
+        return "Not run yet.\n"
     cases = [case for of in kept.values() for case in of if case != "day"]
     operators, stores = (
         list(dict.fromkeys(case.split(" in ")[place] for case in cases)) for place in (0, 1)
