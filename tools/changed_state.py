@@ -62,9 +62,7 @@ def rendered(kept: Outcomes) -> str:
     if not kept:
         return "Not run yet.\n"
     cases = [case for of in kept.values() for case in of if case != "day"]
-    operators, stores = (
-        list(dict.fromkeys(case.split(" in ")[place] for case in cases)) for place in (0, 1)
-    )
+    operators, stores = (list(dict.fromkeys(case.split(" in ")[place] for case in cases)) for place in (0, 1))
     days = " and ".join(f"{minor} ({of['day']})" for minor, of in kept.items())
     return "\n".join([f"On Spark {days}:\n", *_table(kept, operators, stores)]) + "\n"
 
