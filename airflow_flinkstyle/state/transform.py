@@ -27,8 +27,8 @@ from airflow_flinkstyle.savepoint.compat import (
 from airflow_flinkstyle.savepoint.files.derive import publish_derived
 from airflow_flinkstyle.savepoint.files.operators import number_after, without_operators
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
-from airflow_flinkstyle.state.changes import state_changes
-from airflow_flinkstyle.state.edited import Counts, Edited, as_it_is
+from airflow_flinkstyle.state.changes import NO_KEYS, Counts, state_changes
+from airflow_flinkstyle.state.edited import Edited, as_it_is
 from airflow_flinkstyle.state.edits import DropOperatorState, as_operator_change, described
 from airflow_flinkstyle.state.errors import (
     STATE_READ_STATELESS,
@@ -273,8 +273,10 @@ class CopiedQuery:
         edits = {number: change for number, change in changes.items() if number not in dropped}
         after: QueryCopy | None = None
         if edited := self._edited(edits):
+            found = self._counted(edited)
             after = self._written(edited, confs)
-            counts |= self._proved(edited, after)
+            self._prove(edited, after, found)
+            counts |= {number: sum(of.values(), NO_KEYS) for number, of in found.items()}
 
         def changed(snapshot: QuerySnapshot) -> QuerySnapshot:
             if snapshot is not self.query:
@@ -304,12 +306,22 @@ class CopiedQuery:
                 found[number] = Edited.of(self.before, number, change)
         return found
 
-    def _proved(self, edits: Mapping[int, Edited], after: QueryCopy) -> dict[int, Counts]:
+    def _counted(self, edits: Mapping[int, Edited]) -> dict[int, dict[str, Counts]]:
         found = {}
         for number, edited in edits.items():
-            with self._step(f"comparing what was written of operator {number}"):
-                found[number] = edited.proved(self.before, after)
+            with self._step(f"counting what changed of operator {number}"):
+                found[number] = edited.counted(self.before)
         return found
+
+    def _prove(
+        self,
+        edits: Mapping[int, Edited],
+        after: QueryCopy,
+        counts: Mapping[int, Mapping[str, Counts]],
+    ) -> None:
+        for number, edited in edits.items():
+            with self._step(f"comparing what was written of operator {number}"):
+                edited.prove(after, counts[number])
 
     def _written(self, edits: Mapping[int, Edited], confs: Mapping[str, str]) -> QueryCopy:
         """Have Spark write what was kept into a copy; in format 2 its commit log names what was written."""
