@@ -49,6 +49,14 @@ def log_in(browser: Browser, base_url: str, user: str, *, dark: bool = False, na
     return page
 
 
+def wait_for_words(page: Page, selector: str, *words: str) -> None:
+    """Wait until the first element shows all of them: the page reads again what it had no answer for yet."""
+    from playwright.sync_api import expect
+
+    for one in words:
+        expect(page.locator(selector).first).to_contain_text(one, timeout=scaled(30) * 1000)
+
+
 def open_page(
     browser: Browser, base_url: str, user: str, *, dark: bool = False, narrow: bool = False
 ) -> Page:

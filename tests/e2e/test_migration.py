@@ -72,7 +72,7 @@ def test_a_window_in_which_nothing_is_left_to_read(scenario: OrdersScenario, rea
     assert judgement.right, judgement
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 def test_a_window_without_any_producer_ends_without_a_commit(scenario: OrdersScenario, reader: StateReader):
     scenario.start_producer(rate_per_s=1000)
     scenario.start()

@@ -260,6 +260,7 @@ def synced(new: Broker) -> dict[int, int]:
 # --- a new identity, at each position ---------------------------------------------------------------
 
 
+@pytest.mark.matrix
 def test_earliest_repeats_exactly_what_was_read_before(stop: Stop):
     moved = stop.moved(stop.side(start="earliest"))
     copies = read_copies(stop.scenario.new, TOPIC)
@@ -273,6 +274,7 @@ def test_latest_leaves_out_exactly_what_was_unread(stop: Stop):
     assert stop.counted(moved, subscribe=TOPIC) == totals(map(as_tuple, stop.read))
 
 
+@pytest.mark.matrix
 def test_timestamp_of_the_stop_neither_loses_nor_repeats(stop: Stop):
     moved = stop.moved(stop.side(start=f"timestamp:{stop.unread_since_ms}"))
     expected = totals(map(as_tuple, [*stop.read, *stop.unread]))

@@ -250,7 +250,7 @@ def test_job_is_cut_hot_at_one_offset_and_drained(topic: Topic, tmp_path: Path, 
         lab.close()
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 def test_job_goes_on_uncut_when_it_is_not_cut(topic: Topic, tmp_path: Path, warm_jvms: WarmJvms | None):
     """A barrier behind, a cancel while held, a caller that never answers; then a query's own end."""
     lab = AlignedLab(tmp_path / "lab", warm=warm_jvms)
@@ -311,7 +311,7 @@ def test_job_goes_on_uncut_when_it_is_not_cut(topic: Topic, tmp_path: Path, warm
         lab.close()
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 def test_barrier_of_a_killed_driver_is_run_by_the_next_one(
     topic: Topic, tmp_path: Path, warm_jvms: WarmJvms | None
 ):

@@ -194,7 +194,7 @@ def test_words_are_counted_on_from_a_store_of_kafka_streams(
     assert dict(map(tuple, spark.table("words").collect())) == {word: words.count(word) for word in words}
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "name",
     matrix_but("join-one-store".__eq__, ["join-one-store", "transform-with-state-v2", "two-operators"]),

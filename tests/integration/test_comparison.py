@@ -177,7 +177,7 @@ def test_script_that_writes_past_its_queries_is_refused_unless_that_is_allowed(
     assert (beat.error or ("",))[0] == ("SCRIPT_FAILED" if allowed else "COMPARED_WRITES")
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 def test_random_column_is_told_apart_from_a_difference(
     old_broker: Broker, tmp_path: Path, warm_jvms: WarmJvms | None
 ):

@@ -150,7 +150,7 @@ def lab(tmp_path: Path, warm_jvms: WarmJvms | None) -> Iterator[Lab]:
     lab.close()
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 def test_hot_savepoint_from_hdfs_is_restored_to_hdfs_by_a_standby(lab: Lab, hdfs: Hdfs):
     script = lab.script(COUNT_JOB)
     lab.claim(1, checkpoint_location=f"{hdfs.uri}/job/1")

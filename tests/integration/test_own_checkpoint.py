@@ -232,7 +232,7 @@ def test_checkpoint_on_s3_is_found_with_the_sessions_own_login(spark: SparkSessi
     assert "could not be looked into" in found(spark, "s3a://no-such-bucket-here/ck")
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 def test_checkpoint_on_hdfs_is_found(spark: SparkSession, tmp_path: Path):
     with Hdfs(tmp_path / "hdfs") as hdfs:
         location = f"{hdfs.uri}/jobs/a b"

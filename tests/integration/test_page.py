@@ -22,6 +22,7 @@ from tests.page_browser import (
     open_job,
     open_page,
     press,
+    wait_for_words,
 )
 from tools.npm import AXE
 
@@ -76,23 +77,15 @@ def url(airflow: Airflow, admin: Caller) -> str:
 @pytest.mark.nightly
 def test_viewer_sees_jobs_and_savepoints_and_can_trigger_nothing(url: str, browser: Browser):
     page = open_page(browser, url, "viewer")
-    page.wait_for_selector("text=refunds")
-    table = page.inner_text(".flinkstyle section >> nth=0")
-    for words in (
-        "orders",
-        "running",
-        "worker-7",
-        "1,235 in",
-        "2,346 processed",
-        "321",
-        "verified (quick)",
-        "to-new-cluster",
-    ):
-        assert words in table
-    assert "SCRIPT_FAILED" in table
+    orders = "tr:has(a:text-is('orders'))"
+    wait_for_words(page, orders, "running", "worker-7", "1,235 in", "2,346 processed", "321")
+    wait_for_words(page, orders, "verified (quick)", "to-new-cluster")
+    wait_for_words(page, ".flinkstyle section", "refunds", "SCRIPT_FAILED")
     assert page.locator(".flinkstyle button").count() == 0
     page.click("a:text-is('orders')")
     page.wait_for_selector("text=audit of the quarter")
+    for drawn in ("svg.timeline a >> nth=2", "figure svg polyline >> nth=5"):
+        page.wait_for_selector(drawn, state="attached")
     sections = page.locator(".flinkstyle caption, .flinkstyle h2").all_inner_texts()
     assert sections.index("What went wrong, the newest first") < sections.index("Timeline"), "failures first"
     assert page.locator("svg.timeline a").count() == 3
@@ -108,7 +101,7 @@ def test_viewer_sees_jobs_and_savepoints_and_can_trigger_nothing(url: str, brows
     page.wait_for_selector("text=123,000")
     page.select_option("select", label=page.inner_text("option >> nth=2"))
     page.wait_for_selector("text=Positions that moved")
-    assert "82,000" in page.inner_text(".flinkstyle")
+    wait_for_words(page, ".flinkstyle", "82,000")
 
 
 @pytest.mark.nightly
@@ -121,7 +114,7 @@ def test_job_leads_to_the_runs_the_graph_and_what_was_asked(url: str, browser: B
     assert page.locator("svg.lineage a").count() == 5  # two runs, three savepoints
     page.click("summary:has-text('As a list')")
     page.wait_for_selector("li:text-is('sp-1 is where it started: generation 2')")
-    assert "its driver had ended" in page.inner_text("table:has(caption:has-text('What went wrong'))")
+    wait_for_words(page, "table:has(caption:has-text('What went wrong'))", "its driver had ended")
     page.click("svg.lineage a[aria-label^='generation 1']")
     page.wait_for_selector("h1:has-text('Generation 1')")
     page.wait_for_selector("pre:has-text('(no log)')")
@@ -132,7 +125,7 @@ def test_job_leads_to_the_runs_the_graph_and_what_was_asked(url: str, browser: B
 def test_comparison_is_shown_with_its_counts_its_rows_and_what_it_leaves_open(url: str, browser: Browser):
     page = open_page(browser, url, "viewer")
     open_job(page, url, "refunds")
-    assert "2 changed" in page.inner_text("table:has(th:text-is('Verdict'))")
+    wait_for_words(page, "table:has(th:text-is('Verdict'))", "2 changed")
     page.click("table:has(th:text-is('Verdict')) a:text-is('2')")
     page.wait_for_selector("h2:has-text('Comparison differs')")
     page.wait_for_selector("caption:has-text('Rows that differ')")

@@ -143,7 +143,7 @@ def require_each_counted(lab: Lab) -> None:
         assert [row for row in rows if row["n"] is not None and row["n"] != row["top"] + 1] == []
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("generation", "text", "says"),
     [
@@ -173,7 +173,7 @@ def test_what_does_not_fit_the_savepoints_queries_fails_while_the_job_runs_on(
     require_each_counted(lab)
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 def test_added_query_that_has_run_in_plain_spark_is_refused_while_the_job_runs_on(lab: Lab):
     for log in ("offsets", "commits"):
         (lab.folder / "own" / log).mkdir(parents=True)

@@ -78,7 +78,7 @@ def state_row(lab: Lab, generation: int) -> Compared:
         pytest.param(
             *(3, "n int", "lambda n: (n,)", "value.top (integer) dropped"),
             id="dropped",
-            marks=pytest.mark.nightly,
+            marks=pytest.mark.matrix,
         ),
         pytest.param(
             *(4, "n long, top int", "lambda n: (n, n)", "value.n widened from integer to long"),

@@ -84,7 +84,7 @@ class Taken:
         return {match[1] for match in files if match}
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", TRIED)
 def test_query_goes_on_from_more_partitions_and_from_as_many_as_before(
     spark: SparkSession, tmp_path: Path, name: str

@@ -228,6 +228,7 @@ def test_upgrade_gives_the_source_a_name_and_takes_it_back_while_rows_come(lab: 
     lab.judge()
 
 
+@pytest.mark.matrix
 def test_job_that_a_table_has_begun_counts_on(lab: Lab):
     """The table holds the counts of numbers 0 to 69; files bring the others."""
     table, files = lab.folder / "counted.json", lab.folder / "in"

@@ -185,7 +185,7 @@ def test_table_is_known_by_its_provider_and_place(spark: SparkSession, tmp_path:
     assert sink_of(PySparkSession.of(spark), seen) == Sink(name="parquet")
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 @pytest.mark.delta
 def test_delta_silently_loses_batches_of_a_query_id_it_knows_and_none_of_a_fork(
     spark_paths: SparkPaths, tmp_path: Path

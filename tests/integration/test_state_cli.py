@@ -63,7 +63,7 @@ def test_one_key_is_found_by_a_condition(root: Path):
     assert [(row["key"], row["value"]) for row in found["rows"]] == [({"k": 2}, {"count": 10, "sum": 245})]
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 def test_a_repartitioned_savepoint_is_made_beside_the_old_one(root: Path):
     done = command(root, "repartition", "sp-1", "--partitions", "3", "--json")
     assert done.exit_code == 0, done.stderr
@@ -106,7 +106,7 @@ def test_keys_are_dropped_after_a_look_at_what_would_change(root: Path):
     assert other.stderr.startswith("STATE_READ: Expected a condition in SQL over struct<key")
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 def test_schema_is_changed_after_a_look_at_what_would_change(root: Path):
     words = ["transform", "sp-1", "--drop-keys", "key.k > 2", "--add-column", "n=CAST(7 AS INT)", "--before"]
     words += ["sum", "--rename-column", "key.k=id", "--widen", "value.n=BIGINT", "--limit", "9", "--json"]

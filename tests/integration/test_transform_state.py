@@ -338,7 +338,7 @@ def test_variables_of_transform_with_state_are_changed_together_or_each(spark: S
         assert [json.loads(row) for row in rows[batch]] == expected
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 def test_values_that_expire_go_on_with_what_spark_finds_them_by(spark: SparkSession, tmp_path: Path):
     taken = Taken(spark, Case("expires", variables(3_600_000), CHANGELOG), tmp_path)
     manifest, counts = taken.changed(as_it_is)
@@ -351,7 +351,7 @@ def test_values_that_expire_go_on_with_what_spark_finds_them_by(spark: SparkSess
     assert {row.key.k for row in taken.state(changed.savepoint_id, variable="last").collect()} == {0, 2, 3, 4}
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 def test_timers_go_on_and_go_with_their_keys(spark: SparkSession, tmp_path: Path):
     taken = Taken(spark, Case("timers", timed, CHANGELOG), tmp_path)
     told = [json.loads(row) for rows in taken.unbroken.values() for row in rows]

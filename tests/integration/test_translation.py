@@ -333,7 +333,7 @@ def gone_until_asked_in_vain(broker: Broker, caplog: pytest.LogCaptureFixture) -
     back.join()
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 def test_brokers_that_restart_during_proof_and_watch_are_waited_for(
     caught_up: Bed, caplog: pytest.LogCaptureFixture
 ):

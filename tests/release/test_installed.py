@@ -10,6 +10,7 @@ import pytest
 
 from airflow_flinkstyle import __version__
 from airflow_flinkstyle.provider_info import get_provider_info
+from tests.nightly import matrix_but
 from tests.release.installing import Environment, install, python_3_10
 from tools.common import ROOT
 
@@ -87,7 +88,7 @@ def test_airflow_parses_every_dag_and_lists_the_provider(airflow: Environment, t
     assert "airflow-flinkstyle" in airflow.said("airflow", "providers", "list", "-o", "plain", env=env)
 
 
-@pytest.mark.parametrize("driver", ["spark", "spark_3_10"])
+@pytest.mark.parametrize("driver", matrix_but("spark".__eq__, ["spark", "spark_3_10"]))
 def test_job_starts_from_the_wheel_is_saved_and_stops(
     driver: str, cli: Environment, job_of: Callable[[Environment, Path], Job], request: pytest.FixtureRequest
 ):

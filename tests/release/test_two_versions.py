@@ -16,6 +16,7 @@ import pytest
 
 from airflow_flinkstyle.protocol.record import PROTOCOL_VERSION
 from testbed.keys import SIGNING_ENV
+from tests.nightly import matrix_but
 from tests.release.installing import Environment, clean_environment, install
 from tools.common import VENV_AIRFLOW, VENV_SPARK
 
@@ -46,7 +47,7 @@ def released_spark(released: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     return install(tmp_path_factory.mktemp("spark") / "venv", released, "[spark]", "spark")
 
 
-@pytest.mark.parametrize("older", ["driver", "callers"])
+@pytest.mark.parametrize("older", matrix_but("driver".__eq__, ["driver", "callers"]))
 def test_job_is_saved_and_stopped_across_two_versions(
     older: str,
     released_cli: Environment,
