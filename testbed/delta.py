@@ -18,7 +18,6 @@ def delta_settings() -> dict[str, str]:
     """Return the settings of a session with Delta, as small as it goes."""
     jars = [str(jar) for jar in paths.jar_set(f"delta-{paths.SPARK}" if paths.SPARK else "delta")]
     return {
-        "spark.jars": ",".join(jars),
         "spark.driver.extraClassPath": ":".join(jars),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",

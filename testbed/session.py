@@ -14,12 +14,7 @@ if TYPE_CHECKING:
 
     from testbed.spark import SparkPaths
 
-_OF_THE_JVM = (
-    "spark.driver.extraClassPath",
-    "spark.driver.extraJavaOptions",
-    "spark.driver.memory",
-    "spark.jars",
-)
+_OF_THE_JVM = ("spark.driver.extraClassPath", "spark.driver.extraJavaOptions", "spark.driver.memory")
 """Settings that a JVM keeps from its first session: another one is started for others."""
 _gateways: dict[tuple[str | None, ...], Any] = {}
 """JVMs of sessions that have ended, by those settings."""

@@ -45,7 +45,6 @@ for name in names:
 @pytest.fixture
 def lab(tmp_path: Path, warm_jvms: WarmJvms | None) -> Iterator[Lab]:
     lab = Lab(tmp_path / "lab", warm=warm_jvms)
-    lab.conf = {"spark.jars": ""}  # they are on the class path; nothing here needs them elsewhere
     yield lab
     lab.close()
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-_OF_THE_JVM = frozenset({"spark.jars", "spark.driver.extraClassPath", "spark.driver.extraJavaOptions"})
+_OF_THE_JVM = frozenset({"spark.driver.extraClassPath", "spark.driver.extraJavaOptions"})
 """Settings that a JVM which runs already has, or had."""
 
 
