@@ -103,18 +103,21 @@ class Operator:
     confs: Mapping[str, str] | None = None
     in_default_provider: bool = True
     """Whether Spark has it there too."""
+    in_avro: bool = False
+    """Whether Spark writes it so."""
     is_known: bool = True
     """Whether its state can be changed."""
     since: tuple[int, int] = (4, 2)
 
 
-MOVED = "HDFS-backed, moved to RocksDB"
+MOVED, AVRO = "HDFS-backed, moved to RocksDB", "RocksDB with changelog, Avro"
 STORES = {
     MOVED: HDFS,
     "RocksDB": ROCKSDB,
     "RocksDB with changelog": CHANGELOG,
     "RocksDB, format 2": FORMAT_V2,
     "RocksDB with changelog, format 2": FORMAT_V2_CHANGELOG,
+    AVRO: {**CHANGELOG, f"{STATE}.encodingFormat": "avro"},
 }
 OF_JOIN: Given = {
     "left": [
@@ -149,7 +152,6 @@ OPERATORS = {
         changes=[GONE, SetValues({"key.k": "7", "value.k": "7"}, where="key.k = 2")],
         mode="append",
     ),
-    "join (state format 1)": join_in(1),
     "join (state format 2)": join_in(2),
     "join (state format 3)": join_in(3),
     "join (state format 4)": join_in(4, since=(4, 3)),
@@ -157,18 +159,25 @@ OPERATORS = {
         build=pandas_state, changes=[GONE, SEVEN, negative("value.groupState.total")]
     ),
     "`transformWithState`: value/list/map": Operator(
-        build=variables(None), changes=variables_changed(""), in_default_provider=False
+        build=variables(None), changes=variables_changed(""), in_default_provider=False, in_avro=True
     ),
     "`transformWithState`: value/list/map with TTL": Operator(
-        build=variables(3_600_000), changes=variables_changed("value."), in_default_provider=False
+        build=variables(3_600_000),
+        changes=variables_changed("value."),
+        in_default_provider=False,
+        in_avro=True,
     ),
-    "`transformWithState`: timers": Operator(build=timed, changes=[GONE, SEVEN], in_default_provider=False),
+    "`transformWithState`: timers": Operator(
+        build=timed, changes=[GONE, SEVEN], in_default_provider=False, in_avro=True
+    ),
 }
 IN_EACH_STORE = [
     (name, store)
     for name, operator in OPERATORS.items()
     for store in STORES
-    if operator.since <= VERSION and (operator.in_default_provider or store != MOVED)
+    if operator.since <= VERSION
+    and (operator.in_default_provider or store != MOVED)
+    and (operator.in_avro or store != AVRO)
 ]
 FEW = [("deduplication", MOVED), ("session window", "RocksDB")]
 """What `make nightly` runs of them."""
