@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     Kept = Mapping[str, Mapping[str, str]]
-    """Of a Spark without a report: the first cell of a row -> what the page says."""
+    """Of a Spark whose tests were not all run: the first cell of a row -> what the page says."""
 
 PAGE = ROOT / "docs" / "compatibility.md"
 AREAS = {
@@ -30,6 +30,7 @@ AREAS = {
     "aligned savepoints of Kafka sources": "tests/integration/test_aligned.py",
     "savepoints while the query runs": "tests/integration/test_savepoint_hot.py",
     "operators and state stores": "tests/integration/test_savepoint_operators.py",
+    "changed state": "tests/integration/test_changed_state.py",
     "rewinds, file sink": "tests/integration/test_rewinding.py",
     "offset commits": "tests/integration/test_offset_commits.py",
     "transactional sink, a broken stream of rows": "tests/integration/test_sink.py",
@@ -42,7 +43,10 @@ TABLES = {"delta": "delta-spark", "iceberg": "iceberg-spark-runtime"}
 """Marker of tests, and name of their jar sets -> the jar that has the version."""
 ONLY_OF_TABLES = {"tests/integration/test_tables.py": "delta", "tests/versions/test_iceberg.py": "iceberg"}
 """Files of tests that nothing is left of on a Spark without that."""
+FIRST_SPARKS = {"tests/integration/test_changed_state.py": "4.2"}
+"""Files of tests that nothing is left of on an older Spark."""
 _OPERATOR = re.compile(r"test_restored_operator_goes_on_as_the_unbroken_one\[(.+)\]")
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _CASE_IN_ROW = re.compile(r"`[^`]+`")
 _PASSED = "Passed on each: "
 """What begins the line with the areas that passed on every Spark; the others have a row each."""
@@ -82,10 +86,12 @@ def render(logs: Path, said: str = "") -> str:
 
     Args:
         logs: The folder.
-        said: The section as it is: a Spark or a chain without any report keeps what it says there.
+        said: The section as it is: what has no report keeps what it says there, until all of a Spark's tests
+            are run.
     """
     reports = {minor: read(logs.glob(f"tests-versions*-spark-{minor}.xml")) for minor in SPARKS}
-    kept = {minor: cells for minor, cells in _cells(said).items() if not reports[minor].date}
+    whole = {minor for minor in SPARKS if (logs / f"tests-versions-spark-{minor}.xml").exists()}
+    kept = {minor: cells for minor, cells in _cells(said).items() if minor not in whole}
     chain = read(logs.glob("tests-chain*-spark.xml"))
     _, title, earlier = said.partition(_CHAIN_TITLE)
     last = ["\n" + title + earlier.rstrip()] if title and not chain.date else _chain(chain)
@@ -97,7 +103,7 @@ def _cells(said: str) -> dict[str, dict[str, str]]:
     """Return what a section's tables say of each Spark: by the first cell of the row, or each case in it."""
     rows = [line.strip("| ").split(" | ") for line in said.splitlines() if line.startswith("| ")]
     found: dict[str, dict[str, str]] = {minor: {} for minor in SPARKS}
-    for names, *cells in (row for row in rows if len(row) == len(SPARKS) + 1):
+    for names, *cells in (one for one in rows if len(one) == len(SPARKS) + 1):
         for minor, cell in zip(SPARKS, cells, strict=True):
             found[minor] |= dict.fromkeys(_CASE_IN_ROW.findall(names) or [names], cell)
     everywhere = [line for line in said.splitlines() if line.startswith(_PASSED)]
@@ -119,19 +125,19 @@ def read(junits: Iterable[Path]) -> Report:
             found = [name for name in ("failure", "error", "skipped") if case.find(name) is not None]
             word = "passed" if not found else "skipped" if found == ["skipped"] else "failed"
             report.cases[case.get("file", ""), case.get("name", "")] = word
-    return replace(report, date=" to ".join(sorted({min(days), max(days)})) if days else "")
+    return replace(report, date=_days(*days))
 
 
 def _head(reports: dict[str, Report], kept: Kept) -> Iterator[str]:
     yield "What has no date was not run.\n"
-    yield from _row(("", *(f"Spark {minor}" for minor in SPARKS)))
-    yield _ruler(len(SPARKS) + 1)
-    yield from _row(("PySpark", *(_pinned(minor) for minor in SPARKS)))
-    yield from _row(("Kafka connector", *(_connector(minor) for minor in SPARKS)))
+    yield from row(("", *(f"Spark {minor}" for minor in SPARKS)))
+    yield ruler(len(SPARKS) + 1)
+    yield from row(("PySpark", *(_pinned(minor) for minor in SPARKS)))
+    yield from row(("Kafka connector", *(_connector(minor) for minor in SPARKS)))
     for name in TABLES:
-        yield from _row((name.capitalize(), *(table_version(name, minor) or "none" for minor in SPARKS)))
-    dates = {minor: kept.get(minor, {}).get("run on", reports[minor].date or "not run") for minor in SPARKS}
-    yield from _row(("run on", *dates.values()))
+        yield from row((name.capitalize(), *(table_version(name, minor) or "none" for minor in SPARKS)))
+    dates = [_days(kept.get(minor, {}).get("run on", ""), reports[minor].date) for minor in SPARKS]
+    yield from row(("run on", *(days or "not run" for days in dates)))
 
 
 def _areas(reports: dict[str, Report], kept: Kept) -> Iterator[str]:
@@ -140,13 +146,12 @@ def _areas(reports: dict[str, Report], kept: Kept) -> Iterator[str]:
         cells = []
         for minor in SPARKS:
             words = Counter(word for (of, _), word in reports[minor].cases.items() if of == file)
-            without = file in ONLY_OF_TABLES and not table_version(ONLY_OF_TABLES[file], minor)
-            counted = "-" if without else _count(words["passed"], words["failed"])
-            cells.append(kept.get(minor, {}).get(area, counted))
+            counted = "-" if is_without(minor, file) else _count(words["passed"], words["failed"])
+            cells.append(counted if words else kept.get(minor, {}).get(area, counted))
         if set(cells) == {"passed"}:
             everywhere.append(area)
         else:
-            yield from _row((area, *cells))
+            yield from row((area, *cells))
     if everywhere:
         yield f"\n{_PASSED}{'; '.join(everywhere)}."
     for minor in SPARKS:
@@ -166,15 +171,15 @@ def _operators(reports: dict[str, Report], kept: Kept) -> Iterator[str]:
     yield "\n### Operators and state stores\n"
     yield "A savepoint of the running query, restored elsewhere, gives the same rows, batch by batch. Cases:"
     yield "`tests/golden/stateful.py`. `-`: not in that Spark, or not run.\n"
-    yield from _row(("case", *(f"Spark {minor}" for minor in SPARKS)))
-    yield _ruler(len(SPARKS) + 1)
+    yield from row(("case", *(f"Spark {minor}" for minor in SPARKS)))
+    yield ruler(len(SPARKS) + 1)
     rows = []
     for case in names:
         test = f"test_restored_operator_goes_on_as_the_unbroken_one[{case}]"
-        ran = {minor: reports[minor].cases.get((file, test), "-") for minor in SPARKS}
-        cells = [kept.get(minor, {}).get(f"`{case}`", said) for minor, said in ran.items()]
+        said = {minor: kept.get(minor, {}).get(f"`{case}`", "-") for minor in SPARKS}
+        cells = [reports[minor].cases.get((file, test), said[minor]) for minor in SPARKS]
         rows.append((f"`{case}`", cells))
-    yield from _merged(rows)
+    yield from merged(rows)
 
 
 def _chain(report: Report) -> Iterator[str]:
@@ -184,19 +189,19 @@ def _chain(report: Report) -> Iterator[str]:
     yield f"Run on: {report.date or 'not run'}.\n"
     found = dict(_of_chain(report))
     if found:
-        yield from _row(("test", *STORES))
-        yield _ruler(len(STORES) + 1)
-    yield from _merged(
+        yield from row(("test", *STORES))
+        yield ruler(len(STORES) + 1)
+    yield from merged(
         (_said(test) + (f" ({of})" if of else ""), [found.get((test, of, store), "-") for store in STORES])
         for test, of in dict.fromkeys((test, of) for test, of, _ in found)
     )
     others = [(file, name, word) for (file, name), word in report.cases.items() if file != CHAIN]
     if others:
         yield "\n### Single jobs\n"
-        yield from _row(("test", "file", "result"))
-        yield _ruler(3)
+        yield from row(("test", "file", "result"))
+        yield ruler(3)
     for file, name, word in others:
-        yield from _row((_said(name), f"`{file}`", word))
+        yield from row((_said(name), f"`{file}`", word))
 
 
 def _of_chain(report: Report) -> Iterator[tuple[tuple[str, str, str], str]]:
@@ -215,20 +220,22 @@ def _said(test: str) -> str:
     return test.removeprefix("test_").replace("_", " ")
 
 
-def _ruler(columns: int) -> str:
+def ruler(columns: int) -> str:
+    """Return the line between a table's head and its rows."""
     return f"|{'---|' * columns}"
 
 
-def _merged(rows: Iterable[tuple[str, Iterable[str]]]) -> Iterator[str]:
+def merged(rows: Iterable[tuple[str, Iterable[str]]]) -> Iterator[str]:
     """Yield the rows, those with the same cells as one: their names, with commas between."""
     names: dict[tuple[str, ...], list[str]] = {}
     for name, cells in rows:
         names.setdefault(tuple(cells), []).append(name)
     for cells, of in names.items():
-        yield from _row((", ".join(of), *cells))
+        yield from row((", ".join(of), *cells))
 
 
-def _row(cells: Iterable[str]) -> Iterator[str]:
+def row(cells: Iterable[str]) -> Iterator[str]:
+    """Yield a row of a table."""
     yield f"| {' | '.join(cells)} |"
 
 
@@ -236,6 +243,18 @@ def _count(passed: int, failed: int) -> str:
     if not passed and not failed:
         return "not run"
     return f"{passed} passed, {failed} failed" if failed else "passed"
+
+
+def _days(*said: str) -> str:
+    """Return the first and the last day of runs whose days are told so, or as one day; empty if none is."""
+    days = sorted(day for days in said for day in _DAY.findall(days))
+    return " to ".join(dict.fromkeys((days[0], days[-1]))) if days else ""
+
+
+def is_without(minor: str, file: str) -> bool:
+    """Return whether a Spark does not have what the tests of a file are of."""
+    of_tables = file in ONLY_OF_TABLES and not table_version(ONLY_OF_TABLES[file], minor)
+    return of_tables or SPARKS.index(minor) < SPARKS.index(FIRST_SPARKS.get(file, SPARKS[0]))
 
 
 def _pinned(minor: str) -> str:

@@ -1,4 +1,4 @@
-"""`make test-versions`: the tests of the Spark side on every Spark, into docs/compatibility.md.
+"""`make test-versions`: the tests of the Spark side on every Spark, into docs/compatibility.md and state.md.
 
 ``SPARK=3.5`` runs one version, ``SPARK=chain`` one job over all of them; ``AREA=sink`` only the files whose
 name holds that word, whose results replace those of an earlier run. A version's environment is made when it
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tools import class_archive, compatibility, jars, setup
+from tools import changed_state, class_archive, compatibility, jars, setup
 from tools.common import HOME, JAVA_HOME_FILE, LOGS, ROOT, SPARKS, TABLES, VENV_SPARK, venv_of_spark
 from tools.run_tests import Invocation, Outcome, report, run_pytest
 
@@ -32,11 +32,12 @@ def main() -> int:
         "sparks", nargs="*", choices=[*SPARKS, "chain", []], help="default: all, and the chain"
     )
     parser.add_argument("--area", action="append", default=[], help="a word in the name of a file of tests")
-    parser.add_argument("--write-only", action="store_true", help="write the page from the last reports")
+    parser.add_argument("--write-only", action="store_true", help="write the pages from the last reports")
     asked = parser.parse_args()
     wanted = asked.sparks or [*SPARKS, "chain"]
     outcomes = [] if asked.write_only else run_all(wanted, asked.area)
     compatibility.write(LOGS)
+    changed_state.write(LOGS)
     return report(outcomes)
 
 

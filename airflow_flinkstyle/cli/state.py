@@ -7,12 +7,14 @@ import json
 import re
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import RenderableType
+from rich.console import Console, RenderableType
 
 from airflow_flinkstyle.cli.factories import board_of, repository_of, require_job, whoami
 from airflow_flinkstyle.cli.kafka.options import KafkaConfig, KafkaConn, the_cluster
@@ -23,6 +25,7 @@ from airflow_flinkstyle.jobs.retention import dispose_of
 from airflow_flinkstyle.kafka.start.text import parse_rules
 from airflow_flinkstyle.rewrite.apply import picked_position
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition
+from airflow_flinkstyle.state.steps import TOLD
 from airflow_flinkstyle.typed_json import encode
 
 _READER = "airflow_flinkstyle.state"
@@ -407,21 +410,47 @@ def _ask(python: str, request: Mapping[str, object]) -> dict[str, Any]:
         FlinkstyleError: Whatever the reader raised.
         BadInputError: If that interpreter cannot run the reader.
     """
-    command = [python, "-m", _READER, json.dumps(request)]
     try:
-        done = subprocess.run(  # noqa: S603 - the interpreter that a person names, no shell
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, cwd=Path.home()
-        )
+        exit_code, output, log = _run([python, "-m", _READER, json.dumps(request)])
     except OSError as error:
         raise _no_reader(python, str(error)) from error
-    last = done.stdout.strip().rpartition("\n")[2]
-    if done.returncode != 0 or not last.startswith("{"):
-        raise _no_reader(python, "\n".join(done.stderr.strip().splitlines()[-_LINES:]))
+    last = output.strip().rpartition("\n")[2]
+    if exit_code != 0 or not last.startswith("{"):
+        raise _no_reader(python, log)
     answer: dict[str, Any] = json.loads(last)
     if told := answer.get("error"):
         kind = type("ReaderError", (FlinkstyleError,), {"code": told.pop("code")})
         raise kind(**told)
     return answer
+
+
+def _run(command: list[str]) -> tuple[int, str, str]:
+    """Return exit code, output and the log's end; where people look, show what it is at."""
+    log: deque[str] = deque(maxlen=_LINES)
+    with (
+        Console(stderr=True).status("") as status,
+        TemporaryFile("w+") as output,
+        subprocess.Popen(  # noqa: S603 - the interpreter that a person names, no shell
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=Path.home(),
+        ) as running,
+    ):
+        try:
+            for line in running.stderr or ():
+                if line.startswith(TOLD):
+                    status.update(line.removeprefix(TOLD).strip())
+                elif line.strip():
+                    log.append(line.rstrip())
+            exit_code = running.wait()
+        except BaseException:
+            running.kill()
+            raise
+        output.seek(0)
+        return exit_code, output.read(), "\n".join(log)
 
 
 def _no_reader(python: str, why: str) -> BadInputError:

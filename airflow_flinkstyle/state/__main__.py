@@ -7,7 +7,8 @@ changed: ``changes``, ready-made ones as ``edits.as_data`` writes them, or ``scr
 ``convert`` (to have it moved to RocksDB), ``bootstrap`` (to have a first one made: ``script``, ``args``,
 ``tables`` with ``query``, ``operator``, ``state`` and ``sql`` each, ``positions``), ``holding`` (true for the
 savepoints with keys that meet ``where``), ``where`` (a condition in SQL), ``limit``, and ``conf`` of Spark.
-The answer is the last line of standard output, a JSON object: ``columns`` and ``rows``, or ``error``.
+The answer is the last line of standard output, a JSON object: ``columns`` and ``rows``, or ``error``. What a
+change is at is told on standard error (``steps.TOLD``).
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from airflow_flinkstyle.state.errors import (
 )
 from airflow_flinkstyle.state.query_copy import open_copy
 from airflow_flinkstyle.state.reader import filtered
+from airflow_flinkstyle.state.steps import tell
 from airflow_flinkstyle.typed_json import decode
 
 if TYPE_CHECKING:
@@ -195,4 +197,5 @@ def _would_change(spark: SparkSession, request: Mapping[str, Any]) -> DataFrame:
 
 
 if __name__ == "__main__":
+    tell()
     print(json.dumps(answer(json.loads(sys.argv[1])), default=str))  # noqa: T201  # its purpose

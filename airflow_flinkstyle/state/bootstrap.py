@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest
-    from airflow_flinkstyle.state.edited import Counts
+    from airflow_flinkstyle.state.changes import Counts
     from airflow_flinkstyle.state.edits import Change, OperatorChange
     from airflow_flinkstyle.storage.s3_settings import S3Settings
 

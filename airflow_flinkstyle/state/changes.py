@@ -2,15 +2,54 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, cast
 
 from airflow_flinkstyle.state.errors import STATE_READ_NOT_COMPARABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructType
 
 _PLACE: Final = "partition_id"
 _KEYS: Final = frozenset({"key", "user_map_key"})
+_WHOLE: Final = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""How a value becomes a text that others have only if they are equal: Spark leaves microseconds out."""
+_EQUAL: Final = frozenset(
+    ("boolean", "tinyint", "smallint", "int", "bigint", "string", "binary", "date", "timestamp")
+)
+"""Types of which Spark's equality is that of what is kept; -0.0 equals 0.0, and maps do not compare."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """What a change did to an operator's keys."""
+
+    added: int
+    removed: int
+    changed: int
+    kept: int
+
+    def __add__(self, other: Counts) -> Counts:
+        """Return both together."""
+        return Counts(
+            added=self.added + other.added,
+            removed=self.removed + other.removed,
+            changed=self.changed + other.changed,
+            kept=self.kept + other.kept,
+        )
+
+    @property
+    def after(self) -> int:
+        """Rows that there are after it, where each key has one."""
+        return self.added + self.changed + self.kept
+
+
+NO_KEYS: Final = Counts(added=0, removed=0, changed=0, kept=0)
 
 
 def keys_of(state: DataFrame) -> list[str]:
@@ -64,6 +103,89 @@ def changes_of_any_key(before: DataFrame, after: DataFrame) -> DataFrame:
     return state_changes(before, after)
 
 
+def can_be_counted(before: DataFrame, after: DataFrame) -> bool:
+    """Tell whether ``counts_of`` compares their keys: of one type, equal only if they are the same."""
+    kinds = [[state.schema[name].dataType for name in keys_of(state)] for state in (before, after)]
+    names = [[kind.simpleString() for kind in of] for of in kinds]
+    return names[0] == names[1] and all(map(_is_equal, kinds[0]))
+
+
+def counts_of(before: DataFrame, after: DataFrame) -> Counts:
+    """Count what became of the keys, where both have a row for each; a key that is there twice counts twice.
+
+    Each is read once; Spark sorts both by key, on disk where they do not fit.
+    """
+    from pyspark.sql import functions as F
+
+    keys = keys_of(before)
+
+    def rows(state: DataFrame, row: Column, side: str) -> DataFrame:
+        found = [F.col(name).alias(f"{side}_{name}") for name in keys]
+        return state.select(F.xxhash64(*keys).alias(f"{side}_hash"), *found, row.alias(side))
+
+    mine, theirs = _compared(before, after)
+    old, new = rows(before, mine, "before"), rows(after, theirs, "after")
+    # By a hash first: numbers are sorted faster than keys.
+    on = [old[f"before_{name}"] == new[f"after_{name}"] for name in ("hash", *keys)]
+    was, is_now = F.col("before"), F.col("after")
+    kinds = {
+        "added": was.isNull(),
+        "removed": is_now.isNull(),
+        "changed": was.isNotNull() & is_now.isNotNull() & ~was.eqNullSafe(is_now),
+    }
+    numbers = [F.count_if(kind).alias(name) for name, kind in kinds.items()]
+    [found] = old.join(new, on=on, how="full").agg(F.count("*").alias("all"), *numbers).collect()
+    number = {name: int(found[name]) for name in kinds}
+    return Counts(**number, kept=int(found["all"]) - sum(number.values()))
+
+
+def _compared(before: DataFrame, after: DataFrame) -> tuple[Column, Column]:
+    """Return a struct for the rows of each: what Spark compares of them, texts where their types differ."""
+    from pyspark.sql import functions as F
+
+    values, others = (
+        {name: state.schema[name].dataType for name in state.columns if name not in {*_KEYS, _PLACE}}
+        for state in (before, after)
+    )
+    if {name: kind.simpleString() for name, kind in values.items()} != {
+        name: kind.simpleString() for name, kind in others.items()
+    }:
+        return F.struct(_text(*values).alias("text")), F.struct(_text(*others).alias("text"))
+    columns = [one for name, kind in values.items() for one in _parts(F.col(name), kind)]
+    row = F.struct(*[one.alias(f"c{number}") for number, one in enumerate(columns)])
+    return row, row
+
+
+def _parts(column: Column, kind: DataType) -> list[Column]:
+    """Return what of a column is compared: its fields, each as it is or as a text where Spark cannot."""
+    if kind.typeName() != "struct":
+        return [_comparable(column, kind)]
+    fields = cast("StructType", kind).fields
+    return [column.isNull(), *(_comparable(column.getField(one.name), one.dataType) for one in fields)]
+
+
+def _comparable(column: Column, kind: DataType) -> Column:
+
+    if _is_equal(kind):
+        return column
+    if kind.typeName() in ("float", "double"):
+        return column.cast("string")
+    return _text(column.alias("c"))
+
+
+def _text(*columns: Column | str) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.to_json(F.struct(*columns), _WHOLE)
+
+
+def _is_equal(kind: DataType) -> bool:
+    """Tell whether two values of a type are equal for Spark only if they are the same."""
+    if kind.typeName() == "struct":
+        return all(_is_equal(field.dataType) for field in cast("StructType", kind).fields)
+    return kind.simpleString() in _EQUAL or kind.typeName() in ("decimal", "timestamp_ntz")
+
+
 def _by_key(state: DataFrame, keys: list[str], side: str) -> DataFrame:
     """Return a row per key, with its rows as they are and as one text to compare by: maps do not compare."""
     from pyspark.sql import functions as F
@@ -71,5 +193,5 @@ def _by_key(state: DataFrame, keys: list[str], side: str) -> DataFrame:
     values = [name for name in state.columns if name not in {*keys, _PLACE}]
     row: Column = F.struct(*values)
     rows = state.groupBy(*[F.col(name).alias(f"{side}_{name}") for name in keys])
-    text = F.concat_ws(",", F.array_sort(F.collect_list(F.to_json(row, {"ignoreNullFields": "false"}))))
+    text = F.concat_ws(",", F.array_sort(F.collect_list(_text(*values))))
     return rows.agg(F.collect_list(row).alias(side), text.alias(f"{side}_text"))

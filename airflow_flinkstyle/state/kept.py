@@ -5,7 +5,9 @@ What is written and what is compared must be the same rows, and a plan that is r
 
 from __future__ import annotations
 
+import operator as operators
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Final, cast
 
 from airflow_flinkstyle.state.edits import may_change_schema
@@ -22,7 +24,7 @@ from airflow_flinkstyle.state.errors import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
     from airflow_flinkstyle.state.edits import Change
@@ -70,8 +72,7 @@ class Kept:
         except Exception as error:  # what Spark makes of an error in a user's function depends on its kind
             raise transform_failed(*where, str(error)) from error
         found = cls(state=kept, schema=schema, has_new_schema=schema != old)
-        _require_keys(kept, states.unique(name), *where)
-        _require_no_null(found, *where)
+        _require_whole(found, states.unique(name), *where)
         return found
 
 
@@ -124,29 +125,51 @@ def _fields(state: DataFrame, new: DataFrame, name: str) -> StructType:
     return merged(old, found)
 
 
-def _require_keys(kept: DataFrame, unique: tuple[str, ...], query: str, operator: int) -> None:
-    nothing = kept.where(" OR ".join(f"{column} IS NULL" for column in kept.columns)).head()
-    if nothing is not None:
-        raise STATE_TRANSFORM_NULL.error(
-            query=query, operator=operator, field=" and ".join(kept.columns), key=str(nothing)
-        )
-    twice = kept.groupBy(*unique).count().where("count > 1").head() if unique else None
+def _require_whole(kept: Kept, unique: tuple[str, ...], query: str, operator: int) -> None:
+    """Require that nothing is null that may not be, and no key there twice, by one look at all rows.
+
+    Keys are told apart by a hash, so that no more than it has to be kept of each; only where two have one are
+    they looked at themselves.
+    """
+    from pyspark.sql import functions as F
+
+    missing = _nulls(kept)
+    by = [F.xxhash64(*unique)] if unique else []
+    seen = kept.state.groupBy(*by).agg(
+        F.count("*").alias("rows"), F.max(reduce(operators.or_, missing.values())).alias("null")
+    )
+    [most] = seen.agg(F.max("rows").alias("rows"), F.max("null").alias("null")).collect()
+    if most["null"]:
+        _say_null(kept, missing, query, operator)
+    if unique and most["rows"] and most["rows"] > 1:
+        _require_unique(kept.state, unique, query, operator)
+
+
+def _say_null(kept: Kept, missing: Mapping[str, Column], query: str, operator: int) -> None:
+    for field, is_null in missing.items():
+        found = kept.state.where(is_null).head()
+        if found is not None:
+            key = str(found if field == " and ".join(kept.state.columns) else found["key"])
+            raise STATE_TRANSFORM_NULL.error(query=query, operator=operator, field=field, key=key)
+
+
+def _nulls(kept: Kept) -> dict[str, Column]:
+    """Return by field, or all columns together, when one is null that may not be."""
+    from pyspark.sql import functions as F
+
+    columns = kept.state.columns
+    missing = {" and ".join(columns): reduce(operators.or_, [F.col(name).isNull() for name in columns])}
+    for column, kind in kept.schema.items():
+        # Of select("value.*") every field may be null as soon as the struct may be.
+        for field in kind.fields:
+            if not (field.nullable or field.dataType.typeName() == "void"):
+                missing[f"{column}.{field.name}"] = F.col(column).getField(field.name).isNull()
+    return missing
+
+
+def _require_unique(kept: DataFrame, unique: tuple[str, ...], query: str, operator: int) -> None:
+    twice = kept.groupBy(*unique).count().where("count > 1").head()
     if twice is not None:
         raise STATE_TRANSFORM_TWICE.error(
             query=query, operator=operator, key=str(twice["key"]), count=twice["count"]
         )
-
-
-def _require_no_null(kept: Kept, query: str, operator: int) -> None:
-    from pyspark.sql import functions as F
-
-    for column, kind in kept.schema.items():
-        # Of select("value.*") every field may be null as soon as the struct may be.
-        for field in kind.fields:
-            if field.nullable or field.dataType.typeName() == "void":
-                continue
-            found = kept.state.where(F.col(column).getField(field.name).isNull()).head()
-            if found is not None:
-                raise STATE_TRANSFORM_NULL.error(
-                    query=query, operator=operator, field=f"{column}.{field.name}", key=str(found["key"])
-                )

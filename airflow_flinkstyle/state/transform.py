@@ -27,8 +27,8 @@ from airflow_flinkstyle.savepoint.compat import (
 from airflow_flinkstyle.savepoint.files.derive import publish_derived
 from airflow_flinkstyle.savepoint.files.operators import number_after, without_operators
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
-from airflow_flinkstyle.state.changes import state_changes
-from airflow_flinkstyle.state.edited import Counts, Edited, as_it_is
+from airflow_flinkstyle.state.changes import NO_KEYS, Counts, state_changes
+from airflow_flinkstyle.state.edited import Edited, as_it_is
 from airflow_flinkstyle.state.edits import DropOperatorState, as_operator_change, described
 from airflow_flinkstyle.state.errors import (
     STATE_READ_STATELESS,
@@ -41,12 +41,14 @@ from airflow_flinkstyle.state.query_copy import LATEST, copy_to, find_savepoint,
 from airflow_flinkstyle.state.reader import every_state
 from airflow_flinkstyle.state.repartition import require_all_told
 from airflow_flinkstyle.state.rewriter import write_stores
+from airflow_flinkstyle.state.steps import step, tasks_of
 from airflow_flinkstyle.state.stores import Operator
 from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.types import BatchId
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
 
@@ -224,11 +226,13 @@ class CopiedQuery:
     ) -> CopiedQuery:
         """Copy the query."""
         require_writer(spark)
+        with step(f"copying the state of query {query.name}", tasks_of(spark)):
+            before = copy_to(spark, repository, manifest, query, f"{place}/before", open_place)
         return cls(
             repository=repository,
             manifest=manifest,
             query=query,
-            before=copy_to(spark, repository, manifest, query, f"{place}/before", open_place),
+            before=before,
             place=place,
             open_place=open_place,
         )
@@ -266,33 +270,58 @@ class CopiedQuery:
         """Change the state of some operators, and settings that Spark takes from the checkpoint."""
         dropped = {number for number, change in changes.items() if _drops(change)}
         counts = {number: _dropped(self.before, number) for number in dropped}
-        edits = {n: Edited.of(self.before, n, change) for n, change in changes.items() if n not in dropped}
-        after = self._written(edits, confs) if edits else None
-        if after is not None:
-            counts.update({number: edited.proved(self.before, after) for number, edited in edits.items()})
+        edits = {number: change for number, change in changes.items() if number not in dropped}
+        after: QueryCopy | None = None
+        if edited := self._edited(edits):
+            found = self._counted(edited)
+            after = self._written(edited, confs)
+            self._prove(edited, after, found)
+            counts |= {number: sum(of.values(), NO_KEYS) for number, of in found.items()}
 
         def changed(snapshot: QuerySnapshot) -> QuerySnapshot:
             if snapshot is not self.query:
                 return snapshot
             if after is not None:
-                found = _captured(after, snapshot, self.repository, edits, self.open_place)
-                snapshot = with_confs(found, confs)
+                captured = _captured(after, snapshot, self.repository, edited, self.open_place)
+                snapshot = with_confs(captured, confs)
             if dropped:
                 snapshot = without_operators(snapshot, dropped, self.repository)
                 self._require_the_others(snapshot, dropped, after or self.before)
             return snapshot
 
-        published = publish_derived(
-            self.manifest,
-            self.repository,
-            new_id,
-            changed,
-            evidence={
-                **evidence,
-                **_evidence(self.query.name, changes, counts, asked_by or getpass.getuser()),
-            },
-        )
+        told = _evidence(self.query.name, changes, counts, asked_by or getpass.getuser())
+        with self._step("publishing the savepoint"):
+            published = publish_derived(
+                self.manifest, self.repository, new_id, changed, evidence={**evidence, **told}
+            )
         return Transformed(savepoint=published, counts=counts)
+
+    def _step(self, what: str) -> AbstractContextManager[None]:
+        return step(what, tasks_of(self.before.spark))
+
+    def _edited(self, changes: Mapping[int, OperatorChange]) -> dict[int, Edited]:
+        found = {}
+        for number, change in changes.items():
+            with self._step(f"changing the state of operator {number}"):
+                found[number] = Edited.of(self.before, number, change)
+        return found
+
+    def _counted(self, edits: Mapping[int, Edited]) -> dict[int, dict[str, Counts]]:
+        found = {}
+        for number, edited in edits.items():
+            with self._step(f"counting what changed of operator {number}"):
+                found[number] = edited.counted(self.before)
+        return found
+
+    def _prove(
+        self,
+        edits: Mapping[int, Edited],
+        after: QueryCopy,
+        counts: Mapping[int, Mapping[str, Counts]],
+    ) -> None:
+        for number, edited in edits.items():
+            with self._step(f"comparing what was written of operator {number}"):
+                edited.prove(after, counts[number])
 
     def _written(self, edits: Mapping[int, Edited], confs: Mapping[str, str]) -> QueryCopy:
         """Have Spark write what was kept into a copy; in format 2 its commit log names what was written."""
@@ -314,7 +343,7 @@ class CopiedQuery:
         for number, edited in edits.items():
             if (new := edited.new_schema()) is not None:  # Spark's writer and reader take it from there
                 target.write(schema_path(number), flat_schema(new["key"].json(), new["value"].json()))
-        with after.settings():
+        with after.settings(), self._step("writing the new state"):
             rows = {place: found for edited in edits.values() for place, found in edited.rows().items()}
             partitions = {number: edited.operator.partitions for number, edited in edits.items()}
             ids = write_stores(after.spark, after.location, batch, rows, partitions)

@@ -154,6 +154,81 @@ def transform_with_state(read: Read) -> DataFrame:
     )
 
 
+def variables(ttl_ms: int | None) -> Callable[[Read], DataFrame]:
+    """Keep a value, a list and a map, each of them for so long; without a time for ever."""
+
+    def build(read: Read) -> DataFrame:
+        from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+        class Kept(StatefulProcessor):
+            def init(self, handle: Untyped) -> None:
+                self.total = handle.getValueState("total", "s long", ttl_ms)
+                self.last = handle.getListState("last", "v int", ttl_ms)
+                self.counts = handle.getMapState("counts", "r int", "n long", ttl_ms)
+
+            def handleInputRows(
+                self, key: tuple[int], rows: Iterator[pd.DataFrame], timers: Untyped
+            ) -> Iterator[pd.DataFrame]:
+                import pandas as pd
+
+                values = [int(value) for frame in rows for value in frame["v"]]
+                known = self.total.get()
+                self.total.update(((known[0] if known else 0) + sum(values),))
+                self.last.appendList([(value,) for value in values])
+                for value in values:
+                    rest = (value % 3,)
+                    before = self.counts.getValue(rest) if self.counts.containsKey(rest) else (0,)
+                    self.counts.updateValue(rest, (before[0] + 1,))
+                listed = sum(int(value[0]) for value in self.last.get())
+                counted = sum((r[0] + 1) * n[0] for r, n in self.counts.iterator())
+                yield pd.DataFrame({"k": [key[0]], "s": [self.total.get()[0]], "l": listed, "n": counted})
+
+            def close(self) -> None:
+                pass
+
+        grouped, columns = read("only").groupBy("k"), "k int, s long, l long, n long"
+        times = "None" if ttl_ms is None else "ProcessingTime"
+        return grouped.transformWithStateInPandas(Kept(), columns, "Update", times)
+
+    return build
+
+
+def timed(read: Read) -> DataFrame:
+    """Tell of a key three minutes of events after each of its first rows."""
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+    class Timed(StatefulProcessor):
+        def init(self, handle: Untyped) -> None:
+            self.handle, self.rows = handle, handle.getValueState("rows", "n long")
+
+        def handleInputRows(
+            self, key: tuple[int], rows: Iterator[pd.DataFrame], timers: Untyped
+        ) -> Iterator[pd.DataFrame]:
+            import pandas as pd
+
+            known = self.rows.get()
+            frames = list(rows)
+            self.rows.update(((known[0] if known else 0) + sum(map(len, frames)),))
+            for frame in frames:
+                for ts in frame["ts"]:
+                    self.handle.registerTimer(int(ts.timestamp() * 1000) + 180_000)
+            yield pd.DataFrame({"k": [key[0]], "at": [0], "n": [self.rows.get()[0]]})
+
+        def handleExpiredTimer(
+            self, key: tuple[int], timerValues: Untyped, expiredTimerInfo: Untyped
+        ) -> Iterator[pd.DataFrame]:
+            import pandas as pd
+
+            at = [expiredTimerInfo.getExpiryTimeInMs()]
+            yield pd.DataFrame({"k": [key[0]], "at": at, "n": [self.rows.get()[0]]})
+
+        def close(self) -> None:
+            pass
+
+    grouped = read("only").withWatermark("ts", DELAY).groupBy("k")
+    return grouped.transformWithStateInPandas(Timed(), "k int, at long, n long", "Update", "EventTime")
+
+
 def two_operators(read: Read) -> DataFrame:
     """Deduplicate, then aggregate per window."""
     rows = read("only").withWatermark("ts", DELAY).dropDuplicates(["k", "v", "ts"])

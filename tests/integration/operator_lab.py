@@ -8,8 +8,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.storage.local import LocalStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -30,6 +34,8 @@ class OperatorLab:
 
     spark: SparkSession
     case: Case
+    given: Callable[[DataFrame], DataFrame] = lambda rows: rows
+    """From the rows of the source, with the number of their ``batch``, to those that the query reads."""
 
     def read(self, name: str) -> DataFrame:
         from pyspark.sql import functions as F
@@ -40,17 +46,29 @@ class OperatorLab:
         options = {"rowsPerBatch": 12, "startTimestamp": 1_699_999_920_000, "advanceMillisPerBatch": 60_000}
         rows = reader.format("rate-micro-batch").options(**options).load()
         seconds = F.unix_timestamp("timestamp")
-        return rows.select(
+        found = rows.select(
             (F.col("value") % 5).cast("int").alias("k"),
             (F.col("value") % 30).cast("int").alias("v"),  # comes again in the third batch
             F.timestamp_seconds(seconds - seconds % 180).alias("ts"),  # moves on every third batch
+            F.expr("value div 12").alias("batch"),
         )
+        return self.given(found).select("k", "v", "ts")
 
-    def start(self, checkpoint: str, rows: Rows, fail_in: int | None = None) -> StreamingQuery:
-        """Start the query; each batch's rows are written down in text, sorted."""
+    def start(
+        self,
+        checkpoint: str,
+        rows: Rows,
+        fail_in: int | None = None,
+        during: Callable[[int], None] = lambda batch: None,
+    ) -> StreamingQuery:
+        """Start the query; each batch's rows are written down in text, sorted.
+
+        ``during`` is called with each batch's number, before that is committed.
+        """
 
         def sink(frame: DataFrame, batch: int) -> None:
             rows[batch] = sorted(json.dumps(row.asDict()) for row in frame.collect())
+            during(batch)
             if batch == fail_in:
                 raise RuntimeError("its state is written, its commit is not")
 
@@ -98,6 +116,34 @@ def take_while_it_runs(
     finally:
         query.stop()
     return manifest, rows
+
+
+def take_behind(
+    lab: OperatorLab, live: Path, repository: SavepointRepository, batches: Sequence[int]
+) -> tuple[list[Manifest], Rows]:
+    """Take a savepoint behind each of these batches while the query is in the next one, and let it run on."""
+    taken: list[Manifest] = []
+
+    def take(batch: int) -> None:
+        if batch - 1 in batches:
+            number, source = len(taken) + 1, QuerySource(name="q", checkpoint=LocalStore(live), kafka={})
+            label = SavepointLabel(
+                savepoint_id=f"sp-{number}",
+                taken_at_ms=number,
+                spark_version=lab.spark.version,
+                taken_from_generation=1,
+            )
+            before = taken[-1] if taken else None
+            taken.append(take_savepoint(repository, [source], label, previous=before))
+
+    rows: Rows = {}
+    query = lab.start(str(live), rows, during=take)
+    try:
+        run_until(query, rows, LAST)
+    finally:
+        query.stop()
+    assert [manifest.queries[0].batch_id for manifest in taken] == list(batches)
+    return taken, rows
 
 
 def as_between_batches(manifest: Manifest) -> Manifest:

@@ -37,7 +37,18 @@ from airflow_flinkstyle.storage.local import LocalStore
 from testbed import paths
 from testbed.refusals import refuses
 from testbed.session import local_session
-from tests.golden.stateful import CASES, CHANGELOG, DELAY, FORMAT_V2, ROCKSDB, STATE, Case, two_operators
+from tests.golden.stateful import (
+    CASES,
+    CHANGELOG,
+    DELAY,
+    FORMAT_V2,
+    ROCKSDB,
+    STATE,
+    Case,
+    timed,
+    two_operators,
+    variables,
+)
 from tests.integration.operator_lab import (
     LAST,
     assert_goes_on,
@@ -327,73 +338,9 @@ def test_variables_of_transform_with_state_are_changed_together_or_each(spark: S
         assert [json.loads(row) for row in rows[batch]] == expected
 
 
-def expiring(read: Read) -> DataFrame:
-    """Keep a value, a list and a map, each for an hour."""
-    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
-
-    class Kept(StatefulProcessor):
-        def init(self, handle: Untyped) -> None:
-            self.total = handle.getValueState("total", "s long", 3_600_000)
-            self.last = handle.getListState("last", "v int", 3_600_000)
-            self.counts = handle.getMapState("counts", "r int", "n long", 3_600_000)
-
-        def handleInputRows(self, key: tuple[int], rows: Untyped, timers: Untyped) -> Iterator[Untyped]:
-            import pandas as pd
-
-            values = [int(value) for frame in rows for value in frame["v"]]
-            known = self.total.get()
-            self.total.update(((known[0] if known else 0) + sum(values),))
-            self.last.appendList([(value,) for value in values])
-            for value in values:
-                before = self.counts.getValue((value % 3,)) if self.counts.containsKey((value % 3,)) else (0,)
-                self.counts.updateValue((value % 3,), (before[0] + 1,))
-            told = [sum(int(value[0]) for value in self.last.get()), sum(n[0] for n in self.counts.values())]
-            yield pd.DataFrame({"k": [key[0]], "s": [self.total.get()[0]], "l": told[:1], "n": told[1:]})
-
-        def close(self) -> None:
-            pass
-
-    grouped, columns = read("only").groupBy("k"), "k int, s long, l long, n long"
-    return grouped.transformWithStateInPandas(Kept(), columns, "Update", "ProcessingTime")
-
-
-def timed(read: Read) -> DataFrame:
-    """Tell of a key three minutes of events after each of its first rows."""
-    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
-
-    class Timed(StatefulProcessor):
-        def init(self, handle: Untyped) -> None:
-            self.handle, self.rows = handle, handle.getValueState("rows", "n long")
-
-        def handleInputRows(self, key: tuple[int], rows: Untyped, timers: Untyped) -> Iterator[Untyped]:
-            import pandas as pd
-
-            known = self.rows.get()
-            frames = list(rows)
-            self.rows.update(((known[0] if known else 0) + sum(map(len, frames)),))
-            for frame in frames:
-                for ts in frame["ts"]:
-                    self.handle.registerTimer(int(ts.timestamp() * 1000) + 180_000)
-            yield pd.DataFrame({"k": [key[0]], "at": [0], "n": [self.rows.get()[0]]})
-
-        def handleExpiredTimer(
-            self, key: tuple[int], timerValues: Untyped, expiredTimerInfo: Untyped
-        ) -> Iterator[Untyped]:
-            import pandas as pd
-
-            at = [expiredTimerInfo.getExpiryTimeInMs()]
-            yield pd.DataFrame({"k": [key[0]], "at": at, "n": [self.rows.get()[0]]})
-
-        def close(self) -> None:
-            pass
-
-    grouped = read("only").withWatermark("ts", DELAY).groupBy("k")
-    return grouped.transformWithStateInPandas(Timed(), "k int, at long, n long", "Update", "EventTime")
-
-
 @pytest.mark.matrix
 def test_values_that_expire_go_on_with_what_spark_finds_them_by(spark: SparkSession, tmp_path: Path):
-    taken = Taken(spark, Case("expires", expiring, CHANGELOG), tmp_path)
+    taken = Taken(spark, Case("expires", variables(3_600_000), CHANGELOG), tmp_path)
     manifest, counts = taken.changed(as_it_is)
     assert counts.kept > 0
     assert (counts.added, counts.removed, counts.changed) == (0, 0, 0)

@@ -77,6 +77,19 @@ def test_page_keeps_what_it_says_of_what_has_no_report(tmp_path: Path) -> None:
     assert render(tmp_path, page) == page
 
 
+def test_page_keeps_the_areas_that_a_run_of_some_files_left_out(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder, area, text in ((first, "", VERSION), (second, "-agent", LATER)):
+        folder.mkdir()
+        (folder / f"tests-versions{area}-spark-{SPARKS[0]}.xml").write_text(text)
+    page, rest = render(second, render(first)), ["not run"] * (len(SPARKS) - 1)
+    assert f"| {' | '.join([next(iter(compatibility.AREAS)), 'passed', *rest])} |" in page
+    assert f"| {' | '.join(['operators and state stores', 'passed', *rest])} |" in page
+    assert f"| {' | '.join(['`rocksdb`', 'passed', *['-'] * len(rest)])} |" in page
+    assert f"| {' | '.join(['run on', '2026-11-23 to 2026-11-25', *rest])} |" in page
+    assert render(second, page) == page
+
+
 def test_page_names_areas_that_passed_on_every_spark_in_one_line_and_keeps_it(tmp_path: Path) -> None:
     for minor in SPARKS:
         (tmp_path / f"tests-versions-spark-{minor}.xml").write_text(LATER)
