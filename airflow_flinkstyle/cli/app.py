@@ -12,7 +12,6 @@ from airflow_flinkstyle.cli import (
     adopt,
     agent,
     compare,
-    cut,
     inspect,
     job,
     migration,
@@ -77,7 +76,7 @@ app.add_typer(
         "Take, look at, check, keep and move savepoints.",
         {
             "take": take.take,
-            "cut": cut.cut,
+            "cut": take.cut,
             "list": inspect.list_savepoints,
             "show": inspect.show_savepoint,
             "diff": inspect.diff,

@@ -1,4 +1,4 @@
-"""``flinkstyle savepoint take|verify|restore``: make one, check it, write it where Spark can start."""
+"""``flinkstyle savepoint take|cut|verify|restore``: make some, check one, write it where Spark can start."""
 
 import uuid
 from dataclasses import replace
@@ -9,11 +9,22 @@ import typer
 from airflow_flinkstyle.cli.adopt import SparkVersion, watched_checkpoint
 from airflow_flinkstyle.cli.factories import client_of, repository_of, whoami
 from airflow_flinkstyle.cli.kafka.options import KafkaConfigs, KafkaConns
-from airflow_flinkstyle.cli.options import Aligned, AsJson, Job, Key, Root, SavepointId, TimeoutS
-from airflow_flinkstyle.cli.output import batches, batches_of, note, show, table
+from airflow_flinkstyle.cli.options import (
+    Aligned,
+    AsJson,
+    Job,
+    Key,
+    Root,
+    SavepointId,
+    TimeoutS,
+    Yes,
+    complete_job,
+)
+from airflow_flinkstyle.cli.output import ExitCode, batches, batches_of, confirm, note, show, table
 from airflow_flinkstyle.cli.progress import progress_bar
 from airflow_flinkstyle.jobs.adoption.taking import take_outside
 from airflow_flinkstyle.jobs.client import JobClient
+from airflow_flinkstyle.jobs.cut import cut_together
 from airflow_flinkstyle.jobs.request_slot import PendingRequest, Withdrawn
 from airflow_flinkstyle.protocol.places import require_unmarked
 from airflow_flinkstyle.protocol.records import Progress
@@ -189,3 +200,29 @@ def restore(
     columns = ("query", "#batch", "checkpoint location", "#written", "#kept", "#size written")
     document = {"savepoint_id": savepoint_id, "queries": queries}
     show(document, table(*columns, rows=rows), as_json=as_json)
+
+
+def cut(
+    jobs: Annotated[
+        list[str], typer.Argument(help="Names of the jobs.", autocompletion=complete_job, show_default=False)
+    ],
+    root: Root,
+    stop: Annotated[bool, typer.Option("--stop", help="Stop the jobs once the cut is complete.")] = False,
+    key: Key = None,
+    yes: Yes = False,
+    timeout_s: TimeoutS = 600.0,
+    as_json: AsJson = False,
+) -> None:
+    """Take savepoints of several running jobs at the same source offsets, or of none.
+
+    All jobs resume uncut if one fails, and on Ctrl-C. With --stop, ends with 3 if a job did not stop.
+    """
+    if stop:
+        confirm(f"Stop {', '.join(jobs)} together?", yes=yes)
+    clients = [client_of(root, job) for job in jobs]
+    done = cut_together(clients, key or f"cli:{uuid.uuid4()}", stop=stop, timeout_s=timeout_s)
+    rows = [(job, savepoint_id, done.not_stopped.get(job)) for job, savepoint_id in done.savepoints.items()]
+    columns = ("job", "savepoint", "did not stop")
+    show(done, table(*columns, rows=rows, title=f"Cut {done.cut_id} is complete"), as_json=as_json)
+    if done.not_stopped:
+        raise typer.Exit(ExitCode.PARTLY)
