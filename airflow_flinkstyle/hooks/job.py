@@ -159,7 +159,7 @@ class StreamingJobHook(BaseHook):
 
     def kafka_logins(self, conn_ids: Collection[str]) -> dict[str, str]:
         """Return the environment that brings a driver the logins of apache-kafka connections."""
-        from airflow_flinkstyle.kafka.login.driver import to_environment
+        from airflow_flinkstyle.kafka.login import to_environment
 
         return to_environment([self.kafka(conn_id) for conn_id in sorted(conn_ids)])
 
@@ -232,7 +232,7 @@ class StreamingJobHook(BaseHook):
         """
         from airflow_flinkstyle.hooks.launches import arguments, mapping
         from airflow_flinkstyle.jobs.spec import JobSpec
-        from airflow_flinkstyle.kafka.login.driver import require_no_secrets
+        from airflow_flinkstyle.kafka.login import require_no_secrets
         from airflow_flinkstyle.protocol.pulse import PULSES_VARIABLE
         from airflow_flinkstyle.protocol.records import KafkaOverride
 

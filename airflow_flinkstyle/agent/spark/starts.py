@@ -12,7 +12,7 @@ from airflow_flinkstyle.agent.core.stream_options import SCHEMA_OPTIONS, schema_
 from airflow_flinkstyle.agent.spark.compare.rows import kept_rows
 from airflow_flinkstyle.agent.spark.session import PySparkSession
 from airflow_flinkstyle.agent.spark.sources import sources_of
-from airflow_flinkstyle.kafka.login.driver import scrub
+from airflow_flinkstyle.kafka.login import scrub
 from airflow_flinkstyle.protocol.query_records import (
     MOST_CHARACTERS,
     MOST_PARTS,

@@ -14,7 +14,7 @@ from airflow_flinkstyle.agent.spark.agent import replace
 from airflow_flinkstyle.agent.spark.held import wrap_held
 from airflow_flinkstyle.agent.spark.session import PySparkSession
 from airflow_flinkstyle.agent.spark.starts import PySparkStart
-from airflow_flinkstyle.kafka.login.driver import set_for
+from airflow_flinkstyle.kafka.login import set_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

@@ -3,11 +3,14 @@
 Transaction markers, aborted records and the gaps of compaction have offsets and no records, so they can only
 be read, in ranges that grow where few records are found. The cost is that of the records passed, however many
 partitions there are.
+
+Also what every kind of start is resolved from (``StartContext``).
 """
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -18,15 +21,38 @@ from airflow_flinkstyle.kafka.reading import ReadRange, scan
 from airflow_flinkstyle.kafka.start.kinds import AtTimestamp, Shifted
 from airflow_flinkstyle.kafka.verdict import Refused
 from airflow_flinkstyle.python_versions import UTC
-from airflow_flinkstyle.types import NextOffset
+from airflow_flinkstyle.types import NextOffset, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange
     from airflow_flinkstyle.kafka.reading import KafkaMessage
     from airflow_flinkstyle.kafka.settings import Isolation, KafkaCluster
-    from airflow_flinkstyle.kafka.start.context import Found, StartContext
-    from airflow_flinkstyle.types import TopicPartition
+    from airflow_flinkstyle.offsets import Offsets
+
+Found = Mapping[TopicPartition, NextOffset | Refused]
+"""An offset per partition, not validated yet, or why there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartContext:
+    """What every kind of start needs to know."""
+
+    cluster: KafkaCluster
+    view: ClusterView
+    """With every partition asked for."""
+    before: Offsets
+    """The position so far, where it counts in the same log."""
+    isolation: Isolation
+
+    def log(self, partition: TopicPartition) -> LogRange:
+        """Return the range of one partition."""
+        return self.view.topics[partition[0]].partitions[partition[1]]
+
+    def end(self, partition: TopicPartition) -> NextOffset:
+        """Return where the job's reader would find nothing more to read now."""
+        log = self.log(partition)
+        return log.last_stable if self.isolation == "read_committed" else log.end
+
 
 _LEAST_OFFSETS = 16
 _GROWTH = 4
