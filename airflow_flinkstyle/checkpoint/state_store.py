@@ -2,7 +2,7 @@
 
 Version V is, for the HDFS provider, the newest snapshot up to V and the deltas behind it; for RocksDB,
 ``V.zip`` and the SST files named inside it; with changelogs, the newest zip up to V and the changelogs
-behind it. Spark: ``HDFSBackedStateStoreProvider``, ``RocksDBFileManager``.
+behind it. Spark: ``HDFSBackedStateStoreProvider``, ``RocksDBFileManager``, ``RocksDBCheckpointMetadata``.
 
 In checkpoint format v2 (Spark 4.0) a commit names the attempt behind each store's version.
 ``V_<uuid>.zip`` is the whole version. ``V_<uuid>.changelog`` alone leads on from an older version, whose
@@ -14,15 +14,22 @@ the only attempt at its version. What no lineage names, Spark never reads. Spark
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
+import zlib
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from airflow_flinkstyle.checkpoint.errors import StateIncompleteError, UnsupportedCheckpointError
+from airflow_flinkstyle.checkpoint.errors import (
+    LogFormatError,
+    StateIncompleteError,
+    UnsupportedCheckpointError,
+)
+from airflow_flinkstyle.checkpoint.logfile import json_object, split_version
 from airflow_flinkstyle.checkpoint.operator_metadata import is_relocatable, metadata_paths, read_metadata
-from airflow_flinkstyle.checkpoint.rocksdb_zip import zip_and_shared_files
-from airflow_flinkstyle.checkpoint.state_files import StateFile, group_stores, with_checksums
+from airflow_flinkstyle.checkpoint.state_files import StateFile, checksum_of, group_stores, with_checksums
 from airflow_flinkstyle.checkpoint.stores_in_use import stores_in_use
 from airflow_flinkstyle.types import BatchId
 
@@ -224,3 +231,50 @@ def closure_v2(
         attempts = dict(store.attempts(number))
         if not attempts:
             raise StateIncompleteError.of(store.path, version, f"{number}_<id>.changelog, nor a later zip")
+
+
+_FILE_LIST_VERSIONS = (1,)
+_BROKEN_ZIP = (
+    *(zipfile.BadZipFile, zlib.error, EOFError, OSError),
+    *(NotImplementedError, RuntimeError, KeyError, ValueError, TypeError, AttributeError),
+)
+_LIST_LIMIT_BYTES = 64 << 20
+"""Of a file list, unpacked: names of half a million files."""
+
+
+def zip_and_shared_files(
+    path: str, version: int, visible: Collection[str], read: Callable[[str], bytes]
+) -> Iterator[StateFile]:
+    """Yield a zip and behind it every file that it names.
+
+    Raises:
+        StateIncompleteError: If one of them is missing.
+        LogFormatError: If the zip cannot be read.
+        UnsupportedCheckpointError: If its file list is of a newer version.
+    """
+    store = path.rpartition("/")[0]
+    archive = read(path)
+    yield StateFile(path=path, content=archive)
+    for shared in _named_in(archive, store):
+        if shared not in visible:
+            raise StateIncompleteError.of(store, version, shared)
+        yield StateFile(path=shared, content=None)
+    yield from checksum_of(path, visible)
+
+
+def _named_in(archive: bytes, store: str) -> list[str]:
+    """Return the files that the ``metadata`` entry names: SSTs, and logs if any."""
+    what = f"RocksDB file list in {store}"
+    try:
+        with zipfile.ZipFile(io.BytesIO(archive)) as entries, entries.open("metadata") as entry:
+            text = entry.read(_LIST_LIMIT_BYTES).decode()
+    except _BROKEN_ZIP as error:
+        raise LogFormatError.of(f"Zip in {store}", "a zip with a file list", str(error)) from error
+    _, body = split_version(text, what, _FILE_LIST_VERSIONS)
+    fields = json_object(body, what)
+    try:
+        ssts = [f"{store}/SSTs/{entry['dfsSstFileName']}" for entry in fields.get("sstFiles") or ()]
+        logs = [f"{store}/logs/{entry['dfsLogFileName']}" for entry in fields.get("logFiles") or ()]
+    except (KeyError, TypeError) as error:
+        raise LogFormatError.of(what, "the names of files", body) from error
+    return ssts + logs
