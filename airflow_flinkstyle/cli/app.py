@@ -21,7 +21,6 @@ from airflow_flinkstyle.cli import (
     state,
     store,
     take,
-    transfer,
 )
 from airflow_flinkstyle.cli.kafka import mirror, offsets, positions, topic, transactions
 from airflow_flinkstyle.cli.options import AS_JSON
@@ -94,8 +93,8 @@ app.add_typer(
             "release": retain.release,
             "dispose": retain.dispose,
             "prune": retain.prune,
-            "export": transfer.export,
-            "import": transfer.import_,
+            "export": take.export,
+            "import": take.import_,
         },
     ),
     name="savepoint",
