@@ -21,8 +21,16 @@ from airflow_flinkstyle.cli.options import (
     Yes,
     complete_job,
 )
-from airflow_flinkstyle.cli.output import ExitCode, batches, batches_of, confirm, note, show, table
-from airflow_flinkstyle.cli.progress import progress_bar
+from airflow_flinkstyle.cli.output import (
+    ExitCode,
+    batches,
+    batches_of,
+    confirm,
+    note,
+    progress_bar,
+    show,
+    table,
+)
 from airflow_flinkstyle.jobs.adoption.taking import take_outside
 from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.cut import cut_together
