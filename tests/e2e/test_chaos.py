@@ -13,7 +13,7 @@ from testbed.chaos_plan import StagePlan, away, brief, short, small
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.e2e, pytest.mark.kafka]
+pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.nightly]
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ def starter(tmp_path: Path) -> Iterator[Answering]:
         yield starter
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("savepoints", [3])
 def test_hot_savepoints_of_all_state_stores_are_true_at_their_own_offsets_and_start(
     kafka_pair: KafkaPair, starter: Answering, tmp_path: Path, savepoints: int

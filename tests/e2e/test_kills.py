@@ -73,6 +73,7 @@ def blobs(scenario: OrdersScenario) -> int:
     return sum(1 for _ in scenario.board.store.list(f"{scenario.spec.name}/blobs/"))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", matrix_but("upgrade".__eq__, ["migration", "upgrade"]))
 def test_a_cutover_killed_at_every_journal_write_is_completed_by_its_retries(
     scenario: OrdersScenario, reader: StateReader, kind: str

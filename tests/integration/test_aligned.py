@@ -348,6 +348,7 @@ def test_barrier_of_a_killed_driver_is_run_by_the_next_one(
         lab.close()
 
 
+@pytest.mark.nightly
 def test_two_jobs_are_cut_together_or_both_go_on(topic: Topic, tmp_path: Path, warm_jvms: WarmJvms | None):
     labs = [
         AlignedLab(tmp_path / job, job=job, root=tmp_path / "root", warm=warm_jvms)

@@ -13,7 +13,7 @@ from testbed.differential.run import Task, run_all
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.kafka, pytest.mark.nightly]
 
 
 @pytest.mark.parametrize(

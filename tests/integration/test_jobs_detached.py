@@ -199,6 +199,7 @@ def test_job_of_a_lost_host_is_started_again_once_though_two_others_try(detached
     detached.judge()
 
 
+@pytest.mark.nightly
 def test_upgrade_to_a_script_that_fails_in_its_first_batch_goes_back_by_itself(lab: Lab):
     """Offsets of files are numbers of what the source has logged: that goes back with the planned batch."""
     with NumberedFiles(lab.folder).fed(every_s=0.3):

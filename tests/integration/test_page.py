@@ -147,6 +147,7 @@ def test_dry_run_says_what_a_start_would_meet(url: str, browser: Browser):
     assert page.locator("button:text-is('Ask Kafka')").count() == 0  # that takes the right to trigger
 
 
+@pytest.mark.nightly
 def test_admin_triggers_a_dag_with_the_fields_filled_in(url: str, admin: Caller, browser: Browser):
     page = open_page(browser, url, "admin")
     page.wait_for_selector("button:has-text('Read again')")

@@ -28,6 +28,7 @@ def labs(tmp_path: Path) -> Iterator[tuple[Lab, Lab]]:
         lab.close()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("where", ["disk", pytest.param("s3", marks=pytest.mark.matrix)])
 def test_driver_of_another_root_is_refused_beside_the_one_whose_place_it_is(
     labs: tuple[Lab, Lab], where: str, tmp_path: Path, request: pytest.FixtureRequest

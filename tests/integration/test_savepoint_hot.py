@@ -18,6 +18,7 @@ from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.local import LocalStore
 from testbed.session import local_session
+from tests.nightly import nightly_but
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -118,7 +119,7 @@ def wait_for_batch(query: StreamingQuery, batch: int):
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", nightly_but("rocksdb-changelog".__eq__, CASES))
 def test_hot_savepoints_restore_to_the_true_state(spark: SparkSession, tmp_path: Path, case: str):
     provider, changelog = CASES[case]
     spark.conf.set(f"{STATE}.providerClass", f"{PROVIDERS}.{provider}")

@@ -142,6 +142,7 @@ def test_sink_moves_away_and_back_and_each_record_is_there_once(lab: Outputs, ka
     assert lab.counts(old) + lab.counts(new) == values(0, lab.batch_of(third))
 
 
+@pytest.mark.nightly
 def test_savepoint_before_a_half_written_batch_is_refused_to_continue_and_free_to_emit_again(
     lab: Outputs, kafka_pair: KafkaPair
 ):
