@@ -64,12 +64,16 @@ FINAL_TYPES: Final = (
     *(ValueError, KeyError, IndexError, ArithmeticError, ZeroDivisionError, OverflowError, RecursionError),
     *(IndentationError, UnboundLocalError, ModuleNotFoundError, UnicodeDecodeError, UnicodeEncodeError),
 )
-"""The same of Python, these very types: one that a library derives may mean that its server is away."""
+"""The same of Python, these very types: one that a library derives may mean that its server is away.
+
+So may one that was raised while another was handled: PySpark 4.2 says ``UnboundLocalError`` of a connection
+to its JVM that timed out, since it closes in ``finally`` what it has not opened.
+"""
 _NAMES: Final = frozenset(kind.__name__ for kind in FINAL_TYPES)
 _PYTHON: Final = frozenset({"org.apache.spark.api.python.PythonException", "py4j.Py4JException"})
 """What Java has of an error that a function of the script raised: the text of Python's traceback."""
-_RAISED: Final = re.compile(r"^[ \t].*\n(\w+)(?::.*)?$", re.MULTILINE)
-"""The line behind a traceback's frames, which names the type."""
+_RAISED: Final = re.compile(r"^[ \t].*\n([\w.]+)(?::.*)?$", re.MULTILINE)
+"""The line behind the frames of each error of a traceback, which names the type."""
 _MOST_CAUSES: Final = 50
 """Causes may form a circle."""
 log = logging.getLogger(__name__)
@@ -89,7 +93,7 @@ def why_final(error: BaseException) -> str | None:
     try:
         causes = [(set(_classes(java)), java) for java in _causes(error)]
         if not causes:
-            return _SCRIPT if type(error) in FINAL_TYPES else None
+            return _SCRIPT if all(type(one) in FINAL_TYPES for one in _handled(error)) else None
         whys = [_why_final(kinds, java) for kinds, java in causes]
         is_io = [bool(kinds & _IO) for kinds, _ in causes]
         return next(
@@ -103,8 +107,18 @@ def why_final(error: BaseException) -> str | None:
 def _why_final(kinds: set[str], java: Java) -> str | None:
     if kinds & _PYTHON:
         raised = _RAISED.findall(str(java.getMessage()))
-        return _SCRIPT if raised and raised[-1] in _NAMES else None
+        return _SCRIPT if raised and all(name in _NAMES for name in raised) else None
     return next((why for name, why in FINAL_CLASSES.items() if name in kinds), None)
+
+
+def _handled(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and those that its traceback shows above it."""
+    seen: list[BaseException] = []
+    one: BaseException | None = error
+    while one is not None and one not in seen:
+        yield one
+        seen.append(one)
+        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
 
 
 def _causes(error: BaseException) -> Iterator[Java]:
