@@ -46,6 +46,8 @@ class Kept:
     @classmethod
     def of(cls, before: QueryCopy, operator: Operator, states: States, name: str, change: Change) -> Kept:
         """Call a function once, and check what it returns."""
+        from pyspark import StorageLevel
+
         state = states.read(before, name)
         new, where = change(state), (before.query.name, operator.number)
         if not hasattr(new, "columns"):
@@ -67,8 +69,10 @@ class Kept:
                 found=schema["key"].simpleString(),
             )
         try:
-            # A block that is lost fails the job, where a plan that is run again could give other rows.
-            kept = states.settled(name, new.select(*state.columns)).localCheckpoint(eager=True)
+            # A block that is lost fails the job, where a plan that is run again could give other rows. Blocks
+            # are on disk: who writes and compares them needs the heap.
+            rows = states.settled(name, new.select(*state.columns))
+            kept = rows.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
         except Exception as error:  # what Spark makes of an error in a user's function depends on its kind
             raise transform_failed(*where, str(error)) from error
         found = cls(state=kept, schema=schema, has_new_schema=schema != old)

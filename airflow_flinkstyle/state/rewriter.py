@@ -111,23 +111,18 @@ class _Give:
         }
         if not families:
             return raw.limit(0)  # without a partition, so that nothing is written
-        encoded = [self._of_family(family, rows, schema) for family, rows in families.items()]
-        together = reduce(DataFrame.union, encoded).repartition(self._partitions[operator], "partition_key")
+        number = self._partitions[operator]
+        if len(families) == 1:  # placed before they are encoded, which leaves out a copy of each
+            [(family, rows)] = families.items()
+            together = _encoded_as(_placed(family, rows, schema).repartition(number, "partition_key"), schema)
+        else:
+            encoded = [
+                _encoded_as(_placed(family, rows, schema), schema) for family, rows in families.items()
+            ]
+            together = reduce(DataFrame.union, encoded).repartition(number, "partition_key")
         # Arrow takes no two fields of one name, which the raw schema may have.
         back = [together[field.name].cast(field.dataType).alias(field.name) for field in schema.fields]
         return together.select(*back)._jdf  # noqa: SLF001 - what the JVM takes
-
-    def _of_family(self, family: str, rows: DataFrame, schema: StructType) -> DataFrame:
-        from pyspark.sql import functions as F
-
-        key = F.col("key")
-        if "place" in rows.columns:  # by time, not by the key that they are spread by
-            rows, key = rows.select(F.col("place").alias("key"), key.alias("row"), "value"), F.col("row")
-        place = _partition_key(rows, schema["partition_key"].dataType)
-        placed = rows.select(
-            place.alias("partition_key"), key.alias("key"), "value", F.lit(family).alias("family")
-        )
-        return placed.mapInArrow(_encoded, apart(schema))
 
     def toString(self) -> str:
         return "flinkstyle"
@@ -136,6 +131,21 @@ class _Give:
         """For py4j."""
 
         implements = ("scala.Function1",)
+
+
+def _placed(family: str, rows: DataFrame, schema: StructType) -> DataFrame:
+    """Return the rows of a family, each with what Spark spreads it by."""
+    from pyspark.sql import functions as F
+
+    key = F.col("key")
+    if "place" in rows.columns:  # by time, not by the key that they are spread by
+        rows, key = rows.select(F.col("place").alias("key"), key.alias("row"), "value"), F.col("row")
+    place = _partition_key(rows, schema["partition_key"].dataType)
+    return rows.select(place.alias("partition_key"), key.alias("key"), "value", F.lit(family).alias("family"))
+
+
+def _encoded_as(placed: DataFrame, schema: StructType) -> DataFrame:
+    return placed.mapInArrow(_encoded, apart(schema))
 
 
 def _partition_key(state: DataFrame, kind: Any) -> Column:  # noqa: ANN401 - a type of PySpark

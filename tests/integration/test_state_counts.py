@@ -88,6 +88,22 @@ def test_a_key_that_is_there_twice_is_not_counted_as_one(spark: SparkSession):
     assert counts_of(one, twice) == Counts(added=0, removed=0, changed=0, kept=3)
 
 
+def test_a_null_in_another_field_is_a_change(spark: SparkSession):
+    """Spark's hash of a row leaves nulls out."""
+    kind = (
+        "key STRUCT<k: INT, s: INT>, value STRUCT<a: INT, b: INT, l: ARRAY<INT>, r: STRUCT<a: INT, b: INT>>"
+    )
+    value = {"a": 1, "b": None, "l": [1, None], "r": {"a": 1, "b": None}}
+    others = [{"a": None, "b": 1}, {"l": [None, 1]}, {"r": {"a": None, "b": 1}}, {"r": None}]
+    key = {"a": 1, "b": None}
+    one = spark.createDataFrame([(key, value)], kind)
+    for other in others:
+        after = spark.createDataFrame([(key, value | other)], kind)
+        assert counts_of(one, after) == Counts(added=0, removed=0, changed=1, kept=0), other
+    moved = spark.createDataFrame([({"a": None, "b": 1}, value)], kind)
+    assert counts_of(one, moved) == Counts(added=1, removed=1, changed=0, kept=0)
+
+
 def test_values_of_other_types_are_compared_by_what_they_show(spark: SparkSession):
     one = a_state(spark, a=VALUE, b=VALUE)
     wider = one.withColumn("value", F.col("value").withField("p", F.col("value.p").cast("decimal(12,2)")))
