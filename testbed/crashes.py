@@ -18,7 +18,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Self
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.jobs.deployments.supervised import SUPERVISOR
+from airflow_flinkstyle.jobs.deployments.detached import SUPERVISOR
 from testbed.waiting import wait_until
 
 if TYPE_CHECKING:

@@ -7,8 +7,13 @@ import subprocess
 from typing import TYPE_CHECKING, Any, Self
 from xml.sax.saxutils import escape
 
-from airflow_flinkstyle.jobs.deployments.kerberos import KerberosLogin
-from airflow_flinkstyle.jobs.deployments.rest import NoAnswerError, NotDeliveredError, as_object, read
+from airflow_flinkstyle.jobs.deployments.rest import (
+    KerberosLogin,
+    NoAnswerError,
+    NotDeliveredError,
+    as_object,
+    read,
+)
 from testbed import kerberos, paths
 from testbed.jvm import QUICK
 from testbed.nodes import Node

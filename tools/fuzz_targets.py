@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from airflow_flinkstyle.checkpoint import commit_log, metadata, offset_log, operator_metadata
-from airflow_flinkstyle.checkpoint.rocksdb_zip import zip_and_shared_files
+from airflow_flinkstyle.checkpoint.state_store import zip_and_shared_files
 from airflow_flinkstyle.errors import FlinkstyleError, MessageFormatError
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.mirror.topics import decode_checkpoint, decode_offset_sync, decode_position

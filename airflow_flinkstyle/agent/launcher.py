@@ -69,7 +69,7 @@ class _WithoutSecrets(logging.Formatter):
     """Spark's errors may show a plan with all its options, tracebacks included."""
 
     def format(self, record: logging.LogRecord) -> str:
-        from airflow_flinkstyle.kafka.login.driver import scrub
+        from airflow_flinkstyle.kafka.login import scrub
 
         return scrub(super().format(record), os.environ)
 

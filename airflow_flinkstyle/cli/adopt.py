@@ -10,8 +10,7 @@ import typer
 from airflow_flinkstyle.cli.factories import client_of, require_job, whoami
 from airflow_flinkstyle.cli.kafka.options import KafkaConfigs, KafkaConns, all_clusters
 from airflow_flinkstyle.cli.options import AsJson, Job, Key, Root, TimeoutS, Yes
-from airflow_flinkstyle.cli.output import batches, confirm, note, show, table
-from airflow_flinkstyle.cli.progress import progress_bar
+from airflow_flinkstyle.cli.output import batches, confirm, note, progress_bar, show, table
 from airflow_flinkstyle.cli.run import Definitions, LogDir, Master, Python, launch_by, wanted_by
 from airflow_flinkstyle.jobs.adoption.ending import EndByCommand, EndByPerson, Ending, EndProcess
 from airflow_flinkstyle.jobs.adoption.leaving import destinations

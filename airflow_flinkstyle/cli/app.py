@@ -12,7 +12,6 @@ from airflow_flinkstyle.cli import (
     adopt,
     agent,
     compare,
-    cut,
     inspect,
     job,
     migration,
@@ -22,7 +21,6 @@ from airflow_flinkstyle.cli import (
     state,
     store,
     take,
-    transfer,
 )
 from airflow_flinkstyle.cli.kafka import mirror, offsets, positions, topic, transactions
 from airflow_flinkstyle.cli.options import AS_JSON
@@ -77,7 +75,7 @@ app.add_typer(
         "Take, look at, check, keep and move savepoints.",
         {
             "take": take.take,
-            "cut": cut.cut,
+            "cut": take.cut,
             "list": inspect.list_savepoints,
             "show": inspect.show_savepoint,
             "diff": inspect.diff,
@@ -95,8 +93,8 @@ app.add_typer(
             "release": retain.release,
             "dispose": retain.dispose,
             "prune": retain.prune,
-            "export": transfer.export,
-            "import": transfer.import_,
+            "export": take.export,
+            "import": take.import_,
         },
     ),
     name="savepoint",

@@ -1,4 +1,4 @@
-"""Answers on standard output, errors on standard error, and the exit codes."""
+"""Answers on standard output, errors and a progress bar on standard error, and the exit codes."""
 
 from __future__ import annotations
 
@@ -6,20 +6,29 @@ import json
 import re
 import shlex
 import sys
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
 from datetime import datetime
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import typer
 from rich.cells import cell_len
 from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from rich.table import Table
 
 from airflow_flinkstyle.python_versions import UTC
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from rich.console import ConsoleOptions, RenderableType, RenderResult
 
@@ -212,3 +221,49 @@ def _plain(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return value
+
+
+class TransferAmount(Protocol):
+    """How far something is, as captures, requests and checks tell it."""
+
+    @property
+    def files_done(self) -> int:
+        """Files that are through."""
+
+    @property
+    def files_total(self) -> int:
+        """Files in all."""
+
+    @property
+    def bytes_done(self) -> int:
+        """Bytes that are through."""
+
+    @property
+    def bytes_total(self) -> int:
+        """Bytes in all; 0 as long as nobody knows."""
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[Callable[[TransferAmount], None]]:
+    """Show a bar while the block runs, and hand out what moves it; only where people look."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[files]}"),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task(title, total=None, files="")
+
+        def move(amount: TransferAmount) -> None:
+            progress.update(
+                bar,
+                completed=amount.bytes_done,
+                total=amount.bytes_total or None,
+                files=f"{amount.files_done}/{amount.files_total} files",
+            )
+
+        yield move

@@ -1,7 +1,8 @@
-"""``flinkstyle savepoint take|verify|restore``: make one, check it, write it where Spark can start."""
+"""``flinkstyle savepoint take|cut|verify|restore|export|import``: make some, check one, bring it away."""
 
 import uuid
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,14 +10,35 @@ import typer
 from airflow_flinkstyle.cli.adopt import SparkVersion, watched_checkpoint
 from airflow_flinkstyle.cli.factories import client_of, repository_of, whoami
 from airflow_flinkstyle.cli.kafka.options import KafkaConfigs, KafkaConns
-from airflow_flinkstyle.cli.options import Aligned, AsJson, Job, Key, Root, SavepointId, TimeoutS
-from airflow_flinkstyle.cli.output import batches, batches_of, note, show, table
-from airflow_flinkstyle.cli.progress import progress_bar
+from airflow_flinkstyle.cli.options import (
+    Aligned,
+    AsJson,
+    Job,
+    Key,
+    Root,
+    SavepointId,
+    TimeoutS,
+    Yes,
+    complete_job,
+)
+from airflow_flinkstyle.cli.output import (
+    ExitCode,
+    batches,
+    batches_of,
+    confirm,
+    note,
+    progress_bar,
+    show,
+    table,
+)
 from airflow_flinkstyle.jobs.adoption.taking import take_outside
 from airflow_flinkstyle.jobs.client import JobClient
+from airflow_flinkstyle.jobs.cut import cut_together
 from airflow_flinkstyle.jobs.request_slot import PendingRequest, Withdrawn
 from airflow_flinkstyle.protocol.places import require_unmarked
 from airflow_flinkstyle.protocol.records import Progress
+from airflow_flinkstyle.savepoint.exchange.export import export_archive, export_savepoint
+from airflow_flinkstyle.savepoint.exchange.importing import import_archive, import_savepoint
 from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
 from airflow_flinkstyle.savepoint.files.verified import check_savepoint
 from airflow_flinkstyle.savepoint.manifest import Manifest
@@ -189,3 +211,82 @@ def restore(
     columns = ("query", "#batch", "checkpoint location", "#written", "#kept", "#size written")
     document = {"savepoint_id": savepoint_id, "queries": queries}
     show(document, table(*columns, rows=rows), as_json=as_json)
+
+
+def cut(
+    jobs: Annotated[
+        list[str], typer.Argument(help="Names of the jobs.", autocompletion=complete_job, show_default=False)
+    ],
+    root: Root,
+    stop: Annotated[bool, typer.Option("--stop", help="Stop the jobs once the cut is complete.")] = False,
+    key: Key = None,
+    yes: Yes = False,
+    timeout_s: TimeoutS = 600.0,
+    as_json: AsJson = False,
+) -> None:
+    """Take savepoints of several running jobs at the same source offsets, or of none.
+
+    All jobs resume uncut if one fails, and on Ctrl-C. With --stop, ends with 3 if a job did not stop.
+    """
+    if stop:
+        confirm(f"Stop {', '.join(jobs)} together?", yes=yes)
+    clients = [client_of(root, job) for job in jobs]
+    done = cut_together(clients, key or f"cli:{uuid.uuid4()}", stop=stop, timeout_s=timeout_s)
+    rows = [(job, savepoint_id, done.not_stopped.get(job)) for job, savepoint_id in done.savepoints.items()]
+    columns = ("job", "savepoint", "did not stop")
+    show(done, table(*columns, rows=rows, title=f"Cut {done.cut_id} is complete"), as_json=as_json)
+    if done.not_stopped:
+        raise typer.Exit(ExitCode.PARTLY)
+
+
+_ARCHIVE = ".tar"
+
+
+def export(
+    savepoint_id: SavepointId,
+    root: Root,
+    job: Job,
+    to: Annotated[
+        str, typer.Option(help="A folder (path or s3://...), or a local file whose name ends in .tar.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Copy a savepoint out; a repeated call writes only what is missing."""
+    repository = repository_of(root, job)
+    with progress_bar(f"export {savepoint_id}") as move:
+        if to.endswith(_ARCHIVE):
+            done = export_archive(repository, savepoint_id, Path(to), progress=move)
+        else:
+            done = export_savepoint(repository, savepoint_id, open_store(to), progress=move)
+    said = f"{done.files_written} files written, {done.files_kept} kept, {size(done.size_bytes)}"
+    show(done, f"Savepoint {savepoint_id} is in {done.uri}: {said}", as_json=as_json)
+
+
+def import_(
+    source: Annotated[
+        str,
+        typer.Argument(help="What an export wrote: a folder, s3://... or a .tar file.", show_default=False),
+    ],
+    root: Root,
+    job: Job,
+    from_job: Annotated[
+        str | None,
+        typer.Option(help="Name of the job it was taken from, if it is to become another one's."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Bring an exported savepoint into a root, checking every byte."""
+    repository = repository_of(root, job)
+    with progress_bar(f"import {source}") as move:
+        if source.endswith(_ARCHIVE):
+            manifest = import_archive(Path(source), repository, from_job=from_job, progress=move)
+        else:
+            manifest = import_savepoint(open_store(source), repository, from_job=from_job, progress=move)
+    document = {
+        "savepoint_id": manifest.savepoint_id,
+        "job": job,
+        "batches": batches_of(manifest),
+        "size_bytes": manifest.total_bytes,
+    }
+    rows = [("savepoint", manifest.savepoint_id), ("batches", batches(batches_of(manifest)))]
+    show(document, table("", "", rows=[*rows, ("size", size(manifest.total_bytes))]), as_json=as_json)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from functools import cached_property, partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 
-from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.hooks import aws, connections
 from airflow_flinkstyle.hooks.errors import ConnectionMissingError
 from airflow_flinkstyle.hooks.keys import asked_by
-from airflow_flinkstyle.hooks.loading import load
 from airflow_flinkstyle.hooks.root_rights import require_dag
 from airflow_flinkstyle.hooks.urls import NoUrl, manifest_url
 
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.storage.breaker import Breaker
     from airflow_flinkstyle.storage.s3_settings import S3Settings
     from airflow_flinkstyle.types import Alignment
-
 
 ANSWER_S = 5.0
 """How long a store may take to answer where others wait for the same threads."""
@@ -160,7 +159,7 @@ class StreamingJobHook(BaseHook):
 
     def kafka_logins(self, conn_ids: Collection[str]) -> dict[str, str]:
         """Return the environment that brings a driver the logins of apache-kafka connections."""
-        from airflow_flinkstyle.kafka.login.driver import to_environment
+        from airflow_flinkstyle.kafka.login import to_environment
 
         return to_environment([self.kafka(conn_id) for conn_id in sorted(conn_ids)])
 
@@ -233,7 +232,7 @@ class StreamingJobHook(BaseHook):
         """
         from airflow_flinkstyle.hooks.launches import arguments, mapping
         from airflow_flinkstyle.jobs.spec import JobSpec
-        from airflow_flinkstyle.kafka.login.driver import require_no_secrets
+        from airflow_flinkstyle.kafka.login import require_no_secrets
         from airflow_flinkstyle.protocol.pulse import PULSES_VARIABLE
         from airflow_flinkstyle.protocol.records import KafkaOverride
 
@@ -403,3 +402,20 @@ class StreamingJobHook(BaseHook):
         except FlinkstyleError as error:
             return False, str(error)
         return True, f"The savepoint root {self.store.uri} can be listed."
+
+
+def load(path: str) -> Any:  # noqa: ANN401 - any attribute
+    """Return an attribute of a module, a switch of producers.
+
+    Raises:
+        BadInputError: If there is none.
+    """
+    module, _, attribute = path.partition(":")
+    try:
+        return getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise BadInputError(
+            f"A switch ('store', 'manual', 'module:attribute') was expected, found {path!r}: {error}.",
+            state_after="No producer was held or released.",
+            remedy="Name an importable attribute, with a colon between module and attribute.",
+        ) from error

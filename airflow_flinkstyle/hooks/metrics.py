@@ -102,10 +102,9 @@ def _rates(pace: Pace, status: JobStatus) -> dict[str, float | None]:
     By the driver's own clock.
     """
     from airflow_flinkstyle.jobs.status import Running
-    from airflow_flinkstyle.protocol.history import pace_now
 
     at_ms = status.heartbeat.written_at_ms if isinstance(status, Running) else 0
-    now = pace_now(pace, now_ms=at_ms, runs=isinstance(status, Running))
+    now = pace.at(at_ms, runs=isinstance(status, Running))
     return {"input_rows_per_s": now.input_rows_per_s, "processed_rows_per_s": now.processed_rows_per_s}
 
 

@@ -13,7 +13,7 @@ from airflow_flinkstyle.jobs.migration.report import build_report
 from airflow_flinkstyle.jobs.request_slot import AS_IT_IS, DRAINED
 from airflow_flinkstyle.jobs.unsettled import find_unsettled, is_abandoned, settle
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError
-from airflow_flinkstyle.kafka.login.driver import moved_options
+from airflow_flinkstyle.kafka.login import moved_options
 from airflow_flinkstyle.types import Generation
 
 if TYPE_CHECKING:

@@ -1,22 +1,33 @@
-"""Many jobs of a root watched at once: what a trigger looks at, and what a task does for those that need it.
+"""Watched jobs: what a trigger looks at, of many at once, and what a task does for those that need it.
 
 The trigger looks as seldom as it may: a listing shows the pulses of all jobs, and only those without a sign
-of life are looked at (``jobs.rounds``). It starts nothing. A task does, by the rules of every watcher.
+of life are looked at (``jobs.rounds``). It starts nothing. A task does: it starts a driver again, settles
+what was left, and tells what is wrong.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from concurrent.futures import wait
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_flinkstyle.clock import CLOCK
 from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.hooks.store_threads import StoreThreads
 from airflow_flinkstyle.jobs.relaunch import retry_pause_s
 from airflow_flinkstyle.jobs.rounds import QUIET_S, Rounds
 from airflow_flinkstyle.jobs.start.home import require_old_job_ended
-from airflow_flinkstyle.jobs.status import NeverStarted, Running, Starting, stays_down
+from airflow_flinkstyle.jobs.status import (
+    OF_THIS_PROCESS,
+    NeverStarted,
+    Running,
+    Starting,
+    describe_status,
+    stays_down,
+)
 from airflow_flinkstyle.jobs.stopped.last_run import failed_before
 from airflow_flinkstyle.jobs.unsettled import find_unsettled
 from airflow_flinkstyle.protocol.board import JobBoard, is_job_name
@@ -33,6 +44,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.hooks.job import StreamingJobHook
     from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.jobs.status import JobStatus, Run
+    from airflow_flinkstyle.savepoint.repository.summary import Summary
 
 log = logging.getLogger(__name__)
 BURST_MINUTES: Final = 30
@@ -252,3 +264,80 @@ def watched_root(conn_id: str, jobs: Mapping[str, float | None] | None, requests
     key = (conn_id, requests_per_s, None if jobs is None else tuple(sorted(jobs.items())))
     with _lock:
         return _roots.setdefault(key, WatchedRoot(jobs, requests_per_s=requests_per_s))
+
+
+# --- what a task does -----------------------------------------------------------------------------
+
+MOST_AT_ONCE: Final = 8
+"""So many jobs are looked after at a time: each may start a process that submits a driver."""
+PATIENCE_S: Final = 300.0
+"""How long others wait for a job that hangs: the watch goes on without it, and looks at it again."""
+
+
+def keep_up(hook: StreamingJobHook, job: str, max_age_s: float | None) -> tuple[JobStatus, Summary | None]:
+    """Start a job's driver again if it died, and look at its newest savepoint.
+
+    Args:
+        hook: What opens connections.
+        job: Which.
+        max_age_s: How old the newest savepoint may be; None for any age.
+
+    Returns:
+        What the job does, and its newest savepoint; None, too, for a job that is meant to be down.
+
+    Raises:
+        DriverFailedError: If its driver said why it failed.
+        OldJobRunsError: If the checkpoint that it was adopted from has moved on.
+        SavepointStaleError: If the newest savepoint is too old.
+    """
+    from airflow_flinkstyle.hooks.migration import settle_abandoned
+    from airflow_flinkstyle.jobs.errors import SavepointStaleError
+
+    client = hook.client(job)
+    settle_abandoned(hook, job)
+    found = client.view.status()
+    if (failed := failed_before(client.view, found)) is not None:
+        raise client.drivers.driver_failed(failed)
+    if stays_down(found):
+        require_old_job_ended(client.view, f"This one does not run: {describe_status(found)}.")
+        return found, None
+    status = hook.look_after(job)
+    require_old_job_ended(client.view, f"This one runs too: {describe_status(status)}.")
+    newest = hook.newest_savepoint(job)
+    if max_age_s is not None and (newest is None or not newest.is_at_most(max_age_s)):
+        raise SavepointStaleError.of(job, max_age_s, newest.savepoint_id if newest else None)
+    log.info("Job %s: %s", job, describe_status(status))
+    return status, newest
+
+
+def keep_all_up(
+    hook: StreamingJobHook, ages: Mapping[str, float | None], seen: Mapping[str, Mapping[str, Any]]
+) -> dict[str, FlinkstyleError]:
+    """Do so for several jobs, some at a time; none waits for what is wrong with another one.
+
+    Args:
+        hook: What opens connections.
+        ages: Job -> how old its newest savepoint may be.
+        seen: Job -> what was seen of its driver elsewhere (``Sightings.told``).
+
+    Returns:
+        Job -> the error of each that is not well and will not be by itself.
+    """
+    for told in seen.values():
+        OF_THIS_PROCESS.believe(told)
+    threads = StoreThreads("flinkstyle watch", MOST_AT_ONCE)
+    begun = {job: threads.submit(partial(keep_up, hook, job, max_age_s)) for job, max_age_s in ages.items()}
+    wait(begun.values(), timeout=PATIENCE_S)
+    found: dict[str, FlinkstyleError] = {}
+    for job, future in begun.items():
+        if not future.done():
+            log.warning("Job %s is left to the next look: nothing came of it in %g s", job, PATIENCE_S)
+            continue
+        error = future.exception()
+        if isinstance(error, FlinkstyleError) and error.retryable:
+            log.warning("Job %s is looked at again: %s", job, error)
+        elif isinstance(error, FlinkstyleError):
+            found[job] = error
+        elif error is not None:
+            raise error
+    return found

@@ -39,7 +39,7 @@ from airflow_flinkstyle.jobs.status import (
     stays_down,
 )
 from airflow_flinkstyle.jobs.stopped.offline_lock import give_back_abandoned, is_open_lock
-from airflow_flinkstyle.kafka.login.driver import named_connections, require_logins
+from airflow_flinkstyle.kafka.login import named_connections, require_logins
 from airflow_flinkstyle.protocol.records import DriverEnd, Submit
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 from airflow_flinkstyle.wording import batch_words

@@ -19,7 +19,7 @@ from airflow_flinkstyle.jobs.secrets import (
 from airflow_flinkstyle.jobs.signing import KEY_VARIABLE, PREVIOUS_VARIABLE
 from airflow_flinkstyle.jobs.target import SubmitTarget as SubmitTarget
 from airflow_flinkstyle.jobs.target import record_of, require_one_who_relaunches, target_of
-from airflow_flinkstyle.kafka.login.driver import named_connections
+from airflow_flinkstyle.kafka.login import named_connections
 from airflow_flinkstyle.protocol import driver_log
 from airflow_flinkstyle.protocol.board import CHECKPOINTS, check_job_name
 from airflow_flinkstyle.protocol.records import KafkaOverride

@@ -81,7 +81,7 @@ class PlanMigrationOperator(MigrationOperator):
     def execute(self, context: Context) -> str:
         """Plan, show, store."""
         from airflow_flinkstyle.hooks.approval import plan_and_store
-        from airflow_flinkstyle.rewrite.cost import choices
+        from airflow_flinkstyle.rewrite.render import choices
 
         with airflow_errors():
             self.show_savepoint(context, self.savepoint_id)

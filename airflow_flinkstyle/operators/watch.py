@@ -48,7 +48,7 @@ class WatchStreamingJobOperator(StreamingJobOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Start the driver again if it died, and look at the newest savepoint."""
-        from airflow_flinkstyle.hooks.keeping_up import keep_up
+        from airflow_flinkstyle.hooks.watching import keep_up
 
         with airflow_errors():
             status, newest = keep_up(self.hook, self.job, seconds_or_none("fresh", self.fresh))
@@ -113,7 +113,7 @@ class WatchJobsOperator(BaseOperator):
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Start what is dead, and return what is to be told; else continue in the triggerer."""
         from airflow_flinkstyle.hooks.failures import raise_failure
-        from airflow_flinkstyle.hooks.keeping_up import keep_all_up
+        from airflow_flinkstyle.hooks.watching import keep_all_up
 
         if "failure" in event:
             raise_failure(event["failure"])

@@ -7,20 +7,19 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.plugin.cache.memo_store import MemoStore
 from airflow_flinkstyle.plugin.cache.root_watch import RootWatch
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.breaker import Breaker
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.hooks.job import StreamingJobHook
     from airflow_flinkstyle.hooks.page_roots import PageRoot
     from airflow_flinkstyle.jobs.client import JobClient
-    from airflow_flinkstyle.storage.base import ObjectStore
+    from airflow_flinkstyle.storage.base import ObjectInfo, ObjectStore, Versioned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,3 +94,29 @@ def _store_of(conn_id: str, breaker: Breaker, team: str | None) -> ObjectStore:
 
 def _for(team: str | None) -> str:
     return f", of team {team} or of none" if team else ""
+
+
+class MemoStore:
+    """Passes everything on, and repeats what it was told of an object or a listing; for one moment."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._objects: dict[str, Versioned | None] = {}
+        self._listings: dict[tuple[str, str], list[ObjectInfo]] = {}
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the store has
+        return getattr(self._store, name)
+
+    def get(self, key: str, *, unless: str | None = None) -> Versioned | None:
+        """Return content and version, as read first."""
+        if key not in self._objects:
+            self._objects[key] = self._store.get(key)
+        found = self._objects[key]
+        return None if found is not None and found.version == unless else found
+
+    def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
+        """List, as listed first."""
+        key = (prefix, after)
+        if key not in self._listings:
+            self._listings[key] = list(self._store.list(prefix, after=after))
+        return iter(self._listings[key])

@@ -5,7 +5,7 @@ The newest two hours are kept by the minute, older ones ever more coarsely. Who 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from airflow_flinkstyle.protocol.record import Record
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 RINGS: Final = ((60, 120), (600, 144), (3600, 168), (86400, 120))
 """Seconds that a point stands for, and how many are kept: for two hours, a day, a week, 120 days."""
-IDLE_S: Final = 60.0
-"""A query that told of no batch for so long, or for twice its batch's time, has rates of 0."""
 _MOST: Final = 10**15
 
 
@@ -99,7 +97,7 @@ def totals(paces: Iterable[Pace | None], *, now_ms: int, runs: bool = True) -> S
     known = [pace for pace in paces if pace is not None]
     if not known:
         return None
-    now = [pace_now(pace, now_ms=now_ms, runs=runs) for pace in known]
+    now = [pace.at(now_ms, runs=runs) for pace in known]
     lags = [pace.lag_records for pace in known if pace.lag_records is not None]
     return Sample(
         at_s=now_ms // 1000,
@@ -107,23 +105,6 @@ def totals(paces: Iterable[Pace | None], *, now_ms: int, runs: bool = True) -> S
         processed_rows_per_s=sum(pace.processed_rows_per_s or 0.0 for pace in now),
         batch_ms=max(pace.batch_ms for pace in now),
         lag_records=sum(lags) if lags else None,
-    )
-
-
-def pace_now(pace: Pace, *, now_ms: int, runs: bool = True) -> Pace:
-    """Return how fast a query is now, from what it has told last.
-
-    It is idle if it has told of no new batch for longer than one may take, or if its job does not run.
-    The rates that Spark says and the time of a batch are 0 then; what is unread stays.
-    """
-    ended_ms = pace.begun_at_ms + pace.batch_ms
-    if runs and now_ms - ended_ms <= max(IDLE_S * 1000, 2 * pace.batch_ms):
-        return pace
-    return replace(
-        pace,
-        batch_ms=0,
-        input_rows_per_s=None if pace.input_rows_per_s is None else 0.0,
-        processed_rows_per_s=None if pace.processed_rows_per_s is None else 0.0,
     )
 
 

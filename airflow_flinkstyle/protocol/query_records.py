@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, Final
 
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.typed_json import Check, stored
@@ -51,6 +51,8 @@ def left_by(sinks: Sinks | None, *, planned: bool) -> Sinks | None:
     return replace(sinks, under_way=True) if sinks is not None and planned else sinks
 
 
+IDLE_S: Final = 60.0
+"""A query that told of no batch for so long, or for twice its batch's time, has rates of 0."""
 MOST_SOURCES = 16
 """Of so many sources a heartbeat says how fast they are."""
 MOST_PARTS = 12
@@ -133,6 +135,22 @@ class Pace:
         """Of all its Kafka sources together; None if it has none."""
         known = [source.lag_records for source in self.sources if source.lag_records is not None]
         return sum(known) if known else None
+
+    def at(self, now_ms: int, *, runs: bool = True) -> Pace:
+        """Return how fast the query is now, from what it has told last.
+
+        It is idle if it has told of no new batch for longer than one may take, or if its job does not run.
+        The rates that Spark says and the time of a batch are 0 then; what is unread stays.
+        """
+        ended_ms = self.begun_at_ms + self.batch_ms
+        if runs and now_ms - ended_ms <= max(IDLE_S * 1000, 2 * self.batch_ms):
+            return self
+        return replace(
+            self,
+            batch_ms=0,
+            input_rows_per_s=None if self.input_rows_per_s is None else 0.0,
+            processed_rows_per_s=None if self.processed_rows_per_s is None else 0.0,
+        )
 
 
 @stored

@@ -14,9 +14,8 @@ from airflow_flinkstyle.kafka.cluster import ClusterView
 from airflow_flinkstyle.kafka.verdict import Refused, Verdict, offsets_of
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.query_records import SourceIdentity
-from airflow_flinkstyle.rewrite.cost import verdict_line
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN, PLAN_FORMAT
-from airflow_flinkstyle.rewrite.render import markdown_table
+from airflow_flinkstyle.rewrite.render import markdown_table, verdict_line
 from airflow_flinkstyle.rewrite.rows import PartitionMove, SourceRef, SourceStrategy
 from airflow_flinkstyle.storage.keys import Name
 from airflow_flinkstyle.typed_json import MismatchError, decode, encode, stored

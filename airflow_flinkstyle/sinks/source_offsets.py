@@ -5,6 +5,7 @@ A shard's transaction would be too early: it can commit before another shard has
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,9 @@ from airflow_flinkstyle.kafka.errors import GroupInUseError
 from airflow_flinkstyle.kafka.settings import KafkaCluster, admin_client, consumer
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.sinks.errors import SINK_CONFIG
-from airflow_flinkstyle.sinks.source_login import client_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.sinks.running_query import KafkaSource, RunningQuery
@@ -132,4 +132,51 @@ def _refused(expected: str, found: str, remedy: str) -> FlinkstyleError:
         f"commit_offsets expected {expected}, found {found}.",
         state_after="Nothing was written.",
         remedy=remedy,
+    )
+
+
+_RENAMED = {
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+}
+_TYPES = ("ssl.truststore.type", "ssl.keystore.type")
+_JAAS = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
+
+
+def client_settings(java: Mapping[str, str]) -> dict[str, str]:
+    """Return librdkafka's settings for a source's, of a Java client; names that both have stay.
+
+    Raises:
+        FlinkstyleError: ``SINK_CONFIG`` naming a setting that has no counterpart.
+    """
+    settings = {_RENAMED.get(name, name): value for name, value in java.items() if name not in _TYPES}
+    for name in ("truststore", "keystore"):
+        kind = java.get(f"ssl.{name}.type", "JKS")
+        if f"ssl.{name}.location" in java and (name, kind.upper()) != ("keystore", "PKCS12"):
+            raise _no_counterpart(
+                f"certificates in PEM (kafka.ssl.{name}.type=PEM)", f"a {name} file of type {kind}"
+            )
+    if jaas := settings.pop("sasl.jaas.config", None):
+        settings |= _login(jaas)
+    if settings.get("ssl.endpoint.identification.algorithm") == "":
+        settings["ssl.endpoint.identification.algorithm"] = "none"
+    return settings
+
+
+def _login(jaas: str) -> dict[str, str]:
+    found = {name: re.sub(r"\\(.)", r"\1", value) for name, value in _JAAS.findall(jaas)}
+    if found.keys() != {"username", "password"} or "LoginModule" not in jaas:
+        raise _no_counterpart(
+            "a user and a password in kafka.sasl.jaas.config (PLAIN or SCRAM)", "another kind of login"
+        )
+    return {"sasl.username": found["username"], "sasl.password": found["password"]}
+
+
+def _no_counterpart(expected: str, found: str) -> FlinkstyleError:
+    return SINK_CONFIG.with_text(
+        f"commit_offsets expected the Kafka source to log in with {expected}, found {found}.",
+        state_after="Nothing was written.",
+        remedy="Leave out commit_offsets, and let the agent commit offsets instead; or give the source a "
+        "login that has a counterpart in librdkafka.",
     )

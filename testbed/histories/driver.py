@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent.core.board import takeover
 from airflow_flinkstyle.agent.core.board.heartbeat import HeartbeatWriter
-from airflow_flinkstyle.agent.core.board.held import HeldWatch
 from airflow_flinkstyle.agent.core.board.inbox import Inbox
 from airflow_flinkstyle.agent.core.board.patience import patiently
+from airflow_flinkstyle.agent.core.board.takeover import HeldWatch
 from airflow_flinkstyle.agent.core.errors import NotClaimedError, SupersededError
 from airflow_flinkstyle.agent.core.guards import checks, lineages, waiting
 from airflow_flinkstyle.agent.core.run.reasons import Failure

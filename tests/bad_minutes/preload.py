@@ -7,7 +7,7 @@ import functools
 from botocore import useragent
 from botocore.loaders import JSONFileLoader
 
-from airflow_flinkstyle.storage.s3_client import make_client
+from airflow_flinkstyle.storage.s3 import make_client
 from airflow_flinkstyle.storage.s3_settings import S3Settings
 from tests.bad_minutes import driver
 

@@ -17,7 +17,7 @@ from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget, from_launch, lau
 from airflow_flinkstyle.kafka.fence.acls import AclRule
 from airflow_flinkstyle.kafka.fence.fences import FenceRecord
 from airflow_flinkstyle.kafka.settings import KafkaCluster
-from airflow_flinkstyle.kafka.start.offset_table import read_table
+from airflow_flinkstyle.kafka.start.text import read_table
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.records import KafkaOverride
 from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan

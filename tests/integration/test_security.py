@@ -17,7 +17,7 @@ from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException
 from airflow_flinkstyle.hooks.job import StreamingJobHook
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import ClusterDeniedError
-from airflow_flinkstyle.kafka.login.driver import moved_options
+from airflow_flinkstyle.kafka.login import moved_options
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.operators.start import StartStreamingJobOperator
 from airflow_flinkstyle.operators.stop import StopStreamingJobOperator

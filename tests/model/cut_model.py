@@ -23,7 +23,7 @@ class Rules:
     """What the protocol demands; True keeps the rule."""
 
     hold_expires: bool = True
-    """An agent waits for the others for ``hold_s`` at most (``agent.board.agreement``)."""
+    """An agent waits for the others for ``hold_s`` at most (``Agreement``)."""
     expiry_decides: bool = True
     """An agent that waits no longer gives the cut up for all (``Agreement.abandon``)."""
     first_decision_counts: bool = True

@@ -45,7 +45,7 @@ class Rules:
     release_after_takeover: bool = True
     """Producers wait until ``current.json`` names the winner (``jobs.migration.cutover.roll_back``)."""
     takeover_within_hold: bool = True
-    """The new driver takes over only while producers are certain to be held (``agent.board.held``)."""
+    """The new driver takes over only while producers are certain to be held (``HeldWatch``)."""
     ends_where_it_runs: bool = True
     """A hold that ends by itself lets producers write where the job runs
     (``jobs.migration.producers.StoreProducerSwitch.read``)."""

@@ -13,11 +13,11 @@ from airflow_flinkstyle.agent.core.board.heartbeat import (
     HeartbeatThread,
     HeartbeatWriter,
     HistoryKeeper,
+    PulseThread,
     Watchdog,
 )
 from airflow_flinkstyle.agent.core.board.inbox import Inbox
 from airflow_flinkstyle.agent.core.board.patience import patiently
-from airflow_flinkstyle.agent.core.board.pulse import PulseThread
 from airflow_flinkstyle.agent.core.board.takeover import NotOursError
 from airflow_flinkstyle.agent.core.commits.batch_watch import BatchWatch, CommitSetting
 from airflow_flinkstyle.agent.core.declared import declaration

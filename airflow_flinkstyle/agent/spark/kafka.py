@@ -16,7 +16,7 @@ from airflow_flinkstyle.kafka.errors import (
     KafkaRequestError,
     TopicMissingError,
 )
-from airflow_flinkstyle.kafka.login.driver import CONNECTION
+from airflow_flinkstyle.kafka.login import CONNECTION
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.types import NextOffset, TopicPartition, told_id
 

@@ -260,7 +260,7 @@ class PySparkSession:
 
     def compare(self, runs: RunsToCompare) -> ComparedQuery:
         """Compare rows and state of two runs of a query, with Spark's own settings and not the script's."""
-        from airflow_flinkstyle.agent.spark.compare.runs import compare
+        from airflow_flinkstyle.agent.spark.compare.states import compare
 
         return compare(self.spark.newSession(), runs)
 
@@ -318,7 +318,7 @@ def listeners_away(spark: PySpark) -> Iterator[None]:
     """Take the listeners of a session away meanwhile; afterwards they hear what happens from then on.
 
     Those that Scala or a setting has registered: they run in the JVM, where nothing stands between Spark and
-    them, while Python's are told apart event by event (``listeners``). One that ends Spark when a query
+    them, while Python's are told apart event by event (``wrapping``). One that ends Spark when a query
     terminates would take the job down with a savepoint, and with a stop that waits for other queries.
     """
     away: list[Java] = []

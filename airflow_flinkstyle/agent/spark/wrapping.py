@@ -1,23 +1,23 @@
-"""PySpark's readers and writers, wrapped so that an unmodified script runs under the agent."""
+"""PySpark's readers, writers and listeners, wrapped so that an unmodified script runs under the agent."""
 
 from __future__ import annotations
 
 import functools
+import json
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent.core.errors import UnsupportedModeError
 from airflow_flinkstyle.agent.core.stream_options import StreamOptions, refuse_unsupported, schema_locations
 from airflow_flinkstyle.agent.spark.agent import replace
 from airflow_flinkstyle.agent.spark.held import wrap_held
-from airflow_flinkstyle.agent.spark.listeners import wrap_listeners
 from airflow_flinkstyle.agent.spark.session import PySparkSession
 from airflow_flinkstyle.agent.spark.starts import PySparkStart
-from airflow_flinkstyle.agent.spark.topics import renamed_topics
-from airflow_flinkstyle.kafka.login.driver import set_for
+from airflow_flinkstyle.kafka.login import set_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from airflow_flinkstyle.agent.spark.agent import Agent
     from airflow_flinkstyle.agent.spark.untyped import PySpark
@@ -245,3 +245,141 @@ def _end_before_exit(agent: Agent) -> None:
         return call
 
     replace(os, "_exit", wrapper)
+
+
+_PATTERN = "subscribePattern"
+
+
+def renamed_topics(options: Mapping[str, str], rename: Mapping[str, str]) -> dict[str, str]:
+    """Return the option that names a source's topics as it must be now; nothing if it may stay.
+
+    Args:
+        options: What the script set, with names in lower case.
+        rename: Every topic the script reads, as it writes it -> topic to read instead, or several with
+            commas.
+
+    Raises:
+        UnsupportedModeError: If partitions are assigned by number in a topic that was split or merged.
+    """
+    if not rename:
+        return {}
+    found = {}
+    if "subscribe" in options:
+        found["subscribe"] = _subscribed(options["subscribe"], rename)
+    if "assign" in options:
+        found["assign"] = _assigned(options["assign"], rename)
+    if _PATTERN.lower() in options:
+        found[_PATTERN] = _pattern(options[_PATTERN.lower()], rename)
+    return {name: value for name, value in found.items() if value != options[name.lower()]}
+
+
+def _subscribed(text: str, rename: Mapping[str, str]) -> str:
+    names = [new for topic in text.split(",") for new in _split(rename.get(topic.strip(), topic))]
+    return ",".join(dict.fromkeys(names))
+
+
+def _assigned(text: str, rename: Mapping[str, str]) -> str:
+    given = json.loads(text)
+    moved = {rename.get(topic, topic): numbers for topic, numbers in given.items()}
+    if len(moved) < len(given) or any("," in topic for topic in moved):
+        raise UnsupportedModeError.named(
+            f"assigned partitions of topics that are split or merged ({text} as {dict(rename)})",
+            "Let the script use subscribe, or set the option assign for the new cluster (kafka_options).",
+        )
+    return json.dumps(moved)
+
+
+def _pattern(pattern: str, rename: Mapping[str, str]) -> str:
+    """Return a pattern for the new names; where all of them got one prefix, also for topics to come."""
+    matched = {topic: new for topic, new in rename.items() if re.fullmatch(pattern, topic)}
+    prefix = _common_prefix(matched)
+    if prefix is not None:
+        return f"{re.escape(prefix)}(?:{pattern})" if prefix else pattern
+    names = dict.fromkeys(name for new in matched.values() for name in _split(new))
+    return "|".join(map(re.escape, names)) or pattern
+
+
+def _common_prefix(rename: Mapping[str, str]) -> str | None:
+    prefixes = {new.removesuffix(topic) if new.endswith(topic) else None for topic, new in rename.items()}
+    return next(iter(prefixes)) if len(prefixes) == 1 else None
+
+
+def _split(names: str) -> Collection[str]:
+    return [name.strip() for name in names.split(",")]
+
+
+def wrap_listeners(agent: Agent) -> None:
+    """Wrap how a script registers listeners, and takes them away."""
+    from pyspark.sql.streaming.query import StreamingQueryManager
+
+    known: dict[int, tuple[PySpark, PySpark]] = {}
+    """By the identity of the script's listener: itself, so that it is not another's meanwhile, and ours."""
+
+    def add(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: PySpark, listener: PySpark) -> PySpark:
+            known.setdefault(id(listener), (listener, discreet(agent, listener)))
+            return original(self, known[id(listener)][1])
+
+        return call
+
+    def remove(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: PySpark, listener: PySpark) -> PySpark:
+            return original(self, known.pop(id(listener), (listener, listener))[1])
+
+        return call
+
+    replace(StreamingQueryManager, "addListener", add)
+    replace(StreamingQueryManager, "removeListener", remove)
+
+
+class _OwnActs:
+    """Which events of a listener are of the agent's making."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._tried: set[str] = set()
+        """Ids of copies that the agent runs before the job is this driver's."""
+
+    def is_start(self, event: PySpark) -> bool:
+        if not self._agent.runs_job:
+            self._tried.add(str(event.id))
+        return self.is_of_copy(event) or self._agent.held.is_own_start(str(event.id))
+
+    def is_of_copy(self, event: PySpark) -> bool:
+        return str(event.id) in self._tried
+
+    def is_end(self, event: PySpark) -> bool:
+        ended = event.exception is None and self._agent.held.is_own_end(str(event.id), str(event.runId))
+        return self.is_of_copy(event) or ended
+
+
+def discreet(agent: Agent, listener: PySpark) -> PySpark:
+    """Return a listener that hands on to the script's what the script, or Spark, has done.
+
+    What the agent does is not told: a listener that ends Spark when a query terminates would take a job down
+    that is only held for a savepoint. Those that Scala or a setting registers are taken away meanwhile
+    (``session``).
+    """
+    from pyspark.sql.streaming.listener import StreamingQueryListener
+
+    own = _OwnActs(agent)
+
+    class Discreet(StreamingQueryListener):
+        def onQueryStarted(self, event: PySpark) -> None:
+            _tell(listener.onQueryStarted, event, unless=own.is_start(event))
+
+        def onQueryProgress(self, event: PySpark) -> None:
+            _tell(listener.onQueryProgress, event, unless=own.is_of_copy(event.progress))
+
+        def onQueryIdle(self, event: PySpark) -> None:
+            _tell(listener.onQueryIdle, event, unless=own.is_of_copy(event))
+
+        def onQueryTerminated(self, event: PySpark) -> None:
+            _tell(listener.onQueryTerminated, event, unless=own.is_end(event))
+
+    return Discreet()
+
+
+def _tell(hear: Callable[[Any], None], event: PySpark, *, unless: bool) -> None:
+    if not unless:
+        hear(event)

@@ -1,14 +1,24 @@
-"""The options about Kafka clusters and the mirror between them; secrets stand in files or connections."""
+"""The options about Kafka clusters and the mirror between them.
 
-from collections.abc import Mapping
+Secrets stand in a properties file with its own permissions, or in an Airflow connection, not in a command.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from airflow_flinkstyle.cli.kafka.airflow_connections import cluster_of_connection
-from airflow_flinkstyle.cli.kafka.clusters import cluster_of
+from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.settings import Isolation, KafkaCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _FILE = "Properties file (librdkafka) of"
 _CONN = "Airflow connection of type kafka of"
@@ -103,3 +113,94 @@ def renames(pairs: list[str] | None) -> Mapping[str, str]:
             raise typer.BadParameter(f"expected OLD=NEW, found {pair!r}", param_hint="--rename")
         found[old] = new
     return found
+
+
+def cluster_of(file: Path, name: str) -> KafkaCluster:
+    """Return the cluster that a properties file describes.
+
+    Args:
+        file: Lines ``name=value`` in librdkafka's names, as kcat's ``-F``; empty lines and those that begin
+            with ``#`` or ``!`` count as comments.
+        name: How messages call the cluster.
+
+    Raises:
+        BadInputError: If the file cannot be read, or a line is none of these; no value is shown.
+    """
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise _bad_file(file, f"cannot be read ({type(error).__name__})") from error
+    config = {}
+    for number, line in enumerate(lines, start=1):
+        setting, equals, value = line.strip().partition("=")
+        if not setting or setting.startswith(("#", "!")):
+            continue
+        if not equals:
+            raise _bad_file(file, f"has no = in line {number}")
+        config[setting.strip()] = value.strip()
+    return KafkaCluster(name=name, config=config)
+
+
+def _bad_file(file: Path, found: str) -> BadInputError:
+    return BadInputError(
+        f"{file} should hold the settings of a Kafka cluster, name=value line by line, but it {found}.",
+        state_after="Nothing was done.",
+        remedy="Write bootstrap.servers=host:port and what else librdkafka needs into it, and make it "
+        "readable for you alone.",
+    )
+
+
+_TIMEOUT_S = 120
+
+
+def cluster_of_connection(conn_id: str) -> KafkaCluster:
+    """Return the cluster that a connection of type ``kafka`` describes, as Airflow's own command reads it.
+
+    Raises:
+        BadInputError: If Airflow is not installed here, knows no such connection, or it is of another
+            type; no value of it is shown.
+    """
+    connection = _read(conn_id)
+    if connection.get("conn_type") != "kafka":
+        raise _unusable(conn_id, f"is of type {connection.get('conn_type')!r}")
+    extra = connection.get("extra_dejson") or {}
+    if "oauth_cb" in extra:
+        raise _unusable(conn_id, "names oauth_cb, a function that only Airflow imports")
+    return KafkaCluster(name=conn_id, config={str(name): _plain(value) for name, value in extra.items()})
+
+
+def _read(conn_id: str) -> dict[str, Any]:
+    beside = Path(sys.executable).with_name("airflow")
+    airflow = str(beside) if beside.exists() else shutil.which("airflow")
+    if airflow is None:
+        raise _unusable(conn_id, "cannot be read: there is no command airflow here")
+    try:
+        done = subprocess.run(  # noqa: S603 - Airflow's own command, and an argument that is no option
+            [airflow, "connections", "get", "--output", "json", "--", conn_id],
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise _unusable(conn_id, f"was not read by {airflow} within {_TIMEOUT_S} s") from error
+    try:
+        found = json.loads(done.stdout[done.stdout.index("[{") :])[0]
+    except (ValueError, IndexError) as error:
+        last = (done.stderr.strip() or "nothing").splitlines()[-1]
+        raise _unusable(conn_id, f"was not found (airflow said: {last[:200]})") from error
+    return dict(found)
+
+
+def _plain(value: object) -> str:
+    text = str(value)  # Airflow prints every value as text
+    return text.lower() if text in ("True", "False") else text
+
+
+def _unusable(conn_id: str, found: str) -> BadInputError:
+    return BadInputError(
+        f"Airflow connection {conn_id} should be of type 'kafka', but it {found}.",
+        state_after="Nothing was done.",
+        remedy="Correct the connection, run this where Airflow is set up, or give the settings of the "
+        "cluster as a properties file.",
+    )

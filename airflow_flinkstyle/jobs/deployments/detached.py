@@ -1,9 +1,13 @@
-"""Drivers as processes of this machine that outlive the task, and the Airflow, that started them."""
+"""Drivers as processes of this machine that outlive the task, and the Airflow, that started them.
+
+Also what a supervisor beside one of them is told.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import logging
 import os
 import secrets
@@ -15,22 +19,80 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, ClassVar
+from typing import IO, TYPE_CHECKING, ClassVar, Final
 
 from airflow_flinkstyle.jobs.deployments import survival
-from airflow_flinkstyle.jobs.deployments.base import CLAIM, OF_ANOTHER, Alive, DriverState, Gone, Unknown
+from airflow_flinkstyle.jobs.deployments.base import (
+    CLAIM,
+    OF_ANOTHER,
+    Alive,
+    DriverState,
+    Gone,
+    Submission,
+    Unknown,
+)
 from airflow_flinkstyle.jobs.deployments.class_archive import with_archive
-from airflow_flinkstyle.jobs.deployments.supervised import SUPERVISOR, Task, environment, option
 from airflow_flinkstyle.jobs.errors import DiesWithStarterError, DriverFailedError
 from airflow_flinkstyle.jobs.packing import DriverAgent, HandOver, require_agent
+from airflow_flinkstyle.jobs.signing import KEY_VARIABLE, PREVIOUS_VARIABLE
 from airflow_flinkstyle.protocol import driver_log
 from airflow_flinkstyle.protocol.process import boot_id, pid_namespace, process_started, recorded_start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from airflow_flinkstyle.jobs.deployments.base import Submission
     from airflow_flinkstyle.protocol.records import IncarnationRecord
+
+SUPERVISOR: Final = "airflow_flinkstyle.jobs.deployments.supervisor"
+"""The module that a supervisor runs, as its command line names it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What a supervisor is told, on its standard input: a driver's environment holds credentials."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: str | None
+    log_path: str
+    native_id: Mapping[str, str]
+    """The driver that runs."""
+    class_archives: bool = False
+    """Whether the next one may start from an archive of classes, which this one may have begun to make."""
+
+    def to_json(self) -> str:
+        """Render it."""
+        names = ("argv", "env", "cwd", "log_path", "native_id", "class_archives")
+        return json.dumps({name: getattr(self, name) for name in names})
+
+    @property
+    def submission(self) -> Submission:
+        """How the driver was started."""
+        return Submission(
+            argv=tuple(self.argv), marker=(), env=self.env, cwd=self.cwd, log_path=self.log_path
+        )
+
+
+def option(argv: tuple[str, ...], name: str) -> str:
+    """Return what a driver's command line says of an option of the launcher."""
+    return argv[argv.index(f"--{name}") + 1]
+
+
+def environment(starter: Mapping[str, str], reaches: Mapping[str, str]) -> dict[str, str]:
+    """Return a supervisor's environment: that of who starts it, without signing keys and Airflow's secrets.
+
+    Args:
+        starter: The environment of the caller.
+        reaches: What the store is reached with, on top of it.
+    """
+    hidden = (KEY_VARIABLE, PREVIOUS_VARIABLE)
+    kept = {
+        name: value
+        for name, value in starter.items()
+        if name not in hidden and not name.startswith("AIRFLOW_")
+    }
+    return {**kept, **reaches}
+
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from typing import TYPE_CHECKING, Final
 
-from airflow_flinkstyle.kafka.login.driver import scrub
+from airflow_flinkstyle.kafka.login import scrub
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Final
 from airflow_flinkstyle.clock import CLOCK, now_ms
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.deployments.base import CLAIM, Gone
-from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
-from airflow_flinkstyle.jobs.deployments.supervised import Task, option
+from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment, Task, option
 from airflow_flinkstyle.protocol import signatures
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.process import process_started

@@ -27,12 +27,14 @@ from airflow_flinkstyle.jobs.deployments.base import (
     Gone,
     Unknown,
 )
-from airflow_flinkstyle.jobs.deployments.kerberos import KerberosLogin, NoGssapiError, NoTicketError
 from airflow_flinkstyle.jobs.deployments.refusals import not_taken, why_final
 from airflow_flinkstyle.jobs.deployments.rest import (
     HttpRefusedError,
+    KerberosLogin,
     NoAnswerError,
+    NoGssapiError,
     NotDeliveredError,
+    NoTicketError,
     StateCache,
     as_object,
     both_ends,

@@ -22,7 +22,7 @@ from airflow_flinkstyle.jobs.migration.approved import ClusterRef, Migration
 from airflow_flinkstyle.jobs.stopped.last_run import recorded_launch
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.fence.fences import parse_fence
-from airflow_flinkstyle.kafka.login.driver import named_connections, require_no_secrets
+from airflow_flinkstyle.kafka.login import named_connections, require_no_secrets
 from airflow_flinkstyle.kafka.mirror.found import UNNAMED, find_mirror
 from airflow_flinkstyle.kafka.policies import parse_policies
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse

@@ -15,7 +15,7 @@ from airflow_flinkstyle.jobs.status import NeverStarted, Running, Starting, desc
 from airflow_flinkstyle.jobs.stopped import last_run
 from airflow_flinkstyle.kafka.cluster import describe, existing_topics
 from airflow_flinkstyle.kafka.errors import TopicMissingError
-from airflow_flinkstyle.kafka.login.driver import named_connections
+from airflow_flinkstyle.kafka.login import named_connections
 from airflow_flinkstyle.kafka.positions import require_resumable, require_same_log
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.head import read_line

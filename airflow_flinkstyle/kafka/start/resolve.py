@@ -18,9 +18,8 @@ from airflow_flinkstyle.kafka.errors import (
 )
 from airflow_flinkstyle.kafka.groups import group_offsets
 from airflow_flinkstyle.kafka.positions import require_partitions, validate_position
-from airflow_flinkstyle.kafka.start.context import StartContext
 from airflow_flinkstyle.kafka.start.kinds import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, Shifted
-from airflow_flinkstyle.kafka.start.shift import at_timestamps, shifted
+from airflow_flinkstyle.kafka.start.shift import StartContext, at_timestamps, shifted
 from airflow_flinkstyle.kafka.verdict import Refused
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.types import ids_differ
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.kafka.settings import Isolation, KafkaCluster
-    from airflow_flinkstyle.kafka.start.context import Found
     from airflow_flinkstyle.kafka.start.kinds import Start, StartRules
+    from airflow_flinkstyle.kafka.start.shift import Found
     from airflow_flinkstyle.kafka.verdict import Chosen, Verdict
     from airflow_flinkstyle.types import NextOffset, TopicPartition
 

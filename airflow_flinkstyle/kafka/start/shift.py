@@ -1,23 +1,233 @@
-"""Positions by time, and the position so far moved by a time or by records."""
+"""Positions by time, and the position so far moved by a time or by records: of what a reader sees.
+
+Transaction markers, aborted records and the gaps of compaction have offsets and no records, so they can only
+be read, in ranges that grow where few records are found. The cost is that of the records passed, however many
+partitions there are.
+
+Also what every kind of start is resolved from (``StartContext``).
+"""
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.kafka.cluster import first_offsets_since
 from airflow_flinkstyle.kafka.positions import validate_position
+from airflow_flinkstyle.kafka.reading import ReadRange, scan
 from airflow_flinkstyle.kafka.start.kinds import AtTimestamp, Shifted
-from airflow_flinkstyle.kafka.start.seek import Reached, Seek, seek_by_records
-from airflow_flinkstyle.kafka.start.timestamp_lookup import TooFar, look_up_timestamps
 from airflow_flinkstyle.kafka.verdict import Refused
 from airflow_flinkstyle.python_versions import UTC
-from airflow_flinkstyle.types import NextOffset
+from airflow_flinkstyle.types import NextOffset, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange
+    from airflow_flinkstyle.kafka.reading import KafkaMessage
+    from airflow_flinkstyle.kafka.settings import Isolation, KafkaCluster
+    from airflow_flinkstyle.offsets import Offsets
 
-    from airflow_flinkstyle.kafka.start.context import Found, StartContext
-    from airflow_flinkstyle.types import TopicPartition
+Found = Mapping[TopicPartition, NextOffset | Refused]
+"""An offset per partition, not validated yet, or why there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartContext:
+    """What every kind of start needs to know."""
+
+    cluster: KafkaCluster
+    view: ClusterView
+    """With every partition asked for."""
+    before: Offsets
+    """The position so far, where it counts in the same log."""
+    isolation: Isolation
+
+    def log(self, partition: TopicPartition) -> LogRange:
+        """Return the range of one partition."""
+        return self.view.topics[partition[0]].partitions[partition[1]]
+
+    def end(self, partition: TopicPartition) -> NextOffset:
+        """Return where the job's reader would find nothing more to read now."""
+        log = self.log(partition)
+        return log.last_stable if self.isolation == "read_committed" else log.end
+
+
+_LEAST_OFFSETS = 16
+_GROWTH = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seek:
+    """How far to go in one partition."""
+
+    at: NextOffset
+    """Where it begins; inside the log."""
+    records: int
+    """How many to pass; negative goes back. Not 0."""
+    limit: NextOffset
+    """Where it ends: the log's start going back, its (last stable) end going forward."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The last record that was passed."""
+
+    offset: int
+    """Its own, not the next one's."""
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Short:
+    """The log ended before."""
+
+    records: int
+    """How many there are."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Scan:
+    """One partition's scan, range by range."""
+
+    seek: Seek
+    at: int
+    passed: int = 0
+    width: int = 0
+    offsets: array[int] = field(default_factory=lambda: array("q"))
+    """Of the records in the range that was read last."""
+    timestamps: array[int] = field(default_factory=lambda: array("q"))
+
+    def next_range(self) -> ReadRange:
+        """Forget the last range and return the next one."""
+        del self.offsets[:], self.timestamps[:]
+        self.width = max(self.width * _GROWTH, self._missing, _LEAST_OFFSETS)
+        if self.seek.records < 0:
+            return ReadRange(low=max(self.seek.limit, self.at - self.width), high=self.at)
+        return ReadRange(low=self.at, high=min(self.seek.limit, self.at + self.width))
+
+    def outcome(self, read: ReadRange) -> Reached | Short | None:
+        """Return what the range told, or None if the next one has to be read."""
+        back = self.seek.records < 0
+        if len(self.offsets) >= self._missing:
+            index = -self._missing if back else self._missing - 1
+            return Reached(self.offsets[index], self.timestamps[index])
+        self.passed += len(self.offsets)
+        self.at = read.low if back else read.high
+        return Short(self.passed) if self.at == self.seek.limit else None
+
+    @property
+    def _missing(self) -> int:
+        return abs(self.seek.records) - self.passed
+
+
+def seek_by_records(
+    cluster: KafkaCluster, wanted: Mapping[TopicPartition, Seek], isolation: Isolation
+) -> dict[TopicPartition, Reached | Short]:
+    """Return per partition the last of the records to pass, or how few there are.
+
+    Args:
+        cluster: Where to read.
+        wanted: How far to go, by partition.
+        isolation: The job's own; it decides which records a reader sees.
+    """
+    scans = {tp: _Scan(seek=seek, at=seek.at) for tp, seek in wanted.items()}
+    found: dict[TopicPartition, Reached | Short] = {}
+
+    def add(tp: TopicPartition, record: KafkaMessage) -> None:
+        scans[tp].offsets.append(record.offset())
+        scans[tp].timestamps.append(record.timestamp()[1])
+
+    while unfinished := scans.keys() - found.keys():
+        ranges = {tp: scans[tp].next_range() for tp in unfinished}
+        scan(cluster, ranges, add, isolation)
+        for tp, read in ranges.items():
+            outcome = scans[tp].outcome(read)
+            if outcome is not None:
+                found[tp] = outcome
+    return found
+
+
+MOST_OFFSETS = 20_000_000
+"""Read behind the broker's answers at most, all partitions together; each has an equal share."""
+
+
+@dataclass(frozen=True, slots=True)
+class TooFar:
+    """All that may be read was read, and no record of it is at or after the moment."""
+
+    offset: int
+    """The broker's answer."""
+    offsets: int
+    """Read from there on."""
+
+
+@dataclass(slots=True, kw_only=True)
+class TimestampSearch:
+    """One partition's search from the broker's answer on, range by range. Pure."""
+
+    since_ms: int
+    answer: NextOffset
+    end: NextOffset
+    """Where the job's reader finds nothing more."""
+    most: int
+    """Offsets to read at most."""
+    found: NextOffset | None = None
+    _read: int = 0
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left to read."""
+        return self.found is not None or self._read >= min(self.most, self.end - self.answer)
+
+    def next_range(self) -> ReadRange:
+        """Return what to read next; each range is some times as long as all before it."""
+        low = self.answer + self._read
+        self._read = min(self.most, max(_LEAST_OFFSETS, _GROWTH * self._read))
+        return ReadRange(low=low, high=min(self.end, self.answer + self._read))
+
+    def take(self, offset: NextOffset, timestamp_ms: int) -> None:
+        """Look at the next record; the first at or after the moment is the answer."""
+        if self.found is None and timestamp_ms >= self.since_ms:
+            self.found = offset
+
+    @property
+    def outcome(self) -> NextOffset | TooFar | None:
+        """Return the record's offset; None if the log holds none such."""
+        if self.found is None and self.answer + self._read < self.end:
+            return TooFar(self.answer, self._read)
+        return self.found
+
+
+def look_up_timestamps(
+    context: StartContext, since_ms: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, NextOffset | TooFar | None]:
+    """Return per partition the first record, in the log's order, whose timestamp is no less; or None.
+
+    A broker answers with the first offset whose timestamp is no less. That may be the marker of a
+    transaction, which carries the time at which it was written (on a copy that is written exactly once, the
+    time of mirroring, while records keep their own), or a record of a transaction that was aborted. No record
+    before it is at or after the moment, so the log is read from there on until one is that the job's reader
+    sees. Mostly the answer is one, and a few offsets are read; behind markers it can be many.
+    """
+    if not since_ms:
+        return {}
+    answers = first_offsets_since(context.cluster, since_ms)
+    searches = {
+        tp: TimestampSearch(
+            since_ms=since_ms[tp], answer=answer, end=context.end(tp), most=MOST_OFFSETS // len(answers)
+        )
+        for tp, answer in answers.items()
+        if answer is not None
+    }
+
+    def take(tp: TopicPartition, record: KafkaMessage) -> None:
+        searches[tp].take(NextOffset(record.offset()), record.timestamp()[1])
+
+    while ranges := {tp: search.next_range() for tp, search in searches.items() if not search.over}:
+        scan(context.cluster, ranges, take, context.isolation)
+    return {tp: searches[tp].outcome if tp in searches else None for tp in since_ms}
 
 
 def at_timestamps(context: StartContext, wanted: Mapping[TopicPartition, AtTimestamp]) -> Found:

@@ -1,4 +1,7 @@
-"""One job as the page sees it in its store: what changes often is read often, the rest seldom."""
+"""One job as the page sees it in its store: what changes often is read often, the rest seldom.
+
+Also what went wrong with it, for its timeline.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,13 @@ from airflow_flinkstyle.plugin.looks.documents import (
 from airflow_flinkstyle.plugin.looks.lineage import lineage
 from airflow_flinkstyle.plugin.looks.run_look import RunLook
 from airflow_flinkstyle.plugin.looks.savepoint_look import SavepointLook
-from airflow_flinkstyle.plugin.looks.trouble import troubles
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.head import read_line
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
     from airflow_flinkstyle.jobs.journal import PhaseRecord
     from airflow_flinkstyle.jobs.status import JobStatus, Sightings
     from airflow_flinkstyle.protocol.line import Line
@@ -199,3 +203,54 @@ class JobLook:
         except FlinkstyleError:  # plots are empty; the agent begins it anew
             return {}
         return slot.value.answer() if slot is not None else {}
+
+
+_MOST_TROUBLES = 100
+
+
+def troubles(
+    status: Mapping[str, Any],
+    runs: Sequence[Mapping[str, Any]],
+    journals: Sequence[Mapping[str, Any]],
+    damaged_at_ms: Mapping[str, int],
+) -> list[dict[str, Any]]:
+    """Return failures, dead and restarted drivers, cutovers that went back and damage, the newest first.
+
+    Args:
+        status: As ``answers.Status``.
+        runs: As ``answers.Run``.
+        journals: As ``answers.Journal``.
+        damaged_at_ms: Savepoint id -> when a check found it damaged.
+    """
+    found = [
+        *_of_status(status),
+        *(trouble for run in runs for trouble in _of_run(run)),
+        *(_went_back(journal) for journal in journals if journal["went_back"]),
+        *(
+            _trouble(at_ms, None, "damaged", f"savepoint {savepoint_id} did not pass a check")
+            for savepoint_id, at_ms in damaged_at_ms.items()
+        ),
+    ]
+    return sorted(found, key=lambda one: -int(one["at_ms"]))[:_MOST_TROUBLES]
+
+
+def _of_status(status: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    if status["state"] == "dead" and status["since_ms"] is not None:
+        yield _trouble(status["since_ms"], status["generation"], "dead", status["reason"])
+
+
+def _of_run(run: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    generation = run["generation"]
+    if run["state"] == "failed" and run["heartbeat_at_ms"] is not None:
+        yield _trouble(run["heartbeat_at_ms"], generation, "failed", ": ".join(run["error"] or ()))
+    for at_ms in run["restarted_at_ms"]:
+        yield _trouble(at_ms, generation, "restarted", "its driver had ended, another one was started")
+
+
+def _went_back(journal: Mapping[str, Any]) -> dict[str, Any]:
+    why = f"{journal['id']}: {journal['failure'] or 'it went back'}"
+    return _trouble(journal["newest_at_ms"], None, "went back", why)
+
+
+def _trouble(at_ms: int, generation: int | None, kind: str, text: str) -> dict[str, Any]:
+    return {"at_ms": at_ms, "generation": generation, "kind": kind, "text": text}

@@ -5,17 +5,40 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.plugin.looks.folders import Folders
 from airflow_flinkstyle.plugin.looks.savepoint_documents import savepoint_document
 from airflow_flinkstyle.savepoint.blobs.references import pins
 from airflow_flinkstyle.savepoint.files.verified import damaged_records, verified_records
 from airflow_flinkstyle.savepoint.repository.summary import listing_of, read_summaries
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.savepoint.repository.summary import SavepointListing, Summary
+    from airflow_flinkstyle.storage.base import ObjectStore
+
+
+class Folders:
+    """Of one job; threads that read at once may read twice."""
+
+    def __init__(self, store: ObjectStore, job: str) -> None:
+        self._store, self._job = store, job
+        self._read: dict[str, tuple[dict[str, str], Any]] = {}
+        """Folder -> the versions in it, and what was made of them."""
+
+    def remembered(self, folder: str, read: Callable[[], Any], *also: str) -> Any:  # noqa: ANN401 - as ``read``
+        """Return what ``read`` makes of a folder, and of others beside it; read again once they change."""
+        versions = {
+            info.key: info.version
+            for name in (folder, *also)
+            for info in self._store.list(f"{self._job}/{name}/")
+        }
+        before = self._read.get(folder)
+        if before is None or before[0] != versions:
+            before = (versions, read())
+            self._read[folder] = before
+        return before[1]
+
 
 MANIFESTS_A_LOOK = 10
 """So many manifests are read at a look to tell how much of a savepoint was new: the newest first."""

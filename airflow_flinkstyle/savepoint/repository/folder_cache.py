@@ -20,7 +20,7 @@ from airflow_flinkstyle.storage.errors import StoreError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from airflow_flinkstyle.savepoint.repository.job_folder import JobFolder
+    from airflow_flinkstyle.savepoint.repository.stored import JobFolder
     from airflow_flinkstyle.storage.base import ObjectInfo
 
 _Entries: TypeAlias = "dict[str, tuple[str, Any]]"

@@ -13,7 +13,7 @@ from airflow_flinkstyle.storage.keys import is_name
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.manifest import Manifest
-    from airflow_flinkstyle.savepoint.repository.job_folder import JobFolder
+    from airflow_flinkstyle.savepoint.repository.stored import JobFolder
 
 _TOMBSTONE = b'{"tombstone": '
 """How the tombstone of an id begins; it is where its manifest would be."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from airflow_flinkstyle.savepoint.manifest import FileEntry, StoredAt
-    from airflow_flinkstyle.savepoint.repository.job_folder import JobFolder
+    from airflow_flinkstyle.savepoint.repository.stored import JobFolder
 
 _GAP_BYTES: Final = 256 << 10
 """Bytes that nobody asked for, read along because another request would take longer."""

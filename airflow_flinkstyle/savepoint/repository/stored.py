@@ -1,14 +1,30 @@
-"""Records of a repository, as they stand in the store; one that is garbage is named, with what to do."""
+"""What the parts of a repository share: its folder, and records as they stand there.
+
+A record that is garbage is named, with what to do.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from airflow_flinkstyle.errors import MessageFormatError, ProtocolVersionError
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.record import Record
-    from airflow_flinkstyle.savepoint.repository.job_folder import JobFolder
+    from airflow_flinkstyle.storage.base import ObjectStore
+
+
+class JobFolder(Protocol):
+    """A job's folder below a savepoint root; ``SavepointRepository`` is one."""
+
+    @property
+    def store(self) -> ObjectStore:
+        """The store at the savepoint root."""
+
+    @property
+    def job(self) -> str:
+        """Name of the job, unique under the savepoint root."""
+
 
 R = TypeVar("R", bound="Record")
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.savepoint.manifest import Manifest
-    from airflow_flinkstyle.savepoint.repository.job_folder import JobFolder
+    from airflow_flinkstyle.savepoint.repository.stored import JobFolder
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import pytest
 from airflow_flinkstyle.agent.core.run.reasons import Failure
 from airflow_flinkstyle.agent.launcher import _WithoutSecrets
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.kafka.login.driver import login_of, to_environment
+from airflow_flinkstyle.kafka.login import login_of, to_environment
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 
 KEY = "-----BEGIN PRIVATE KEY-----\n" + "MIGHAgEAMBMG\n" * 200 + "-----END PRIVATE KEY-----\n"

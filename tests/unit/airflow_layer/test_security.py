@@ -9,7 +9,7 @@ import pytest
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.job import StreamingJobHook
-from airflow_flinkstyle.kafka.login.driver import CONNECTION, VARIABLE
+from airflow_flinkstyle.kafka.login import CONNECTION, VARIABLE
 
 if TYPE_CHECKING:
     from types import SimpleNamespace

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.dags import watch_dag
-from airflow_flinkstyle.hooks import keeping_up, watching
+from airflow_flinkstyle.hooks import watching
 from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException
 from airflow_flinkstyle.hooks.job import StreamingJobHook
 from airflow_flinkstyle.hooks.watching import WatchedRoot
@@ -171,7 +171,7 @@ def test_savepoint_that_is_too_old_is_told_and_a_stopped_job_left_alone(root: Ro
 
 
 def test_job_that_hangs_keeps_no_other_one_down(root: Root, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(keeping_up, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(watching, "PATIENCE_S", 0.3)
     root.worlds["clicks"].moods["v1.py"] = Mood(slow_start_s=1.0)
     for job in ("clicks", "views"):
         root.kill_job(job)
@@ -190,7 +190,7 @@ def test_lost_host_is_not_waited_for_again_by_the_task(world: World, monkeypatch
     monkeypatch.setattr(OF_THIS_PROCESS, "_seen", elsewhere._seen)  # as in the process of the task
     slept: list[float] = []
     monkeypatch.setattr(type(hook.client(world.job).view.clock), "sleep", lambda _, s: slept.append(s))
-    assert keeping_up.keep_all_up(hook, {world.job: None}, {world.job: seen}) == {}
+    assert watching.keep_all_up(hook, {world.job: None}, {world.job: seen}) == {}
     assert (world.board.newest_submit(1), slept) == (2, [])
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.cli.kafka.clusters import cluster_of
+from airflow_flinkstyle.cli.kafka.options import cluster_of
 from airflow_flinkstyle.errors import BadInputError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.cli.kafka.airflow_connections import cluster_of_connection
+from airflow_flinkstyle.cli.kafka.options import cluster_of_connection
 from airflow_flinkstyle.errors import BadInputError
 from tests.unit.cli.kafka_savepoints import take_on_kafka
 

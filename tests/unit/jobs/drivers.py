@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent.core import runtime as runtime_module
-from airflow_flinkstyle.agent.core.board import agreement, inbox, patience, takeover
+from airflow_flinkstyle.agent.core.board import inbox, patience, takeover
 from airflow_flinkstyle.agent.core.board.inbox import Take
 from airflow_flinkstyle.agent.core.board.takeover import NotOursError
 from airflow_flinkstyle.agent.core.process import EXIT_LEASE_LOST
 from airflow_flinkstyle.agent.core.queries import stopping
-from airflow_flinkstyle.agent.core.run import admission, same_batches, scratch_batches, taking
+from airflow_flinkstyle.agent.core.run import admission, held_cut, same_batches, scratch_batches, taking
 from airflow_flinkstyle.agent.core.run.reasons import Failure, ScriptEnded, Signalled
 from airflow_flinkstyle.agent.core.runtime import Runtime
 from airflow_flinkstyle.agent.core.spark import StreamingSource
@@ -68,7 +68,7 @@ QUERY, TOPIC = "orders", "orders"
 TICKS, STUCK = "ticks", "more"
 _CONFS = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{"spark.sql.shuffle.partitions":"2"}}'
 _SHORT = (
-    *((inbox, "POLL_S", 0.01), (takeover, "GO_POLL_S", 0.01), (agreement, "_POLL_S", 0.01)),
+    *((inbox, "POLL_S", 0.01), (takeover, "GO_POLL_S", 0.01), (held_cut, "_POLL_S", 0.01)),
     *((patience, "RETRY_S", 0.01), (taking, "STORE_PATIENCE_S", 0.02)),
     *((admission, "_LOOK_EVERY_S", 0.01), (admission, "FIRST_PATIENCE_S", 0.02)),
     *((admission, "GUARD_PATIENCE_S", 0.02), (scratch_batches, "_NEWER_S", 0.02)),

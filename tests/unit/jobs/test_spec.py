@@ -18,7 +18,7 @@ from airflow_flinkstyle.jobs.spec import (
     program_of,
     submit_argv,
 )
-from airflow_flinkstyle.kafka.login.driver import CONNECTION
+from airflow_flinkstyle.kafka.login import CONNECTION
 from airflow_flinkstyle.protocol.records import KafkaOverride
 from tests.unit.jobs.specs import SECRET, a_spec, a_target
 

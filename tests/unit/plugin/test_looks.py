@@ -15,13 +15,13 @@ from airflow_flinkstyle.jobs.status import Sightings
 from airflow_flinkstyle.jobs.stopped.offline_lock import lock_key
 from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.links.address import web_address
-from airflow_flinkstyle.plugin.cache.memo_store import MemoStore
 from airflow_flinkstyle.plugin.looks import savepoint_look
 from airflow_flinkstyle.plugin.looks.comparisons import comparison_document
 from airflow_flinkstyle.plugin.looks.documents import journal_document
 from airflow_flinkstyle.plugin.looks.job_look import JobLook
 from airflow_flinkstyle.plugin.looks.lineage import MOST_SAVEPOINTS, lineage
 from airflow_flinkstyle.plugin.looks.savepoint_look import MANIFESTS_A_LOOK
+from airflow_flinkstyle.plugin.roots import MemoStore
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.history import History, totals
 from airflow_flinkstyle.protocol.line import BEGINNING, Turn

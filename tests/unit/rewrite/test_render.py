@@ -8,9 +8,8 @@ import pytest
 
 from airflow_flinkstyle.kafka.cluster import ClusterView
 from airflow_flinkstyle.kafka.verdict import Bounded, Chosen, Exact, ExtraClass, Refused, Verdict
-from airflow_flinkstyle.rewrite.cost import choices
 from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
-from airflow_flinkstyle.rewrite.render import KINDS, MOST_LISTED, kind_of, markdown_table, text_plot
+from airflow_flinkstyle.rewrite.render import KINDS, MOST_LISTED, choices, kind_of, markdown_table, text_plot
 from airflow_flinkstyle.rewrite.rows import PartitionMove
 from airflow_flinkstyle.types import BatchId, NextOffset
 from tests.unit.effort import counted

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from airflow_flinkstyle.sinks.errors import SINK_CONFIG
-from airflow_flinkstyle.sinks.materialise import materialised
+from airflow_flinkstyle.sinks.foreach_batch import materialised
 from testbed.refusals import refuses
 
 if TYPE_CHECKING:

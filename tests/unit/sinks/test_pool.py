@@ -9,8 +9,8 @@ import pytest
 
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.kafka.settings import KafkaCluster
-from airflow_flinkstyle.sinks.pool import ProducerPool
 from airflow_flinkstyle.sinks.settings import SinkSettings
+from airflow_flinkstyle.sinks.task import ProducerPool
 
 SIZE, THREADS = 3, 8
 

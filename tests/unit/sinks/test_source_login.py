@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_flinkstyle.kafka.login.java_settings import java_settings
+from airflow_flinkstyle.kafka.login import java_settings
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.sinks.errors import SINK_CONFIG
-from airflow_flinkstyle.sinks.source_login import client_settings
+from airflow_flinkstyle.sinks.source_offsets import client_settings
 from testbed.refusals import refuses
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from io import BufferedReader, BytesIO
 
 from airflow_flinkstyle.sinks.errors import INPUT_CUT, SINK_CONFIG
-from airflow_flinkstyle.sinks.whole_input import whole
+from airflow_flinkstyle.sinks.spread import whole
 from testbed.refusals import refuses
 
 

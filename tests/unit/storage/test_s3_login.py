@@ -7,7 +7,7 @@ import pytest
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.storage.errors import StoreDeniedError
 from airflow_flinkstyle.storage.open import open_store
-from airflow_flinkstyle.storage.s3_client import make_client
+from airflow_flinkstyle.storage.s3 import make_client
 from airflow_flinkstyle.storage.s3_login import ROLE_VARIABLE, role_of, role_to_text
 from airflow_flinkstyle.storage.s3_settings import AssumedRole, S3Settings
 

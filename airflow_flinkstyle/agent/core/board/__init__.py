@@ -1,4 +1,4 @@
-"""The driver's records in the store: claim and takeover, heartbeats, requests, cuts of several jobs.
+"""The driver's records in the store: claim and takeover, heartbeats, requests.
 
 Knows neither Spark nor queries: who serves a request belongs in ``run``.
 """

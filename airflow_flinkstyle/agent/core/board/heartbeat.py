@@ -1,4 +1,4 @@
-"""The heartbeat: the agent's state in the store, the lease it holds, and the history of its numbers.
+"""The heartbeat: the agent's state in the store, its lease, its pulse, and the history of its numbers.
 
 What keeps the lease does nothing else. It writes through a client of its own, which gives up early enough to
 try again within the lease; and it writes what was last known of the queries, while another thread looks at
@@ -20,6 +20,7 @@ from airflow_flinkstyle.clock import LEASE_CLOCK, now_ms
 from airflow_flinkstyle.errors import FlinkstyleError, MessageFormatError, ProtocolVersionError
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.history import History, Sample, totals
+from airflow_flinkstyle.protocol.pulse import Pulse, write_pulse
 from airflow_flinkstyle.protocol.records import MOST_URL_CHARACTERS, Heartbeat
 from airflow_flinkstyle.storage.errors import (
     ObjectChangedError,
@@ -425,3 +426,34 @@ class HistoryKeeper(threading.Thread):
             return
         self._history = found.value if found is not None else History()
         self._version = found.version if found is not None else ""
+
+
+class PulseThread(threading.Thread):
+    """Repeats each heartbeat that was written as a pulse, which one listing shows of all jobs.
+
+    In a thread of its own: the lease never waits.
+    """
+
+    def __init__(self, board: JobBoard, writer: HeartbeatWriter) -> None:
+        super().__init__(name="flinkstyle-pulse", daemon=True)
+        self._store, self._job = impatient(board.store, answer_s=writer.interval_s), board.job
+        self._writer = writer
+        self._tick_s = min(0.5, writer.interval_s / 2)
+
+    def run(self) -> None:
+        """Write until the run ends, or the store says that this driver may not."""
+        writer, pause, told = self._writer, threading.Event(), 0
+        while not writer.ended:
+            pause.wait(self._tick_s)
+            beat = writer.newest_beat
+            if beat == told or writer.state not in ("running", "draining"):
+                continue
+            pulse = Pulse(generation=writer.generation, incarnation=writer.incarnation, beat=beat)
+            try:
+                write_pulse(self._store, self._job, pulse)
+                told = beat
+            except StoreDeniedError as error:
+                log.warning("No pulses: who watches all jobs looks at this one by itself. %s", error)
+                return
+            except FlinkstyleError as error:  # the next tick tries again
+                log.info("The pulse could not be written: %s", error.problem)

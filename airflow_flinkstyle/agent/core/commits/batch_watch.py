@@ -12,8 +12,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.agent.core.commits.group_committer import GroupCommitter
-from airflow_flinkstyle.agent.core.commits.offset_commits import BatchOffsets
+from airflow_flinkstyle.agent.core.commits.group_committer import BatchOffsets, GroupCommitter
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.checkpoint.errors import CheckpointError
 from airflow_flinkstyle.errors import BadInputError

@@ -7,8 +7,8 @@ import threading
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_flinkstyle.agent.core.board import takeover
-from airflow_flinkstyle.agent.core.board.held import HeldWatch
 from airflow_flinkstyle.agent.core.board.patience import patiently
+from airflow_flinkstyle.agent.core.board.takeover import HeldWatch
 from airflow_flinkstyle.agent.core.guards import (
     checks,
     compat,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.agent.core.causes import passes
 from airflow_flinkstyle.agent.core.errors import ScriptFailedError
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.kafka.login.driver import scrub
+from airflow_flinkstyle.kafka.login import scrub
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

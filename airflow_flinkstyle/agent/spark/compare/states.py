@@ -1,10 +1,15 @@
-"""The states that two runs of a query have left, key by key, by Spark's own reader of state."""
+"""Two runs of a query compared: their rows, then the states that they have left.
+
+States are compared key by key, by Spark's own reader of state.
+"""
 
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from airflow_flinkstyle.agent.spark.compare.rows import compare_rows
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.comparison_records import ComparedState
 from airflow_flinkstyle.state.changes import state_changes
@@ -16,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
     from airflow_flinkstyle.agent.core.spark import RunOfQuery, RunsToCompare
-    from airflow_flinkstyle.protocol.comparison_records import Compare
+    from airflow_flinkstyle.protocol.comparison_records import Compare, ComparedQuery
 
 _SHOWN_CHARACTERS: Final = 1000
 log = logging.getLogger(__name__)
@@ -135,3 +140,25 @@ def _samples(changes: DataFrame, samples: int) -> tuple[str, ...]:
     # Not toJSON, which Spark 4 warns of.
     texts = changes.limit(samples).select(F.to_json(F.struct("*"))).collect()
     return tuple(text[:_SHOWN_CHARACTERS] for (text,) in texts)
+
+
+_LEAST_PARTITIONS: Final = 4
+
+
+def compare(spark: SparkSession, runs: RunsToCompare) -> ComparedQuery:
+    """Compare rows and state of two runs of a query.
+
+    Args:
+        spark: A session of nobody else; its settings are changed.
+        runs: Where they are. With a third one, what differs between both runs of the old version is not
+            counted as a difference.
+    """
+    # Its default of 200 makes each step of a small comparison wait for 200 tasks.
+    partitions = max(_LEAST_PARTITIONS, 2 * spark.sparkContext.defaultParallelism)
+    spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    found = compare_rows(spark, runs)
+    if not runs.asked.state:
+        return found
+    states, untested = compare_states(spark, runs)
+    return replace(found, states=states, untested=(*found.untested, *untested))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_flinkstyle.agent.core.board.held import HeldWatch
+from airflow_flinkstyle.agent.core.board.takeover import HeldWatch
 from airflow_flinkstyle.clock import Clock
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import WorkRecord

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.agent.core.commits.group_committer import GroupCommitter
-from airflow_flinkstyle.agent.core.commits.offset_commits import BatchOffsets
+from airflow_flinkstyle.agent.core.commits.group_committer import BatchOffsets, GroupCommitter
 from airflow_flinkstyle.kafka.errors import ClusterUnreachableError
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.types import BatchId, NextOffset

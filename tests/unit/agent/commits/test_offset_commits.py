@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_flinkstyle.agent.core.commits.offset_commits import (
+from airflow_flinkstyle.agent.core.commits.group_committer import (
     BatchOffsets,
     CommitInFlight,
     Ignore,

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from airflow_flinkstyle.agent.spark.starts import newest_pace, pace_of
-from airflow_flinkstyle.kafka.login.driver import VARIABLE
+from airflow_flinkstyle.kafka.login import VARIABLE
 from airflow_flinkstyle.protocol.query_records import MOST_CHARACTERS, MOST_PARTS, MOST_SOURCES
 
 KAFKA = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.agent.core.job_query import Sink
-from airflow_flinkstyle.agent.core.run.table_tags import KEEP, keep_versions
+from airflow_flinkstyle.agent.core.run.taking import KEEP, keep_versions
 from airflow_flinkstyle.checkpoint.table_position import TablePosition
 from airflow_flinkstyle.errors import FlinkstyleError, SignatureError
 from airflow_flinkstyle.protocol.table_records import RestoredTable, TablesToRestore

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_flinkstyle.agent.spark.listeners import _OwnActs
+from airflow_flinkstyle.agent.spark.wrapping import _OwnActs
 
 QUERY, RUN = "q-1", "r-1"
 

@@ -7,8 +7,7 @@ import pytest
 
 from airflow_flinkstyle.agent.core.errors import UnsupportedModeError
 from airflow_flinkstyle.agent.core.stream_options import StreamOptions
-from airflow_flinkstyle.agent.spark.topics import renamed_topics
-from airflow_flinkstyle.agent.spark.wrapping import overrides_for
+from airflow_flinkstyle.agent.spark.wrapping import overrides_for, renamed_topics
 from airflow_flinkstyle.protocol.records import KafkaOverride
 
 PREFIXED = {"orders": "old.orders", "items": "old.items"}

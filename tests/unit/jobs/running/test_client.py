@@ -27,7 +27,7 @@ from airflow_flinkstyle.jobs.start.origins import FromCheckpoint, FromSavepoint
 from airflow_flinkstyle.jobs.status import Closed, Dead, NeverStarted, Running, Starting
 from airflow_flinkstyle.jobs.stopped.saving import take_stopped
 from airflow_flinkstyle.kafka.errors import LOGIN_MISSING
-from airflow_flinkstyle.kafka.login.driver import CONNECTION
+from airflow_flinkstyle.kafka.login import CONNECTION
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import KafkaOverride
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError

@@ -15,8 +15,7 @@ import pytest
 
 from airflow_flinkstyle.clock import CLOCK
 from airflow_flinkstyle.jobs.deployments.base import Alive, Gone, Submission
-from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
-from airflow_flinkstyle.jobs.deployments.supervised import SUPERVISOR, Task
+from airflow_flinkstyle.jobs.deployments.detached import SUPERVISOR, DetachedDeployment, Task
 from airflow_flinkstyle.jobs.deployments.supervisor import MOST_IN_A_ROW, Supervisor, await_end
 from airflow_flinkstyle.jobs.signing import KEY_VARIABLE, PREVIOUS_VARIABLE
 from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Running, Starting

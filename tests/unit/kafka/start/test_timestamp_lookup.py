@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_flinkstyle.kafka.start.timestamp_lookup import TimestampSearch, TooFar
+from airflow_flinkstyle.kafka.start.shift import TimestampSearch, TooFar
 
 Log = list[int | None]
 """Timestamps by offset; None where a marker or an aborted record is, which no reader sees."""

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_flinkstyle.kafka.fingerprints import NO_KEY, Fingerprints
-from airflow_flinkstyle.kafka.translation.walk import Match, equal_run, walk_back
+from airflow_flinkstyle.kafka.translation.proof import Match, equal_run, walk_back
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,9 +10,10 @@ from airflow_flinkstyle.agent.core.stream_options import StreamOptions
 from airflow_flinkstyle.agent.spark.wrapping import overrides_for
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.errors import LOGIN_MISSING
-from airflow_flinkstyle.kafka.login.driver import (
+from airflow_flinkstyle.kafka.login import (
     CONNECTION,
     VARIABLE,
+    java_settings,
     login_of,
     moved_options,
     named_connections,
@@ -21,7 +22,6 @@ from airflow_flinkstyle.kafka.login.driver import (
     scrub,
     to_environment,
 )
-from airflow_flinkstyle.kafka.login.java_settings import java_settings
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.protocol.records import KafkaOverride
 from testbed.certificates import CertificateAuthority
