@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, cast
 from airflow_flinkstyle.state.errors import STATE_READ_NOT_COMPARABLE
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, Row
     from pyspark.sql.types import DataType, StructType
 
 _PLACE: Final = "partition_id"
@@ -118,32 +118,56 @@ def counts_of(before: DataFrame, after: DataFrame) -> Counts:
     Each is read once. Keys and values are compared by two hashes of 64 bits each: no more than these is kept
     and sorted of a row, on disk where it does not fit.
     """
+    return _counted(*_digests(before, after))[0]
+
+
+def checked_counts_of(before: DataFrame, after: DataFrame, missing: Column) -> tuple[Counts, bool]:
+    """Count the same, and tell whether ``after`` has each key once and a row without what is ``missing``.
+
+    If it is not so, the counts say nothing.
+    """
+    from pyspark.sql import functions as F
+
+    old, new = _digests(before, after, missing.alias("missing"))
+    rows = [F.max(name).alias(name) for name in ("after_row_0", "after_row_1", "missing")]
+    each = new.groupBy("after_key_0", "after_key_1").agg(F.count("*").alias("rows"), *rows)
+    counts, found = _counted(old, each, F.max("rows").alias("rows"), F.max("missing").alias("missing"))
+    return counts, found["rows"] in (None, 1) and not found["missing"]
+
+
+def _digests(before: DataFrame, after: DataFrame, *more: Column) -> tuple[DataFrame, DataFrame]:
+    """Return the hashes of each row's key and values; of ``after`` also other columns."""
     from pyspark.sql import functions as F
 
     keys = keys_of(before)
 
-    def rows(state: DataFrame, row: list[Column], side: str) -> DataFrame:
+    def rows(state: DataFrame, row: list[Column], side: str, *more: Column) -> DataFrame:
         key = [part for name in keys for part in _parts(F.col(name), state.schema[name].dataType)]
-        digests = {"key": _digest(key), "row": _digest(row)}
+        hashes = {"key": _digest(key), "row": _digest(row)}
         names = [
             one.alias(f"{side}_{what}_{number}")
-            for what, found in digests.items()
+            for what, found in hashes.items()
             for number, one in enumerate(found)
         ]
-        return state.select(*names)
+        return state.select(*names, *more)
 
     mine, theirs = _compared(before, after)
-    old, new = rows(before, mine, "before"), rows(after, theirs, "after")
+    return rows(before, mine, "before"), rows(after, theirs, "after", *more)
+
+
+def _counted(old: DataFrame, new: DataFrame, *more: Column) -> tuple[Counts, Row]:
+    """Return what became of the keys by their hashes, and the row with other sums."""
+    from pyspark.sql import functions as F
 
     def same(what: str) -> list[Column]:
         return [F.col(f"before_{what}_{number}") == F.col(f"after_{what}_{number}") for number in (0, 1)]
 
     was, is_now = F.col("before_key_0").isNotNull(), F.col("after_key_0").isNotNull()
     kinds = {"added": ~was, "removed": ~is_now, "changed": was & is_now & ~reduce(and_, same("row"))}
-    numbers = [F.count_if(kind).alias(name) for name, kind in kinds.items()]
-    [found] = old.join(new, on=same("key"), how="full").agg(F.count("*").alias("all"), *numbers).collect()
+    sums = [F.count("*").alias("all"), *(F.count_if(kind).alias(name) for name, kind in kinds.items()), *more]
+    [found] = old.join(new, on=same("key"), how="full").agg(*sums).collect()
     number = {name: int(found[name]) for name in kinds}
-    return Counts(**number, kept=int(found["all"]) - sum(number.values()))
+    return Counts(**number, kept=int(found["all"]) - sum(number.values())), found
 
 
 def _compared(before: DataFrame, after: DataFrame) -> tuple[list[Column], list[Column]]:

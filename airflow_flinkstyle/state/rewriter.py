@@ -15,7 +15,7 @@ from airflow_flinkstyle.state.errors import (
     STATE_TRANSFORM_BY_SPARK,
     STATE_TRANSFORM_PLACED_OTHERWISE,
 )
-from airflow_flinkstyle.state.query_copy import apart
+from airflow_flinkstyle.state.query_copy import apart, setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 Family = tuple[int, tuple[str, str]]
 """An operator's number, one of its stores, and a family of rows in there; ``default`` where it has one."""
 _REWRITER: Final = "org.apache.spark.sql.execution.streaming.state.StateRewriter"
+_ADAPTIVE: Final = "spark.sql.adaptive.enabled"
 _RAW: Final = ("partition_key", "key_bytes", "value_bytes", "column_family_name")
 
 
@@ -74,7 +75,8 @@ def write_stores(
         option(None),
     )
     try:
-        return _ids(jvm, rewriter.run())
+        with setting(spark, _ADAPTIVE, "false"):  # of rows that are none it would leave out every partition
+            return _ids(jvm, rewriter.run())
     except Py4JJavaError as error:
         if give.failed is not None:
             raise give.failed from error
@@ -100,6 +102,7 @@ class _Give:
 
     def _given(self, raw: JavaObject) -> JavaObject:
         from pyspark.sql import DataFrame
+        from pyspark.sql import functions as F
 
         options = raw.queryExecution().analyzed().options()
         operator, store = int(options.get("operatorId")), str(options.get("storeName"))
@@ -114,7 +117,10 @@ class _Give:
         number = self._partitions[operator]
         if len(families) == 1:  # placed before they are encoded, which leaves out a copy of each
             [(family, rows)] = families.items()
-            together = _encoded_as(_placed(family, rows, schema).repartition(number, "partition_key"), schema)
+            placed = _placed(family, rows, schema).repartition(number, "partition_key")
+            # What Spark's writer does not look at is not sent to Python.
+            others = {_RAW[0]: None, _RAW[-1]: family}
+            together = encoded_rows(placed).withColumns({name: F.lit(one) for name, one in others.items()})
         else:
             encoded = [
                 _encoded_as(_placed(family, rows, schema), schema) for family, rows in families.items()
