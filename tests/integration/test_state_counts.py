@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from airflow_flinkstyle.state.changes import Counts, can_be_counted, counts_of, state_changes
+from airflow_flinkstyle.state.changes import (
+    Counts,
+    can_be_counted,
+    checked_counts_of,
+    counts_of,
+    state_changes,
+)
 from testbed.session import local_session
 
 if TYPE_CHECKING:
@@ -86,13 +92,17 @@ def test_a_key_that_is_there_twice_is_not_counted_as_one(spark: SparkSession):
     one = a_state(spark, a=VALUE, b=VALUE)
     twice = one.union(a_state(spark, a=VALUE))
     assert counts_of(one, twice) == Counts(added=0, removed=0, changed=0, kept=3)
+    nothing = F.lit(False)
+    assert checked_counts_of(one, twice, nothing)[1] is False
+    assert checked_counts_of(one, one, F.col("value").isNull()) == (counts_of(one, one), True)
+    assert checked_counts_of(one, a_state(spark, a=VALUE, b=None), F.col("value").isNull())[1] is False
+    assert checked_counts_of(one, one.limit(0), nothing) == (counts_of(one, one.limit(0)), True)
 
 
 def test_a_null_in_another_field_is_a_change(spark: SparkSession):
     """Spark's hash of a row leaves nulls out."""
-    kind = (
-        "key STRUCT<k: INT, s: INT>, value STRUCT<a: INT, b: INT, l: ARRAY<INT>, r: STRUCT<a: INT, b: INT>>"
-    )
+    pair = "STRUCT<a: INT, b: INT>"
+    kind = f"key {pair}, value STRUCT<a: INT, b: INT, l: ARRAY<INT>, r: {pair}>"
     value = {"a": 1, "b": None, "l": [1, None], "r": {"a": 1, "b": None}}
     others = [{"a": None, "b": 1}, {"l": [None, 1]}, {"r": {"a": None, "b": 1}}, {"r": None}]
     key = {"a": 1, "b": None}
