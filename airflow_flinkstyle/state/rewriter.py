@@ -118,9 +118,9 @@ class _Give:
         if len(families) == 1:  # placed before they are encoded, which leaves out a copy of each
             [(family, rows)] = families.items()
             placed = _placed(family, rows, schema).repartition(number, "partition_key")
-            # What Spark's writer does not look at is not sent to Python.
-            others = {_RAW[0]: None, _RAW[-1]: family}
-            together = encoded_rows(placed).withColumns({name: F.lit(one) for name, one in others.items()})
+            # The other columns are not sent to Python; the writer requires that the name may be null.
+            name = F.when(F.col("key_bytes").isNotNull(), F.lit(family))
+            together = encoded_rows(placed).withColumns({_RAW[0]: F.lit(None), _RAW[-1]: name})
         else:
             encoded = [
                 _encoded_as(_placed(family, rows, schema), schema) for family, rows in families.items()
