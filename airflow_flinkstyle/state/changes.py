@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING, Final, cast
 
 from airflow_flinkstyle.state.errors import STATE_READ_NOT_COMPARABLE
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, Row
     from pyspark.sql.types import DataType, StructType
 
 _PLACE: Final = "partition_id"
@@ -113,34 +115,63 @@ def can_be_counted(before: DataFrame, after: DataFrame) -> bool:
 def counts_of(before: DataFrame, after: DataFrame) -> Counts:
     """Count what became of the keys, where both have a row for each; a key that is there twice counts twice.
 
-    Each is read once; Spark sorts both by key, on disk where they do not fit.
+    Each is read once. Keys and values are compared by two hashes of 64 bits each: no more than these is kept
+    and sorted of a row, on disk where it does not fit.
     """
+    return _counted(*_digests(before, after))[0]
+
+
+def checked_counts_of(before: DataFrame, after: DataFrame, missing: Column) -> tuple[Counts, bool]:
+    """Count the same, and tell whether ``after`` has each key once and a row without what is ``missing``.
+
+    If it is not so, the counts say nothing.
+    """
+    from pyspark.sql import functions as F
+
+    old, new = _digests(before, after, missing.alias("missing"))
+    rows = [F.max(name).alias(name) for name in ("after_row_0", "after_row_1", "missing")]
+    each = new.groupBy("after_key_0", "after_key_1").agg(F.count("*").alias("rows"), *rows)
+    counts, found = _counted(old, each, F.max("rows").alias("rows"), F.max("missing").alias("missing"))
+    return counts, found["rows"] in (None, 1) and not found["missing"]
+
+
+def _digests(before: DataFrame, after: DataFrame, *more: Column) -> tuple[DataFrame, DataFrame]:
+    """Return the hashes of each row's key and values; of ``after`` also other columns."""
     from pyspark.sql import functions as F
 
     keys = keys_of(before)
 
-    def rows(state: DataFrame, row: Column, side: str) -> DataFrame:
-        found = [F.col(name).alias(f"{side}_{name}") for name in keys]
-        return state.select(F.xxhash64(*keys).alias(f"{side}_hash"), *found, row.alias(side))
+    def rows(state: DataFrame, row: list[Column], side: str, *more: Column) -> DataFrame:
+        key = [part for name in keys for part in _parts(F.col(name), state.schema[name].dataType)]
+        hashes = {"key": _digest(key), "row": _digest(row)}
+        names = [
+            one.alias(f"{side}_{what}_{number}")
+            for what, found in hashes.items()
+            for number, one in enumerate(found)
+        ]
+        return state.select(*names, *more)
 
     mine, theirs = _compared(before, after)
-    old, new = rows(before, mine, "before"), rows(after, theirs, "after")
-    # By a hash first: numbers are sorted faster than keys.
-    on = [old[f"before_{name}"] == new[f"after_{name}"] for name in ("hash", *keys)]
-    was, is_now = F.col("before"), F.col("after")
-    kinds = {
-        "added": was.isNull(),
-        "removed": is_now.isNull(),
-        "changed": was.isNotNull() & is_now.isNotNull() & ~was.eqNullSafe(is_now),
-    }
-    numbers = [F.count_if(kind).alias(name) for name, kind in kinds.items()]
-    [found] = old.join(new, on=on, how="full").agg(F.count("*").alias("all"), *numbers).collect()
+    return rows(before, mine, "before"), rows(after, theirs, "after", *more)
+
+
+def _counted(old: DataFrame, new: DataFrame, *more: Column) -> tuple[Counts, Row]:
+    """Return what became of the keys by their hashes, and the row with other sums."""
+    from pyspark.sql import functions as F
+
+    def same(what: str) -> list[Column]:
+        return [F.col(f"before_{what}_{number}") == F.col(f"after_{what}_{number}") for number in (0, 1)]
+
+    was, is_now = F.col("before_key_0").isNotNull(), F.col("after_key_0").isNotNull()
+    kinds = {"added": ~was, "removed": ~is_now, "changed": was & is_now & ~reduce(and_, same("row"))}
+    sums = [F.count("*").alias("all"), *(F.count_if(kind).alias(name) for name, kind in kinds.items()), *more]
+    [found] = old.join(new, on=same("key"), how="full").agg(*sums).collect()
     number = {name: int(found[name]) for name in kinds}
-    return Counts(**number, kept=int(found["all"]) - sum(number.values()))
+    return Counts(**number, kept=int(found["all"]) - sum(number.values())), found
 
 
-def _compared(before: DataFrame, after: DataFrame) -> tuple[Column, Column]:
-    """Return a struct for the rows of each: what Spark compares of them, texts where their types differ."""
+def _compared(before: DataFrame, after: DataFrame) -> tuple[list[Column], list[Column]]:
+    """Return what of the rows of each is compared; texts where their types differ."""
     from pyspark.sql import functions as F
 
     values, others = (
@@ -150,14 +181,21 @@ def _compared(before: DataFrame, after: DataFrame) -> tuple[Column, Column]:
     if {name: kind.simpleString() for name, kind in values.items()} != {
         name: kind.simpleString() for name, kind in others.items()
     }:
-        return F.struct(_text(*values).alias("text")), F.struct(_text(*others).alias("text"))
-    columns = [one for name, kind in values.items() for one in _parts(F.col(name), kind)]
-    row = F.struct(*[one.alias(f"c{number}") for number, one in enumerate(columns)])
+        return [_text(*values)], [_text(*others)]
+    row = [one for name, kind in values.items() for one in _parts(F.col(name), kind)]
     return row, row
 
 
+def _digest(columns: list[Column]) -> tuple[Column, Column]:
+    """Return two hashes that differ where the columns do, also by which are null: Spark's leave that out."""
+    from pyspark.sql import functions as F
+
+    nulls = [one.isNull() for one in columns]
+    return F.xxhash64(*columns, *nulls), F.xxhash64(F.lit(1), *nulls, *columns)
+
+
 def _parts(column: Column, kind: DataType) -> list[Column]:
-    """Return what of a column is compared: its fields, each as it is or as a text where Spark cannot."""
+    """Return what of a column is compared: its fields, each as it is or as a text."""
     if kind.typeName() != "struct":
         return [_comparable(column, kind)]
     fields = cast("StructType", kind).fields
@@ -165,8 +203,8 @@ def _parts(column: Column, kind: DataType) -> list[Column]:
 
 
 def _comparable(column: Column, kind: DataType) -> Column:
-
-    if _is_equal(kind):
+    """Return it as it is if two of its type have one hash only if they are the same, else as a text."""
+    if kind.typeName() != "struct" and _is_equal(kind):
         return column
     if kind.typeName() in ("float", "double"):
         return column.cast("string")

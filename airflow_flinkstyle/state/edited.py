@@ -10,6 +10,7 @@ from airflow_flinkstyle.state.changes import (
     Counts,
     can_be_counted,
     changes_of_any_key,
+    checked_counts_of,
     counts_of,
     keys_of,
     state_changes,
@@ -70,11 +71,20 @@ class Edited:
         }
 
     def counted(self, before: QueryCopy) -> dict[str, Counts]:
-        """Count what changed, by the state's name."""
+        """Count what changed, by the state's name, and require that what is kept is whole.
+
+        Raises:
+            FlinkstyleError: ``STATE_TRANSFORM`` if a key is there twice, or something null that may not be.
+        """
         found = {}
         for name, kept in self.kept.items():
-            old, new = self.states.read(before, name), kept.state
-            found[name] = counts_of(old, new) if self._has_rows_by_key(name, old, new) else _counts(old, new)
+            old, new, unique = self.states.read(before, name), kept.state, self.states.unique(name)
+            is_whole = False
+            if self._has_rows_by_key(name, old, new):
+                found[name], is_whole = checked_counts_of(old, new, kept.missing())
+            if not is_whole:
+                kept.require_whole(unique, before.query.name, self.operator.number)
+                found[name] = _counts(old, new)
         return found
 
     def prove(self, after: QueryCopy, counts: Mapping[str, Counts]) -> None:

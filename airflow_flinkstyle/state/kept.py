@@ -46,6 +46,8 @@ class Kept:
     @classmethod
     def of(cls, before: QueryCopy, operator: Operator, states: States, name: str, change: Change) -> Kept:
         """Call a function once, and check what it returns."""
+        from pyspark import StorageLevel
+
         state = states.read(before, name)
         new, where = change(state), (before.query.name, operator.number)
         if not hasattr(new, "columns"):
@@ -67,13 +69,34 @@ class Kept:
                 found=schema["key"].simpleString(),
             )
         try:
-            # A block that is lost fails the job, where a plan that is run again could give other rows.
-            kept = states.settled(name, new.select(*state.columns)).localCheckpoint(eager=True)
+            # A block that is lost fails the job, where a plan that is run again could give other rows. Blocks
+            # are on disk: who writes and compares them needs the heap.
+            rows = states.settled(name, new.select(*state.columns))
+            kept = rows.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
         except Exception as error:  # what Spark makes of an error in a user's function depends on its kind
             raise transform_failed(*where, str(error)) from error
-        found = cls(state=kept, schema=schema, has_new_schema=schema != old)
-        _require_whole(found, states.unique(name), *where)
-        return found
+        return cls(state=kept, schema=schema, has_new_schema=schema != old)
+
+    def missing(self) -> Column:
+        """Return whether something of a row is null that may not be."""
+        return reduce(operators.or_, _nulls(self).values())
+
+    def require_whole(self, unique: tuple[str, ...], query: str, operator: int) -> None:
+        """Require that nothing is null that may not be, and no key there twice.
+
+        Raises:
+            FlinkstyleError: ``STATE_TRANSFORM`` if it is, with a key.
+        """
+        for field, is_null in _nulls(self).items():
+            found = self.state.where(is_null).head()
+            if found is not None:
+                key = str(found if field == " and ".join(self.state.columns) else found["key"])
+                raise STATE_TRANSFORM_NULL.error(query=query, operator=operator, field=field, key=key)
+        twice = self.state.groupBy(*unique).count().where("count > 1").head() if unique else None
+        if twice is not None:
+            raise STATE_TRANSFORM_TWICE.error(
+                query=query, operator=operator, key=str(twice["key"]), count=twice["count"]
+            )
 
 
 def _require_types(state: DataFrame, new: DataFrame, query: str, operator: int) -> None:
@@ -125,34 +148,6 @@ def _fields(state: DataFrame, new: DataFrame, name: str) -> StructType:
     return merged(old, found)
 
 
-def _require_whole(kept: Kept, unique: tuple[str, ...], query: str, operator: int) -> None:
-    """Require that nothing is null that may not be, and no key there twice, by one look at all rows.
-
-    Keys are told apart by a hash, so that no more than it has to be kept of each; only where two have one are
-    they looked at themselves.
-    """
-    from pyspark.sql import functions as F
-
-    missing = _nulls(kept)
-    by = [F.xxhash64(*unique)] if unique else []
-    seen = kept.state.groupBy(*by).agg(
-        F.count("*").alias("rows"), F.max(reduce(operators.or_, missing.values())).alias("null")
-    )
-    [most] = seen.agg(F.max("rows").alias("rows"), F.max("null").alias("null")).collect()
-    if most["null"]:
-        _say_null(kept, missing, query, operator)
-    if unique and most["rows"] and most["rows"] > 1:
-        _require_unique(kept.state, unique, query, operator)
-
-
-def _say_null(kept: Kept, missing: Mapping[str, Column], query: str, operator: int) -> None:
-    for field, is_null in missing.items():
-        found = kept.state.where(is_null).head()
-        if found is not None:
-            key = str(found if field == " and ".join(kept.state.columns) else found["key"])
-            raise STATE_TRANSFORM_NULL.error(query=query, operator=operator, field=field, key=key)
-
-
 def _nulls(kept: Kept) -> dict[str, Column]:
     """Return by field, or all columns together, when one is null that may not be."""
     from pyspark.sql import functions as F
@@ -165,11 +160,3 @@ def _nulls(kept: Kept) -> dict[str, Column]:
             if not (field.nullable or field.dataType.typeName() == "void"):
                 missing[f"{column}.{field.name}"] = F.col(column).getField(field.name).isNull()
     return missing
-
-
-def _require_unique(kept: DataFrame, unique: tuple[str, ...], query: str, operator: int) -> None:
-    twice = kept.groupBy(*unique).count().where("count > 1").head()
-    if twice is not None:
-        raise STATE_TRANSFORM_TWICE.error(
-            query=query, operator=operator, key=str(twice["key"]), count=twice["count"]
-        )

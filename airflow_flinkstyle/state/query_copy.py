@@ -63,15 +63,22 @@ class QueryCopy:
     @contextmanager
     def settings(self) -> Iterator[None]:
         """Set the session up for the copy for a while: Spark's reader takes the format from there."""
-        before = self.spark.conf.get(_FORMAT, None)
-        self.spark.conf.set(_FORMAT, "2" if self.is_format_2 else "1")
-        try:
+        with setting(self.spark, _FORMAT, "2" if self.is_format_2 else "1"):
             yield
-        finally:
-            if before is None:
-                self.spark.conf.unset(_FORMAT)
-            else:
-                self.spark.conf.set(_FORMAT, before)
+
+
+@contextmanager
+def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    """Give a session another setting for a while."""
+    before = spark.conf.get(name, None)
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, before)
 
 
 def named_apart(state: DataFrame) -> DataFrame:

@@ -15,7 +15,7 @@ from airflow_flinkstyle.state.errors import (
     STATE_TRANSFORM_BY_SPARK,
     STATE_TRANSFORM_PLACED_OTHERWISE,
 )
-from airflow_flinkstyle.state.query_copy import apart
+from airflow_flinkstyle.state.query_copy import apart, setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 Family = tuple[int, tuple[str, str]]
 """An operator's number, one of its stores, and a family of rows in there; ``default`` where it has one."""
 _REWRITER: Final = "org.apache.spark.sql.execution.streaming.state.StateRewriter"
+_ADAPTIVE: Final = "spark.sql.adaptive.enabled"
 _RAW: Final = ("partition_key", "key_bytes", "value_bytes", "column_family_name")
 
 
@@ -74,7 +75,8 @@ def write_stores(
         option(None),
     )
     try:
-        return _ids(jvm, rewriter.run())
+        with setting(spark, _ADAPTIVE, "false"):  # of rows that are none it would leave out every partition
+            return _ids(jvm, rewriter.run())
     except Py4JJavaError as error:
         if give.failed is not None:
             raise give.failed from error
@@ -100,6 +102,7 @@ class _Give:
 
     def _given(self, raw: JavaObject) -> JavaObject:
         from pyspark.sql import DataFrame
+        from pyspark.sql import functions as F
 
         options = raw.queryExecution().analyzed().options()
         operator, store = int(options.get("operatorId")), str(options.get("storeName"))
@@ -111,23 +114,21 @@ class _Give:
         }
         if not families:
             return raw.limit(0)  # without a partition, so that nothing is written
-        encoded = [self._of_family(family, rows, schema) for family, rows in families.items()]
-        together = reduce(DataFrame.union, encoded).repartition(self._partitions[operator], "partition_key")
+        number = self._partitions[operator]
+        if len(families) == 1:  # placed before they are encoded, which leaves out a copy of each
+            [(family, rows)] = families.items()
+            placed = _placed(family, rows, schema).repartition(number, "partition_key")
+            # The other columns are not sent to Python; the writer requires that the name may be null.
+            name = F.when(F.col("key_bytes").isNotNull(), F.lit(family))
+            together = encoded_rows(placed).withColumns({_RAW[0]: F.lit(None), _RAW[-1]: name})
+        else:
+            encoded = [
+                _encoded_as(_placed(family, rows, schema), schema) for family, rows in families.items()
+            ]
+            together = reduce(DataFrame.union, encoded).repartition(number, "partition_key")
         # Arrow takes no two fields of one name, which the raw schema may have.
         back = [together[field.name].cast(field.dataType).alias(field.name) for field in schema.fields]
         return together.select(*back)._jdf  # noqa: SLF001 - what the JVM takes
-
-    def _of_family(self, family: str, rows: DataFrame, schema: StructType) -> DataFrame:
-        from pyspark.sql import functions as F
-
-        key = F.col("key")
-        if "place" in rows.columns:  # by time, not by the key that they are spread by
-            rows, key = rows.select(F.col("place").alias("key"), key.alias("row"), "value"), F.col("row")
-        place = _partition_key(rows, schema["partition_key"].dataType)
-        placed = rows.select(
-            place.alias("partition_key"), key.alias("key"), "value", F.lit(family).alias("family")
-        )
-        return placed.mapInArrow(_encoded, apart(schema))
 
     def toString(self) -> str:
         return "flinkstyle"
@@ -136,6 +137,21 @@ class _Give:
         """For py4j."""
 
         implements = ("scala.Function1",)
+
+
+def _placed(family: str, rows: DataFrame, schema: StructType) -> DataFrame:
+    """Return the rows of a family, each with what Spark spreads it by."""
+    from pyspark.sql import functions as F
+
+    key = F.col("key")
+    if "place" in rows.columns:  # by time, not by the key that they are spread by
+        rows, key = rows.select(F.col("place").alias("key"), key.alias("row"), "value"), F.col("row")
+    place = _partition_key(rows, schema["partition_key"].dataType)
+    return rows.select(place.alias("partition_key"), key.alias("key"), "value", F.lit(family).alias("family"))
+
+
+def _encoded_as(placed: DataFrame, schema: StructType) -> DataFrame:
+    return placed.mapInArrow(_encoded, apart(schema))
 
 
 def _partition_key(state: DataFrame, kind: Any) -> Column:  # noqa: ANN401 - a type of PySpark

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from airflow_flinkstyle.state.changes import Counts, can_be_counted, counts_of, state_changes
+from airflow_flinkstyle.state.changes import (
+    Counts,
+    can_be_counted,
+    checked_counts_of,
+    counts_of,
+    state_changes,
+)
 from testbed.session import local_session
 
 if TYPE_CHECKING:
@@ -86,6 +92,26 @@ def test_a_key_that_is_there_twice_is_not_counted_as_one(spark: SparkSession):
     one = a_state(spark, a=VALUE, b=VALUE)
     twice = one.union(a_state(spark, a=VALUE))
     assert counts_of(one, twice) == Counts(added=0, removed=0, changed=0, kept=3)
+    nothing = F.lit(False)
+    assert checked_counts_of(one, twice, nothing)[1] is False
+    assert checked_counts_of(one, one, F.col("value").isNull()) == (counts_of(one, one), True)
+    assert checked_counts_of(one, a_state(spark, a=VALUE, b=None), F.col("value").isNull())[1] is False
+    assert checked_counts_of(one, one.limit(0), nothing) == (counts_of(one, one.limit(0)), True)
+
+
+def test_a_null_in_another_field_is_a_change(spark: SparkSession):
+    """Spark's hash of a row leaves nulls out."""
+    pair = "STRUCT<a: INT, b: INT>"
+    kind = f"key {pair}, value STRUCT<a: INT, b: INT, l: ARRAY<INT>, r: {pair}>"
+    value = {"a": 1, "b": None, "l": [1, None], "r": {"a": 1, "b": None}}
+    others = [{"a": None, "b": 1}, {"l": [None, 1]}, {"r": {"a": None, "b": 1}}, {"r": None}]
+    key = {"a": 1, "b": None}
+    one = spark.createDataFrame([(key, value)], kind)
+    for other in others:
+        after = spark.createDataFrame([(key, value | other)], kind)
+        assert counts_of(one, after) == Counts(added=0, removed=0, changed=1, kept=0), other
+    moved = spark.createDataFrame([({"a": None, "b": 1}, value)], kind)
+    assert counts_of(one, moved) == Counts(added=1, removed=1, changed=0, kept=0)
 
 
 def test_values_of_other_types_are_compared_by_what_they_show(spark: SparkSession):
