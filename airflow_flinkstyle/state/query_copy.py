@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
     from airflow_flinkstyle.state.scratch import OpenPlace
+    from airflow_flinkstyle.state.steps import Tasks
     from airflow_flinkstyle.storage.s3_settings import S3Settings
     from airflow_flinkstyle.types import BatchId
 
@@ -79,6 +80,18 @@ def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
             spark.conf.unset(name)
         else:
             spark.conf.set(name, before)
+
+
+def tasks_of(spark: SparkSession) -> Tasks:
+    """Return how far the stages are that a session's context runs now."""
+
+    def found() -> tuple[int, int]:
+        tracker = spark.sparkContext.statusTracker()
+        stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+        running = [stage for stage in stages if stage is not None]
+        return sum(one.numCompletedTasks for one in running), sum(one.numTasks for one in running)
+
+    return found
 
 
 def named_apart(state: DataFrame) -> DataFrame:

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pyspark.sql import SparkSession
-
     Tasks = Callable[[], tuple[int, int]]
     """Of what Spark is at: the tasks that are done, and all."""
 
@@ -51,18 +49,6 @@ def tell() -> None:
     handler.setFormatter(logging.Formatter(f"{TOLD}%(message)s"))
     log.addHandler(handler)
     log.setLevel(logging.INFO)
-
-
-def tasks_of(spark: SparkSession) -> Tasks:
-    """Return how far the stages are that a session's context runs now."""
-
-    def found() -> tuple[int, int]:
-        tracker = spark.sparkContext.statusTracker()
-        stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
-        running = [stage for stage in stages if stage is not None]
-        return sum(one.numCompletedTasks for one in running), sum(one.numTasks for one in running)
-
-    return found
 
 
 def _tell(what: str, tasks: Tasks, ends: threading.Event, every_s: float) -> None:

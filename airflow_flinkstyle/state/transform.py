@@ -37,11 +37,18 @@ from airflow_flinkstyle.state.errors import (
     STATE_TRANSFORM_PROVIDER,
     STATE_TRANSFORM_SPARK_TOO_OLD,
 )
-from airflow_flinkstyle.state.query_copy import LATEST, copy_to, find_savepoint, scratch_for, the_query
+from airflow_flinkstyle.state.query_copy import (
+    LATEST,
+    copy_to,
+    find_savepoint,
+    scratch_for,
+    tasks_of,
+    the_query,
+)
 from airflow_flinkstyle.state.reader import every_state
 from airflow_flinkstyle.state.repartition import require_all_told
 from airflow_flinkstyle.state.rewriter import write_stores
-from airflow_flinkstyle.state.steps import step, tasks_of
+from airflow_flinkstyle.state.steps import step
 from airflow_flinkstyle.state.stores import Operator
 from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.types import BatchId
