@@ -130,7 +130,7 @@ def test_schema_is_changed_after_a_look_at_what_would_change(root: Path):
     assert not [entry.path for entry in files if entry.path.startswith("state/")]
 
 
-@pytest.mark.nightly
+@pytest.mark.matrix
 def test_a_script_changes_state_and_one_without_changes_is_refused(root: Path, tmp_path: Path):
     script = tmp_path / "changes.py"
     script.write_text("changes = {0: lambda state: state.where('key.k > 2')}")
