@@ -174,9 +174,9 @@ def _login(jaas: str) -> dict[str, str]:
 
 
 def _no_counterpart(expected: str, found: str) -> FlinkstyleError:
-    return SINK_CONFIG.with_text(
-        f"commit_offsets expected the Kafka source to log in with {expected}, found {found}.",
-        state_after="Nothing was written.",
-        remedy="Leave out commit_offsets, and let the agent commit offsets instead; or give the source a "
-        "login that has a counterpart in librdkafka.",
+    return _refused(
+        f"the Kafka source to log in with {expected}",
+        found,
+        "Leave out commit_offsets, and let the agent commit offsets instead; or give the source a login that "
+        "has a counterpart in librdkafka.",
     )

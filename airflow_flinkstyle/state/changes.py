@@ -24,7 +24,7 @@ _WHOLE: Final = {
 _EQUAL: Final = frozenset(
     ("boolean", "tinyint", "smallint", "int", "bigint", "string", "binary", "date", "timestamp")
 )
-"""Types of which Spark's equality is that of what is kept; -0.0 equals 0.0, and maps do not compare."""
+"""Types of which two are equal, and have one hash, only if they are the same; -0.0 equals 0.0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -123,7 +123,8 @@ class _Give:
             together = encoded_rows(placed).withColumns({_RAW[0]: F.lit(None), _RAW[-1]: name})
         else:
             encoded = [
-                _encoded_as(_placed(family, rows, schema), schema) for family, rows in families.items()
+                _placed(family, rows, schema).mapInArrow(_encoded, apart(schema))
+                for family, rows in families.items()
             ]
             together = reduce(DataFrame.union, encoded).repartition(number, "partition_key")
         # Arrow takes no two fields of one name, which the raw schema may have.
@@ -148,10 +149,6 @@ def _placed(family: str, rows: DataFrame, schema: StructType) -> DataFrame:
         rows, key = rows.select(F.col("place").alias("key"), key.alias("row"), "value"), F.col("row")
     place = _partition_key(rows, schema["partition_key"].dataType)
     return rows.select(place.alias("partition_key"), key.alias("key"), "value", F.lit(family).alias("family"))
-
-
-def _encoded_as(placed: DataFrame, schema: StructType) -> DataFrame:
-    return placed.mapInArrow(_encoded, apart(schema))
 
 
 def _partition_key(state: DataFrame, kind: Any) -> Column:  # noqa: ANN401 - a type of PySpark
