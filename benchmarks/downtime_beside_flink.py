@@ -6,16 +6,16 @@ import contextlib
 import itertools
 import re
 import tempfile
-import threading
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from benchmarks.common import PAIRS, Report, Spread, Table, Target, interleave, ratios
 from benchmarks.downtime import HOW, REHEARSED, batches, phases, shares
 from benchmarks.flink import FlinkCluster
 from benchmarks.moved_job import KEYS, ROWS_PER_S, CutOver, MovedJob, two_brokers
+from testbed.looking import Looking
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,31 +30,23 @@ _ROW = re.compile(rb"[+-][IU]\[")
 _LOOK_S = 0.01
 
 
-class Printed:
+class Printed(Looking):
     """Notes when the rows come that Flink's sink prints; ends with the context."""
 
     def __init__(self, log: Path) -> None:
+        super().__init__(_LOOK_S)
         self._log, self._at = log, log.stat().st_size
         self.newest_s, self.count = 0.0, 0
-        self._ends, self._thread = threading.Event(), threading.Thread(target=self._look, daemon=True)
 
-    def __enter__(self) -> Self:
-        """Begin."""
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End."""
-        self._ends.set()
-        self._thread.join()
-
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Count the rows that came."""
         with self._log.open("rb") as log:
             log.seek(self._at)
-            while not self._ends.wait(_LOOK_S):
-                rows = len(_ROW.findall(log.read()))
-                if rows:
-                    self.count, self.newest_s = self.count + rows, time.monotonic()
+            text = log.read()
+        self._at += len(text)
+        rows = len(_ROW.findall(text))
+        if rows:
+            self.count, self.newest_s = self.count + rows, time.monotonic()
 
     def wait_more(self, timeout_s: float) -> float:
         """Wait for a row; returns when it came."""

@@ -336,8 +336,9 @@ def _prune(root: Root) -> dict[str, float]:
 
 
 def _resident() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / MIB
+    from psutil import Process
+
+    return float(Process().memory_info().rss) / MIB
 
 
 def _report(found: dict[str, float]) -> Report:

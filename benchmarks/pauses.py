@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 import itertools
-import threading
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from benchmarks.moved_job import commits
+from testbed.looking import Looking
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Watch:
+class Watch(Looking):
     """Notes the commits of a checkpoint from the newest one on."""
 
     def __init__(self, checkpoint: Path) -> None:
+        super().__init__(1)
         self._checkpoint, self._seen = checkpoint, dict([max(commits(checkpoint).items())])
-        self._ends, self._thread = threading.Event(), threading.Thread(target=self._look, daemon=True)
-
-    def __enter__(self) -> Self:
-        """Begin."""
-        self._thread.start()
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Look once more."""
-        self._ends.set()
-        self._thread.join()
+        super().__exit__()
+        self.look()
 
-    def _look(self) -> None:
-        while not self._ends.wait(1):
-            self._note()
-        self._note()
-
-    def _note(self) -> None:
+    def look(self) -> None:
+        """Note the commits that came."""
         first = min(self._seen)
         self._seen |= {batch: at_s for batch, at_s in commits(self._checkpoint).items() if batch >= first}
 

@@ -15,10 +15,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.deployments.detached import SUPERVISOR
+from testbed.looking import Looking
 from testbed.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -65,31 +66,23 @@ def blows_of(seed: int, count: int) -> Iterator[Blow]:
         yield replace(hand.pop(), after_s=moments.uniform(0, LONGEST_RUN_S))
 
 
-class Watcher:
+class Watcher(Looking):
     """Looks after the job every second, as ``watch_jobs`` does, while it is told to."""
 
     def __init__(self, orders: OrdersScenario) -> None:
-        self._orders, self._ends, self.looks = orders, threading.Event(), threading.Event()
+        super().__init__(LOOK_S)
+        self._orders, self.looks = orders, threading.Event()
         self.told: Counter[str] = Counter()
         """How often which error was answered."""
-        self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ends.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._ends.wait(LOOK_S):
-            if not self.looks.is_set():
-                continue
-            try:
-                self._orders.client.drivers.ensure_running()
-            except FlinkstyleError as error:
-                self.told[error.code] += 1
+    def look(self) -> None:
+        """Start the driver again if it has died."""
+        if not self.looks.is_set():
+            return
+        try:
+            self._orders.client.drivers.ensure_running()
+        except FlinkstyleError as error:
+            self.told[error.code] += 1
 
 
 class Crashes:

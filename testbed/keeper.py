@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, Self
 
+from testbed.looking import Looking
 from testbed.process import ServiceError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class Component(Protocol):
         """End what is left of it."""
 
 
-class Keeper:
+class Keeper(Looking):
     """Runs a component inside ``with``, starting it again as often as it dies."""
 
     def __init__(self, component: Component, said: Callable[[], None], *, look_s: float = _LOOK_S) -> None:
@@ -38,26 +39,21 @@ class Keeper:
             said: Called before each time that it is started again.
             look_s: How often to look whether it lives.
         """
-        self._component, self._said, self._look_s = component, said, look_s
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="keeper", daemon=True)
+        super().__init__(look_s)
+        self._component, self._said = component, said
 
     def __enter__(self) -> Self:
         self._component.start()
-        self._thread.start()
-        return self
+        return super().__enter__()
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
+        super().__exit__()
         self._component.stop()
 
-    def _keep(self) -> None:
-        while not self._over.wait(self._look_s):
-            if self._component.has_died:
-                self._said()
-                self._component.stop()
-                try:
-                    self._component.start()
-                except ServiceError:
-                    continue  # it has stopped then, and is found dead again
+    def look(self) -> None:
+        """Start it again if it has died."""
+        if self._component.has_died:
+            self._said()
+            self._component.stop()
+            with suppress(ServiceError):  # it has stopped then, and is found dead again
+                self._component.start()

@@ -20,7 +20,7 @@ def test_memory_is_that_of_all_processes_that_one_has_started():
         assert running.stdout is not None
         with Peak(running.pid) as peak:
             assert running.stdout.readline() == "there\n"
-            started = set(tree_of(running.pid)) - {running.pid}
+            started = {one.pid for one in tree_of(running.pid)} - {running.pid}
             while peak.rss_bytes < 100 * MIB:
                 assert running.poll() is None
         assert len(started) == 1
