@@ -81,7 +81,7 @@ class MeteredStore:
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
         """List, counting each page."""
         self._meter.count()
-        for number, info in enumerate(self._store.list(prefix, after=after), 1):
-            if number % PAGE_KEYS == 0:
+        for number, info in enumerate(self._store.list(prefix, after=after)):
+            if number and number % PAGE_KEYS == 0:  # the last page says that it is the last
                 self._meter.count()
             yield info

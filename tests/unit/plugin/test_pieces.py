@@ -188,14 +188,17 @@ def test_meter_holds_several_minutes_if_told_to():
 
 def test_metered_store_counts_calls_and_each_page_of_a_listing():
     meter, store = Meter(), MemoryStore()
-    for number in range(1001):
+    for number in range(1000):
         store.create(f"job/{number:04d}", b"")
     metered = MeteredStore(store, meter)
     assert metered.read("job/0000") == b""
     assert metered.uri == store.uri
     assert meter.requests == 1
+    assert len(list(metered.list("job/"))) == 1000
+    assert meter.requests == 2
+    store.create("job/1000", b"")
     assert len(list(metered.list("job/"))) == 1001
-    assert meter.requests == 3
+    assert meter.requests == 4
 
 
 def test_change_makes_the_answers_that_it_touches_be_read_again(reads: Reads):
