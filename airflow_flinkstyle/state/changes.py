@@ -21,6 +21,7 @@ _WHOLE: Final = {
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 """How a value becomes a text that others have only if they are equal: Spark leaves microseconds out."""
+_HALF: Final = 0xFFFF_FFFF
 _EQUAL: Final = frozenset(
     ("boolean", "tinyint", "smallint", "int", "bigint", "string", "binary", "date", "timestamp")
 )
@@ -44,11 +45,6 @@ class Counts:
             changed=self.changed + other.changed,
             kept=self.kept + other.kept,
         )
-
-    @property
-    def after(self) -> int:
-        """Rows that there are after it, where each key has one."""
-        return self.added + self.changed + self.kept
 
 
 NO_KEYS: Final = Counts(added=0, removed=0, changed=0, kept=0)
@@ -112,62 +108,63 @@ def can_be_counted(before: DataFrame, after: DataFrame) -> bool:
     return names[0] == names[1] and all(map(_is_equal, kinds[0]))
 
 
-def counts_of(before: DataFrame, after: DataFrame) -> Counts:
-    """Count what became of the keys, where both have a row for each; a key that is there twice counts twice.
+def counts_of(before: DataFrame, after: DataFrame, missing: Column) -> tuple[Counts, bool]:
+    """Count what became of the keys, where both have a row for each, and tell whether something is missing.
 
-    Each is read once. Keys and values are compared by two hashes of 64 bits each: no more than these is kept
-    and sorted of a row, on disk where it does not fit.
-    """
-    return _counted(*_digests(before, after))[0]
+    A key that is there twice counts twice. Each state is read once. Keys and values are compared by two
+    hashes of 64 bits each: no more than these is kept and sorted of a row, on disk where it does not fit.
 
-
-def checked_counts_of(before: DataFrame, after: DataFrame, missing: Column) -> tuple[Counts, bool]:
-    """Count the same, and tell whether ``after`` has each key once and a row without what is ``missing``.
-
-    If it is not so, the counts say nothing.
+    Args:
+        before: Keys and values.
+        after: The same, later.
+        missing: Of a row of ``after``, whether it lacks what it may not lack.
     """
     from pyspark.sql import functions as F
 
-    old, new = _digests(before, after, missing.alias("missing"))
-    rows = [F.max(name).alias(name) for name in ("after_row_0", "after_row_1", "missing")]
-    each = new.groupBy("after_key_0", "after_key_1").agg(F.count("*").alias("rows"), *rows)
-    counts, found = _counted(old, each, F.max("rows").alias("rows"), F.max("missing").alias("missing"))
-    return counts, found["rows"] in (None, 1) and not found["missing"]
-
-
-def _digests(before: DataFrame, after: DataFrame, *more: Column) -> tuple[DataFrame, DataFrame]:
-    """Return the hashes of each row's key and values; of ``after`` also other columns."""
-    from pyspark.sql import functions as F
-
-    keys = keys_of(before)
-
-    def rows(state: DataFrame, row: list[Column], side: str, *more: Column) -> DataFrame:
-        key = [part for name in keys for part in _parts(F.col(name), state.schema[name].dataType)]
-        hashes = {"key": _digest(key), "row": _digest(row)}
-        names = [
+    def hashes(state: DataFrame, row: list[Column], side: str, *more: Column) -> DataFrame:
+        parts = {"key": _key_parts(state), "row": row}
+        named = [
             one.alias(f"{side}_{what}_{number}")
-            for what, found in hashes.items()
-            for number, one in enumerate(found)
+            for what, columns in parts.items()
+            for number, one in enumerate(_digest(columns))
         ]
-        return state.select(*names, *more)
-
-    mine, theirs = _compared(before, after)
-    return rows(before, mine, "before"), rows(after, theirs, "after", *more)
-
-
-def _counted(old: DataFrame, new: DataFrame, *more: Column) -> tuple[Counts, Row]:
-    """Return what became of the keys by their hashes, and the row with other sums."""
-    from pyspark.sql import functions as F
+        return state.select(*named, *more)
 
     def same(what: str) -> list[Column]:
         return [F.col(f"before_{what}_{number}") == F.col(f"after_{what}_{number}") for number in (0, 1)]
 
+    mine, theirs = _compared(before, after)
+    old, new = hashes(before, mine, "before"), hashes(after, theirs, "after", missing.alias("missing"))
     was, is_now = F.col("before_key_0").isNotNull(), F.col("after_key_0").isNotNull()
     kinds = {"added": ~was, "removed": ~is_now, "changed": was & is_now & ~reduce(and_, same("row"))}
-    sums = [F.count("*").alias("all"), *(F.count_if(kind).alias(name) for name, kind in kinds.items()), *more]
-    [found] = old.join(new, on=same("key"), how="full").agg(*sums).collect()
+    sums = [F.count("*").alias("all"), *(F.count_if(kind).alias(name) for name, kind in kinds.items())]
+    joined = old.join(new, on=same("key"), how="full")
+    [found] = joined.agg(*sums, F.max("missing").alias("missing")).collect()
     number = {name: int(found[name]) for name in kinds}
-    return Counts(**number, kept=int(found["all"]) - sum(number.values())), found
+    return Counts(**number, kept=int(found["all"]) - sum(number.values())), bool(found["missing"])
+
+
+def digest_of(state: DataFrame) -> Row:
+    """Return how many rows a state has, and sums that differ where any row does; their order is not told.
+
+    Of each row two hashes of 64 bits are added up in halves, which is exact for two thousand million rows.
+    """
+    from pyspark.sql import functions as F
+
+    row, _ = _compared(state, state)
+    halves = [
+        half
+        for one in _digest([*_key_parts(state), *row])
+        for half in (one.bitwiseAND(_HALF), F.shiftright(one, 32))
+    ]
+    [found] = state.agg(F.count("*"), *map(F.sum, halves)).collect()
+    return found
+
+
+def _key_parts(state: DataFrame) -> list[Column]:
+    from pyspark.sql import functions as F
+
+    return [part for name in keys_of(state) for part in _parts(F.col(name), state.schema[name].dataType)]
 
 
 def _compared(before: DataFrame, after: DataFrame) -> tuple[list[Column], list[Column]]:

@@ -10,8 +10,8 @@ from airflow_flinkstyle.state.changes import (
     Counts,
     can_be_counted,
     changes_of_any_key,
-    checked_counts_of,
     counts_of,
+    digest_of,
     keys_of,
     state_changes,
 )
@@ -71,55 +71,48 @@ class Edited:
         }
 
     def counted(self, before: QueryCopy) -> dict[str, Counts]:
-        """Count what changed, by the state's name, and require that what is kept is whole.
+        """Count what changed, by the state's name, and require that nothing is missing of what is kept.
 
         Raises:
-            FlinkstyleError: ``STATE_TRANSFORM`` if a key is there twice, or something null that may not be.
+            FlinkstyleError: ``STATE_TRANSFORM`` if something is null that may not be, or a key there twice.
         """
         found = {}
         for name, kept in self.kept.items():
             old, new, unique = self.states.read(before, name), kept.state, self.states.unique(name)
             is_whole = False
-            if self._has_rows_by_key(name, old, new):
-                found[name], is_whole = checked_counts_of(old, new, kept.missing())
+            if all(tuple(keys_of(one)) == unique for one in (old, new)) and can_be_counted(old, new):
+                found[name], is_missing = counts_of(old, new, kept.missing())
+                is_whole = not is_missing  # a key that is there twice is found when it is read back
             if not is_whole:
                 kept.require_whole(unique, before.query.name, self.operator.number)
                 found[name] = _counts(old, new)
         return found
 
-    def prove(self, after: QueryCopy, counts: Mapping[str, Counts]) -> None:
-        """Compare what Spark reads back with what was kept, and what was counted of that.
+    def prove(self, after: QueryCopy) -> None:
+        """Compare what Spark reads back with what was kept.
 
         Raises:
-            FlinkstyleError: ``STATE_TRANSFORM`` if a key differs.
+            FlinkstyleError: ``STATE_TRANSFORM`` if a key differs, or was there twice.
         """
         for name, kept in self.kept.items():
-            self._require_same(after, name, kept.state, counts[name].after)
+            self._require_same(after, name, kept)
 
-    def _has_rows_by_key(self, name: str, *states: DataFrame) -> bool:
-        """Tell whether each key has one row, and both states keys that Spark compares."""
-        by = self.states.unique(name)
-        return all(tuple(keys_of(one)) == by for one in states) and can_be_counted(*states)
-
-    def _require_same(self, after: QueryCopy, name: str, kept: DataFrame, rows_kept: int) -> None:
+    def _require_same(self, after: QueryCopy, name: str, kept: Kept) -> None:
         def differs(key: str) -> FlinkstyleError:
             return STATE_TRANSFORM_DIFFERS.error(
                 query=after.query.name, operator=self.operator.number, key=key
             )
 
         written = self.states.read(after, name)
-        by_key = self._has_rows_by_key(name, kept, written)
-        same = Counts(added=0, removed=0, changed=0, kept=rows_kept)
-        if not (by_key and counts_of(kept, written) == same):
-            if (found := state_changes(kept, written).head()) is not None:
-                raise differs(str(found[0]))
-            if by_key:  # the same keys and values by another comparison, so one of the two is wrong
-                raise differs("any, by the number of rows")
-        for place, rows in self.states.rows(name, kept).items():
+        if digest_of(kept.state) != digest_of(written):
+            kept.require_whole(self.states.unique(name), after.query.name, self.operator.number)
+            found = state_changes(kept.state, written).head()
+            raise differs("any, by the sums of its hashes" if found is None else str(found[0]))
+        for place, rows in self.states.rows(name, kept.state).items():
             if place[1].startswith("$") and not is_kept(after, self.operator.number, place, rows):
                 raise differs(f"any, by what is kept of {name} beside it ({place[1]})")
         # Spark's own reader goes by how many rows each key has, which is written beside them.
-        if isinstance(self.states, Join) and kept.count() != self.states.shown(after, name).count():
+        if isinstance(self.states, Join) and kept.state.count() != self.states.shown(after, name).count():
             raise differs(f"any, by the number of rows of the {name} side")
 
 

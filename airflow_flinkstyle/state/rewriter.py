@@ -29,6 +29,8 @@ Family = tuple[int, tuple[str, str]]
 """An operator's number, one of its stores, and a family of rows in there; ``default`` where it has one."""
 _REWRITER: Final = "org.apache.spark.sql.execution.streaming.state.StateRewriter"
 _ADAPTIVE: Final = "spark.sql.adaptive.enabled"
+_EXPRESSION_UTILS: Final = "org.apache.spark.sql.classic.ExpressionUtils"
+_UNSAFE_ROW: Final = "org.apache.spark.sql.catalyst.expressions.UnsafeRow"
 _RAW: Final = ("partition_key", "key_bytes", "value_bytes", "column_family_name")
 
 
@@ -114,22 +116,15 @@ class _Give:
         }
         if not families:
             return raw.limit(0)  # without a partition, so that nothing is written
+        placed = [_placed(family, rows, schema) for family, rows in families.items()]
         number = self._partitions[operator]
-        if len(families) == 1:  # placed before they are encoded, which leaves out a copy of each
-            [(family, rows)] = families.items()
-            placed = _placed(family, rows, schema).repartition(number, "partition_key")
-            # The other columns are not sent to Python; the writer requires that the name may be null.
-            name = F.when(F.col("key_bytes").isNotNull(), F.lit(family))
-            together = encoded_rows(placed).withColumns({_RAW[0]: F.lit(None), _RAW[-1]: name})
+        if len(placed) == 1:  # spread before each row is copied, not after it
+            together = _as_stored(placed[0].repartition(number, _RAW[0]))
         else:
-            encoded = [
-                _placed(family, rows, schema).mapInArrow(_encoded, apart(schema))
-                for family, rows in families.items()
-            ]
-            together = reduce(DataFrame.union, encoded).repartition(number, "partition_key")
-        # Arrow takes no two fields of one name, which the raw schema may have.
-        back = [together[field.name].cast(field.dataType).alias(field.name) for field in schema.fields]
-        return together.select(*back)._jdf  # noqa: SLF001 - what the JVM takes
+            together = reduce(DataFrame.union, map(_as_stored, placed)).repartition(number, _RAW[0])
+        # What they are spread by is not looked at any more, and its schema may have two fields of one name.
+        written = together.withColumn(_RAW[0], F.lit(None).cast(schema[_RAW[0]].dataType))
+        return written.select(*_RAW)._jdf  # noqa: SLF001 - what the JVM takes
 
     def toString(self) -> str:
         return "flinkstyle"
@@ -175,16 +170,39 @@ def _types(fields: Sequence[StructField]) -> list[str]:
     return [field.dataType.simpleString() for field in fields]
 
 
-def _encoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Encode keys and values; runs in executors, which need this package as drivers do."""
-    import pyarrow as pa
+def _as_stored(rows: DataFrame) -> DataFrame:
+    """Return the same with ``key_bytes`` and ``value_bytes``: a struct in a row of Spark's is what it stores.
 
-    from airflow_flinkstyle.state.rows import encode_rows
+    Python would be sent each row and send it back, for longer than Spark takes to write it.
+    """
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import functions as F
 
-    for batch in batches:
-        place, key, value, family = batch.columns
-        columns = [place, encode_rows(key), encode_rows(value), family]
-        yield pa.RecordBatch.from_arrays(columns, names=list(_RAW))
+    context: Any = rows.sparkSession.sparkContext
+    jvm, session = context._jvm, rows.sparkSession._jsparkSession  # noqa: SLF001 - Spark has no public name
+    expressions, expression_utils = (
+        jvm.org.apache.spark.sql.catalyst.expressions,
+        getattr(jvm, _EXPRESSION_UTILS),
+    )
+    unsafe_row = jvm.org.apache.spark.sql.types.ObjectType(jvm.java.lang.Class.forName(_UNSAFE_ROW))
+    binary = session.parseDataType('"binary"')
+    nothing = getattr(getattr(jvm, "scala.collection.immutable.Nil$"), "MODULE$")
+
+    def called(on: JavaObject, method: str, kind: JavaObject) -> JavaObject:
+        return expressions.objects.Invoke(on, method, kind, nothing, nothing, *[True] * 3)
+
+    def in_bytes(name: str) -> Column:
+        # A row has no getBytes for the compiler; what ``copy`` returns is cast to what has it.
+        struct = expression_utils.expression(F.col(name)._jc)  # noqa: SLF001
+        row = called(struct, "copy", unsafe_row)
+        return Column(expression_utils.column(called(row, "getBytes", binary)))
+
+    # What is computed is put into such rows at the end of a plan, and only there.
+    frame = rows._jdf  # noqa: SLF001
+    computed = session.internalCreateDataFrame(frame.queryExecution().toRdd(), frame.schema(), False)
+    stored = DataFrame(computed, rows.sparkSession)
+    name = F.when(F.col("key").isNotNull(), F.col("family"))  # the writer requires that it may be null
+    return stored.select("partition_key", in_bytes("key"), in_bytes("value"), name).toDF(*_RAW)
 
 
 def encoded_rows(rows: DataFrame) -> DataFrame:

@@ -282,7 +282,7 @@ class CopiedQuery:
         if edited := self._edited(edits):
             found = self._counted(edited)
             after = self._written(edited, confs)
-            self._prove(edited, after, found)
+            self._prove(edited, after)
             counts |= {number: sum(of.values(), NO_KEYS) for number, of in found.items()}
 
         def changed(snapshot: QuerySnapshot) -> QuerySnapshot:
@@ -320,15 +320,10 @@ class CopiedQuery:
                 found[number] = edited.counted(self.before)
         return found
 
-    def _prove(
-        self,
-        edits: Mapping[int, Edited],
-        after: QueryCopy,
-        counts: Mapping[int, Mapping[str, Counts]],
-    ) -> None:
+    def _prove(self, edits: Mapping[int, Edited], after: QueryCopy) -> None:
         for number, edited in edits.items():
             with self._step(f"comparing what was written of operator {number}"):
-                edited.prove(after, counts[number])
+                edited.prove(after)
 
     def _written(self, edits: Mapping[int, Edited], confs: Mapping[str, str]) -> QueryCopy:
         """Have Spark write what was kept into a copy; in format 2 its commit log names what was written."""

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 from airflow_flinkstyle.state.changes import (
     Counts,
     can_be_counted,
-    checked_counts_of,
     counts_of,
+    digest_of,
     state_changes,
 )
 from testbed.session import local_session
@@ -42,6 +42,10 @@ KIND = (
     "key STRUCT<k: INT, s: STRING>, value STRUCT<n: BIGINT, d: DOUBLE, t: TIMESTAMP, m: MAP<STRING, INT>, "
     "l: ARRAY<INT>, p: DECIMAL(10,2), b: BINARY>"
 )
+
+
+def counted(before: DataFrame, after: DataFrame) -> Counts:
+    return counts_of(before, after, F.lit(False))[0]
 
 
 @pytest.fixture(scope="module")
@@ -84,19 +88,36 @@ def test_a_key_is_counted_as_it_is_shown(spark: SparkSession):
     shown = Counter(row["change"] for row in state_changes(before, after).collect())
     assert shown == {"added": 2, "removed": 1, "changed": len(others) + 3}
     assert can_be_counted(before, after)
-    assert counts_of(before, after) == Counts(added=2, removed=1, changed=len(others) + 3, kept=2)
-    assert counts_of(after, after) == Counts(added=0, removed=0, changed=0, kept=len(new))
+    assert counted(before, after) == Counts(added=2, removed=1, changed=len(others) + 3, kept=2)
+    assert counted(after, after) == Counts(added=0, removed=0, changed=0, kept=len(new))
 
 
-def test_a_key_that_is_there_twice_is_not_counted_as_one(spark: SparkSession):
-    one = a_state(spark, a=VALUE, b=VALUE)
-    twice = one.union(a_state(spark, a=VALUE))
-    assert counts_of(one, twice) == Counts(added=0, removed=0, changed=0, kept=3)
-    nothing = F.lit(False)
-    assert checked_counts_of(one, twice, nothing)[1] is False
-    assert checked_counts_of(one, one, F.col("value").isNull()) == (counts_of(one, one), True)
-    assert checked_counts_of(one, a_state(spark, a=VALUE, b=None), F.col("value").isNull())[1] is False
-    assert checked_counts_of(one, one.limit(0), nothing) == (counts_of(one, one.limit(0)), True)
+def test_something_null_that_may_not_be_is_found_by_the_look_that_counts(spark: SparkSession):
+    one, is_null = a_state(spark, a=VALUE, b=VALUE), F.col("value").isNull()
+    assert counts_of(one, one, is_null) == (Counts(added=0, removed=0, changed=0, kept=2), False)
+    assert counts_of(one, a_state(spark, a=VALUE, b=None), is_null)[1] is True
+    assert counts_of(one, one.limit(0), is_null) == (Counts(added=0, removed=2, changed=0, kept=0), False)
+
+
+def test_digest_is_of_all_rows_in_any_order_and_as_often_as_they_are_there(spark: SparkSession):
+    one = a_state(spark, a=VALUE, b={**VALUE, "n": 2})
+    assert digest_of(one) == digest_of(one.orderBy(F.desc("key")).repartition(3, "key"))
+    assert digest_of(one.limit(0)) == digest_of(a_state(spark, a=VALUE).limit(0))
+    others = {
+        "less": one.limit(1),
+        "twice": one.union(one.limit(1)),
+        "swapped": a_state(spark, a={**VALUE, "n": 2}, b=VALUE),
+        "a key": a_state(spark, a=VALUE, c={**VALUE, "n": 2}),
+        "a value": a_state(spark, a=VALUE, b={**VALUE, "n": 3}),
+        "a null": a_state(spark, a=VALUE, b={**VALUE, "n": None}),
+        "one for another": a_state(spark, a=VALUE, b=VALUE),
+    }
+    for name, other in others.items():
+        assert digest_of(other) != digest_of(one), name
+    pairs = [a_state(spark, a=VALUE).union(a_state(spark, a=VALUE)) for _ in range(2)]
+    others_twice = a_state(spark, b=VALUE).union(a_state(spark, b=VALUE))
+    assert digest_of(pairs[0]) == digest_of(pairs[1])
+    assert digest_of(pairs[0]) != digest_of(others_twice)  # two of a kind do not cancel each other out
 
 
 def test_a_null_in_another_field_is_a_change(spark: SparkSession):
@@ -109,17 +130,17 @@ def test_a_null_in_another_field_is_a_change(spark: SparkSession):
     one = spark.createDataFrame([(key, value)], kind)
     for other in others:
         after = spark.createDataFrame([(key, value | other)], kind)
-        assert counts_of(one, after) == Counts(added=0, removed=0, changed=1, kept=0), other
+        assert counted(one, after) == Counts(added=0, removed=0, changed=1, kept=0), other
     moved = spark.createDataFrame([({"a": None, "b": 1}, value)], kind)
-    assert counts_of(one, moved) == Counts(added=1, removed=1, changed=0, kept=0)
+    assert counted(one, moved) == Counts(added=1, removed=1, changed=0, kept=0)
 
 
 def test_values_of_other_types_are_compared_by_what_they_show(spark: SparkSession):
     one = a_state(spark, a=VALUE, b=VALUE)
     wider = one.withColumn("value", F.col("value").withField("p", F.col("value.p").cast("decimal(12,2)")))
-    assert counts_of(one, wider) == Counts(added=0, removed=0, changed=0, kept=2)
+    assert counted(one, wider) == Counts(added=0, removed=0, changed=0, kept=2)
     more = one.withColumn("value", F.col("value").withField("more", F.lit(1)))
-    assert counts_of(one, more) == Counts(added=0, removed=0, changed=2, kept=0)
+    assert counted(one, more) == Counts(added=0, removed=0, changed=2, kept=0)
 
 
 def test_keys_of_other_types_or_that_spark_takes_for_equal_are_not_counted(spark: SparkSession):
