@@ -32,7 +32,7 @@ STEPS: Final = {
     "changing": "read, function, checks of what it returned",
     "counting": "compare with the old state",
     "writing": "write by Spark's writer",
-    "comparing": "proof: read back, compare each key",
+    "comparing": "proof: read back and compare",
     "publishing": "publish the new savepoint",
 }
 """The first word of a step's line -> what it does."""

@@ -29,6 +29,7 @@ from airflow_flinkstyle.state import (
     convert_savepoint,
     savepoint_operators,
     savepoint_state,
+    transform,
     transform_state,
 )
 from airflow_flinkstyle.state.errors import STATE_READ, STATE_TRANSFORM
@@ -641,6 +642,34 @@ def test_two_transformations_at_once_make_a_savepoint_each(spark: SparkSession, 
         assert counts == Counts(added=0, removed=1, changed=0, kept=4)
         assert {row.key.k for row in taken.state(manifest.savepoint_id).collect()} == {0, 1, 2, 3, 4} - {k}
     assert len(taken.repository.ids()) == 3
+
+
+def test_what_was_not_written_as_it_was_returned_makes_no_savepoint(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Nothing is known that makes Spark write anything else: what it is given is changed on the way."""
+    taken = Taken(spark, replace(BY_NAME["rocksdb"], name="otherwise"), tmp_path)
+    write, is_one = transform.write_stores, F.col("key.k") == 1
+    counted = F.col("value").withField("count", F.when(is_one, 77).otherwise(F.col("value.count")))
+    moved = F.col("key").withField("k", F.when(is_one, 78).otherwise(F.col("key.k")))
+    swapped = F.col("key").withField("k", F.expr("CASE key.k WHEN 1 THEN 2 WHEN 2 THEN 1 ELSE key.k END"))
+    others: list[Change] = [
+        lambda rows: rows.where(~is_one),
+        lambda rows: rows.withColumn("value", counted),
+        lambda rows: rows.withColumn("key", moved),
+        lambda rows: rows.withColumn("key", swapped),  # two values in each other's place
+    ]
+    for other in others:
+
+        def otherwise(*of: Any, other: Change = other) -> dict[str, list[list[str]]]:
+            session, location, batch, states, partitions = of
+            given = {place: other(rows) for place, rows in states.items()}
+            return write(session, location, batch, given, partitions)
+
+        monkeypatch.setattr(transform, "write_stores", otherwise)
+        with refuses(STATE_TRANSFORM, match=r"found a difference, first at key Row\("):
+            taken.changed(as_it_is)
+    assert taken.repository.ids() == ("sp-1",)
 
 
 @pytest.mark.nightly
