@@ -63,11 +63,11 @@ class FlinkJob:
 
     def __init__(self, cluster: FlinkCluster, folder: Path, keys: int) -> None:
         """Build its state."""
-        self._cluster, self._folder, self._statements = cluster, folder, statements(keys)
+        self.cluster, self._folder, self._statements = cluster, folder, statements(keys)
         self._numbers = itertools.count()
-        self._job = cluster.submit(self._statements)
+        self.job = cluster.submit(self._statements)
         deadline_s = time.monotonic() + BUILD_TIMEOUT_S
-        while cluster.records_read(self._job) < keys:
+        while cluster.records_read(self.job) < keys:
             if time.monotonic() > deadline_s:
                 raise TimeoutError(f"Flink was expected to read {keys} keys within {BUILD_TIMEOUT_S:g} s")
             time.sleep(0.5)
@@ -75,12 +75,16 @@ class FlinkJob:
     def restarted(self) -> float:
         """Stop it with a savepoint and start it from that; returns the seconds without a row."""
         time.sleep(5)
-        with Printed(self._cluster.printed) as printed:
+        with Printed(self.cluster.printed) as printed:
             printed.wait_more(60)
-            place = self._cluster.stop(self._job, self._folder / f"savepoint-{next(self._numbers)}")
+            place = self.cluster.stop(self.job, self._folder / f"savepoint-{next(self._numbers)}")
             last_s = printed.newest_s
-            self._job = self._cluster.submit(self._statements, {"execution.state-recovery.path": place})
+            self.start_from(place)
             return printed.wait_more(BUILD_TIMEOUT_S) - last_s
+
+    def start_from(self, place: str) -> None:
+        """Submit it again, from a savepoint or a checkpoint."""
+        self.job = self.cluster.submit(self._statements, {"execution.state-recovery.path": place})
 
 
 def statements(keys: int) -> list[str]:

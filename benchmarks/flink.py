@@ -56,22 +56,25 @@ class FlinkSavepoint:
 class FlinkCluster:
     """Job manager and task manager as child processes; ends with the context."""
 
-    def __init__(self, folder: Path, *, jars: Sequence[Path] = ()) -> None:
-        """Prepare; ``jars`` are connectors beside Flink's own."""
+    def __init__(
+        self, folder: Path, *, jars: Sequence[Path] = (), settings: Mapping[str, str] | None = None
+    ) -> None:
+        """Prepare; ``jars`` are connectors beside Flink's own, ``settings`` those of cluster and jobs."""
         self._jars = "".join(f":{jar}" for jar in jars)
         self._conf = folder / "conf"
         self.printed = folder / "task-manager.log"
         """What the tasks' sinks of kind ``print`` have written, among the task manager's own words."""
         self._conf.mkdir(parents=True)
         self._port = free_port()
-        settings = {
+        all_settings = {
             **_SETTINGS,
+            **(settings or {}),
             "jobmanager.rpc.port": str(free_port()),
             "rest.port": str(self._port),
             "execution.checkpointing.dir": (folder / "checkpoints").as_uri(),
             "io.tmp.dirs": str(folder / "tmp"),
         }
-        (self._conf / "config.yaml").write_text("".join(f"{k}: {v}\n" for k, v in settings.items()))
+        (self._conf / "config.yaml").write_text("".join(f"{k}: {v}\n" for k, v in all_settings.items()))
         runtime = "org.apache.flink.runtime"
         self._manager = Service(
             "Flink job manager",
@@ -106,6 +109,16 @@ class FlinkCluster:
         """End both."""
         self._worker.stop()
         self._manager.stop()
+
+    def crash_worker(self) -> None:
+        """Kill the task manager, and start another at once."""
+        self._worker.kill()
+        self._worker.launch()
+
+    def crash_manager(self) -> None:
+        """Kill the job manager, and start another at once; returns once that answers. Its jobs are gone."""
+        self._manager.kill()
+        self._manager.start()
 
     def submit(self, statements: Sequence[str], options: Mapping[str, str] | None = None) -> str:
         """Run SQL statements, the last of which starts a job; returns its id.
@@ -147,6 +160,19 @@ class FlinkCluster:
             time.sleep(0.1)
         begun_ms = min(vertex["start-time"] for vertex in told["vertices"])
         return float(told["timestamps"]["FINISHED"] - begun_ms) / 1000
+
+    def runs(self, job: str) -> bool:
+        """Return whether all tasks of a job run."""
+        return all(vertex["status"] == "RUNNING" for vertex in self._get(f"/jobs/{job}")["vertices"])
+
+    def newest_checkpoint(self, job: str) -> str:
+        """Return where it is; a job has one soon after its start if it takes any."""
+        deadline_s = time.monotonic() + TIMEOUT_S
+        while (newest := self._get(f"/jobs/{job}/checkpoints")["latest"]["completed"]) is None:
+            if time.monotonic() > deadline_s:
+                raise TimeoutError("Flink was expected to complete a checkpoint")
+            time.sleep(0.1)
+        return str(newest["external_path"])
 
     def savepoint(self, job: str, folder: Path) -> FlinkSavepoint:
         """Take a native savepoint of the running job into a folder."""

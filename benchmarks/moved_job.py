@@ -75,8 +75,11 @@ class MovedJob(RunningJob):
         *,
         partitions: int = PARTITIONS,
         rows_per_s: int = ROWS_PER_S,
+        supervised: bool = False,
+        archives: bool = False,
     ) -> None:
-        super().__init__(folder, JOB, conf={MAINTENANCE: f"{SNAPSHOTS_S}s"}, memory="1g")
+        conf = {MAINTENANCE: f"{SNAPSHOTS_S}s"}
+        super().__init__(folder, JOB, conf=conf, memory="1g", supervised=supervised, archives=archives)
         self._brokers, self._topic, self._keys = brokers, topic, keys
         self._partitions, self._rows_per_s = partitions, rows_per_s
         self.feed = Feed({"release_old": brokers[0], "release_new": brokers[1]}, topic)

@@ -14,10 +14,11 @@ from airflow_flinkstyle.jobs.status import Sightings
 from airflow_flinkstyle.plugin.looks.job_look import JobLook
 from airflow_flinkstyle.savepoint.manifest_json import to_json
 from benchmarks.common import Report, Spread, Table
-from benchmarks.moved_job import QUERY, MovedJob, commits, create_topic, two_brokers
+from benchmarks.moved_job import QUERY, TIMEOUT_S, MovedJob, commits, create_topic, two_brokers
 from benchmarks.ten_thousand import PARTITIONS, QUICK_PARTITIONS, SMALL_LOGS
 from testbed import paths
 from testbed.mirror import Mirror, MirrorSettings
+from testbed.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from benchmarks.moved_job import CutOver
     from testbed.kafka import Broker
 
-TOPIC, KEYS, ROWS_PER_S = "numbers", 1_000, 200
+TOPIC, KEYS, ROWS_PER_S = "numbers", 50, 2
+"""So few records a second: each is in another partition, whose consumer in Spark takes half a second."""
 ROUNDS = 3
 """Of what can be done again: a savepoint, a look of the page."""
 PHASES = ("standby", "hold", "caught-up", "ends", "stop", "translate", "rewrite", "takeover", "running")
@@ -73,6 +75,8 @@ def looked_at(job: MovedJob, brokers: tuple[Broker, Broker]) -> Found:
     old, new = (broker.bootstrap for broker in brokers)
     settings = MirrorSettings(source_bootstrap=old, target_bootstrap=new, topics=TOPIC, fewest_bytes=1)
     with Mirror(job.folder / "mirror", settings, heap_mb=1024):
+        there = records(brokers[0])
+        wait_until("the mirror has copied it", lambda: records(brokers[1]) >= there, timeout_s=TIMEOUT_S)
         moved = job.migrated()
     return Found(
         start_s=start_s,
@@ -84,6 +88,11 @@ def looked_at(job: MovedJob, brokers: tuple[Broker, Broker]) -> Found:
         detail_kib=len(detail) / 1024,
         moved=moved,
     )
+
+
+def records(broker: Broker) -> int:
+    """Return how many a cluster has."""
+    return sum(end for _, end in broker.log_range(TOPIC).values())
 
 
 def shown(board: JobBoard) -> tuple[list[float], list[float], str]:
