@@ -87,9 +87,9 @@ def jobs_recovered(flink: FlinkJob) -> float:
     time.sleep(_CALM_S)
     with Printed(flink.cluster.printed) as printed:
         printed.wait_more(60)
-        place, killed_s = flink.cluster.newest_checkpoint(flink.job), time.monotonic()
+        killed_s = time.monotonic()
         flink.cluster.crash_manager()
-        flink.start_from(place)
+        flink.start_from(flink.cluster.newest_checkpoint(flink.job))
         while not flink.cluster.runs(flink.job):
             if time.monotonic() - killed_s > BUILD_TIMEOUT_S:
                 raise TimeoutError(f"Flink's job was expected to run again within {BUILD_TIMEOUT_S:g} s")
