@@ -37,30 +37,39 @@ def with_retries(arguments: dict[str, Any]) -> dict[str, Any]:
 
 def dag_of_jobs(
     jobs: Iterable[SparkStreamingJob] | None,
-    add_job: Callable[[SparkStreamingJob], object],
+    add_jobs: Callable[[list[SparkStreamingJob]], object],
     *,
     dag_id: str,
     schedule: timedelta,
     doc: str | None,
     arguments: dict[str, Any],
 ) -> DAG:
-    """Return a DAG with the tasks of each job; none of them waits for those of another one.
+    """Return a DAG with the tasks of all jobs.
 
     Args:
         jobs: Definitions; None: those that ``[flinkstyle] jobs`` names, and one more task, which fails while
             one of them cannot be used.
-        add_job: Adds the tasks of a job.
+        add_jobs: Adds their tasks; ``each`` makes it of what adds those of one.
         dag_id: The DAG's name.
         schedule: How often.
         doc: What Airflow shows of it.
         arguments: Further arguments of ``DAG``.
     """
     with DAG(dag_id, schedule=schedule, **{**settings_of(doc), **with_retries(arguments)}) as dag:
-        for job in jobs if jobs is not None else defined_jobs().jobs.values():
-            add_job(job)
+        add_jobs(list(jobs if jobs is not None else defined_jobs().jobs.values()))
         if jobs is None:
             every_definition_is_used()
     return dag
+
+
+def each(add_job: Callable[[SparkStreamingJob], object]) -> Callable[[list[SparkStreamingJob]], object]:
+    """Return what adds the tasks of each job; none of them waits for those of another one."""
+
+    def add(jobs: list[SparkStreamingJob]) -> None:
+        for job in jobs:
+            add_job(job)
+
+    return add
 
 
 @task

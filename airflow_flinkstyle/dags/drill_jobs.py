@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_flinkstyle.dags.defined import dag_of_jobs
+from airflow_flinkstyle.dags.defined import dag_of_jobs, each
 from airflow_flinkstyle.dags.drill import size_fields
 from airflow_flinkstyle.operators.drill import DrillRestoreOperator
 
@@ -39,7 +39,7 @@ def drill_jobs_dag(
         arguments: Further arguments of ``DAG``; ``max_active_tasks`` says how many drills run at once.
     """
     settings = {"params": size_fields(), "max_active_tasks": ONE_AT_A_TIME, **arguments}
-    return dag_of_jobs(jobs, _drill, dag_id=dag_id, schedule=schedule, doc=__doc__, arguments=settings)
+    return dag_of_jobs(jobs, each(_drill), dag_id=dag_id, schedule=schedule, doc=__doc__, arguments=settings)
 
 
 def _drill(job: SparkStreamingJob) -> None:

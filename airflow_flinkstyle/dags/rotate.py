@@ -10,12 +10,14 @@ verified one are always kept.
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Param, TaskGroup
 
-from airflow_flinkstyle.dags.defined import dag_of_jobs, group_of
+from airflow_flinkstyle.dags.defined import dag_of_jobs, each, group_of
 from airflow_flinkstyle.operators.retention import PruneSavepointsOperator, VerifySavepointOperator
+from airflow_flinkstyle.operators.rotate import RotateSavepointsOperator
 from airflow_flinkstyle.operators.savepoint import TakeSavepointOperator
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ def rotation_dag(
     *,
     dag_id: str = "rotate_savepoints",
     schedule: timedelta = timedelta(hours=1),
+    tasks: int | None = None,
     **arguments: Any,
 ) -> DAG:
     """Return a DAG that takes, verifies and prunes savepoints of every job, each in a group of its name.
@@ -39,13 +42,23 @@ def rotation_dag(
         jobs: Definitions, as ``read_jobs(folder).values()``; None: those that ``[flinkstyle] jobs`` names.
         dag_id: The DAG's name.
         schedule: How often.
+        tasks: For hundreds of jobs, whose tasks Airflow starts for longer than they take: so many tasks for
+            all of them, each of which holds a worker slot. None: three for each job.
         arguments: Further arguments of ``DAG``.
     """
     dry_run = Param(
         False, type="boolean", title="Dry run", description="Only list what would be disposed of."
     )
     settings = {"params": {"dry_run": dry_run}, **arguments}
-    return dag_of_jobs(jobs, _rotate, dag_id=dag_id, schedule=schedule, doc=__doc__, arguments=settings)
+    add = each(_rotate) if tasks is None else partial(_rotate_many, tasks)
+    return dag_of_jobs(jobs, add, dag_id=dag_id, schedule=schedule, doc=__doc__, arguments=settings)
+
+
+def _rotate_many(tasks: int, jobs: list[SparkStreamingJob]) -> None:
+    for number in range(min(tasks, len(jobs))):
+        RotateSavepointsOperator(
+            task_id=f"rotate_{number}", jobs=jobs[number::tasks], dry_run="{{ params['dry_run'] }}"
+        )
 
 
 def _rotate(job: SparkStreamingJob) -> None:

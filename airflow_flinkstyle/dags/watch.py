@@ -15,6 +15,7 @@ from airflow.sdk import DAG, task
 
 from airflow_flinkstyle.dags.defined import (
     dag_of_jobs,
+    each,
     every_definition_is_used,
     settings_of,
     with_retries,
@@ -46,7 +47,7 @@ def watch_dag(
     """
     if schedule is not None:
         return dag_of_jobs(
-            jobs, _watch_one, dag_id=dag_id, schedule=schedule, doc=__doc__, arguments=arguments
+            jobs, each(_watch_one), dag_id=dag_id, schedule=schedule, doc=__doc__, arguments=arguments
         )
     known = list(jobs if jobs is not None else defined_jobs().jobs.values())
     # Without a job a run would end at once, and the next one begin.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 class ConnectionMissingError(BadInputError):
@@ -41,3 +41,27 @@ class RootDeniedError(BadInputError):
             remedy=f"Use a DAG that is made for that root (flinkstyle_conn_id={conn_id!r} in its code), or "
             f"let who owns the connection add {dag_id} to its field dags.",
         )
+
+
+class RotationError(FlinkstyleError):
+    """Savepoints of some of many jobs could not be rotated; those of the others were."""
+
+    code = "ROTATION"
+    _SHOWN: ClassVar = 10
+
+    @classmethod
+    def of(cls, failed: Mapping[str, FlinkstyleError], count: int) -> RotationError:
+        """Name the jobs and what each of the first said; retryable if that helps any of them."""
+        names = sorted(failed)
+        said = "\n".join(
+            f"{name}: {failed[name].code}: {failed[name].problem}" for name in names[: cls._SHOWN]
+        )
+        more = f"\nand {len(names) - cls._SHOWN} more" if len(names) > cls._SHOWN else ""
+        error = cls(
+            f"The savepoints of {count} jobs were expected to be rotated, found {len(names)} that were not.\n"
+            f"{said}{more}",
+            state_after=f"Those of the other {count - len(names)} were. No job was stopped or changed.",
+            remedy="What each job needs is in this task's log. A retry finds what was taken.",
+        )
+        error.retryable = any(one.retryable for one in failed.values())
+        return error

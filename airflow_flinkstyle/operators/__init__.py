@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.operators.roll_back import (
         ShowRollbackTargetsOperator as ShowRollbackTargetsOperator,
     )
+    from airflow_flinkstyle.operators.rotate import RotateSavepointsOperator as RotateSavepointsOperator
     from airflow_flinkstyle.operators.savepoint import TakeSavepointOperator as TakeSavepointOperator
     from airflow_flinkstyle.operators.settle import (
         SettleStreamingJobOperator as SettleStreamingJobOperator,
@@ -87,6 +88,7 @@ MODULES = {
     "ReplayStreamingJobOperator": "replay",
     "RewriteSavepointOffsetsOperator": "rewrite",
     "RollBackStreamingJobOperator": "roll_back",
+    "RotateSavepointsOperator": "rotate",
     "SettleMigrationOperator": "migrate",
     "SettleStreamingJobOperator": "settle",
     "ShowRollbackTargetsOperator": "roll_back",

@@ -61,39 +61,31 @@ class TakeSavepointOperator(SavepointMaker):
 
     def execute(self, context: Context) -> str:
         """Ask, show the link, and wait here or in the triggerer."""
+        from airflow_flinkstyle.hooks.rotation import Caller, begin_take
         from airflow_flinkstyle.jobs.request_slot import PendingRequest
-        from airflow_flinkstyle.jobs.stopped.saving import savepoint_at_rest
+        from airflow_flinkstyle.savepoint.repository.summary import Summary
 
         with airflow_errors():
-            outside = self._from_outside(context)
-            may_be_saved = self.unless_saved and outside is None
-            known = savepoint_at_rest(self.hook.client(self.job).view) if may_be_saved else None
-            if known is not None:
-                self.show_savepoint(context, known.savepoint_id)
-                self.log.info("Job %s has stopped, and is saved in %s", self.job, known.savepoint_id)
-                return known.savepoint_id
-            begun = outside or self.hook.begin_savepoint(
+            begun = begin_take(
+                self.hook,
                 self.job,
-                request_key(context),
-                timeout_s=self.timeout_s,
+                Caller(key=request_key(context), by=run_key(context)),
+                unless_saved=self.unless_saved,
                 alignment=self.alignment,
+                checkpoints=self.checkpoints,
+                kafka_conn_ids=self.kafka_conn_ids,
+                timeout_s=self.timeout_s,
             )
             self.show_savepoint(context, begun.savepoint_id)
+            if isinstance(begun, Summary):
+                self.log.info("Job %s has stopped, and is saved in %s", self.job, begun.savepoint_id)
+                return begun.savepoint_id
             if not isinstance(begun, PendingRequest):
                 return self._taken(context, begun)
             if not self.deferrable:
                 taken = self.hook.finish_savepoint(self.job, begun, timeout_s=self.timeout_s)
                 return self._taken(context, taken)
         return self._wait_deferred(context, asdict(begun))
-
-    def _from_outside(self, context: Context) -> Manifest | None:
-        """Take it where plain Spark runs the job; None if it does not, by its records."""
-        from airflow_flinkstyle.hooks.adoption import take_if_outside, watched_checkpoint
-
-        if not self.checkpoints:
-            return None
-        watched = watched_checkpoint(self.hook, self.checkpoints, self.kafka_conn_ids, None)
-        return take_if_outside(self.hook, self.job, request_key(context), watched, by=run_key(context))
 
     def _wait_deferred(self, context: Context, request: dict[str, Any]) -> str:
         from airflow_flinkstyle.triggers.savepoint import RequestTrigger

@@ -29,6 +29,7 @@ Family = tuple[int, tuple[str, str]]
 """An operator's number, one of its stores, and a family of rows in there; ``default`` where it has one."""
 _REWRITER: Final = "org.apache.spark.sql.execution.streaming.state.StateRewriter"
 _ADAPTIVE: Final = "spark.sql.adaptive.enabled"
+_INVOKE: Final = "org.apache.spark.sql.catalyst.expressions.objects.Invoke"
 _EXPRESSION_UTILS: Final = "org.apache.spark.sql.classic.ExpressionUtils"
 _UNSAFE_ROW: Final = "org.apache.spark.sql.catalyst.expressions.UnsafeRow"
 _RAW: Final = ("partition_key", "key_bytes", "value_bytes", "column_family_name")
@@ -180,22 +181,18 @@ def _as_stored(rows: DataFrame) -> DataFrame:
 
     context: Any = rows.sparkSession.sparkContext
     jvm, session = context._jvm, rows.sparkSession._jsparkSession  # noqa: SLF001 - Spark has no public name
-    expressions, expression_utils = (
-        jvm.org.apache.spark.sql.catalyst.expressions,
-        getattr(jvm, _EXPRESSION_UTILS),
-    )
+    invoke, as_columns = (getattr(jvm, name) for name in (_INVOKE, _EXPRESSION_UTILS))
     unsafe_row = jvm.org.apache.spark.sql.types.ObjectType(jvm.java.lang.Class.forName(_UNSAFE_ROW))
     binary = session.parseDataType('"binary"')
     nothing = getattr(getattr(jvm, "scala.collection.immutable.Nil$"), "MODULE$")
 
     def called(on: JavaObject, method: str, kind: JavaObject) -> JavaObject:
-        return expressions.objects.Invoke(on, method, kind, nothing, nothing, *[True] * 3)
+        return invoke(on, method, kind, nothing, nothing, *[True] * 3)
 
     def in_bytes(name: str) -> Column:
-        # A row has no getBytes for the compiler; what ``copy`` returns is cast to what has it.
-        struct = expression_utils.expression(F.col(name)._jc)  # noqa: SLF001
-        row = called(struct, "copy", unsafe_row)
-        return Column(expression_utils.column(called(row, "getBytes", binary)))
+        # A struct has no getBytes for Spark's compiler; what ``copy`` returns is cast to what has it.
+        struct = as_columns.expression(F.col(name)._jc)  # noqa: SLF001
+        return Column(as_columns.column(called(called(struct, "copy", unsafe_row), "getBytes", binary)))
 
     # What is computed is put into such rows at the end of a plan, and only there.
     frame = rows._jdf  # noqa: SLF001
@@ -206,7 +203,10 @@ def _as_stored(rows: DataFrame) -> DataFrame:
 
 
 def encoded_rows(rows: DataFrame) -> DataFrame:
-    """Return keys and values as a store has them: ``key_bytes``, ``value_bytes``."""
+    """Return keys and values as a store has them, by a codec that Spark's writer does not use.
+
+    The columns are ``key_bytes`` and ``value_bytes``.
+    """
     return rows.select("key", "value").mapInArrow(_pairs_encoded, "key_bytes binary, value_bytes binary")
 
 

@@ -110,6 +110,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_rotation_of_many_jobs_in_few_tasks_shares_them_out():
+    dag = rotation_dag([ORDERS, CLICKS], tasks=2)
+    shares = [[job.job for job in dag.get_task(f"rotate_{number}").jobs] for number in (0, 1)]
+    assert shares == [[ORDERS.job], [CLICKS.job]]
+    assert len(dag.tasks) == 2
+    assert [task.task_id for task in rotation_dag([ORDERS, CLICKS], tasks=1).tasks] == ["rotate_0"]
+    assert len(rotation_dag([ORDERS, CLICKS], tasks=8).tasks) == 2
+
+
 def test_definition_that_is_wrong_fails_a_task_of_its_own_and_keeps_no_other_job_out(folder: Path):
     (folder / "orders.yaml").write_text("job: orders\nscript: a.py\nmax_age: 7 moons\n")
     (folder / "clicks.yaml").write_text("job: clicks\nscript: b.py\n")
