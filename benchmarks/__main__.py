@@ -23,7 +23,7 @@ NAMES = (
     *("downtime", "downtime_beside_flink", "downtime_migration", "rehearsal_cost"),
     "compare",
     *("recovery", "recovery_beside_flink", "state_reader", "state_rows", "state_transform", "store_requests"),
-    *("ten_thousand", "ten_thousand_job"),
+    *("ten_thousand", "ten_thousand_job", "many_jobs"),
 )
 """Modules of this package with ``run(*, quick: bool) -> Report``, in the order of the docs."""
 

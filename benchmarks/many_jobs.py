@@ -1,4 +1,4 @@
-"""``python -m benchmarks.many_jobs [--quick]``: a thousand jobs in one root on S3.
+"""A thousand jobs in one root on S3.
 
 What the page, the watcher and a prune ask, how long they take, and what they need.
 
@@ -9,14 +9,12 @@ objects, which no listing here reads, but which take hours to write.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -56,8 +54,8 @@ from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.storage.s3_settings import S3Settings
 from airflow_flinkstyle.types import BatchId, Generation, Incarnation
-from benchmarks import publish
 from benchmarks.common import MIB, Report, Spread, Table, Target
+from benchmarks.many_rotated import TASKS, connect, rotated
 from benchmarks.store_requests import PRICE_GET, PRICE_PUT
 from benchmarks.synthetic import SyntheticCheckpoint
 from testbed import paths
@@ -68,6 +66,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.savepoint.manifest import Manifest
 
+ROOT: Final = "s3://jobs/root"
 JOBS, QUICK_JOBS = 1000, 50
 A_DAY, DAYS, QUICK_DAYS = 10, 365, 3
 LEASE_S: Final = 600.0
@@ -181,7 +180,7 @@ def run(*, quick: bool) -> Report:
             access_key=server.access_key,
             secret_key=server.secret_key,
         )
-        root = Root(open_store("s3://jobs/root", settings), [f"job-{one:04}" for one in range(number)])
+        root = Root(open_store(ROOT, settings), [f"job-{one:04}" for one in range(number)])
         found: dict[str, float] = {"jobs": number}
         begun_s = time.monotonic()
         found["objects"] = _write(root, folder, days)
@@ -190,6 +189,7 @@ def run(*, quick: bool) -> Report:
         with root.pulsing():
             found |= _watch(root, QUICK_CALM_S if quick else CALM_S)
         found |= _prune(root)
+        found |= _rotate(root, server)
     return _report(found)
 
 
@@ -341,6 +341,26 @@ def _resident() -> float:
     return float(Process().memory_info().rss) / MIB
 
 
+def _rotate(root: Root, server: VersityGw) -> dict[str, float]:
+    """Rotate the savepoints of all jobs."""
+    connect(server, ROOT)
+    root.silent.clear()
+    for job in root.jobs[1 : DEATHS + 1]:  # whose drivers were killed
+        for info in list(root.store.list(f"{job}/runs/")):
+            root.store.delete(info.key)
+        root.store.delete(f"{job}/current.json")
+        root.begin(job, os.getpid())
+    newest = max(info.key for info in root.store.list(f"{root.jobs[1]}/savepoints/"))
+    begun_s = time.monotonic()
+    shares = rotated(root.jobs, root.store.read(newest).decode())
+    return {
+        "rotation": time.monotonic() - begun_s,
+        "rotation requests": sum(one.requests for one in shares),
+        "rotation taken": sum(one.taken for one in shares),
+        "rotation disposed": sum(one.disposed for one in shares),
+    }
+
+
 def _report(found: dict[str, float]) -> Report:
     a_month = found["watch requests"] * 86_400 * 30
     lists = min(a_month, 86_400 * 30)  # one a second, the rest reads single records
@@ -372,6 +392,12 @@ def _report(found: dict[str, float]) -> Report:
             f"{found['prune requests']:.0f} requests, {found['prune outside']:.0f} outside of its folder",
         ),
         (
+            f"a rotation of all in {TASKS} tasks, which verify and prune, too; without Airflow's own time",
+            f"{found['rotation']:.0f} s",
+            f"{found['rotation requests'] / found['jobs']:.0f} requests a job, "
+            f"{found['rotation taken']:.0f} taken, {found['rotation disposed']:.0f} disposed of",
+        ),
+        (
             "`watch_jobs` for a month at S3's prices",
             f"${lists * PRICE_PUT + (a_month - lists) * PRICE_GET:.2f}",
             f"pulses: ${86_400 / BEAT_S * 30 * PRICE_PUT:.2f} for each job",
@@ -385,22 +411,8 @@ def _report(found: dict[str, float]) -> Report:
             Target(what="first look", limit=10.0, found=Spread.of([found["page cold"]]), unit=" s"),
             Target(what="list", limit=300.0, found=Spread.of([found["page list"] * 1000]), unit=" ms"),
             Target(what="notice", limit=10.0, found=Spread.of([found["noticed"]]), unit=" s"),
+            Target(what="rotation of all", limit=600.0, found=Spread.of([found["rotation"]]), unit=" s"),
             Target(what="requests", limit=2.0, found=Spread.of([found["watch requests"]]), unit="/s"),
         ),
         raw=found,
     )
-
-
-def main() -> int:
-    """Print what was found; returns 1 if a promise was not kept in a full run."""
-    parser = argparse.ArgumentParser(prog="benchmarks.many_jobs", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fifty jobs, three days")
-    quick = parser.parse_args().quick
-    began_s = time.monotonic()
-    found = run(quick=quick)
-    print(publish.as_markdown(found, publish.occasion(time.monotonic() - began_s)))  # noqa: T201  (its purpose)
-    return 0 if quick or all(target.met for target in found.targets) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
