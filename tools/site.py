@@ -37,7 +37,7 @@ REFERENCE = {
     "operators": (
         *("savepoint", "start", "stop", "upgrade", "roll_back", "migrate", "fail_back"),
         *("rewrite", "sources", "approval", "choice", "retention", "exchange", "drill", "cut", "compare"),
-        *("replay", "watch", "settle", "measure", "adopt", "adopt_running"),
+        *("replay", "rotate", "watch", "settle", "measure", "adopt", "adopt_running"),
     ),
     "dags": (
         *("start", "stop", "take", "upgrade", "roll_back", "migrate", "fail_back", "verify", "drill"),
