@@ -62,7 +62,7 @@ from testbed import paths
 from testbed.s3 import VersityGw
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from airflow_flinkstyle.savepoint.manifest import Manifest
 
@@ -76,6 +76,20 @@ CALM_S, QUICK_CALM_S = 60, 10
 DEATHS: Final = 5
 ONE: Final = (Generation(1), Incarnation(1))
 _THREADS: Final = 16
+
+
+def heartbeat(number: int) -> Heartbeat:
+    """Return what a driver that runs writes."""
+    query = QueryStatus(query_id="q", batch_id=BatchId(9), batch_committed_at_ms=now_ms(), sources={})
+    return Heartbeat(
+        incarnation=ONE[1],
+        state="running",
+        beat=number,
+        written_at_ms=now_ms(),
+        spark_version="4.2.0",
+        application_id="local-1",
+        queries={"totals": query},
+    )
 
 
 @dataclass
@@ -129,20 +143,19 @@ class Root:
             claim=claim, order=order, process=process, submit=submit, submit_version=version
         )
         board.take_current(Current(generation=ONE[0], incarnation=ONE[1], recorded=recorded), seen=None)
-        query = QueryStatus(query_id="q", batch_id=BatchId(9), batch_committed_at_ms=now_ms(), sources={})
-        beat = Heartbeat(
-            incarnation=ONE[1],
-            state="running",
-            beat=1,
-            written_at_ms=now_ms(),
-            spark_version="4.2.0",
-            application_id="local-1",
-            queries={"totals": query},
-        )
-        board.beat(ONE[0], beat, seen=None)
+        board.beat(ONE[0], heartbeat(1), seen=None)
 
-    def pulse(self, ended: threading.Event) -> None:
-        """Write the pulses of all jobs again and again, each every 5 s, until the end."""
+    def pulse(self, job: str, number: int) -> None:
+        """Write a job's pulse."""
+        write_pulse(self.store, job, Pulse(generation=ONE[0], incarnation=ONE[1], beat=number))
+
+    def beat(self, job: str, number: int) -> None:
+        """Write a job's heartbeat."""
+        board = JobBoard(self.store, job)
+        board.beat(ONE[0], heartbeat(number + 2), seen=board.heartbeat_version(ONE[0]))
+
+    def write(self, sign: Callable[[str, int], None], ended: threading.Event) -> None:
+        """Write a sign of life of each job again and again, each every 5 s, until the end."""
         begun_s, step = time.monotonic(), BEAT_S / len(self.jobs)
         with ThreadPoolExecutor(4) as pool:
             for number in range(10**9):
@@ -150,14 +163,13 @@ class Root:
                     return
                 job = self.jobs[number % len(self.jobs)]
                 if job not in self.silent:
-                    beat = Pulse(generation=ONE[0], incarnation=ONE[1], beat=number)
-                    pool.submit(write_pulse, self.store, job, beat)
+                    pool.submit(sign, job, number)
 
     @contextmanager
-    def pulsing(self) -> Iterator[None]:
-        """Let drivers live meanwhile."""
+    def living(self, sign: Callable[[str, int], None]) -> Iterator[None]:
+        """Let drivers give signs of life meanwhile."""
         ended = threading.Event()
-        thread = threading.Thread(target=self.pulse, args=(ended,))
+        thread = threading.Thread(target=self.write, args=(sign, ended))
         thread.start()
         try:
             yield
@@ -186,7 +198,7 @@ def run(*, quick: bool) -> Report:
         found["objects"] = _write(root, folder, days)
         found["written in"] = time.monotonic() - begun_s
         found |= _page(root)
-        with root.pulsing():
+        with root.living(root.pulse):
             found |= _watch(root, QUICK_CALM_S if quick else CALM_S)
         found |= _prune(root)
         found |= _rotate(root, server)
@@ -352,7 +364,8 @@ def _rotate(root: Root, server: VersityGw) -> dict[str, float]:
         root.begin(job, os.getpid())
     newest = max(info.key for info in root.store.list(f"{root.jobs[1]}/savepoints/"))
     begun_s = time.monotonic()
-    shares = rotated(root.jobs, root.store.read(newest).decode())
+    with root.living(root.beat):
+        shares = rotated(root.jobs, root.store.read(newest).decode())
     return {
         "rotation": time.monotonic() - begun_s,
         "rotation requests": sum(one.requests for one in shares),
