@@ -76,6 +76,8 @@ class RootWatch:
         self._store: ObjectStore | None = None
         self._sightings = Sightings()
         self._looks: dict[str, JobLook] = {}
+        self._proved: set[str] = set()
+        """The names of folders that are jobs."""
         self._views: dict[str, JobLook] = {}
         self._not_jobs: list[str] = []
         self._names_at_s = float("-inf")
@@ -165,21 +167,33 @@ class RootWatch:
         folders = [name for name in store.folders() if not name.startswith((".", "_"))]
         names = [name for name in folders if is_job_name(name)]
         self._not_jobs = [name for name in folders if not is_name(name)][:MOST_NOT_JOBS]
-        known = {name: self._looks[name] for name in names if name in self._looks}
-        new = [name for name in names if name not in known]
-        are_jobs = self._threads.map(lambda name: _is_job(store, name), new)
-        found = (name for name, is_job in zip(new, are_jobs, strict=True) if is_job)
-        self._looks = known | {name: JobLook(store, name, self._sightings) for name in found}
+        known = self._looks
+        self._looks = {name: known.get(name) or JobLook(store, name, self._sightings) for name in names}
+        self._proved &= set(names)
         self._names_at_s = now_s
 
     def _rows(self, now_s: float, *, seldom_too: int | None) -> list[dict[str, Any]]:
         """Read each job's row, and of so many jobs (None: all) also what changes seldom."""
         looks = [self._looks[name] for name in sorted(self._looks)]
         oldest = set(sorted(self._looks, key=lambda name: self._looks[name].seldom_at_s)[:seldom_too])
-        rows = list(self._threads.map(lambda look: look.row(now_s, seldom_too=look.job in oldest), looks))
+
+        def row(look: JobLook) -> dict[str, Any] | None:
+            found = look.row(now_s, seldom_too=look.job in oldest)
+            return found if self._is_of_a_job(found) else None
+
+        rows = [found for found in self._threads.map(row, looks) if found is not None]
+        self._looks = {found["job"]: self._looks[found["job"]] for found in rows}
         if not self._breaker.may_ask:  # not each job is in trouble: what was read before is shown
             self._breaker.admit("be read", self.store(self.meter).uri)
         return rows
+
+    def _is_of_a_job(self, row: dict[str, Any]) -> bool:
+        """Tell whether a folder is a job's: one that has run is, of the others it takes one more request."""
+        name = row["job"]
+        if name in self._proved or row["generation"] is not None or _is_job(self.store(self.meter), name):
+            self._proved.add(name)
+            return True
+        return False
 
 
 def _is_job(store: ObjectStore, name: str) -> bool:

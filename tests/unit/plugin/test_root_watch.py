@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
@@ -31,8 +31,10 @@ class Store(LocalStore):
     """Fails while it is told to."""
 
     fault: Exception | None = None
+    listed: ClassVar[list[str]] = []
 
     def folders(self, prefix: str = "") -> Iterator[str]:
+        self.listed.append(prefix)
         if self.fault is not None:
             raise self.fault
         return super().folders(prefix)
@@ -102,6 +104,20 @@ def test_record_that_cannot_be_read_hides_no_other_job(tmp_path: Path, store: St
     bad, good = found["jobs"]
     assert (bad["state"], good["state"]) == ("unknown", "closed")
     assert "current.json" in bad["error"]["problem"]
+
+
+def test_of_a_folder_only_whether_it_is_a_job_is_asked_where_no_run_tells(tmp_path: Path, store: Store):
+    SeemingJob(tmp_path, "orders").seem_running()
+    SeemingJob(tmp_path, "saved").take("sp-1", "4.2.0/dedup")
+    store.write("other/notes.txt", b"no job")
+    store.listed.clear()
+    watch = RootWatch(lambda: store)
+    assert names(read(watch)) == ["orders", "saved"]
+    assert {"saved/", "other/"} <= set(store.listed)
+    assert "orders/" not in store.listed
+    store.listed.clear()
+    assert names(read(watch)) == ["orders", "saved"]
+    assert not {"saved/", "other/"} & set(store.listed)
 
 
 def test_folder_that_no_job_can_be_is_named_and_not_shown(tmp_path: Path, store: Store):
