@@ -71,6 +71,7 @@ ROTATION = """
 from airflow_flinkstyle.dags import rotation_dag
 
 dag = rotation_dag(dag_id="rotate_when_asked", schedule=None)
+in_one_task = rotation_dag(dag_id="rotate_in_one_task", schedule=None, tasks=1)
 """
 WATCH = """
 from airflow_flinkstyle.dags import watch_dag
@@ -265,6 +266,13 @@ def test_rotation_takes_verifies_and_prunes_every_job_whatever_becomes_of_the_ot
         assert f"| {one.savepoint_id} | dispose | 1 newer complete ones are kept" in rotated
     verify_savepoint(newer, lab.client.view.repository, level="full")
     assert lab.client.view.repository.blob_sizes().keys() == newer.blobs.keys()
+
+    rotated = ended(live, "rotate_in_one_task", {}).logs
+    (newest,) = manifests_of(lab.client.view.repository)
+    assert newest.savepoint_id != newer.savepoint_id
+    assert f"Job counts: took {newest.savepoint_id}, 1 disposed of" in rotated, rotated
+    assert "ROTATION: The savepoints of 2 jobs were expected to be rotated, found 1 that were not." in rotated
+    assert "nobody: JOB_UNKNOWN" in rotated
 
 
 def test_jobs_are_watched_by_one_task_that_tells_once_and_starts_a_killed_driver_again(
