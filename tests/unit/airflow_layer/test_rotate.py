@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_flinkstyle.hooks.airflow_versions import AirflowException, AirflowFailException
 from airflow_flinkstyle.hooks.assets import SAVEPOINTS, savepoint_asset
-from airflow_flinkstyle.hooks.rotation import rotate_jobs
+from airflow_flinkstyle.hooks.rotation import Rotated, rotate_jobs
 from airflow_flinkstyle.jobs.definition import SparkStreamingJob
 from airflow_flinkstyle.operators import RotateSavepointsOperator
 from airflow_flinkstyle.savepoint.files.verified import verified_records
@@ -86,19 +87,23 @@ def test_failure_that_may_pass_keeps_the_retries_and_the_first_are_named(
 
 
 def test_jobs_are_rotated_so_many_at_a_time():
-    """None of two ends before the other has begun, and the third begins after."""
-    import threading
+    """Neither of two ends before the other has begun, and the third begins after one of them."""
+    both = threading.Barrier(2, timeout=60)
+    running: list[str] = []
+    most: list[int] = []
 
-    both, running, most = threading.Barrier(2, timeout=60), [], []
-
-    def one(job: SparkStreamingJob) -> Any:
+    def one(job: SparkStreamingJob) -> Rotated:
         running.append(job.job)
         most.append(len(running))
         if job.job != "c":
             both.wait()
         running.remove(job.job)
-        return job.job
+        return one_of(job.job)
 
     found = rotate_jobs(map(defined, "abc"), one, at_once=2)
-    assert [(job.job, done) for job, done in found] == [("a", "a"), ("b", "b"), ("c", "c")]
+    assert [(job.job, done) for job, done in found] == [(name, one_of(name)) for name in "abc"]
     assert max(most) == 2
+
+
+def one_of(name: str) -> Rotated:
+    return Rotated(savepoint_id=f"sp-{name}", is_new=True, disposed=(), freed_bytes=0)
