@@ -644,6 +644,7 @@ def test_two_transformations_at_once_make_a_savepoint_each(spark: SparkSession, 
     assert len(taken.repository.ids()) == 3
 
 
+@pytest.mark.nightly
 def test_what_was_not_written_as_it_was_returned_makes_no_savepoint(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
