@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Param, TaskGroup
 
 from airflow_flinkstyle.dags.defined import dag_of_jobs, each, group_of
+from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.operators.retention import PruneSavepointsOperator, VerifySavepointOperator
 from airflow_flinkstyle.operators.rotate import RotateSavepointsOperator
 from airflow_flinkstyle.operators.savepoint import TakeSavepointOperator
@@ -45,7 +46,16 @@ def rotation_dag(
         tasks: For hundreds of jobs, whose tasks Airflow starts for longer than they take: so many tasks for
             all of them, each of which holds a worker slot. None: three for each job.
         arguments: Further arguments of ``DAG``.
+
+    Raises:
+        BadInputError: If there would be no task.
     """
+    if tasks is not None and tasks < 1:
+        raise BadInputError(
+            f"Expected at least one task for all jobs, found tasks={tasks}.",
+            state_after="There is no DAG.",
+            remedy="Give a number from 1 on, or leave it out for three tasks of each job.",
+        )
     dry_run = Param(
         False, type="boolean", title="Dry run", description="Only list what would be disposed of."
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.hooks.assets import SAVEPOINTS, emit, savepoint_asset
 from airflow_flinkstyle.operators.base import airflow_errors, request_key, run_key
 from airflow_flinkstyle.wording import size
@@ -24,8 +24,9 @@ class RotateSavepointsOperator(BaseOperator):
     """Take a savepoint of each of many jobs, verify it, and prune the old ones; it holds one worker slot.
 
     A job that has stopped is saved once. What fails of one job stops none of the others; the task fails in
-    the end, and names the jobs. A retry finds what was taken. Returns how many jobs were rotated (``jobs``),
-    how many savepoints are new (``taken``), how many are gone (``disposed``), and how many bytes that freed
+    the end, and names the jobs. A retry finds what was taken. The savepoints are asset events
+    (``hooks.assets``) once none has failed. Returns how many jobs were rotated (``jobs``), how many
+    savepoints are new (``taken``), how many are gone (``disposed``), and how many bytes that freed
     (``freed_bytes``).
 
     :param jobs: Definitions of the jobs: of each its connection, what a rotation keeps, and how it verifies.
@@ -48,6 +49,12 @@ class RotateSavepointsOperator(BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(outlets=[*(outlets or ()), SAVEPOINTS], **kwargs)
+        if at_once < 1:
+            raise BadInputError(
+                f"Expected to rotate at least one job at a time, found at_once={at_once}.",
+                state_after="There is no task.",
+                remedy="Give a number from 1 on.",
+            )
         self.jobs = jobs
         self.only_plan = dry_run  # BaseOperator has a method of the parameter's name
         self.at_once = at_once

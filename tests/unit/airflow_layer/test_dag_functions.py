@@ -117,6 +117,8 @@ def test_rotation_of_many_jobs_in_few_tasks_shares_them_out():
     assert len(dag.tasks) == 2
     assert [task.task_id for task in rotation_dag([ORDERS, CLICKS], tasks=1).tasks] == ["rotate_0"]
     assert len(rotation_dag([ORDERS, CLICKS], tasks=8).tasks) == 2
+    with pytest.raises(BadInputError, match="at least one task for all jobs, found tasks=0"):
+        rotation_dag([ORDERS, CLICKS], tasks=0)
 
 
 def test_definition_that_is_wrong_fails_a_task_of_its_own_and_keeps_no_other_job_out(folder: Path):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.airflow_versions import AirflowException, AirflowFailException
 from airflow_flinkstyle.hooks.assets import SAVEPOINTS, savepoint_asset
 from airflow_flinkstyle.hooks.rotation import Rotated, rotate_jobs
@@ -84,6 +85,11 @@ def test_failure_that_may_pass_keeps_the_retries_and_the_first_are_named(
     told = caplog.text + str(raised.value)
     assert "job-09" in told
     assert "and 2 more" in told
+
+
+def test_no_job_at_a_time_is_refused_where_the_task_is_made():
+    with pytest.raises(BadInputError, match="at least one job at a time, found at_once=0"):
+        RotateSavepointsOperator(task_id="rotate", jobs=[], at_once=0)
 
 
 def test_jobs_are_rotated_so_many_at_a_time():
