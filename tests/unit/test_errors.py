@@ -66,6 +66,8 @@ def some(annotation: str) -> Any:  # noqa: ANN401
     if annotation == "range":
         return range(3, 5)
     inner = annotation.partition("[")[2].rpartition("]")[0]
+    if annotation == "Mapping[str, FlinkstyleError]":
+        return {"orders": some("FlinkstyleError")}
     if annotation.startswith("Mapping"):
         return {("orders", 0): 3}
     if inner.startswith("tuple"):

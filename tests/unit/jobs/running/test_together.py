@@ -18,6 +18,7 @@ from airflow_flinkstyle.jobs.request_slot import CutMode, Ended, InProgress, Too
 from airflow_flinkstyle.jobs.status import Closed, Running
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.cuts import CutBoard, Positions
+from airflow_flinkstyle.types import Generation
 from testbed.memory_store import MemoryStore
 from tests.unit.jobs.conftest import World
 from tests.unit.jobs.drivers import TOPIC, hurry
@@ -59,6 +60,19 @@ class Pair:
         self.first.logs.produce(3)
         for world in self.worlds:
             world.judge()
+            self.await_free(world)
+
+    def await_free(self, world: World) -> None:
+        """Wait until the driver has ended what it was asked: a cut that failed may be over before that."""
+        board = JobBoard(world.store, world.job)
+
+        def is_free() -> bool:
+            slot = board.request(Generation(1))
+            if slot is None or slot.value.state == "cancelled":
+                return True
+            return board.end(Generation(1), slot.value.request_id) is not None
+
+        world.until(is_free)
 
     def positions(self, savepoints: dict[str, str]) -> list[int]:
         manifests = [world.repository.read(savepoints[world.job]) for world in self.worlds]
