@@ -145,6 +145,13 @@ class Root:
         board.take_current(Current(generation=ONE[0], incarnation=ONE[1], recorded=recorded), seen=None)
         board.beat(ONE[0], heartbeat(1), seen=None)
 
+    def begin_anew(self, job: str, pid: int) -> None:
+        """Let another process run a job, as if none had."""
+        for info in list(self.store.list(f"{job}/runs/")):
+            self.store.delete(info.key)
+        self.store.delete(f"{job}/current.json")
+        self.begin(job, pid)
+
     def pulse(self, job: str, number: int) -> None:
         """Write a job's pulse."""
         write_pulse(self.store, job, Pulse(generation=ONE[0], incarnation=ONE[1], beat=number))
@@ -280,10 +287,7 @@ def _watch(root: Root, calm_s: float) -> dict[str, float]:
 def _noticed(root: Root, watched: WatchedRoot, hook: Any, job: str) -> float:  # noqa: ANN401
     """Return how long after the kill of a job's driver it is found to need a task."""
     child = subprocess.Popen(["/bin/sleep", "600"])
-    for info in list(root.store.list(f"{job}/runs/")):
-        root.store.delete(info.key)
-    root.store.delete(f"{job}/current.json")
-    root.begin(job, child.pid)
+    root.begin_anew(job, child.pid)
     for _ in range(7):
         _look(watched, hook)
     child.send_signal(signal.SIGKILL)
@@ -358,10 +362,7 @@ def _rotate(root: Root, server: VersityGw) -> dict[str, float]:
     connect(server, ROOT)
     root.silent.clear()
     for job in root.jobs[1 : DEATHS + 1]:  # whose drivers were killed
-        for info in list(root.store.list(f"{job}/runs/")):
-            root.store.delete(info.key)
-        root.store.delete(f"{job}/current.json")
-        root.begin(job, os.getpid())
+        root.begin_anew(job, os.getpid())
     newest = max(info.key for info in root.store.list(f"{root.jobs[1]}/savepoints/"))
     begun_s = time.monotonic()
     with root.living(root.beat):
