@@ -81,7 +81,8 @@ class Lab:
         )
 
     def close(self) -> None:
-        """End what runs."""
+        """End what runs; a test that fails shows what the drivers have logged."""
+        print(self.logs())  # noqa: T201
         if self._warm is not None:
             self._warm.end_drivers()
             return

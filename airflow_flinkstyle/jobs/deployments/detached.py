@@ -275,13 +275,13 @@ class DetachedDeployment:
             _end_supervisors(native_id.get(CLAIM))
         if isinstance(state, Gone) and process_started(pid) is not None:
             return state  # the pid, and so the session of that number, is another one's by now
-        group = os.getpgid(pid) if isinstance(state, Alive) else pid  # it led its own session
+        group = _group_of(pid)
         if _is_of(os.getpid(), group):
             return Unknown("it runs in this process's own group or session")
         if not _members(group):
             return Gone()
         if not _is_driver(group, native_id):  # who can write the store can name any process
-            return Unknown(OF_ANOTHER)
+            return Unknown(OF_ANOTHER) if _members(group) else Gone()
         deadline = time.monotonic() + _KILL_TIMEOUT_S
         while time.monotonic() < deadline:
             members = _members(group)
@@ -419,11 +419,20 @@ def _reap() -> None:
             _children.pop(pid, None)
 
 
+def _group_of(pid: int) -> int:
+    """Return a driver's process group: its own, also once it has ended, since it led its session."""
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return pid
+
+
 def _is_driver(group: int, native_id: Mapping[str, str]) -> bool:
     """Return whether a process of the group is of the driver of the claim that is meant.
 
     It has a driver's command line with that claim; or, where only children of the driver are left, the log
-    that all processes of this claim inherit in their environment.
+    that all processes of this claim inherit in their environment. A driver's Python ends by itself once its
+    JVM was killed, and tells nothing of itself while it does: that is waited for.
     """
     claim_id, log_path = native_id.get(CLAIM), native_id.get("log")
     if not claim_id:
@@ -440,7 +449,7 @@ def _is_driver(group: int, native_id: Mapping[str, str]) -> bool:
             return True
         if all(commands):
             break
-        time.sleep(_EXEC_LOOK_S)  # empty while a process replaces itself
+        time.sleep(_EXEC_LOOK_S)  # empty while a process replaces itself, or ends
     return False
 
 
@@ -448,7 +457,7 @@ def _of_process(pid: int, what: str) -> bytes:
     try:
         return Path(f"/proc/{pid}/{what}").read_bytes()
     except OSError:
-        return b"(ended)"
+        return b""
 
 
 def _members(group: int) -> list[int]:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.clock import Clock
-    from airflow_flinkstyle.jobs.deployments.base import Deployment, Submission
+    from airflow_flinkstyle.jobs.deployments.base import Deployment, DriverState, Submission
     from airflow_flinkstyle.protocol.records import Heartbeat, IncarnationRecord
 
 FIRST_PAUSE_S, MOST_PAUSE_S = 0.25, 60.0
@@ -46,6 +46,8 @@ MOST_IN_A_ROW: Final = 10
 """Restarts without a batch between them; then it is left to watchers, which are slower."""
 STORE_PATIENCE_S = 600.0
 """How long a store that does not answer is asked again."""
+END_PATIENCE_S = 600.0
+"""How long a driver's processes may take to end."""
 log = logging.getLogger(__name__)
 
 
@@ -106,8 +108,7 @@ class Supervisor:
         if (why := self._why_not(words)) or words is None:
             log.info("The driver is left as it is: %s", why)
             return False
-        process = {**self._native_id, CLAIM: self._claim_id, "log": self._submission.log_path}
-        if not isinstance(state := self._deployment.end(process), Gone):
+        if not isinstance(state := self._patiently_end(), Gone):
             log.warning("The driver is not started again: %s", state)
             return False
         if words.batches() != self._batches:
@@ -119,6 +120,14 @@ class Supervisor:
         self._restarts += 1
         self._tell_end(words)
         return self._submit_next()
+
+    def _patiently_end(self) -> DriverState:
+        """End what is left of the driver, which may take a while: a disk that hangs holds its processes."""
+        process = {**self._native_id, CLAIM: self._claim_id, "log": self._submission.log_path}
+        wait = self._clock.wait(END_PATIENCE_S, every_s=1.0)
+        while not isinstance(state := self._deployment.end(process), Gone) and wait.again():
+            log.warning("The driver is not started again yet: %s", state)
+        return state
 
     def _why_not(self, words: Heartbeat | None) -> str | None:
         """Return why the driver is not this one's to start again, as half a sentence; None if it is."""

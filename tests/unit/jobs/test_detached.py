@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.jobs.deployments.base import OF_ANOTHER, Alive, Gone, Submission, Unknown
-from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
+from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment, _of_process
 from airflow_flinkstyle.jobs.errors import DiesWithStarterError, DriverFailedError
 from airflow_flinkstyle.protocol.process import boot_id, pid_namespace, process_started
 from airflow_flinkstyle.protocol.records import IncarnationRecord
@@ -129,6 +129,23 @@ def test_end_reaches_a_child_whose_leader_is_gone_already(tmp_path: Path, deploy
     child = int((tmp_path / "child").read_text())
     assert detached.end({**ids[0], "claim": "c1"}) == Gone()
     until(lambda: not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text())
+
+
+def test_child_that_ends_while_it_is_looked_at_is_not_taken_for_another_ones(
+    tmp_path: Path, deployment: tuple, monkeypatch: pytest.MonkeyPatch
+):
+    """A driver's Python sees that its JVM was killed, and ends by itself: it has no command line then."""
+    detached, ids = deployment
+    ids.append(detached.submit(a_submission(tmp_path, "sleep 63 & echo $! > child; exit 1")))
+    until(lambda: detached.state(ids[0]) == Gone() and (tmp_path / "child").read_text().strip())
+
+    def read_late(pid: int, what: str) -> bytes:
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: process_started(pid) is None)
+        return _of_process(pid, what)
+
+    monkeypatch.setattr("airflow_flinkstyle.jobs.deployments.detached._of_process", read_late)
+    assert detached.end({**ids[0], "claim": "c1"}) == Gone()
 
 
 def test_end_reaches_workers_with_a_process_group_of_their_own_also_frozen_ones(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.clock import CLOCK
-from airflow_flinkstyle.jobs.deployments.base import Alive, Gone, Submission
+from airflow_flinkstyle.jobs.deployments.base import Alive, Gone, Submission, Unknown
 from airflow_flinkstyle.jobs.deployments.detached import SUPERVISOR, DetachedDeployment, Task
 from airflow_flinkstyle.jobs.deployments.supervisor import MOST_IN_A_ROW, Supervisor, await_end
 from airflow_flinkstyle.jobs.signing import KEY_VARIABLE, PREVIOUS_VARIABLE
@@ -47,6 +47,19 @@ def test_killed_driver_is_started_again_without_its_lease_again_and_again(world:
         assert client.drivers.wait_running(1, timeout_s=20).heartbeat.incarnation == incarnation
     world.judge()
     assert client.view.board.submit(1).value.key.startswith("supervisor:")
+
+
+def test_driver_whose_processes_end_late_is_started_again_once_they_have(
+    world: World, client: JobClient, monkeypatch: pytest.MonkeyPatch
+):
+    late, end = iter([Unknown("it did not end within 10 s of SIGKILL")] * 3), world.end
+    monkeypatch.setattr(world, "end", lambda native_id: next(late, None) or end(native_id))
+    clock = SleptClock()
+    supervisor = supervisor_of(world, clock)
+    world.kill(1)
+    assert supervisor.restart()
+    assert clock.slept[:3] == [1.0] * 3
+    assert client.drivers.wait_running(1, timeout_s=20).heartbeat.incarnation == 2
 
 
 def test_job_that_was_stopped_stays_down(world: World, client: JobClient):
