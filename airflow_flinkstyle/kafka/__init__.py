@@ -1,4 +1,4 @@
 """Kafka clusters: how they are reached, what they hold, and the verdict on a position.
 
-What one room alone needs lives in that room, and nothing of the flat part imports a room.
+What only one folder needs lives in that folder; the modules beside the folders import none of them.
 """

@@ -48,7 +48,7 @@ class TopicView:
     """One topic."""
 
     topic_id: KafkaId | None
-    """Given by the cluster when the topic was created; another one means another log. None if it tells none.
+    """Given by the cluster when the topic was created; another id means another log. None if it has none.
 
     Written as Kafka's own tools print it (URL-safe Base64).
     """
@@ -61,7 +61,7 @@ class ClusterView:
     """A cluster's identity and the topics asked for, at one moment."""
 
     cluster_id: KafkaId | None
-    """None if the cluster tells none, as Event Hubs."""
+    """None if the cluster has none, as Event Hubs."""
     topics: Mapping[str, TopicView]
 
     @property
@@ -152,13 +152,13 @@ def log_ends(cluster: KafkaCluster, topic: str) -> dict[int, int]:
 
     with admin_client(cluster) as admin:
         described = _describe_topics(cluster, admin, [topic])[topic]
-        asked = {(topic, partition.id): OffsetSpec.latest() for partition in described.partitions}
-        futures = _ask(cluster, admin, asked, IsolationLevel.READ_UNCOMMITTED)
-        found = dict.fromkeys((number for _, number in asked), -1)
+        specs = {(topic, partition.id): OffsetSpec.latest() for partition in described.partitions}
+        futures = _request_offsets(cluster, admin, specs, IsolationLevel.READ_UNCOMMITTED)
+        ends = dict.fromkeys((number for _, number in specs), -1)
         for (_, number), future in futures.items():
             with suppress(KafkaException):  # it has no leader now
-                found[number] = future.result(cluster.request_timeout_s).offset
-        return found
+                ends[number] = future.result(cluster.request_timeout_s).offset
+        return ends
 
 
 @patient
@@ -189,7 +189,7 @@ def _describe_topics(cluster: KafkaCluster, admin: AdminClient, topics: Collecti
 
 
 def _cluster_id(cluster: KafkaCluster, admin: AdminClient, topics: Collection[str]) -> str | None:
-    """Return the cluster's id; None if it tells none.
+    """Return the cluster's id; None if it has none.
 
     Not by ``describe_cluster``: that of confluent-kafka ends the process (SIGSEGV) where there is no id. One
     of the topics is named, if there is one, so that not all of a large cluster are listed.
@@ -241,7 +241,7 @@ def first_offsets_since(
 ) -> dict[TopicPartition, NextOffset | None]:
     """Return per partition the first offset, in the log's order, whose timestamp is no less, or None.
 
-    What is there may be a transaction's marker or an aborted record.
+    At that offset may be a transaction's marker or an aborted record.
     """
     from confluent_kafka import IsolationLevel
     from confluent_kafka.admin import OffsetSpec
@@ -250,8 +250,8 @@ def first_offsets_since(
         return {}
     specs = {tp: OffsetSpec.for_timestamp(max(0, ms)) for tp, ms in since_ms.items()}
     with admin_client(cluster) as admin:
-        found = _look_up(cluster, admin, specs, IsolationLevel.READ_UNCOMMITTED)
-    return {tp: NextOffset(seen.offset) if seen.offset >= 0 else None for tp, seen in found.items()}
+        answers = _offset_answers(cluster, admin, specs, IsolationLevel.READ_UNCOMMITTED)
+    return {tp: NextOffset(answer.offset) if answer.offset >= 0 else None for tp, answer in answers.items()}
 
 
 def _list_offsets(
@@ -261,27 +261,27 @@ def _list_offsets(
     spec: OffsetSpec,
     isolation: IsolationLevel,
 ) -> dict[TopicPartition, NextOffset]:
-    found = _look_up(cluster, admin, dict.fromkeys(partitions, spec), isolation)
-    return {tp: NextOffset(seen.offset) for tp, seen in found.items()}
+    answers = _offset_answers(cluster, admin, dict.fromkeys(partitions, spec), isolation)
+    return {tp: NextOffset(answer.offset) for tp, answer in answers.items()}
 
 
-def _look_up(
+def _offset_answers(
     cluster: KafkaCluster,
     admin: AdminClient,
     specs: Mapping[TopicPartition, OffsetSpec],
     isolation: IsolationLevel,
 ) -> dict[TopicPartition, ListOffsetsResultInfo]:
-    futures = _ask(cluster, admin, specs, isolation)
+    futures = _request_offsets(cluster, admin, specs, isolation)
     return {tp: future.result(cluster.request_timeout_s) for tp, future in futures.items()}
 
 
-def _ask(
+def _request_offsets(
     cluster: KafkaCluster,
     admin: AdminClient,
     specs: Mapping[TopicPartition, OffsetSpec],
     isolation: IsolationLevel,
 ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
-    """Ask one question per partition in one request per broker."""
+    """Ask for one offset per partition, in one request per broker."""
     from confluent_kafka import TopicPartition as ClientPartition
 
     if not specs:

@@ -41,7 +41,7 @@ class KafkaRequestError(FlinkstyleError):
 
 
 class KafkaAnswerError(FlinkstyleError):
-    """The cluster answered with an error that is not known to last."""
+    """The cluster answered with an error that may pass by itself."""
 
     code = "KAFKA_ANSWER"
     retryable = True
@@ -141,13 +141,13 @@ class MirrorPositionMissingError(FlinkstyleError):
 
 
 class MirrorTopicMissingError(FlinkstyleError):
-    """A topic in which MirrorMaker notes what it does is not where it should be."""
+    """A topic of MirrorMaker's syncs or checkpoints is not on the cluster that should have it."""
 
     code = "MIRROR_TOPIC_MISSING"
 
     @classmethod
     def between(cls, topic: str, what: str, cluster: str) -> MirrorTopicMissingError:
-        """Name the topic, what it should hold, and where it was looked for."""
+        """Name the topic, what it should hold, and the cluster that should have it."""
         return cls(
             f"MirrorMaker's {what} were expected in topic {topic} on {cluster}, but there is no such topic.",
             state_after=NOTHING_CHANGED,
@@ -176,9 +176,9 @@ class GroupCommitError(FlinkstyleError):
 
 LOGIN_MISSING = ErrorKind(
     code="LOGIN_MISSING",
-    means="A driver would have to log in to a cluster, and nobody gave it the login.",
+    means="A driver has to log in to a cluster, and was started without the login.",
     problem="The login of Kafka connection {connection} was expected in the environment ({variable}), "
-    "found none: an override names the connection, its settings are recorded nowhere.",
+    "found none: an override records the connection's name, never its settings.",
     state_after="Nothing was started.",
     remedy="Let Airflow start the driver (any sensor or operator of the job does), which reads the "
     "connection.",
@@ -186,12 +186,12 @@ LOGIN_MISSING = ErrorKind(
 
 MIRROR_START = ErrorKind(
     code="MIRROR_START",
-    means="The place where a mirror is to begin could not be noted.",
+    means="The positions at which a mirror is to begin could not be written.",
 )
 
 TRANSACTION_IN_USE = ErrorKind(
     code="TRANSACTION_IN_USE",
-    means="Somebody may still be at work under a transaction that was to be aborted.",
+    means="The producer of a transaction that was to be aborted may still be at work.",
 )
 
 READ_STALLED = ErrorKind(
@@ -202,12 +202,12 @@ READ_STALLED = ErrorKind(
 
 SECURITY_DISABLED = ErrorKind(
     code="SECURITY_DISABLED",
-    means="The brokers have no authorizer, so no ACL can keep anybody from writing.",
+    means="The brokers have no authorizer, so no ACL can keep a producer from writing.",
 )
 
 FENCE_SCOPE = ErrorKind(
     code="FENCE_SCOPE",
-    means="A fence as asked for would shut out whom it should spare, or nobody at all.",
+    means="A fence as asked for would deny a principal that it should spare, or deny nobody.",
 )
 
 GROUP_MISSING = ErrorKind(

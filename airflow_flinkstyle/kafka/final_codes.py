@@ -1,7 +1,7 @@
 """The one list of Kafka's answers that are final: trying again cannot help, and why.
 
-Every other code, also one that a later broker or client invents, is taken for one that passes: it is tried
-again, with pauses, until the caller's limit.
+Every other code, also one of a later broker or client, counts as one that passes: the request is tried again,
+with pauses, until the caller's limit.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final
 
-_RIGHTS = "a right is missing until somebody grants it"
-_LOGIN = "the login is refused until somebody corrects it"
-_SAME_RECORD = "the same record would be sent again, and is what was refused"
-_NO_TOPIC = "the client has waited for the topic already (30 s); it comes only if somebody creates it"
-_SETTING = "a setting of the client or the topic is wrong until somebody changes it"
-_OLD = "the brokers, or the client, are too old for it until somebody upgrades them"
+_RIGHTS = "a right is missing until it is granted"
+_LOGIN = "the login is refused until it is corrected"
+_SAME_RECORD = "the same record would be sent again, and refused again"
+_NO_TOPIC = "the client has waited for the topic already (30 s); it must be created first"
+_SETTING = "a setting of the client or the topic is wrong until it is changed"
+_OLD = "the brokers, or the client, are too old for it until they are upgraded"
 _DELETED = "the records at that offset are deleted, and do not come back"
 
 FINAL: Final = MappingProxyType(

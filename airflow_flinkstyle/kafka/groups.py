@@ -77,7 +77,7 @@ def group_offsets(cluster: KafkaCluster, group: str, topics: Collection[str]) ->
 
 @patient
 def set_group_offsets(cluster: KafkaCluster, group: str, offsets: Offsets) -> GroupCommit:
-    """Commit offsets for a group, so that whoever watches its lag continues; back or on, whatever it had.
+    """Commit offsets for a group, forward or back, so that what monitors its lag continues.
 
     Args:
         cluster: Where the offsets count.
@@ -119,7 +119,7 @@ def _committed(client: Consumer, cluster: KafkaCluster, partitions: Iterable[Top
 
 
 def _require_group(cluster: KafkaCluster, group: str) -> None:
-    """Tell a group without commits here from one that does not exist; the cluster answers both alike."""
+    """Refuse a group that does not exist; for one without commits the cluster answers the same."""
     with admin_client(cluster) as admin:
         listed = admin.list_consumer_groups(request_timeout=cluster.request_timeout_s)
         known = sorted(found.group_id for found in listed.result(cluster.request_timeout_s).valid)

@@ -40,7 +40,7 @@ class LogDrift:
 
 
 def drift_between(planned: ClusterView, live: ClusterView) -> LogDrift:
-    """Compare two looks at the same logs; other clusters, topics and partitions are left to others."""
+    """Compare two views of the same logs; logs that are not in both views are skipped."""
     grown: dict[TopicPartition, int] = {}
     deleted: dict[TopicPartition, int] = {}
     truncated: dict[TopicPartition, int] = {}

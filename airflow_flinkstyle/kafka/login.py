@@ -1,11 +1,11 @@
-"""How a driver gets its logins: rules record a connection's name, the environment brings the rest.
+"""How a driver gets its logins: rules record a connection's name, the environment holds its settings.
 
-A rule's option ``flinkstyle.connection`` is all that is recorded. The caller puts the settings behind the
-names into one environment variable of the driver, and the agent sets them as options of Spark's connector.
+A rule's option ``flinkstyle.connection`` is all that is recorded. The caller puts the settings of the
+connections into one environment variable of the driver; the agent sets them as options of Spark's connector.
 
-They go under Java's names: Spark's connector reads what librdkafka reads here. Certificates and keys go by
-their contents (PEM), so that no file has to be where driver and executors run. No cluster is reached; how
-Python's clients log in belongs in ``settings``.
+They have the names of Java's client, which Spark's connector uses; here librdkafka is used. Certificates and
+keys are passed by content (PEM), so that no file has to be where driver and executors run. No cluster is
+reached; how Python's clients log in belongs in ``settings``.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def moved_options(cluster: KafkaCluster, more: Mapping[str, str]) -> dict[str, s
 
     Args:
         cluster: Where to.
-        more: Options somebody gave besides. With ``flinkstyle.connection`` among them the driver logs in as
-            that connection says, or, if it is empty, as the other options do.
+        more: Options given besides. With ``flinkstyle.connection`` among them the driver logs in by that
+            connection or, if it is empty, by the other options.
 
     Raises:
         BadInputError: If Spark's driver cannot log in as the connection does, or a secret would be recorded.
@@ -62,7 +62,7 @@ def moved_options(cluster: KafkaCluster, more: Mapping[str, str]) -> dict[str, s
     if CONNECTION in more:
         return {"kafka.bootstrap.servers": cluster.bootstrap_servers, **more}
     secured = security_protocol(cluster) != "PLAINTEXT"
-    java_settings(cluster)  # so that what it refuses is refused before anything is stopped
+    java_settings(cluster)  # refuses an unusable connection before anything is stopped
     return {
         "kafka.bootstrap.servers": cluster.bootstrap_servers,
         "kafka.security.protocol": security_protocol(cluster),
@@ -139,7 +139,7 @@ def login_of(name: str, environment: Mapping[str, str]) -> dict[str, str]:
 def set_for(
     options: Mapping[str, str], given: Collection[str], environment: Mapping[str, str]
 ) -> dict[str, str | None]:
-    """Return an override's options with the login it names; what the script gave for another one is unset.
+    """Return an override's options with the login it names; the script's settings of another login are unset.
 
     Args:
         options: Of the override.
@@ -188,7 +188,7 @@ _OAUTH_MODULE = f"{_SECURITY}.oauthbearer.OAuthBearerLoginModule"
 _OAUTH_HANDLER = f"{_SECURITY}.oauthbearer.OAuthBearerLoginCallbackHandler"
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _NOT_IN_JAVA = ("ssl.crl.location", "ssl.engine.location", "ssl.providers")
-"""Dropping one of these would check less than the connection asks for, or log in as somebody else."""
+"""Dropping one of these would check less than the connection asks for, or log in as another principal."""
 
 
 def security_protocol(cluster: KafkaCluster) -> str:
@@ -343,5 +343,5 @@ def _refused(cluster: KafkaCluster, expected: str, found: str) -> BadInputError:
         f"Spark's driver was expected to log in to Kafka cluster {cluster.name} as this connection does, "
         f"which needs {expected}; found {found}.",
         state_after=NOTHING_CHANGED,
-        remedy="Change the Kafka connection; docs/security.md tells what its settings become for the driver.",
+        remedy="Change the Kafka connection; docs/security.md lists what its settings become for the driver.",
     )

@@ -1,4 +1,4 @@
-"""Questions that outlive a broker's restart, or the election of a leader: they are asked again."""
+"""Requests that are made again while a broker restarts or a leader is elected."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def patient(ask: Callable[Concatenate[KafkaCluster, P], T]) -> Callable[Concatenate[KafkaCluster, P], T]:
-    """Let a function ask its cluster again, from the beginning, for the cluster's ``patience_s``.
+def patient(request: Callable[Concatenate[KafkaCluster, P], T]) -> Callable[Concatenate[KafkaCluster, P], T]:
+    """Let a function make its requests again, from the beginning, for the cluster's ``patience_s``.
 
-    Only for what does no harm when it is done twice. What brokers refuse is not asked again.
+    Only for functions that do no harm when run twice. A request that brokers refuse is not made again.
     """
 
-    @functools.wraps(ask)
-    def asks_again(cluster: KafkaCluster, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    @functools.wraps(request)
+    def with_retries(cluster: KafkaCluster, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return patiently(
-            lambda: ask(cluster, *args, **kwargs),
+            lambda: request(cluster, *args, **kwargs),
             of=(ClusterUnreachableError,),
             for_s=cluster.patience_s,
             every_s=RETRY_S,
         )
 
-    return asks_again
+    return with_retries

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _CLASSES: tuple[ExtraClass, ...] = get_args(ExtraClass)
 _LOSES: frozenset[ExtraClass] = frozenset(("tombstone", "passed_over"))
-"""Classes of which something is never read: ``bounded`` does not include them."""
+"""Classes with records that are never read: ``bounded`` does not include them."""
 
 
 @dataclass(frozen=True, slots=True)

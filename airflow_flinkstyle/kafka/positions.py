@@ -1,4 +1,4 @@
-"""Whether positions lie in the logs that are there."""
+"""Whether positions lie in the live logs."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def require_same_log(
 ) -> None:
     """Check that a cluster and its topics are those in which positions were recorded.
 
-    An id that is not told, then or now, is not compared: then only the ends of the logs tell.
+    An id that is missing, then or now, is not compared: only the logs' ends can then show another log.
 
     Args:
-        cluster_id: Recorded; None if the cluster told none.
-        topic_ids: Recorded, by topic.
+        cluster_id: As recorded; None if the cluster had none.
+        topic_ids: As recorded, by topic.
         view: The live cluster, described with these topics.
-        where: What has the positions, for messages.
-        may_be_gone: The topics come and go (``subscribePattern``): what is left of them is judged elsewhere.
+        where: What the positions belong to, for messages.
+        may_be_gone: Topics may be absent (``subscribePattern``): the caller decides about these.
 
     Raises:
         ClusterMismatchError: If it is another cluster.
@@ -57,13 +57,13 @@ def require_same_log(
             "a rewrite (PlanOffsetRewriteOperator) and resume from the new savepoint.",
         )
     for topic, topic_id in topic_ids.items():
-        seen = view.topics.get(topic)
-        if seen is None:
+        live = view.topics.get(topic)
+        if live is None:
             if may_be_gone:
                 continue
             raise TopicMissingError.on(f"of {where}", [topic])
-        if ids_differ(topic_id, seen.topic_id):
-            raise TopicRecreatedError.between(where, topic, expected=topic_id, found=seen.topic_id)
+        if ids_differ(topic_id, live.topic_id):
+            raise TopicRecreatedError.between(where, topic, expected=topic_id, found=live.topic_id)
 
 
 def require_within_log(positions: Offsets, view: ClusterView, where: str) -> None:
@@ -87,11 +87,11 @@ def require_within_log(positions: Offsets, view: ClusterView, where: str) -> Non
 
 
 def require_resumable(positions: Offsets, view: ClusterView, where: str) -> None:
-    """Check that Spark can go on from positions: partitions that joined since are read from their beginning.
+    """Check that Spark can continue from positions; it reads newer partitions from their beginning.
 
     Raises:
         PartitionSetError: If there is a position for a partition that does not exist.
-        FlinkstyleError: What else ``require_within_log`` raises.
+        FlinkstyleError: Whatever else ``require_within_log`` raises.
     """
     require_positions(positions)
     if absent := positions.topics - view.topics.keys():
@@ -118,7 +118,7 @@ def require_partitions(partitions: Collection[TopicPartition], view: ClusterView
 
 
 def require_inside(positions: Offsets, view: ClusterView, where: str) -> None:
-    """Check that each position lies in its log; partitions the view lacks are left to others.
+    """Check that each position lies in its log; partitions the view lacks are skipped.
 
     Raises:
         OffsetBeforeStartError: If records the position asks for are deleted.

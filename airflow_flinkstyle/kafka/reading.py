@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _BATCH = 1000
-_TELL_S = 10.0
+_LOG_EVERY_S = 10.0
 _POLL_S = 0.2
 _LOG_APPEND_TIME = 2  # confluent_kafka.TIMESTAMP_LOG_APPEND_TIME
 _BEFORE_START = ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE")
@@ -38,7 +38,7 @@ STALL_S = 60.0
 
 
 class KafkaMessage(Protocol):
-    """What this package uses of the client's message; the client's own stubs say None everywhere."""
+    """What this package uses of the client's message; the client's own stubs have None everywhere."""
 
     def topic(self) -> str:
         """Return the topic."""
@@ -89,7 +89,7 @@ def scan(
     A range that ends in transaction markers or aborted records has no last record to wait for;
     the client's end-of-partition event then says that it is read.
 
-    ``on_deleted`` is called for a range that begins before the log's start, and the others are read on.
+    ``on_deleted`` is called for a range that begins before the log's start; the other ranges are still read.
 
     Raises:
         OffsetBeforeStartError: If a range begins before the log's start and ``on_deleted`` is not given.
@@ -97,25 +97,25 @@ def scan(
     """
     from confluent_kafka import TopicPartition as ClientPartition
 
-    left = {tp: r for tp, r in ranges.items() if r.low < r.high}
-    if not left:
+    unread = {tp: r for tp, r in ranges.items() if r.low < r.high}
+    if not unread:
         return
     with consumer(cluster, isolation) as client:
-        client.assign([ClientPartition(topic, number, r.low) for (topic, number), r in left.items()])
-        progress = _Progress(cluster, sum(r.high - r.low for r in left.values()))
+        client.assign([ClientPartition(topic, number, r.low) for (topic, number), r in unread.items()])
+        progress = _Progress(cluster, sum(r.high - r.low for r in unread.values()))
         moved_at = time.monotonic()
-        while left:
+        while unread:
             messages = _next(client)
             if messages:
                 moved_at = time.monotonic()
-                progress.tell(len(messages))
+                progress.add(len(messages))
             elif time.monotonic() - moved_at > stall_s:
-                raise _stalled(cluster, left, stall_s)
-            _take(cluster, messages, left, on_record, on_deleted)
+                raise _stalled(cluster, unread, stall_s)
+            _take(cluster, messages, unread, on_record, on_deleted)
 
 
 def _next(client: Consumer) -> list[KafkaMessage]:
-    """Return what has arrived; if nothing has, wait for one.
+    """Return the messages that have arrived; if none has, wait for one.
 
     With a timeout ``consume`` waits for a full batch, also behind the last record that is wanted.
     """
@@ -127,38 +127,38 @@ def _next(client: Consumer) -> list[KafkaMessage]:
 
 
 class _Progress:
-    """Tells now and then how much of a long read is done."""
+    """Logs every few seconds how much of a long read is done."""
 
     def __init__(self, cluster: KafkaCluster, offsets: int) -> None:
         self._cluster, self._offsets, self._read = cluster, offsets, 0
-        self._told_at = time.monotonic()
+        self._logged_at_s = time.monotonic()
 
-    def tell(self, records: int) -> None:
+    def add(self, records: int) -> None:
         self._read += records
-        if time.monotonic() - self._told_at > _TELL_S:
-            self._told_at = time.monotonic()
+        if time.monotonic() - self._logged_at_s > _LOG_EVERY_S:
+            self._logged_at_s = time.monotonic()
             log.info("Read %d records of at most %d on %s", self._read, self._offsets, self._cluster.name)
 
 
 def _take(
     cluster: KafkaCluster,
     messages: list[KafkaMessage],
-    left: dict[TopicPartition, ReadRange],
+    unread: dict[TopicPartition, ReadRange],
     on_record: Callable[[TopicPartition, KafkaMessage], None],
     on_deleted: Callable[[TopicPartition], None] | None,
 ) -> None:
-    """Hand records on; remove the partitions that are now read.
+    """Hand records on; remove the partitions that are read to their end.
 
     They stay assigned: at its end a partition costs nothing, each change of the assignment does.
     """
     for message in messages:
         tp = (message.topic(), message.partition())
-        wanted = left.get(tp)
+        wanted = unread.get(tp)
         error = message.error()
         if error is not None and error.name() != "_PARTITION_EOF":
             if on_deleted is None or error.name() not in _BEFORE_START:
                 _raise_for(cluster, tp, wanted, error)
-            elif left.pop(tp, None):
+            elif unread.pop(tp, None):
                 on_deleted(tp)
             continue
         if wanted is None:
@@ -168,7 +168,7 @@ def _take(
             on_record(tp, message)
         # After the last record the position is offset + 1; an end-of-partition event holds the position.
         if offset + (error is None) >= wanted.high:
-            del left[tp]
+            del unread[tp]
 
 
 def _raise_for(
@@ -188,12 +188,12 @@ def _raise_for(
 
 
 def _stalled(
-    cluster: KafkaCluster, left: Mapping[TopicPartition, ReadRange], stall_s: float
+    cluster: KafkaCluster, unread: Mapping[TopicPartition, ReadRange], stall_s: float
 ) -> FlinkstyleError:
-    first = min(left)
+    first = min(unread)
     return READ_STALLED.with_text(
-        f"Reading {name_partitions(left)} on {cluster} up to offset {left[first].high} stalled: nothing "
-        f"arrived for {stall_s:g} s.",
+        f"Reading {name_partitions(unread)} on {cluster} up to offset {unread[first].high} stalled: "
+        f"nothing arrived for {stall_s:g} s.",
         state_after=NOTHING_CHANGED,
         remedy="Check that the brokers answer and that no transaction is open there, then retry.",
     )
@@ -234,12 +234,12 @@ def read_fingerprints(
         kind, timestamp_ms = message.timestamp()
         if headers and identity.ignored_headers:
             headers = [header for header in headers if header[0] not in identity.ignored_headers]
-        counts = identity.dated and kind != _LOG_APPEND_TIME
-        fingerprints.newest_ms = timestamp_ms if counts else -1
+        is_dated = identity.dated and kind != _LOG_APPEND_TIME
+        fingerprints.newest_ms = timestamp_ms if is_dated else -1
         fingerprints.oldest_ms = min(fingerprints.oldest_ms, fingerprints.newest_ms)
         fingerprints.add(
             message.offset(),
-            fingerprint(key, value, headers, timestamp_ms if counts else None),
+            fingerprint(key, value, headers, timestamp_ms if is_dated else None),
             key_print(key) if fingerprints.keyed else NO_KEY,
             tombstone=value is None,
         )

@@ -57,7 +57,7 @@ SETTLING = frozenset(
         "COORDINATOR_LOAD_IN_PROGRESS",
     )
 )
-"""What brokers answer until they agree on who leads, as after one has started again."""
+"""What brokers answer until they agree on the leaders, as after one has restarted."""
 UNREACHABLE = frozenset(
     (
         "_TIMED_OUT",
@@ -69,7 +69,7 @@ UNREACHABLE = frozenset(
         "NETWORK_EXCEPTION",
     )
 )
-"""Codes that mean that no broker answered in time; one of them may be a broker's, about another broker."""
+"""Codes that mean that no broker answered in time; a broker may also send one about another broker."""
 
 _GROUP = "airflow-flinkstyle"
 _TLS_ALERT = "SSL alert number"
@@ -89,14 +89,14 @@ class KafkaCluster:
     """A Kafka cluster and how to log in to it."""
 
     name: str
-    """How messages call it: the connection's id, or an alias such as ``old``."""
+    """Its name in messages: the connection's id, or an alias such as ``old``."""
     config: Mapping[str, Any] = field(repr=False)
     """Client settings in librdkafka's names, ``bootstrap.servers`` at least: strings, and callbacks such as
     ``oauth_cb``. Holds secrets."""
     request_timeout_s: float = 20.0
     """Longest wait for one answer."""
     patience_s: float = 0.0
-    """How long a question is asked again while no broker answers it, or none leads; 0: it is asked once."""
+    """How long a request is made again while no broker answers or leads; 0: it is made once."""
 
     def __post_init__(self) -> None:
         if not self.config.get("bootstrap.servers"):
@@ -121,8 +121,8 @@ class KafkaCluster:
 def admin_client(cluster: KafkaCluster) -> Iterator[AdminClient]:
     """Yield an ``AdminClient``; client errors inside the block become this package's errors.
 
-    The client ends with the block, whatever is still asked. Left to the garbage collector, which may run in
-    the client's own thread, it would end the whole process (librdkafka: "rd_kafka_destroy() called from
+    The client ends with the block, whatever requests are open. Left to the garbage collector, which may run
+    in the client's own thread, it would end the whole process (librdkafka: "rd_kafka_destroy() called from
     librdkafka owned thread").
     """
     from confluent_kafka.admin import AdminClient
@@ -133,12 +133,12 @@ def admin_client(cluster: KafkaCluster) -> Iterator[AdminClient]:
             state_after=NOTHING_CHANGED,
             remedy="Install a newer one there, and on a cluster's nodes if the job has a transactional sink.",
         )
-    seen: list[KafkaError] = []
-    with translated_errors(cluster, seen), AdminClient(_client_config(cluster, seen)) as client:
+    reported: list[KafkaError] = []
+    with translated_errors(cluster, reported), AdminClient(_client_config(cluster, reported)) as client:
         try:
             yield client
         finally:
-            client.poll(0)  # tells what the client met in the background: the request itself just times out
+            client.poll(0)  # delivers background errors: the request itself just times out
 
 
 @contextmanager
@@ -152,11 +152,11 @@ def consumer(
     """
     from confluent_kafka import Consumer
 
-    seen: list[KafkaError] = []
-    with translated_errors(cluster, seen):
+    reported: list[KafkaError] = []
+    with translated_errors(cluster, reported):
         client = Consumer(
             {
-                **_client_config(cluster, seen),
+                **_client_config(cluster, reported),
                 "group.id": group,
                 "enable.auto.commit": "false",
                 "enable.auto.offset.store": "false",
@@ -174,22 +174,22 @@ def consumer(
             client.close()
 
 
-def _client_config(cluster: KafkaCluster, seen: list[KafkaError]) -> dict[str, Any]:
+def _client_config(cluster: KafkaCluster, reported: list[KafkaError]) -> dict[str, Any]:
     def remember(error: KafkaError) -> None:
         log.debug("Kafka client of %s: %s", cluster.name, error)
-        seen.append(error)
-        del seen[:-5]
+        reported.append(error)
+        del reported[:-5]
 
     return {"log_level": 2, **cluster.config, "error_cb": remember}
 
 
 @contextmanager
-def translated_errors(cluster: KafkaCluster, seen: list[KafkaError]) -> Iterator[None]:
+def translated_errors(cluster: KafkaCluster, reported: list[KafkaError]) -> Iterator[None]:
     """Turn exceptions of the Kafka client into this package's errors.
 
     Args:
         cluster: Named in the message.
-        seen: What the client reported in the background. A refused login shows only there; the
+        reported: Errors that the client reported in the background. A refused login shows only there; the
             request itself just times out.
     """
     from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -200,25 +200,27 @@ def translated_errors(cluster: KafkaCluster, seen: list[KafkaError]) -> Iterator
         yield
     except KafkaException as error:
         cause = error.args[0] if error.args else None
-        raise _error_for(cluster, cause, seen) from error
+        raise _error_for(cluster, cause, reported) from error
     except FutureTimeoutError as error:
-        raise _error_for(cluster, None, seen) from error
+        raise _error_for(cluster, None, reported) from error
 
 
-def _error_for(cluster: KafkaCluster, cause: KafkaError | None, seen: list[KafkaError]) -> FlinkstyleError:
-    told = [error for error in (cause, *reversed(seen)) if error is not None]
-    reports = [error for error in told if not _NO_ANSWER_TO_LOGIN.search(error.str())]
-    for report in reports:
+def _error_for(
+    cluster: KafkaCluster, cause: KafkaError | None, reported: list[KafkaError]
+) -> FlinkstyleError:
+    errors = [error for error in (cause, *reversed(reported)) if error is not None]
+    answers = [error for error in errors if not _NO_ANSWER_TO_LOGIN.search(error.str())]
+    for answer in answers:
         # A broker that does not like a certificate just ends the connection with an alert.
-        if report.name() in _DENIED or _TLS_ALERT in report.str():
+        if answer.name() in _DENIED or _TLS_ALERT in answer.str():
             return ClusterDeniedError(
-                f"Kafka cluster {cluster} rejected the request: {report.str()}.",
+                f"Kafka cluster {cluster} rejected the request: {answer.str()}.",
                 state_after=NOTHING_CHANGED,
                 remedy="Check user, password, certificates and ACLs of the Kafka connection: describe on the "
                 f"topics and on group {_GROUP}, read on the topics and on MirrorMaker's offsets topic "
                 "(docs/security.md).",
             )
-    main = reports[0] if reports else None
+    main = answers[0] if answers else None
     if main is not None and main.name() in SETTLING:
         return ClusterUnreachableError(
             f"Brokers of Kafka cluster {cluster} were expected to lead their partitions, but they do not "
@@ -227,7 +229,7 @@ def _error_for(cluster: KafkaCluster, cause: KafkaError | None, seen: list[Kafka
             remedy="Retry once all brokers are up and have settled; retrying is safe.",
         )
     if cause is None or main is None or main.name() in UNREACHABLE:
-        detail = f" ({told[0].str()})" if told else ""
+        detail = f" ({errors[0].str()})" if errors else ""
         return ClusterUnreachableError(
             f"Kafka cluster {cluster.name} was expected at {cluster.bootstrap_servers}, "
             f"but no broker answered in time{detail}.",

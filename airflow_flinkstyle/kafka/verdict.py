@@ -22,7 +22,7 @@ ExtraClass = Literal[
 - ``superseded``: an older version of a key that compaction removed on one side only.
 - ``tombstone``: a deletion that compaction removed on the target.
 - ``new``: a record that the source does not hold: the target's own producers wrote it. (Or the source
-  has deleted the original of a second copy: nothing can tell then.)
+  has deleted the original of a second copy: the two cannot be told apart then.)
 - ``passed_over``: such a record before the position: it is never read.
 """
 
@@ -50,7 +50,7 @@ class Exact:
 @stored
 @dataclass(frozen=True, slots=True)
 class Bounded:
-    """Every unread source record is on the target from this offset on, but for what is said here."""
+    """Every unread source record is on the target from this offset on, but for the records counted here."""
 
     kind: ClassVar[str] = "bounded"
 
@@ -90,7 +90,7 @@ class Chosen:
 
     offset: NextOffset
     skipped_records: int | None
-    """Offsets passed over; None where the old position says nothing about this log."""
+    """Offsets passed over; None where the old position counts in another log."""
     repeated_records: int | None
 
 

@@ -1,4 +1,4 @@
 """What a topic holds for its readers: each id once or not, and the transactions that hold its end back.
 
-Looks at one cluster, and ends transactions of dead producers there; knows no savepoint and no mirror.
+Reads one cluster, and ends transactions of dead producers there; knows no savepoint and no mirror.
 """

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Place = tuple[int, int]
 """Partition and offset."""
 OnId = Callable[[bytes | None, Place | None], None]
-"""Told each record's id, None if it has none, and where it is, None if that means nothing."""
+"""Called with each record's id, None if it has none, and its place, None if it has none."""
 
 SHOWN = 10
 """Ids that a verdict names of each kind."""
@@ -38,14 +38,14 @@ _LONGEST = 100
 
 
 class Ids(Protocol):
-    """Ids that can be gone through more than once."""
+    """Ids that can be read more than once."""
 
     def each(self, on_id: OnId) -> None:
         """Hand out every id, the same ones every time."""
 
 
 class LogIds(Ids, Protocol):
-    """The ids of a topic's records, up to where it ended when it was first looked at."""
+    """The ids of a topic's records, up to where it ended when the comparison began."""
 
     @property
     def topic(self) -> str:
@@ -74,12 +74,12 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundId:
-    """An id that is not where it should be, or too often."""
+    """An id that is missing, unexpected, or there more than once."""
 
     id: str
     """As text; bytes that are none are escaped."""
     at: tuple[Place, ...]
-    """Partition and offset of its records: of a missing one in the topic that was expected, if it was one."""
+    """Partition and offset of its records; of a missing id, in the topic with the expected ids, if any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ class TopicVerdict:
     doubled: Wrong
     """Ids that more than one record has."""
     unexpected: Wrong
-    """Ids that nobody expected."""
+    """Ids that were not expected."""
     without_id: Wrong
     """Records in which there is no id."""
     held_back: int
@@ -147,20 +147,20 @@ def _places(at: Collection[Place]) -> str:
 
 
 def compare(found: LogIds, wanted: Ids) -> TopicVerdict:
-    """Tell what a topic holds against what it should hold; what is hidden is not counted."""
-    seen, should = _Prints(), _Prints()
-    found.each(seen.add)
-    wanted.each(should.add)
-    apart = _Apart(seen, should)
+    """Compare what a topic holds with what it should hold; hidden records are not counted."""
+    actual, expected = _Prints(), _Prints()
+    found.each(actual.add)
+    wanted.each(expected.add)
+    difference = _Difference(actual, expected)
     return TopicVerdict(
         topic=found.topic,
-        read=seen.records,
-        distinct=apart.distinct,
-        expected=apart.expected,
-        missing=_named(wanted, apart.missing),
-        doubled=_named(found, apart.doubled),
-        unexpected=_named(found, apart.unexpected),
-        without_id=Wrong(count=seen.without, first=tuple(_shown(b"", [at]) for at in seen.without_at)),
+        read=actual.records,
+        distinct=difference.distinct,
+        expected=difference.expected,
+        missing=_named(wanted, difference.missing),
+        doubled=_named(found, difference.doubled),
+        unexpected=_named(found, difference.unexpected),
+        without_id=Wrong(count=actual.without, first=tuple(_shown(b"", [at]) for at in actual.without_at)),
         held_back=found.held_back,
         deleted=found.deleted,
         hidden=None,
@@ -186,7 +186,7 @@ class _Prints:
             self.without_at.append(at)
 
 
-class _Some:
+class _WrongPrints:
     """Prints of ids with which something is wrong: all are counted, some are kept."""
 
     def __init__(self) -> None:
@@ -198,13 +198,13 @@ class _Some:
         self.prints.update(islice(more, _KEPT - len(self.prints)))
 
 
-class _Apart:
-    """In what two collections of ids differ."""
+class _Difference:
+    """How the ids of a topic differ from those that it should hold."""
 
-    def __init__(self, seen: _Prints, should: _Prints) -> None:
+    def __init__(self, actual: _Prints, expected: _Prints) -> None:
         self.distinct = self.expected = 0
-        self.missing, self.doubled, self.unexpected = _Some(), _Some(), _Some()
-        for part, wanted in zip(seen.parts, map(frozenset, should.parts), strict=True):
+        self.missing, self.doubled, self.unexpected = _WrongPrints(), _WrongPrints(), _WrongPrints()
+        for part, wanted in zip(actual.parts, map(frozenset, expected.parts), strict=True):
             counts = Counter(part)
             self.distinct += len(counts)
             self.expected += len(wanted)
@@ -213,7 +213,7 @@ class _Apart:
             self.doubled.add([found for found, count in counts.items() if count > 1])
 
 
-def _named(source: Ids, wrong: _Some) -> Wrong:
+def _named(source: Ids, wrong: _WrongPrints) -> Wrong:
     """Read ids once more, for the names and places of those that are wrong."""
     places: dict[bytes, list[Place]] = {}
 

@@ -1,7 +1,7 @@
 """Name the transactions that hold a log's end back, from the brokers' own transaction log.
 
 The client cannot ask brokers for it, so ``__transaction_state`` is read: its newest record per
-transactional id says state, partitions, producer and time-out.
+transactional id holds state, partitions, producer and time-out.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class OpenTransaction:
     @property
     def lineage(self) -> str:
         """The lineage, if the id is as those of a transactional sink: lineage, dash, shard; else empty."""
-        lineage, _, of = self.transactional_id.rpartition("-")
-        return lineage if of == "complete" or of.isdigit() else ""
+        lineage, _, shard = self.transactional_id.rpartition("-")
+        return lineage if shard == "complete" or shard.isdigit() else ""
 
     def __str__(self) -> str:
-        """Return who it is, and how long it can take."""
+        """Return the ids of its producer, and its time-out."""
         return (
             f"transactional.id {self.transactional_id} (producer {self.producer_id}, epoch {self.epoch}, "
             f"time-out {self.timeout_ms / 1000:g} s)"
@@ -84,15 +84,15 @@ def open_transactions(cluster: KafkaCluster) -> list[OpenTransaction]:
 
 
 def explain(cluster: KafkaCluster, moving: Moving) -> str:
-    """Return what moved, and whose transactions are open, or why nobody can tell."""
-    said = f"{moving.describe()} (cluster {cluster.name})"
+    """Return what moved, and whose transactions are open, or why that could not be read."""
+    sentence = f"{moving.describe()} (cluster {cluster.name})"
     if not moving.open_transactions:
-        return said
+        return sentence
     try:
         found = [t for t in open_transactions(cluster) if t.partitions & moving.open_transactions.keys()]
     except FlinkstyleError as error:
-        return f"{said} Whose transactions they are could not be read: {error.problem}"
-    return f"{said} They belong to {', '.join(sorted(map(str, found))) or 'nobody any more'}."
+        return f"{sentence} Whose transactions they are could not be read: {error.problem}"
+    return f"{sentence} They belong to {', '.join(sorted(map(str, found))) or 'nobody any more'}."
 
 
 def parse(key: bytes, value: bytes) -> OpenTransaction | None:
@@ -183,7 +183,7 @@ class _Bytes:
 def _denied(cluster: KafkaCluster) -> ClusterDeniedError:
     return ClusterDeniedError(
         f"The credentials of Kafka cluster {cluster} were expected to be allowed to read {_TOPIC}, which "
-        "says whose transactions are open, but were denied it.",
+        "shows whose transactions are open, but were denied it.",
         state_after=NOTHING_CHANGED,
         remedy=f"Allow their principal READ and DESCRIBE on topic {_TOPIC}; or ask with "
         "kafka-transactions.sh list, as a user who has DESCRIBE on the transactional ids.",

@@ -74,7 +74,7 @@ _WITH: dict[str, Callable[[str], Ident]] = {"header": by_header, "json": by_json
 
 
 def parse_ident(text: str) -> Ident:
-    """Return what ``key``, ``value``, ``header:NAME``, ``json:FIELD`` or ``regex:PATTERN`` says.
+    """Return how ids are read, from ``key``, ``value``, ``header:NAME``, ``json:FIELD`` or ``regex:PATTERN``.
 
     Raises:
         BadInputError: If it is none of these.
@@ -91,5 +91,5 @@ def _unusable(found: str) -> BadInputError:
     return BadInputError(
         f"An id was expected to be key, value, header:NAME, json:FIELD or regex:PATTERN, found {found}.",
         state_after="Nothing was read.",
-        remedy="Say what tells the records of the topic apart.",
+        remedy="Name what tells the records of the topic apart.",
     )

@@ -1,7 +1,7 @@
 """Open transactions by the prefix of their ids: list them, see what they hold back, end those of the dead.
 
 Readers with ``read_committed`` get nothing behind a partition's first open transaction. The brokers abort one
-that is open longer than its time-out; before that, whoever initialises its transactional id anew does.
+that is open longer than its time-out; before that, the next producer that initialises its transactional id.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class HeldPartition:
 def matching(
     transactions: Iterable[OpenTransaction], prefix: str, topics: Collection[str] = ()
 ) -> list[OpenTransaction]:
-    """Return those whose ids begin so, and that have records in one of the topics, if any is named. Pure."""
+    """Return those with this prefix that have records in one of the topics, if any is named. Pure."""
     return [
         one
         for one in transactions
@@ -64,7 +64,7 @@ def held_partitions(
 
     Args:
         cluster: Where they are.
-        topics: Which are looked at.
+        topics: Topics to inspect.
         transactions: All that are open.
 
     Raises:
@@ -88,7 +88,7 @@ def require_idle(transactions: Collection[OpenTransaction], now_ms: int, min_age
     """Refuse transactions that may be those of a producer at work. Pure.
 
     A producer that writes one long batch cannot be told from a dead one by its transaction alone, so the
-    caller has to say which age no transaction of a producer at work reaches.
+    caller has to give the age that no transaction of a producer at work reaches.
 
     Args:
         transactions: To be aborted.
@@ -128,22 +128,22 @@ def abort_transactions(
 ) -> list[OpenTransaction]:
     """Abort those that are still open, and fence their producers; returns them.
 
-    Who writes under such an id afterwards is told that it was fenced. No id is initialised that is not in
-    use: that would create it.
+    A producer that writes under such an id later gets the error that it was fenced. Only ids in use are
+    initialised: others would be created.
 
     Raises:
         ClusterDeniedError: If the credentials may not write under an id.
     """
     wanted = {(one.transactional_id, one.started_ms) for one in transactions}
-    still = [
+    still_open = [
         one
         for one in open_transactions(cluster)
         if one.state == "Ongoing" and (one.transactional_id, one.started_ms) in wanted
     ]
-    for one in still:
+    for one in still_open:
         _abort(cluster, one)
         log.info("Aborted %s", one)
-    return still
+    return still_open
 
 
 def _abort(cluster: KafkaCluster, transaction: OpenTransaction) -> None:

@@ -34,7 +34,7 @@ def verify_topic(
 ) -> TopicVerdict:
     """Read a topic as ``read_committed`` readers do, and compare its ids with those that it should hold.
 
-    Both topics are read from the oldest record that exists to where their readers got at the start: the last
+    Both topics are read from the oldest record that exists to where a reader could get at the start: the last
     stable offset, or the end of one that is read uncommitted.
 
     Args:
@@ -48,7 +48,7 @@ def verify_topic(
         TopicMissingError: If there is no such topic.
         FlinkstyleError: ``READ_STALLED`` if the brokers do not answer any more.
     """
-    # The end of what is expected is looked up first: what is missing then was there to be written.
+    # The end of the expected ids is read first: one that is missing could have been written by then.
     wanted = Numbers(expected) if isinstance(expected, range) else _Log(expected)
     found = _Log(TopicIds(cluster=cluster, topic=topic, ident=ident))
     verdict = compare(found, wanted)

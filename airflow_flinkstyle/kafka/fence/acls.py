@@ -93,10 +93,10 @@ def rules_on(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, frozen
 
 @patient
 def topics_are_open(cluster: KafkaCluster) -> bool | None:
-    """Return whether topics without any entry are open to all; None if the brokers do not tell.
+    """Return whether topics without any entry are open to all; None if that is not known.
 
-    They hide the value of ``allow.everyone.if.no.acl.found``, so its absence alone says something, and only
-    of Kafka's own authorizer.
+    Brokers hide the value of ``allow.everyone.if.no.acl.found``: only its absence means anything, and only
+    with Kafka's own authorizer.
 
     Raises:
         FlinkstyleError: ``SECURITY_DISABLED`` if the brokers have no authorizer: nobody can be denied
@@ -123,7 +123,7 @@ def topics_are_open(cluster: KafkaCluster) -> bool | None:
 
 
 def _require_rights(cluster: KafkaCluster, admin: AdminClient, wanted: Collection[str]) -> None:
-    """Ask what the credentials may do: to those that may not, brokers answer that there are no entries."""
+    """Check the rights of the credentials: without them, brokers answer that there are no entries."""
     answer = admin.describe_cluster(
         include_authorized_operations=True, request_timeout=cluster.request_timeout_s
     ).result(cluster.request_timeout_s)
@@ -186,7 +186,7 @@ def _parts(rule: AclRule) -> tuple[Any, ...]:
 
 
 def _rule_of(binding: AclBinding) -> AclRule:
-    entry = cast("Any", binding)  # whose fields are enumerations, whatever the client's stubs say
+    entry = cast("Any", binding)  # its fields are enumerations, unlike in the client's stubs
     return AclRule(
         name=entry.name,
         principal=entry.principal,

@@ -1,7 +1,7 @@
 """Keep producers from writing to some topics: a fence that is planned, recorded, put up and taken down.
 
 The record names exactly the ACL entries that were absent before. Journal it before ``put``, so that
-whoever comes later can ``lift`` what a dead attempt left behind, and nothing else.
+a later attempt can ``lift`` what a dead one left behind, and nothing else.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class FenceRecord:
     rules: tuple[AclRule, ...] = ()
     """Entries that were not there before; only these are ever removed."""
     stood: tuple[AclRule, ...] = ()
-    """Entries that it needs and that were there before: somebody else's, who may remove them."""
+    """Entries that it needs and that were there before; their owner may remove them."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for a journal."""
@@ -102,13 +102,13 @@ class Fence(Protocol):
         """Return what ``put`` would add; changes nothing."""
 
     def put(self, record: FenceRecord) -> None:
-        """Add what the record says."""
+        """Add the entries of the record."""
 
     def missing(self, record: FenceRecord) -> tuple[AclRule, ...]:
         """Return the entries that the record needs and that are gone."""
 
     def lift(self, record: FenceRecord) -> None:
-        """Remove what the record says was added."""
+        """Remove the entries that the record has added."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,7 @@ class PassiveFence:
     cluster: KafkaCluster
 
     def plan(self, topics: Collection[str]) -> FenceRecord:
-        """Return a record that says so."""
+        """Return a record without entries."""
         cluster_id = describe(self.cluster, ()).cluster_id
         return FenceRecord(kind="passive", cluster_id=cluster_id, topics=tuple(sorted(topics)))
 
@@ -149,30 +149,30 @@ class AclFence:
     everybody else who is allowed to write is denied by name."""
     open_topics: bool | None = None
     """Whether topics without any entry are open to all (``allow.everyone.if.no.acl.found``), where the
-    brokers do not tell."""
+    brokers hide it."""
 
     def plan(self, topics: Collection[str]) -> FenceRecord:
-        """Look at what the cluster has.
+        """Return the entries to add to those that the cluster has.
 
         Raises:
-            FlinkstyleError: ``SECURITY_DISABLED`` if the brokers have none.
-            ClusterDeniedError: If the credentials may not look at entries, or not change them.
-            FlinkstyleError: ``FENCE_SCOPE`` if somebody to spare is allowed only as one of everybody, or if
-                it is not known whether a topic without entries is open.
+            FlinkstyleError: ``SECURITY_DISABLED`` if the brokers have no authorizer.
+            ClusterDeniedError: If the credentials may not describe or change entries.
+            FlinkstyleError: ``FENCE_SCOPE`` if a principal to spare may write only because everybody may, or
+                if it is not known whether a topic without entries is open.
         """
         names = sorted(set(topics))
         cluster_id = describe(self.cluster, ()).cluster_id
         if cluster_id is None:  # asking it for rights would end the process, see kafka.cluster
             raise SECURITY_DISABLED.with_text(
-                f"An id was expected of Kafka cluster {self.cluster}, found none: a fence could not be told "
-                "from one on another cluster, and managed endpoints without an id take no ACLs.",
+                f"An id was expected of Kafka cluster {self.cluster}, found none: a fence could be taken "
+                "for one on another cluster, and managed endpoints without an id take no ACLs.",
                 state_after=NOTHING_CHANGED,
                 remedy="Migrate with fence='passive': then only the logs' ends prove that nobody writes.",
             )
-        told = topics_are_open(self.cluster)
+        reported = topics_are_open(self.cluster)
         entries = rules_on(self.cluster, names)
         existing = existing_topics(self.cluster)
-        is_open = self.open_topics if told is None else told
+        is_open = self.open_topics if reported is None else reported
         if is_open is None and (bare := [name for name in names if not entries[name]]):
             raise _unknown_openness(self.cluster, bare)
         wanted = [
@@ -191,13 +191,13 @@ class AclFence:
         )
 
     def put(self, record: FenceRecord) -> None:
-        """Add the entries; what allows comes first, so that no reader is shut out in between."""
+        """Add the entries; those that allow come first, so that no reader is shut out in between."""
         self._require_cluster(record)
         create_rules(self.cluster, [rule for rule in record.rules if rule.permission == "allow"])
         create_rules(self.cluster, [rule for rule in record.rules if rule.permission == "deny"])
 
     def missing(self, record: FenceRecord) -> tuple[AclRule, ...]:
-        """Look whether all entries are still there."""
+        """Return the entries that are gone."""
         if not record.needed:
             return ()
         self._require_cluster(record)
@@ -205,7 +205,7 @@ class AclFence:
         return tuple(rule for rule in record.needed if rule not in entries[rule.name])
 
     def lift(self, record: FenceRecord) -> None:
-        """Remove the entries; what allows goes last."""
+        """Remove the entries; those that allow go last."""
         if not record.rules:
             return
         self._require_cluster(record)
@@ -256,7 +256,7 @@ def _unknown_openness(cluster: KafkaCluster, topics: Collection[str]) -> Flinkst
         f"allow.everyone.if.no.acl.found of {cluster}, which brokers hide. If they are, the first ACL of any "
         "kind would close such a topic to its readers.",
         state_after=NOTHING_CHANGED,
-        remedy="Say it: fence='acl:open' or 'acl:closed', as the brokers are configured.",
+        remedy="Give it: fence='acl:open' or 'acl:closed', as the brokers are configured.",
     )
 
 
@@ -276,7 +276,7 @@ def _denied(fence: AclFence, topic: str, entries: Collection[AclRule]) -> list[s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FenceTerms:
-    """The fence that somebody asks for, before it is put around a cluster; fields as in ``AclFence``."""
+    """The fence that a caller asks for, before it has a cluster; fields as in ``AclFence``."""
 
     kind: FenceKind = "passive"
     principals: tuple[str, ...] = (EVERYBODY,)
@@ -301,10 +301,10 @@ def parse_fence(answer: str | Mapping[str, Any] | None, *, spare: Collection[str
     Args:
         answer: ``passive`` (None too), ``acl``, ``acl:open`` or ``acl:closed`` (that is, with
             ``open_topics``), or a mapping with ``kind`` and the fields of ``AclFence``.
-        spare: More whom to spare.
+        spare: More principals to spare.
 
     Raises:
-        BadInputError: If it says something else.
+        BadInputError: If it is something else.
     """
     asked = dict(answer) if isinstance(answer, Mapping) else dict(_BY_NAME.get(answer or "passive", {}))
     kind = asked.pop("kind", None)

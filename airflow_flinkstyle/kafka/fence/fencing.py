@@ -1,7 +1,7 @@
 """Prove that nobody writes to some topics any more.
 
 A quiet moment alone proves nothing about a producer that sleeps: hold the producers first, prove it
-here, and prove it again after the translation (``since``: the ends must still be the ends).
+here, and prove it again after the translation (``since``: the ends must be the same).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Steady:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moving:
-    """Somebody still writes, or may still commit what was written."""
+    """A producer still writes, or may still commit what it has written."""
 
     moved: Mapping[TopicPartition, tuple[int, int]]
     """End before and after the window, partitions that grew."""
@@ -53,10 +53,10 @@ def _listed(spans: Mapping[TopicPartition, tuple[int, int]]) -> str:
 
 
 def steady_ends(cluster: KafkaCluster, topics: Collection[str], window_s: float) -> Steady | Moving:
-    """Look at the ends of all partitions, wait, and look again.
+    """Read the ends of all partitions, wait, and read them again.
 
     Args:
-        cluster: Where to look.
+        cluster: Where to read them.
         topics: All their partitions, new ones included.
         window_s: How long nothing may move; longer than a producer's ``linger.ms`` plus a request.
     """
@@ -66,12 +66,12 @@ def steady_ends(cluster: KafkaCluster, topics: Collection[str], window_s: float)
 
 
 def since(cluster: KafkaCluster, ends: Offsets) -> Steady | Moving:
-    """Look whether the logs still end where they ended; new partitions count as grown from 0."""
+    """Check whether the logs still end where they ended; new partitions count as grown from 0."""
     return compare_ends(ends, describe(cluster, ends.topics), None)
 
 
 def compare_ends(earlier: Offsets, after: ClusterView, window_s: float | None) -> Steady | Moving:
-    """Compare earlier ends with a look at the same topics. Pure."""
+    """Compare earlier ends with a later view of the same topics. Pure."""
     moved = {tp: (earlier.get(tp, 0), end) for tp, end in after.ends.items() if earlier.get(tp, 0) != end}
     open_transactions = {
         tp: (log.last_stable, log.end)

@@ -1,8 +1,8 @@
-"""Where a MirrorMaker 2 that has not begun yet is to begin: noted where it will look for its own positions.
+"""Set where a MirrorMaker 2 that has not started yet begins: written where it will read its own positions.
 
-A mirror in the other direction would copy everything back, also what the first mirror has brought. Told
-where to begin, it brings only what is new. It is the record that ``PATCH /connectors/<name>/offsets``
-makes Kafka Connect write; MirrorMaker's dedicated mode has no such request.
+A mirror in the other direction would copy everything back, also what the first mirror has copied. With start
+positions it copies only what is new. They are the records that ``PATCH /connectors/<name>/offsets`` makes
+Kafka Connect write; MirrorMaker's dedicated mode has no such request.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PARTITIONS = 25
 
 
 def set_mirror_start(target: KafkaCluster, mirror: MirrorSettings, first: Offsets) -> Offsets:
-    """Note where a mirror begins, for partitions that it has no position for; others stay as they are.
+    """Write where a mirror begins, for partitions that it has no position for; others stay as they are.
 
     MirrorMaker must not run in this direction yet: it reads its positions when it starts.
 
@@ -45,10 +45,10 @@ def set_mirror_start(target: KafkaCluster, mirror: MirrorSettings, first: Offset
         first: First offset to copy, per partition of the cluster it copies from.
 
     Returns:
-        The partitions that were noted, with that offset.
+        The partitions that were written, with that offset.
 
     Raises:
-        FlinkstyleError: ``MIRROR_START`` if the cluster did not take a note; the others stand.
+        FlinkstyleError: ``MIRROR_START`` if the cluster did not accept a position; the others are kept.
     """
     known: Mapping[TopicPartition, int] = {}
     if mirror.positions_topic in existing_topics(target):
@@ -88,8 +88,8 @@ def _create(target: KafkaCluster, topic: str) -> None:
 def _write(target: KafkaCluster, mirror: MirrorSettings, first: Offsets) -> None:
     from confluent_kafka import Producer
 
-    taken: set[TopicPartition] = set()
-    seen: list[KafkaError] = []
+    accepted: set[TopicPartition] = set()
+    reported: list[KafkaError] = []
     settings = {
         **target.config,
         "log_level": 2,
@@ -97,26 +97,28 @@ def _write(target: KafkaCluster, mirror: MirrorSettings, first: Offsets) -> None
         "enable.idempotence": True,
         "partitioner": "murmur2_random",  # as Connect's producer: a key keeps its partition
         "message.timeout.ms": int(target.request_timeout_s * 1000),
-        "error_cb": seen.append,
+        "error_cb": reported.append,
     }
-    with translated_errors(target, seen), Producer(settings) as producer:  # its end waits for all records
+    with translated_errors(target, reported), Producer(settings) as producer:  # its exit waits for all
         for partition, offset in first.items():
             key, value = position_record(mirror, partition, offset)
 
-            def done(error: KafkaError | None, _: Message, partition: TopicPartition = partition) -> None:
+            def delivered(
+                error: KafkaError | None, _: Message, partition: TopicPartition = partition
+            ) -> None:
                 if error is None:
-                    taken.add(partition)
+                    accepted.add(partition)
                 else:
-                    seen.append(error)
+                    reported.append(error)
 
-            producer.produce(mirror.positions_topic, key=key, value=value, on_delivery=done)
+            producer.produce(mirror.positions_topic, key=key, value=value, on_delivery=delivered)
             producer.poll(0)
-    lost = first.keys() - taken
-    if lost:
+    refused = first.keys() - accepted
+    if refused:
         raise MIRROR_START.with_text(
-            f"{target} should note in topic {mirror.positions_topic} where a mirror begins, but took nothing "
-            f"for {name_partitions(lost)}{f' ({seen[-1].str()})' if seen else ''}.",
-            state_after=f"Notes for {len(taken)} partitions stand; no record was copied.",
+            f"{target} should store in topic {mirror.positions_topic} where a mirror begins, but accepted "
+            f"nothing for {name_partitions(refused)}{f' ({reported[-1].str()})' if reported else ''}.",
+            state_after=f"The positions of {len(accepted)} partitions are stored; no record was copied.",
             remedy="Check that the credentials may write to the topic, then do it again.",
         )
 
