@@ -1,8 +1,8 @@
-"""What MirrorMaker 2's internal topics say of how it is set up, so that nobody has to be asked.
+"""How MirrorMaker 2 is set up, read from its internal topics, so that no person has to be asked.
 
 In dedicated mode, and by Connect's defaults: the cluster it copies to has ``mm2-offsets.<source>.internal``
 and ``<source>.checkpoints.internal``; the one it copies from has ``mm2-offset-syncs.<target>.internal``.
-Dedicated mode makes ``mm2-offsets`` for the way back too, where only heartbeats go: alone it tells nothing.
+Dedicated mode makes ``mm2-offsets`` for the way back too, with only heartbeats: alone it proves nothing.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 _POSITIONS: Final = re.compile(r"mm2-offsets\.(.+)\.internal")
 _CHECKPOINTS: Final = re.compile(r"(.+)\.checkpoints\.internal")
-_TO: Final = re.compile(r"mm2-offset-syncs\.(.+)\.internal")
+_SYNCS: Final = re.compile(r"mm2-offset-syncs\.(.+)\.internal")
 UNNAMED: Final = "(unnamed)"
 """Stands in messages for the alias of a cluster to move to, if no topic names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundMirror:
-    """How a mirror is set up, as far as its topics tell."""
+    """How a mirror is set up, as far as its topics show."""
 
     source_aliases: tuple[str, ...]
     """What the cluster to leave may be called; one, unless several mirrors copy the job's topics."""
@@ -49,15 +49,15 @@ def find_mirror(
         topics: What the job reads on ``source``.
         offsets_topic: Where Connect keeps positions, if not where dedicated mode does.
     """
-    there = existing_topics(target)
-    checkpointed = aliases(_CHECKPOINTS, there)
-    named = sorted({*checkpointed, *aliases(_POSITIONS, there)})
+    on_target = existing_topics(target)
+    checkpointed = aliases(_CHECKPOINTS, on_target)
+    named = sorted({*checkpointed, *aliases(_POSITIONS, on_target)})
     copying = [alias for alias in named if _copies(target, alias, topics, offsets_topic)]
     from_source = copying or list(checkpointed)
     return FoundMirror(
         source_aliases=tuple(from_source),
-        target_aliases=aliases(_TO, existing_topics(source)),
-        replication_policy=policy_of(topics, there, from_source),
+        target_aliases=aliases(_SYNCS, existing_topics(source)),
+        replication_policy=policy_of(topics, on_target, from_source),
     )
 
 

@@ -1,4 +1,4 @@
-"""How far MirrorMaker 2 has mirrored, by its own account.
+"""How far MirrorMaker 2 has mirrored, by its own positions.
 
 How far it has replicated is the one thing the records themselves cannot prove: that nothing is still missing
 at the end.
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 POLL_S = 0.5
-"""Between two looks at how far the mirror is."""
+"""Between two reads of the mirror's positions."""
 _COUNTED = 10_000
-"""Offsets above the mirrored position that are read to tell records from markers; more are not read."""
+"""Offsets above the mirrored position that are read to count records without markers; more are not read."""
 
 _SHOWN = 50
 """Partitions that a message names before it only counts."""
@@ -147,7 +147,7 @@ def lag_above(
         if above > _COUNTED:
             lag[tp] = above
         elif above > 0:
-            # Offsets above the position may be transaction markers only: look.
+            # Offsets above the position may be transaction markers only: count records.
             unsure[tp] = ReadRange(low=low, high=_readable_end(log_range.end, log_range.last_stable, mirror))
         else:
             lag[tp] = 0
@@ -165,7 +165,7 @@ def _of_another_log(
     positions: Mapping[TopicPartition, NextOffset],
     partitions: Collection[TopicPartition],
 ) -> set[TopicPartition]:
-    """Return the partitions whose position is beyond the source's end, also now: a view may be older."""
+    """Return the partitions whose position is beyond the source's end even in a newer view than the given."""
     beyond = {tp for tp in partitions if _is_beyond(view, tp, positions)}
     if not beyond:
         return beyond

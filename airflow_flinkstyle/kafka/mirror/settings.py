@@ -1,4 +1,4 @@
-"""How MirrorMaker 2 is set up, and what that calls its topics. Pure."""
+"""How MirrorMaker 2 is set up, and what its topics are called then. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class MirrorSettings:
     """Headers that it adds or changes on the way: no part of a record's identity, on either side."""
     sole_writer: bool = False
     """Nobody else writes to its topics on the target: records equal to mirrored ones are second copies. If
-    that is not said, positions are refused or bounded where they could be somebody's new ones."""
+    this is not set, positions are refused or bounded where these could be new ones of another producer."""
     keeps_offsets: bool = False
     """This mirror is no MirrorMaker: it gives every record the offset that it has on the source (Cluster
     Linking and the like). It notes no positions; the ends of its logs count as such, which is verified."""

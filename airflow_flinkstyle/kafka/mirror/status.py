@@ -1,4 +1,4 @@
-"""How MirrorMaker 2 is doing, by its own notes beside what both clusters hold."""
+"""How MirrorMaker 2 is doing: its own notes, compared with what both clusters hold."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PartitionStatus:
     target_end: int | None
     """The same on the target; None if the partition does not exist there."""
     mirrored_to: NextOffset | None
-    """The first source offset that MirrorMaker has not replicated, by its own word; None before its first."""
+    """The first source offset that MirrorMaker has not replicated, as it notes; None before its first note."""
     lag_records: int
     """Source records from there on; offsets instead of records where they are many."""
     last_sync: OffsetSync | None
@@ -72,13 +72,13 @@ class MirroredGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorStatus:
-    """What a mirror says of itself and what is in both clusters, at one moment."""
+    """What a mirror notes about itself and what is in both clusters, at one moment."""
 
     looked_at_ms: int
     partitions: tuple[PartitionStatus, ...]
     groups: tuple[MirroredGroup, ...]
     absent: tuple[str, ...]
-    """MirrorMaker's own topics that do not exist, syncs or checkpoints: it may be told to write neither."""
+    """MirrorMaker's own topics that do not exist, syncs or checkpoints: it may be set to write neither."""
 
     @property
     def in_sync(self) -> bool:
@@ -94,7 +94,7 @@ class MirrorStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorNotes:
-    """What MirrorMaker's internal topics say."""
+    """What MirrorMaker's internal topics hold."""
 
     positions: Offsets
     syncs: Mapping[TopicPartition, tuple[OffsetSync, ...]]
@@ -109,7 +109,7 @@ def mirror_status(
     mirror: MirrorSettings,
     topics: Collection[str] | None = None,
 ) -> MirrorStatus:
-    """Look at MirrorMaker's topics and at both clusters; writes nothing.
+    """Read MirrorMaker's topics and both clusters; writes nothing.
 
     Args:
         source: The cluster that is mirrored.
@@ -168,11 +168,11 @@ def status_of(
     target: ClusterView,
     looked_at_ms: int,
 ) -> MirrorStatus:
-    """Set MirrorMaker's notes against what both clusters hold. Pure.
+    """Compare MirrorMaker's notes with what both clusters hold. Pure.
 
     Args:
         mirror: MirrorMaker's settings.
-        notes: What its topics say.
+        notes: What its topics hold.
         lag: Source records above its positions, for every partition of ``source``.
         source: The source's topics that are asked about.
         target: Their copies, those that exist.

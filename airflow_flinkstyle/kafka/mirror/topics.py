@@ -1,13 +1,13 @@
 """What MirrorMaker 2 notes about its own work, decoded from its three internal topics.
 
 - Its **positions** (the connector's offsets, on the target): the last source offset it has replicated. Only
-  here, in its own words; everywhere else a position is the next offset, that of a partition's first record
-  that it has not replicated.
+  there, as MirrorMaker writes it; everywhere else a position is the next offset, that of a partition's first
+  record that it has not replicated.
 - **Offset syncs** (on the source unless set otherwise): pairs of offsets of one record in both logs. Only
   some records get one, and compaction keeps the newest per partition.
 - **Checkpoints** (on the target): where it would let a consumer group continue, translated by the syncs.
 
-Only the positions take part in a proof: they say that nothing is missing at the end. Syncs and
+Only the positions take part in a proof: they show that nothing is missing at the end. Syncs and
 checkpoints show lag and serve comparison; their pairs are too far apart to prove a place.
 """
 
@@ -72,11 +72,11 @@ class Checkpoint:
 
 
 def read_positions(target: KafkaCluster, mirror: MirrorSettings) -> Offsets:
-    """Return per source partition how far MirrorMaker says it has replicated.
+    """Return per source partition how far MirrorMaker has replicated, by its own positions.
 
     Raises:
         MirrorPositionMissingError: If its offsets topic does not exist.
-        MessageFormatError: If a record of ours in it cannot be understood.
+        MessageFormatError: If a record of this mirror in it cannot be understood.
     """
     topic = mirror.positions_topic
     positions: dict[TopicPartition, NextOffset] = {}
@@ -174,7 +174,7 @@ def decode_position(
 
 
 def decode_offset_sync(record: KafkaMessage) -> OffsetSync:
-    """Return what a record of the offset-syncs topic says: ``topic, partition -> upstream, downstream``."""
+    """Return the sync in a record of the offset-syncs topic: ``topic, partition -> upstream, downstream``."""
     try:
         key, value = _Fields(record.key()), _Fields(record.value())
         sync = OffsetSync(
@@ -192,9 +192,9 @@ def decode_offset_sync(record: KafkaMessage) -> OffsetSync:
 
 
 def decode_checkpoint(record: KafkaMessage) -> Checkpoint:
-    """Return what a record of the checkpoints topic says.
+    """Return the checkpoint in a record of the checkpoints topic.
 
-    It is ``group, topic, partition -> version, upstream, downstream, metadata``.
+    The record is ``group, topic, partition -> version, upstream, downstream, metadata``.
     """
     try:
         key, value = _Fields(record.key()), _Fields(record.value())
@@ -238,14 +238,14 @@ class _Fields:
         return self._content[begin : self._at].decode()
 
     def version(self, known: int) -> None:
-        """Refuse what is written in another way."""
+        """Refuse another version."""
         if (found := self.number("h")) != known:
             raise ValueError(f"version {found}")
 
     def end(self) -> None:
-        """Refuse what a newer version may have added."""
-        if left := len(self._content) - self._at:
-            raise ValueError(f"{left} bytes more than expected")
+        """Refuse bytes that a newer version may have added."""
+        if surplus := len(self._content) - self._at:
+            raise ValueError(f"{surplus} bytes more than expected")
 
 
 def _not_understood(record: KafkaMessage, expected: str, error: Exception) -> MessageFormatError:

@@ -61,7 +61,7 @@ def resolve(
         FlinkstyleError: ``GROUP_MISSING`` if a group does not exist.
     """
     topics = {topic for topic, _ in partitions}
-    committed = {  # before the logs' ends: a group at work may be past an older look at them
+    committed = {  # read before the logs' ends: a group at work may be past ends that were read earlier
         group: group_offsets(cluster, group, topics) for group in sorted(_groups(rules))
     }
     context = StartContext(
@@ -69,8 +69,8 @@ def resolve(
     )
     require_partitions(partitions, context.view, str(cluster))
     require_known(rules, context.view, str(cluster))
-    found = _found(context, {tp: rules.of(tp) for tp in partitions}, committed)
-    return {tp: _verdict(found[tp], context, tp) for tp in sorted(partitions)}
+    offsets = _start_offsets(context, {tp: rules.of(tp) for tp in partitions}, committed)
+    return {tp: _verdict(offsets[tp], context, tp) for tp in sorted(partitions)}
 
 
 def require_known(rules: StartRules, view: ClusterView, where: str) -> None:
@@ -103,20 +103,20 @@ def require_known(rules: StartRules, view: ClusterView, where: str) -> None:
 
 
 def _require_same_log(table: AtOffsets, topic: str, view: ClusterView, where: str) -> None:
-    identity, seen = table.logs[topic], view.topics[topic]
+    identity, live = table.logs[topic], view.topics[topic]
     if ids_differ(identity.cluster_id, view.cluster_id):
         raise ClusterMismatchError.between(
             f"The table of offsets ({table.origin})", expected=identity.cluster_id, found=view.cluster_id
         )
-    if ids_differ(identity.topic_id, seen.topic_id):
-        raise TopicRecreatedError.between(where, topic, expected=identity.topic_id, found=seen.topic_id)
+    if ids_differ(identity.topic_id, live.topic_id):
+        raise TopicRecreatedError.between(where, topic, expected=identity.topic_id, found=live.topic_id)
 
 
 def _groups(rules: StartRules) -> set[str]:
     return {start.group for start in rules.all if isinstance(start, FromGroup)}
 
 
-def _found(
+def _start_offsets(
     context: StartContext,
     starts: Mapping[TopicPartition, Start | None],
     committed: Mapping[str, Offsets],

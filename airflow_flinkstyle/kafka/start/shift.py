@@ -81,7 +81,7 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Short:
-    """The log ended before."""
+    """The log ended before that many records."""
 
     records: int
     """How many there are."""
@@ -108,7 +108,7 @@ class _Scan:
         return ReadRange(low=self.at, high=min(self.seek.limit, self.at + self.width))
 
     def outcome(self, read: ReadRange) -> Reached | Short | None:
-        """Return what the range told, or None if the next one has to be read."""
+        """Return the outcome, or None if the next range has to be read."""
         back = self.seek.records < 0
         if len(self.offsets) >= self._missing:
             index = -self._missing if back else self._missing - 1
@@ -188,13 +188,13 @@ class TimestampSearch:
         return ReadRange(low=low, high=min(self.end, self.answer + self._read))
 
     def take(self, offset: NextOffset, timestamp_ms: int) -> None:
-        """Look at the next record; the first at or after the moment is the answer."""
+        """Check the next record; the first at or after the moment is ``found``."""
         if self.found is None and timestamp_ms >= self.since_ms:
             self.found = offset
 
     @property
     def outcome(self) -> NextOffset | TooFar | None:
-        """Return the record's offset; None if the log holds none such."""
+        """Return the record's offset; None if the log holds no such record."""
         if self.found is None and self.answer + self._read < self.end:
             return TooFar(self.answer, self._read)
         return self.found
@@ -257,7 +257,7 @@ def _too_far(outcome: TooFar, ms: int) -> Refused:
 
 
 def _too_late(context: StartContext, moments_ms: Mapping[TopicPartition, int]) -> Found:
-    """Name the last record; a log in which a reader finds none starts at its end, as an empty one."""
+    """Refuse, naming the last record; a log without one for a reader starts at its end, as an empty one."""
     seeks = {tp: Seek(at=context.end(tp), records=-1, limit=context.log(tp).start) for tp in moments_ms}
     last = seek_by_records(context.cluster, seeks, context.isolation)
     return {
@@ -333,9 +333,9 @@ def _by_records(context: StartContext, wanted: Mapping[TopicPartition, int]) -> 
 
 
 def _by_time(context: StartContext, wanted: Mapping[TopicPartition, int]) -> Found:
-    there = seek_by_records(context.cluster, {tp: _seek(context, tp, 1) for tp in wanted}, context.isolation)
-    at_end = {tp: _seek(context, tp, -1) for tp, outcome in there.items() if not isinstance(outcome, Reached)}
-    nearest = {**there, **seek_by_records(context.cluster, at_end, context.isolation)}
+    ahead = seek_by_records(context.cluster, {tp: _seek(context, tp, 1) for tp in wanted}, context.isolation)
+    at_end = {tp: _seek(context, tp, -1) for tp, outcome in ahead.items() if not isinstance(outcome, Reached)}
+    nearest = {**ahead, **seek_by_records(context.cluster, at_end, context.isolation)}
     moments = {
         tp: AtTimestamp(outcome.timestamp_ms + wanted[tp])
         for tp, outcome in nearest.items()

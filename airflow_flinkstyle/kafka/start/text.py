@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     SavepointOffsets = Callable[[str], AtOffsets]
-    """What finds the offsets of ``ID`` or ``ID/QUERY/SOURCE``: this room knows no savepoints."""
+    """Finds the offsets of ``ID`` or ``ID/QUERY/SOURCE``; this folder knows no savepoints."""
     from airflow_flinkstyle.types import TopicPartition
 
 FORMS = (
@@ -43,7 +43,7 @@ FORMS = (
 _ANY = "one of the known forms"
 _MS_PER_UNIT = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _MOST_DIGITS = 15
-_OLDEST_MS = 100_000_000_000  # March 1973; a smaller number is seconds somebody took for milliseconds
+_OLDEST_MS = 100_000_000_000  # March 1973; a smaller number is most likely in seconds
 _CHOICE = re.compile(r"(?P<value>.+):(?P<name>missing|after_last)=(?P<choice>\w+)", re.DOTALL)
 _CHOICES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "group": ("missing", ("refuse", "earliest", "latest")),
@@ -60,7 +60,7 @@ def parse_rules(value: object, *, savepoint: SavepointOffsets | None = None) -> 
     Args:
         value: One start for all partitions; or a mapping (or its JSON text) with any of ``default``: a
             start, ``topics``: topic -> start, ``partitions``: topic -> partition -> start.
-        savepoint: What finds the offsets of ``savepoint:...``; without it such a start is refused.
+        savepoint: Finds the offsets of ``savepoint:...``; without it such a start is refused.
 
     Raises:
         BadInputError: Naming what was found, and every way to write a start.
@@ -90,7 +90,7 @@ def parse_start(value: object, *, savepoint: SavepointOffsets | None = None) -> 
     Args:
         value: As in ``FORMS``, or the same as a mapping with one kind, such as ``{"group": "a:b",
             "missing": "latest"}``, where nothing in a name can be taken for syntax.
-        savepoint: What finds the offsets of ``savepoint:...``.
+        savepoint: Finds the offsets of ``savepoint:...``.
 
     Raises:
         BadInputError: Naming what was found, and every way to write a start.
@@ -210,7 +210,7 @@ _LARGEST = 2**63 - 1
 
 
 def read_table(path: Path) -> Offsets:
-    """Read a file: JSON as ``table_of`` has it, else CSV lines ``topic,partition,offset``.
+    """Read a file: JSON as ``table_of`` reads it, else CSV lines ``topic,partition,offset``.
 
     That is Spark's ``startingOffsets`` and what ``kafka-consumer-groups.sh --reset-offsets --export``
     writes for one group. Messages name lines, never their content: the path may be wrong.

@@ -48,7 +48,7 @@ class Rules:
     source_compacted: bool = False
     """So does the source's: the target may hold versions that the source lacks."""
     caught_up: bool = False
-    """MirrorMaker's own position says that every source record is on the target."""
+    """MirrorMaker's own position shows that every source record is on the target."""
     sole_writer: bool = False
     """Nobody but the mirror writes to the target: equal records are its second copies."""
     dated: bool = True
@@ -61,10 +61,10 @@ class Rules:
     oldest_equal: int | None = None
     """No source record before this offset can equal the newest one; None: nothing is known."""
     oldest_copy: int | None = 0
-    """No target record before this offset can be a copy of one in the source's range; None: it is too far
-    back to read on to it."""
+    """No target record before this offset can be a copy of one in the source's range; None: it is too
+    far back to be read."""
     most_context: int = 8192
-    """Source records before the position among which originals of the target's records are looked for."""
+    """Source records before the position among which originals of the target's records are searched."""
     exhausted: frozenset[Side] = frozenset()
     """Sides whose range cannot be made longer: decide with what was read."""
 
@@ -101,7 +101,7 @@ def widen(rules: Rules, *windows: tuple[Side, Fingerprints]) -> Widen | None:
 
 
 def widen_context(source: Fingerprints, cut: int, rules: Rules) -> Widen | None:
-    """Ask for a longer source range, if older originals may still be looked for.
+    """Ask for a longer source range, if older originals may still be searched.
 
     Without them, their copies look like records of others, or like copies of later records that equal them.
     Without timestamps the target is read to its start, so that the source may be, too.
@@ -185,7 +185,7 @@ def _if_copied_first(target: Fingerprints, place: IndexBounds, rules: Rules) -> 
     wider = widen(rules, ("target", target)) if oldest is not None else None
     return wider or Refused(
         f"records that were read may be on the target before the newest {len(target)} too, with new ones "
-        "of others between; if only the mirror writes there, say sole_writer",
+        "of others between; if only the mirror writes there, set sole_writer",
         None,
     )
 
@@ -208,7 +208,7 @@ def _shorter_first(source: Fingerprints, target: Fingerprints) -> list[tuple[Sid
 
 
 def _places(source: Fingerprints, cut: int, target: Fingerprints, end: int | None) -> dict[int, list[int]]:
-    """Return where on the target, before an index if there is one, each record that was read is."""
+    """Return the target's indexes, before ``end`` if given, of each record that was read."""
     places: dict[int, list[int]] = {record: [] for record in source.prints[:cut]}
     for index, record in enumerate(target.prints[:end]):
         if record in places:
@@ -280,7 +280,7 @@ def _with_nothing_read(
             return IndexBounds(low=len(target), high=len(target))
         return Refused(
             "the source holds no record any more, so nothing tells whether those of the target are copies of "
-            "deleted ones or new records of others; if only the mirror writes there, say sole_writer",
+            "deleted ones or new records of others; if only the mirror writes there, set sole_writer",
             None,
         )
     if begun and (wider := widen(rules, ("target", target))):
@@ -304,6 +304,6 @@ def _without_context(
         return IndexBounds(low=high, high=high)
     return Refused(
         "the records repeat or carry no time of their own, so copies cannot be told from records that others "
-        "wrote to the target; if only the mirror writes there, say sole_writer",
+        "wrote to the target; if only the mirror writes there, set sole_writer",
         None,
     )

@@ -1,4 +1,4 @@
-"""A snapshot of both clusters and of MirrorMaker, to notice whatever changes while positions are proved."""
+"""A snapshot of both clusters and of MirrorMaker, to notice changes while positions are proved."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.types import TopicPartition
 
 _PREVIEW_WAIT_S = 90.0
-"""How long a preview waits for MirrorMaker to reach the source's ends; it notes every 60 s where it is."""
+"""How long a preview waits for MirrorMaker to reach the source's ends; it notes its positions every 60 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ def take_snapshot(
     if request.preview:
         return _snapshot_while_growing(source, target, request, topics)
     # MirrorMaker's positions first, the source's end next, the target last: a record that arrives
-    # between the looks then shows as lag or as an extra, never as "nothing is missing".
+    # between the requests then shows as lag or as an extra, never as "nothing is missing".
     mirrored = mirrored_positions(target, request.mirror, topics) if request.mirror else Offsets()
     return ClusterSnapshot(
         mirrored=mirrored,
@@ -52,7 +52,7 @@ def take_snapshot(
 def _snapshot_while_growing(
     source: KafkaCluster, target: KafkaCluster, request: ProofRequest, topics: list[str]
 ) -> ClusterSnapshot:
-    """Fix the source's stable ends, give MirrorMaker a moment to reach them, then look at the target."""
+    """Fix the source's stable ends, give MirrorMaker a moment to reach them, then read the target."""
     view = _stable(describe(source, topics))
     mirrored = Offsets()
     wait = CLOCK.wait(_PREVIEW_WAIT_S, every_s=0.5)
@@ -86,7 +86,7 @@ def moved_between(
     after: ClusterSnapshot,
     verdicts: Mapping[TopicPartition, Verdict],
 ) -> dict[TopicPartition, Refused]:
-    """Return the partitions that are to be compared again, with what to say if there is no time for it."""
+    """Return the partitions to compare again, with the refusal to give if no attempt remains."""
     moved = {}
     for tp in request.positions:
         target = (request.target_topic(tp[0]), tp[1])

@@ -93,7 +93,7 @@ class Pair:
         return frozenset(side for side, w in sides.items() if w.high - w.low >= self.longest)
 
     def oldest_copy(self, since: int | None, share: int) -> int | None:
-        """Return before which target offset no copy of the source's range is; None if too far back.
+        """Return the target offset before which no copy of the source's range is; None if too far back.
 
         Args:
             since: The first target offset whose timestamp is not older than the range's oldest; the log's

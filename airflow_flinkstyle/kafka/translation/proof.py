@@ -6,7 +6,7 @@ run apart anywhere. Wanted is the LARGEST target position T such that ``target[T
 and T.
 
 Content alone cannot tell a mirror that is behind from one that is in sync if records repeat, so the caller
-says whether MirrorMaker's own positions show that nothing is missing (``caught_up``); otherwise the newest
+gives whether MirrorMaker's own positions show that nothing is missing (``caught_up``); otherwise the newest
 record must be at no other place on the source.
 """
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 # --- where records of one log stand on the other, from the newest back ----------------------------
 
 _BLOCK = 1 << 16
-"""Runs of equal records are compared in blocks; only where the logs differ are they looked at one by one."""
+"""Runs of equal records are compared in blocks; only where the logs differ are they compared one by one."""
 _LOOKED_UP = 16
 """Records searched for one by one before an index of the whole range is made."""
 
@@ -254,7 +254,7 @@ def aborted_among(everything: Fingerprints, committed: Fingerprints) -> frozense
 def _decide(
     source: Fingerprints, target: Fingerprints, cut: int, match: Match, place: IndexBounds, rules: Rules
 ) -> Proof | Widen:
-    """Choose between the two bounds of the position, and say what comes with it."""
+    """Choose between the two bounds of the position, and count the extra records."""
     kinds = _Kinds(source, target, cut, place, rules)
     start = next((i for i in range(place.low, place.high) if not kinds.is_copy(i)), place.high)
     read = walk_back(source, range(cut), target, start, compacted=rules.compacted, holes=True)

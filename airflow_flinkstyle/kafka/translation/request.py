@@ -1,4 +1,4 @@
-"""What is asked of a suffix proof."""
+"""The request for a suffix proof."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ProofRequest:
     topic_ids: Mapping[str, str | None] = field(default_factory=dict)
     """The source topics' ids as recorded; topics left out are not checked."""
     rename: Mapping[str, str] = field(default_factory=dict)
-    """Source topic -> target topic, beyond what ``mirror`` already says; default: the same name."""
+    """Source topic -> target topic, beyond those of ``mirror``; default: the same name."""
     mirror: MirrorSettings | None = None
     """Without it, positions at the log's end and among repeating records are refused."""
     isolation: Isolation = "read_committed"

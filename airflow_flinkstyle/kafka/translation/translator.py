@@ -1,7 +1,7 @@
 """Translate positions between two live clusters, with proof: reads both, writes nothing.
 
 In this order: identity, MirrorMaker's position, ends, limits, ranges of both sides (widened
-fourfold until they decide), proof, and everything that may have moved looked at once more.
+fourfold until they decide), proof, and a second snapshot to notice what moved meanwhile.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.verdict import ExtraClass
     from airflow_flinkstyle.types import NextOffset, TopicPartition
 
-_MOST_LOOKED_BACK = 20_000_000
+_MOST_READ_BACK = 20_000_000
 """Target offsets read to find first copies, all partitions together; each has an equal share."""
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What was compared for one partition, and what came of it."""
+    """What was compared for one partition, and the verdict."""
 
     topic: str
     partition: int
@@ -65,7 +65,7 @@ class Evidence:
     """Start and end of the source's log; None if there is no such partition."""
     target_log: tuple[int, int] | None
     mirrored_to: NextOffset | None
-    """The first source offset that MirrorMaker says it has not replicated."""
+    """The first source offset that MirrorMaker has not replicated, by its own positions."""
     unread_records: int | None
     """Source records from the position on; None if refused before anything was read."""
     matched_records: int | None
@@ -221,13 +221,13 @@ def prove_round(state: Round) -> dict[TopicPartition, Evidence]:
     """Decide every partition once, from one snapshot."""
     request = state.request
     refusals = {tp: refusal for tp in request.positions if (refusal := _static_refusal(state, tp))}
-    left = [tp for tp in request.positions if tp not in refusals]
+    unrefused = [tp for tp in request.positions if tp not in refusals]
     if request.mirror is not None and not request.preview:
-        lagging = _mirror_refusals(state, request.mirror, left)
+        lagging = _mirror_refusals(state, request.mirror, unrefused)
         refusals.update(lagging)
-        left = [tp for tp in left if tp not in lagging]
+        unrefused = [tp for tp in unrefused if tp not in lagging]
     evidence = {tp: _evidence(state, tp, refusal) for tp, refusal in refusals.items()}
-    evidence.update(_prove_partitions(state, left))
+    evidence.update(_prove_partitions(state, unrefused))
     return {tp: evidence[tp] for tp in sorted(evidence)}
 
 
@@ -316,8 +316,8 @@ def _settle(state: Round, pairs: Collection[Pair]) -> dict[TopicPartition, Evide
             evidence[pair.tp] = outcome
         else:
             undecided[pair.tp] = outcome.side
-    left = [pair for pair in pairs if pair.tp in undecided]
-    for batch in batches(left, state.request.range_budget, growth=4):
+    too_short = [pair for pair in pairs if pair.tp in undecided]
+    for batch in batches(too_short, state.request.range_budget, growth=4):
         sides: dict[Side, list[Pair]] = {}
         for pair in batch:
             sides.setdefault(undecided[pair.tp], []).append(pair)
@@ -358,7 +358,7 @@ def _oldest_copy(state: Round, pairs: Collection[Pair]) -> dict[TopicPartition, 
     short = [pair for pair in pairs if not pair.target.whole_log]
     dated = {p.target_tp: p.source.oldest_ms for p in short if 0 <= p.source.oldest_ms < NO_TIME}
     found = first_offsets_since(state.target, dated)
-    share = _MOST_LOOKED_BACK // len(state.request.positions)
+    share = _MOST_READ_BACK // len(state.request.positions)
     oldest: dict[TopicPartition, int | None] = {}
     for pair in short:
         oldest[pair.tp] = pair.oldest_copy(found.get(pair.target_tp, pair.target.log_start), share)

@@ -16,15 +16,15 @@ THERE = {
 def test_aliases_are_read_off_the_topics_that_mirrormaker_names():
     assert found.aliases(found._POSITIONS, THERE) == ("dc-1", "eu.west")
     assert found.aliases(found._CHECKPOINTS, THERE) == ("dc-1",)
-    assert found.aliases(found._TO, {"mm2-offset-syncs.dc2.internal", "orders"}) == ("dc2",)
-    assert found.aliases(found._TO, THERE) == ()
+    assert found.aliases(found._SYNCS, {"mm2-offset-syncs.dc2.internal", "orders"}) == ("dc2",)
+    assert found.aliases(found._SYNCS, THERE) == ()
 
 
 def test_topics_are_named_as_the_settings_name_them():
     settings = MirrorSettings(source_alias="a.b", target_alias="c")
     assert found.aliases(found._POSITIONS, [settings.positions_topic]) == ("a.b",)
     assert found.aliases(found._CHECKPOINTS, [settings.checkpoints_topic]) == ("a.b",)
-    assert found.aliases(found._TO, [settings.syncs_topic]) == ("c",)
+    assert found.aliases(found._SYNCS, [settings.syncs_topic]) == ("c",)
 
 
 @pytest.mark.parametrize(

@@ -643,7 +643,7 @@ def test_deleted_records_may_equal_the_newest_if_none_that_is_left_is_older():
 
 
 FIVES = [5] * 20
-OTHER_WRITERS = "if only the mirror writes there, say sole_writer"
+OTHER_WRITERS = "if only the mirror writes there, set sole_writer"
 NOT_SHOWN = "content cannot show that the mirror is in sync"
 
 
