@@ -1,6 +1,6 @@
 """Apply a plan: a new savepoint whose parent is the old one. The old one is never touched.
 
-Also where a source is to stand, as a manifest tells it: by a plan, or as a person picked it.
+Also a source's position as a manifest records it: by a plan, or as a person picked it.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def _in_same_logs(before: KafkaPosition | None, view: ClusterView) -> Offsets:
     """Return the offsets of a position that count in the logs of the view."""
     if before is None or ids_differ(before.cluster_id, view.cluster_id):
         return Offsets()
-    ids = {topic: seen.topic_id for topic, seen in view.topics.items()}
+    ids = {topic: live.topic_id for topic, live in view.topics.items()}
     same = {
         topic
         for topic in before.offsets.topics & ids.keys()

@@ -16,7 +16,7 @@ _SHOWN = 8
 
 
 def old_cluster_needed(ref: SourceRef, strategy: str) -> BadInputError:
-    """Return the error for a way that has to look at the old cluster, and cannot."""
+    """Return the error for a strategy that needs the old cluster, which was not given."""
     return BadInputError(
         f"The old cluster was expected for source {ref} (way {strategy}), but no connection to it was given.",
         state_after=NOTHING_WRITTEN,
@@ -79,7 +79,7 @@ def moves_refused(problem: str, moves: Sequence[PartitionMove], remedy: str) -> 
 
 
 def rewrite_refused(savepoint_id: str, failures: Sequence[FlinkstyleError]) -> FlinkstyleError:
-    """Return the only failure as it is, or one error that tells them all."""
+    """Return the only failure as it is, or one error that lists them all."""
     if len(failures) == 1:
         return failures[0]
     problems = " ".join(f"({i}) {failure.problem}" for i, failure in enumerate(failures, 1))

@@ -2,7 +2,7 @@
 
 Only the offset logs and ``sources/`` differ from the parent. State, commit log, watermark and pinned confs
 stay byte for byte. Spark's first start requires both offset logs to have as many sources as the script, so
-the one before is changed, too, as if the last batch had read nothing from a source that begins anew.
+the one before is changed, too, as if the last batch had read nothing from a source with a new position.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Edit:
-    """What becomes of one query."""
+    """How one query changes."""
 
     slots: tuple[PlannedSource, ...]
     logs: Mapping[str, OffsetLog]
@@ -45,8 +45,8 @@ class _Edit:
 
 def changed_id(manifest: Manifest, changes: Sequence[SourceChange]) -> str:
     """Return the id of the savepoint that the changes make; the same changes give the same id."""
-    told = "\n".join(map(repr, _ordered(changes)))
-    digest = hashlib.sha256(f"{manifest.savepoint_id}\n{told}".encode()).hexdigest()
+    listed = "\n".join(map(repr, _ordered(changes)))
+    digest = hashlib.sha256(f"{manifest.savepoint_id}\n{listed}".encode()).hexdigest()
     return new_savepoint_id(manifest.job, f"sources {digest}")
 
 
@@ -93,7 +93,7 @@ def preview_changes(
 def _edits(
     manifest: Manifest, repository: SavepointRepository, changes: Sequence[SourceChange]
 ) -> dict[str, _Edit]:
-    """Check everything and return what becomes of each query that changes; nothing is written yet."""
+    """Check everything and return how each query with changes is edited; nothing is written yet."""
     names = [query.name for query in manifest.queries]
     unknown = sorted({change.query for change in changes} - set(names))
     if unknown or not changes:
@@ -110,7 +110,7 @@ def _edits(
 
 
 def _ordered(changes: Sequence[SourceChange]) -> list[SourceChange]:
-    """Return the changes in an order of their own: the same set makes the same savepoint."""
+    """Return the changes in a fixed order: the same set makes the same savepoint."""
     return sorted(changes, key=repr)
 
 
@@ -159,8 +159,8 @@ def _require_changeable(
 ) -> None:
     if query.planned_offsets is not None and not keeps_plan:
         raise PLANNED_BATCH.with_text(
-            f"Query {query.name} planned batch {query.batch_id + 1} and did not commit it; what it is to "
-            "read cannot be told from what its sources have read before they change.",
+            f"Query {query.name} planned batch {query.batch_id + 1} and did not commit it; its "
+            "offsets do not fit the changed sources.",
             state_after=NOTHING_WRITTEN,
             remedy="Start the job once as it was so that the batch commits, stop it with a savepoint "
             "(StopStreamingJobOperator), and change that one.",
@@ -168,15 +168,15 @@ def _require_changeable(
     if any(schema_tracking.is_entry(entry.path) for entry in query.files):
         expected = "no source of Delta with a schemaTrackingLocation, whose log names the source's number"
         raise SOURCE_CHANGE.error(where=query.name, expected=expected, found="one")
-    if any(isinstance(change, ReorderSources) for change in changes) and _joins(query, repository):
+    if any(isinstance(change, ReorderSources) for change in changes) and _has_join_state(query, repository):
         expected = "no reorder in a query with the state of a join"
         raise SOURCE_CHANGE.error(
-            where=query.name, expected=expected, found="one, by which its sides could take each other's"
+            where=query.name, expected=expected, found="one, by which its sides could take each other's state"
         )
 
 
-def _joins(query: QuerySnapshot, repository: SavepointRepository) -> bool:
-    """Tell whether state tells two inputs apart: by its stores' names, or (one store) by its metadata."""
+def _has_join_state(query: QuerySnapshot, repository: SavepointRepository) -> bool:
+    """Return whether state keeps two inputs apart: by its stores' names, or (one store) by its metadata."""
     return any(
         "/left-" in entry.path
         or ("/_metadata/" in entry.path and b"symmetricHashJoin" in repository.read_file(entry))
@@ -197,7 +197,7 @@ def _offset_logs(query: QuerySnapshot, repository: SavepointRepository) -> Itera
 
 
 def _sources(parsed: OffsetLog, slots: Sequence[PlannedSource]) -> dict[str, str]:
-    """Return a log's lines by source; one that a log by name does not have stays absent."""
+    """Return a log's lines by source; a source that a log by name does not have stays absent."""
     lines = {
         slot.source: offset_log.kafka_offset(slot.position.offsets)
         if slot.position is not None
@@ -231,7 +231,7 @@ def _changed_query(query: QuerySnapshot, edit: _Edit, repository: SavepointRepos
 def _source_files(
     query: QuerySnapshot, slot: PlannedSource, repository: SavepointRepository
 ) -> Iterator[FileEntry]:
-    """Yield a source's own files: moved with it, or the one where Kafka's notes where it began."""
+    """Yield a source's own files: moved with it, or the one in which Kafka's source notes where it began."""
     if slot.position is not None:
         raw = offset_log.kafka_offset(slot.position.offsets)
         yield changed_file(repository, f"sources/{slot.source}/0", f"\0v1\n{raw}".encode())

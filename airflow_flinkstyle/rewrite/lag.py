@@ -41,12 +41,12 @@ class PartitionLag:
     offset: NextOffset | None
     """Next offset to read; None for a partition that the savepoint does not have."""
     log: LogRange | None
-    """As it is now; None if it does not exist, or if nobody looked at the cluster."""
+    """As it is now; None if it does not exist, or if the cluster was not read."""
     trouble: Trouble | None
 
     @property
     def behind(self) -> int | None:
-        """Offsets from the position to the log's end; None where that says nothing."""
+        """Offsets from the position to the log's end; None where the position does not count in it."""
         if self.offset is None or self.log is None or self.trouble == "topic recreated":
             return None
         return max(0, self.log.end - self.offset)
@@ -86,7 +86,7 @@ def partition_lags(manifest: Manifest, live: Iterable[ClusterView]) -> list[Part
 
     Args:
         manifest: The savepoint.
-        live: The clusters that were looked at, described with those topics of the savepoint that exist.
+        live: The clusters that were read, described with those topics of the savepoint that exist.
     """
     views = {view.cluster_id: view for view in live}
     found: list[PartitionLag] = []

@@ -55,15 +55,15 @@ class OffsetRewritePlan:
     strategies: tuple[SourceStrategy, ...] = ()
     """How each source moves."""
     source_cluster_id: KafkaId | None = None
-    """The cluster that the old positions belong to; None if nobody looked at it."""
+    """The cluster that the old positions belong to; None if it was not read."""
     tables: Mapping[str, TablePosition] = field(default_factory=dict)
-    """``query/source`` -> where a source is that is a table with versions: it stays there."""
+    """``query/source`` -> the position of a source that is a table with versions: it stays there."""
     unread: tuple[str, ...] = ()
     """``query/source`` of the sources that move and have no position yet: they begin on the target."""
 
     @property
     def target_cluster_id(self) -> str | None:
-        """The cluster that the new offsets belong to; None if it tells no id."""
+        """The cluster that the new offsets belong to; None if it has no id."""
         return self.target.cluster_id
 
     @property
@@ -80,7 +80,7 @@ class OffsetRewritePlan:
         """Parse a plan.
 
         Raises:
-            FlinkstyleError: ``PLAN_FORMAT`` if it is malformed, has names that are none, or is of another
+            FlinkstyleError: ``PLAN_FORMAT`` if it is malformed, has invalid names, or is of another
                 format.
         """
         try:
@@ -132,8 +132,8 @@ class OffsetRewritePlan:
 
     @property
     def blind_spot(self) -> str | None:
-        """What nobody will notice on the target, as far as it tells no ids; None if it tells all."""
-        ids = {topic: seen.topic_id for topic, seen in self.target.topics.items()}
+        """What goes unnoticed on the target because it has no ids; None if it has all of them."""
+        ids = {topic: view.topic_id for topic, view in self.target.topics.items()}
         return SourceIdentity(cluster_id=self.target.cluster_id, topic_ids=ids).blind_spot
 
 
@@ -146,15 +146,15 @@ def plan_rewrite(
     source_cluster_id: str | None = None,
     unread: Collection[SourceRef] = (),
 ) -> OffsetRewritePlan:
-    """Say what moving the given sources to the target would change.
+    """Return what moving the given sources to the target would change.
 
     Args:
         manifest: The savepoint to move.
-        target: The cluster to move to, as the verdicts saw it.
+        target: The cluster to move to, as it was for the verdicts.
         verdicts: Per source; sources left out stay where they are. A partition of the savepoint without
             a verdict becomes a refusal, a verdict for a partition the savepoint lacks a new row.
         rename: Source topic -> target topic, or several with commas; topics left out keep their name.
-        source_cluster_id: The cluster that the old positions belong to, if it was looked at.
+        source_cluster_id: The cluster that the old positions belong to, if it was read.
         unread: Sources that move, too, and have no position.
 
     Raises:
@@ -165,10 +165,10 @@ def plan_rewrite(
     evidence: dict[str, str] = {}
     for ref, found in sorted(verdicts.items()):
         query, position = source_position(manifest, ref)
-        begun = _sources_of(found.chosen, position.offsets.topics, rename)
-        dropped = {topic for topics in begun.values() for topic in topics}
+        origins = _origins(found.chosen, position.offsets.topics, rename)
+        dropped = {topic for topics in origins.values() for topic in topics}
         moves += _moves(ref, position.offsets, found.verdicts, rename, dropped)
-        moves += _begun(ref, position.offsets, found.chosen, begun)
+        moves += _chosen_moves(ref, position.offsets, found.chosen, origins)
         planned += _moves(ref, planned_positions(query, ref.source), found.planned, rename, dropped)
         for (topic, number), text in sorted(found.evidence.items()):
             evidence[f"{ref}/{topic}-{number}"] = text
@@ -202,7 +202,7 @@ def _parted(ref: str) -> tuple[str, str, str]:
 
 
 def _strategy_taken(strategy: SourceStrategy, position: KafkaPosition, dropped: Collection[str]) -> str:
-    """Return what a rewritten savepoint keeps of positions that nothing proves: how, and what was before."""
+    """Return what a rewritten savepoint records of unproved positions: the strategy and the old ones."""
     before = encode(position.offsets.in_topics(dropped))
     fields = {**asdict(strategy), "cluster_id": position.cluster_id, "dropped": before}
     return json.dumps(fields, sort_keys=True, separators=(",", ":"))
@@ -250,10 +250,10 @@ def _moves(
         )
 
 
-def _sources_of(
+def _origins(
     chosen: Mapping[TopicPartition, Verdict], topics: Collection[str], rename: Mapping[str, str]
 ) -> dict[str, list[str]]:
-    """Return target topic -> the source's topics that lead to it, of the topics that begin anew."""
+    """Return target topic -> the source's topics that lead to it, of topics with a chosen start."""
     found: dict[str, list[str]] = {target: [] for target, _ in chosen}
     for topic in sorted(topics):
         for target in map(str.strip, rename.get(topic, topic).split(",")):
@@ -262,14 +262,14 @@ def _sources_of(
     return found
 
 
-def _begun(
+def _chosen_moves(
     ref: SourceRef,
     before: Offsets,
     chosen: Mapping[TopicPartition, Verdict],
-    begun: Mapping[str, list[str]],
+    origins: Mapping[str, list[str]],
 ) -> Iterator[PartitionMove]:
     for (target, number), after in sorted(chosen.items()):
-        topics = begun[target]
+        topics = origins[target]
         yield PartitionMove(
             query=ref.query,
             source=ref.source,

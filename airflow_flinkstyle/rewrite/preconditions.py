@@ -34,7 +34,7 @@ _TARGET = "the target cluster"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What the preconditions look at."""
+    """What the preconditions check."""
 
     plan: OffsetRewritePlan
     manifest: Manifest
@@ -127,7 +127,7 @@ class RequireWithinLog:
 
 @dataclass(frozen=True, slots=True)
 class RequireStillEmpty:
-    """Where a drained source begins with the target's first record, nothing came since the plan."""
+    """Where a drained source begins with the target's first record, no record came since the plan."""
 
     def check(self, situation: Situation) -> None:
         """Raise ``MOVES_REFUSED``."""
@@ -141,7 +141,7 @@ class RequireStillEmpty:
             move
             for move in plan.moves
             if (move.query, move.source) in drained
-            and isinstance(move.after, Exact)  # a position that somebody picked is none of these
+            and isinstance(move.after, Exact)  # a picked position is Chosen
             and (log := live.log_range((move.target_topic, move.partition)))
             and log.end != move.after.offset
         ]

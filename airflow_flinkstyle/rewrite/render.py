@@ -37,7 +37,7 @@ def kind_of(verdict: Verdict) -> str:
 
 
 KINDS = ("refused", *(f"bounded: {name}" for name in GRAVEST_FIRST), "chosen", "exact")
-"""Every kind, the one to look at first in front."""
+"""Every kind, the gravest first."""
 _BAR = 40
 _LETTERS = {kind: "X" if kind == "refused" else "~" for kind in KINDS} | {"chosen": "c", "exact": "#"}
 
@@ -160,7 +160,7 @@ def _in_order(kinds: Mapping[str, int]) -> dict[str, int]:
 
 
 def text_plot(moves: Sequence[PartitionMove]) -> str:
-    """Return one bar per topic: refused X, bounded ~, chosen c, exact #; a kind that occurs is seen."""
+    """Return one bar per topic: refused X, bounded ~, chosen c, exact #; every kind that occurs shows."""
     sums = worst_first(by_topic(moves))
     shown, hidden = sums[:ALL_LISTED], sums[ALL_LISTED:]
     names = [f"{one.query}/{one.source} {one.topic}" for one in shown]
@@ -191,7 +191,7 @@ class RecordCount:
 
     records: int = 0
     unknown: int = 0
-    """Partitions of which nobody knows."""
+    """Partitions whose number is not known."""
 
     def __str__(self) -> str:
         """Return it for a cell."""
@@ -240,11 +240,11 @@ def verdict_line(moves: Sequence[PartitionMove]) -> str:
     if kinds.keys() <= {"exact"}:
         partitions = f"all {len(moves):,} partitions" if len(moves) != 1 else "the one partition"
         return f"**Exact**: {partitions} continue with their unread records; none lost, none read again."
-    word = "Refused" if "refused" in kinds else "Chosen" if "chosen" in kinds else "Bounded"
+    verdict = "Refused" if "refused" in kinds else "Chosen" if "chosen" in kinds else "Bounded"
     others = {kind: count for kind, count in kinds.items() if kind != "exact"}
     cost = cost_of(moves)
-    told = f"records read again, at most: {cost.again}; left out: {cost.left_out}"
-    return f"**{word}**: {in_words(others)} of {len(moves):,} partitions; {told}."
+    summary = f"records read again, at most: {cost.again}; left out: {cost.left_out}"
+    return f"**{verdict}**: {in_words(others)} of {len(moves):,} partitions; {summary}."
 
 
 def choices(moves: Sequence[PartitionMove]) -> list[str]:

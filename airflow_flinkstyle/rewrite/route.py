@@ -54,10 +54,10 @@ class Route:
         now = describe(self.clusters.target, self.target.topics)
         if ids_differ(self.target.cluster_id, now.cluster_id):
             raise PLAN_MISMATCH.error(what="cluster", planned=self.target.cluster_id, found=now.cluster_id)
-        for topic, seen in self.target.topics.items():
-            if ids_differ(seen.topic_id, found := now.topics[topic].topic_id):
+        for topic, first in self.target.topics.items():
+            if ids_differ(first.topic_id, found := now.topics[topic].topic_id):
                 raise TopicRecreatedError.between(
-                    str(self.clusters.target), topic, expected=seen.topic_id, found=found
+                    str(self.clusters.target), topic, expected=first.topic_id, found=found
                 )
         return now
 
@@ -76,8 +76,10 @@ def sources_of(manifest: Manifest) -> dict[SourceRef, KafkaPosition]:
     }
 
 
-def look(clusters: ClusterPair, request: ProofRequest, moving: Mapping[SourceRef, KafkaPosition]) -> Route:
-    """Look at both clusters.
+def read_route(
+    clusters: ClusterPair, request: ProofRequest, moving: Mapping[SourceRef, KafkaPosition]
+) -> Route:
+    """Read the topics of both clusters.
 
     Raises:
         TopicMissingError: If a topic does not exist on one of them.
@@ -114,7 +116,7 @@ def incompatible_topics(
     """Return source topic -> why its partitions are not the target's one by one. Pure.
 
     Args:
-        request: Says what topics are called on the target.
+        request: Gives what topics are called on the target.
         partitions: Source topic -> its partitions.
         target: With every topic that these lead to.
     """

@@ -26,7 +26,7 @@ class SourceRule:
     strategy: MigrationStrategy = "proved"
     start: StartRules | None = None
     """The chosen positions: of all topics of a ``new_identity``, of the repartitioned topics of the others;
-    ``producers_first`` begins at the earliest record unless this says otherwise."""
+    ``producers_first`` begins at the earliest record if this is not given."""
     topology: Topology = "refuse"
 
     @property

@@ -42,8 +42,8 @@ def offsets_of(manifest: Manifest, source: str = "") -> AtOffsets:
     found: dict[TopicPartition, NextOffset] = {}
     logs: dict[str, LogIdentity] = {}
     for position in chosen.values():
-        found = _joined(found, position.offsets, manifest, chosen)
-        logs = _joined(logs, _logs(position), manifest, chosen)
+        found = _merged(found, position.offsets, manifest, chosen)
+        logs = _merged(logs, _logs(position), manifest, chosen)
     origin = "/".join(part for part in (f"savepoint:{manifest.savepoint_id}", source) if part)
     return AtOffsets(Offsets(found), origin=origin, logs=logs)
 
@@ -55,15 +55,15 @@ def _logs(position: KafkaPosition) -> dict[str, LogIdentity]:
     }
 
 
-def _joined(
+def _merged(
     one: Mapping[_K, _V], other: Mapping[_K, _V], manifest: Manifest, names: Iterable[str]
 ) -> dict[_K, _V]:
     """Return both, which must not contradict each other."""
-    unlike = [key for key in one.keys() & other.keys() if one[key] != other[key]]
-    if unlike:
+    conflicts = [key for key in one.keys() & other.keys() if one[key] != other[key]]
+    if conflicts:
         raise BadInputError(
             f"The sources {', '.join(sorted(names))} of savepoint {manifest.savepoint_id} should agree on "
-            f"{unlike[0]}, but one says {one[unlike[0]]} and another {other[unlike[0]]}.",
+            f"{conflicts[0]}, but one has {one[conflicts[0]]} and another {other[conflicts[0]]}.",
             state_after=NOTHING_WRITTEN,
             remedy="Write savepoint:ID/QUERY/SOURCE with one of these.",
         )

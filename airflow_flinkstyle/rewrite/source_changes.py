@@ -1,7 +1,7 @@
-"""What a query's sources are to be: positions taken anew, sources added, removed, reordered, named. Pure.
+"""Changes of a query's sources: positions replaced, sources added, removed, reordered, renamed. Pure.
 
 Spark knows a source by its place in the query (offset log v1, or v2 without names) or by its name (v2). Here
-a source is what it is called in the savepoint; only an added one is what it will be called afterwards.
+a source has its name in the savepoint; only an added one has the name that it will have.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class ReplacePosition:
     query: str
     source: str
     position: KafkaPosition
-    """Made by ``position.checked_position``."""
+    """Made by ``apply.checked_position``."""
 
     def __str__(self) -> str:
         """Return what is changed, and to what."""
-        return f"source {self.source} drops its position and begins at {_told(self.position)}"
+        return f"source {self.source} drops its position and begins at {_listed_offsets(self.position)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class AddSource:
 
     def __str__(self) -> str:
         """Return what is added, and where it begins."""
-        return f"source {self.source} is added and begins at {_told(self.position)}"
+        return f"source {self.source} is added and begins at {_listed_offsets(self.position)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class ReorderSources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenameSources:
-    """The sources are called otherwise: by names instead of places, by places again, or by other names.
+    """The sources get other names: names instead of places, places again, or different names.
 
     Spark goes by names in an offset log v2 (4.2) if the script gives each source one, and does not convert
     the log of a query that had none.
@@ -90,8 +90,8 @@ class RenameSources:
 
     def __str__(self) -> str:
         """Return what each is called."""
-        told = ", ".join(f"{old} is {new}" for old, new in self.names.items())
-        return f"the sources are called otherwise: {told}"
+        listed = ", ".join(f"{old} is {new}" for old, new in self.names.items())
+        return f"the sources are called otherwise: {listed}"
 
 
 SourceChange = ReplacePosition | AddSource | RemoveSource | ReorderSources | RenameSources
@@ -140,11 +140,11 @@ def new_layout(query: str, log: OffsetLog, changes: Sequence[SourceChange]) -> t
 
 
 def renaming(query: str, log: OffsetLog, changes: Sequence[SourceChange]) -> RenameSources | None:
-    """Return the change that calls the sources otherwise; None without one.
+    """Return the change that renames the sources; None without one.
 
     Raises:
         FlinkstyleError: ``SOURCE_CHANGE`` if it leaves a source out, comes with another change, or gives
-            names that are none.
+            invalid names.
     """
     found = next((change for change in changes if isinstance(change, RenameSources)), None)
     if found is None:
@@ -243,11 +243,11 @@ def _with_added(
 
 
 def _listed(log: OffsetLog) -> Collection[str]:
-    """Return the sources in the query's order, as far as the log tells one: v2 keeps lines in none."""
+    """Return the sources in the query's order, as far as the log has one: v2 keeps none."""
     return sorted(log.sources, key=int) if log.by_position else list(log.sources)
 
 
-def _told(position: KafkaPosition) -> str:
+def _listed_offsets(position: KafkaPosition) -> str:
     offsets = [f"{topic}-{number}@{at}" for (topic, number), at in position.offsets.in_order().items()]
     more = f" and {len(offsets) - 8} more" if len(offsets) > 8 else ""
     return f"{', '.join(offsets[:8])}{more} of cluster {position.cluster_id}"

@@ -1,8 +1,8 @@
-"""The ways a Kafka source can move to another cluster, chosen per source, and the plan of all of them.
+"""The ways a Kafka source can move to another cluster, chosen per source, and the plan for all sources.
 
-Proved: its positions are translated; topics that do not fit partition by partition begin anew. New identity:
-it begins where a person picks. Producers first: it is read to the fenced end of its old topics, before the
-target is read from its start.
+Proved: its positions are translated; topics that do not fit partition by partition begin where a person
+picks. New identity: it begins where a person picks. Producers first: it is read to the fenced end of its old
+topics, before the target is read from its start.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.python_versions import assert_never
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN, old_cluster_needed
 from airflow_flinkstyle.rewrite.plan import plan_rewrite, planned_positions, source_position
-from airflow_flinkstyle.rewrite.route import look, sources_of
+from airflow_flinkstyle.rewrite.route import read_route, sources_of
 from airflow_flinkstyle.rewrite.rows import SourceStrategy, SourceVerdicts
 from airflow_flinkstyle.rewrite.rules import PROVED
 from airflow_flinkstyle.types import id_words, ids_differ
@@ -45,7 +45,7 @@ _SHOWN = 8
 def plan_migration(
     manifest: Manifest, clusters: ClusterPair, request: ProofRequest, rules: StrategyRules = PROVED
 ) -> OffsetRewritePlan:
-    """Find every source's positions on the target, each in its way, and plan the rewrite.
+    """Find every source's positions on the target, each by its strategy, and plan the rewrite.
 
     Args:
         manifest: The savepoint.
@@ -61,13 +61,13 @@ def plan_migration(
         FlinkstyleError: Whatever reading the clusters raises.
     """
     moving = _moving(manifest, clusters, rules)
-    route = look(clusters, request, moving)
+    route = read_route(clusters, request, moving)
     for rule in rules.all:  # with all topics: one rule may serve several sources
         if rule.start is not None:
             require_known(rule.start, route.target, str(clusters.target))
     unread = {ref for ref in moving if _is_unread(manifest, ref)}
     verdicts = {
-        ref: _by_its_way(manifest, ref, position, rules.of(ref), route)
+        ref: _by_strategy(manifest, ref, position, rules.of(ref), route)
         for ref, position in moving.items()
         if ref not in unread
     }
@@ -88,7 +88,7 @@ def _is_unread(manifest: Manifest, ref: SourceRef) -> bool:
     return not position.offsets and not planned_positions(query, ref.source)
 
 
-def _by_its_way(
+def _by_strategy(
     manifest: Manifest, ref: SourceRef, position: KafkaPosition, rule: SourceRule, route: Route
 ) -> SourceVerdicts:
     match rule.strategy:
@@ -129,7 +129,7 @@ def _moving(
 def _not_on_target(
     savepoint_id: str, known: Mapping[SourceRef, KafkaPosition], clusters: ClusterPair, rules: StrategyRules
 ) -> dict[SourceRef, KafkaPosition]:
-    """Return every source that is not on the target yet; each needs a way that asks no old cluster."""
+    """Return every source that is not on the target yet; each needs a strategy without the old cluster."""
     target_id = describe(clusters.target, ()).cluster_id
     moving = {ref: position for ref, position in known.items() if position.cluster_id != target_id}
     if not moving:
@@ -167,7 +167,7 @@ def translated(manifest: Manifest, ref: SourceRef, rule: SourceRule, route: Rout
         choose_positions(ref, position, incompatible, rule, route) if incompatible and not refused else {}
     )
     main = _proved(
-        ref, position, _fitting(_with_those_that_came(position.offsets, route), incompatible), route
+        ref, position, _fitting(_with_new_partitions(position.offsets, route), incompatible), route
     )
     planned = _proved(ref, position, _fitting(planned_positions(query, ref.source), incompatible), route)
     return SourceVerdicts(
@@ -181,7 +181,7 @@ def translated(manifest: Manifest, ref: SourceRef, rule: SourceRule, route: Rout
             source=ref.source,
             strategy="proved",
             precondition="no producer writes to the old topics, every unread record is found on the target",
-            consequence="each unread record is read once, but for what a row says"
+            consequence="each unread record is read once, except where a row differs"
             + (
                 f"; {', '.join(sorted(incompatible))}: the old positions are dropped, begins at "
                 f"{describe_start(rule.start)}; {describe_gap(position, incompatible, chosen, route)}"
@@ -204,8 +204,8 @@ def _proved(ref: SourceRef, position: KafkaPosition, positions: Offsets, route: 
     )
 
 
-def _with_those_that_came(positions: Offsets, route: Route) -> Offsets:
-    """Add partitions that came since the last batch: Spark reads them from their beginning."""
+def _with_new_partitions(positions: Offsets, route: Route) -> Offsets:
+    """Add partitions that were added since the last batch: Spark reads them from their beginning."""
     if route.source is None:
         return positions
     starts = route.source.only(positions.topics).starts
@@ -227,7 +227,7 @@ def _refused(position: KafkaPosition, incompatible: Mapping[str, str]) -> dict[T
 def start_at_chosen(
     ref: SourceRef, position: KafkaPosition, rule: SourceRule, route: Route
 ) -> SourceVerdicts:
-    """Give a source a new identity: its position is dropped and taken by the rules."""
+    """Give a source a new identity: its position is dropped, and the rules give another."""
     chosen = choose_positions(ref, position, position.offsets.topics, rule, route)
     return SourceVerdicts(
         verdicts={},
@@ -250,7 +250,7 @@ def choose_positions(
     """Return where these topics of a source begin, by target topic and partition.
 
     Raises:
-        BadInputError: If the rule does not say where.
+        BadInputError: If the rule has no start.
     """
     targets = route.targets(topics)
     if rule.start is None:
@@ -285,17 +285,17 @@ def describe_gap(
     chosen: Mapping[TopicPartition, Verdict],
     route: Route,
 ) -> str:
-    """Say what is at least read again or left out, from what is behind the old and new positions."""
+    """Return how much, at least, is read again or left out, by the offsets behind both positions."""
     ahead = sum(
         max(0, log.end - offset)
         for tp, verdict in chosen.items()
         if (offset := offset_of(verdict)) is not None and (log := route.target.log_range(tp))
     )
-    stand = f"{ahead} offsets follow the new positions"
+    following = f"{ahead} offsets follow the new positions"
     if route.source is None:
-        return f"{stand}; without the old cluster it is unknown which were read before, or are missing"
+        return f"{following}; without the old cluster it is unknown which were read before, or are missing"
     unread = unread_offsets(position, topics, route.source)
-    both = f"{unread} offsets are unread on the old cluster, {stand}"
+    both = f"{unread} offsets are unread on the old cluster, {following}"
     if ahead > unread:
         return f"{both}: some {ahead - unread} more than are unread, so about as many are read again"
     if ahead < unread:
@@ -304,7 +304,7 @@ def describe_gap(
 
 
 def describe_start(start: StartRules | None) -> str:
-    """Return the picked positions in words, and what speaks for them."""
+    """Return the picked positions as text, with a warning where they are unproved."""
     if start is None:
         return "no position"
     named = {
@@ -347,8 +347,8 @@ def drained_then_chosen(
         chosen = choose_positions(ref, position, topics, rule, route)
         begins = f"at {describe_start(rule.start)}; {describe_gap(position, topics, chosen, route)}"
     if route.request.preview:
-        left = unread_offsets(position, topics, route.source)
-        begins += f"; {left} offsets of the old topics are unread now and come before that"
+        remaining = unread_offsets(position, topics, route.source)
+        begins += f"; {remaining} offsets of the old topics are unread now and come before that"
     return SourceVerdicts(
         verdicts=unread,
         chosen=chosen,

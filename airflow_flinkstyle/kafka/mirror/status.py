@@ -38,7 +38,7 @@ class PartitionStatus:
     target_end: int | None
     """The same on the target; None if the partition does not exist there."""
     mirrored_to: NextOffset | None
-    """The first source offset that MirrorMaker has not replicated, as it notes; None before its first note."""
+    """The first source offset that MirrorMaker has not replicated, as it notes; None before its first."""
     lag_records: int
     """Source records from there on; offsets instead of records where they are many."""
     last_sync: OffsetSync | None

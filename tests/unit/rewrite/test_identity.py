@@ -177,7 +177,7 @@ def test_preview_tells_the_same_and_writes_nothing():
 )
 def test_reorder_in_a_query_that_joins_is_refused(case: str, version: str):
     error = Savepoint(case, version).refusal(ReorderSources(query=QUERY, order=("1", "0")))
-    assert "sides could take each other's" in error.problem
+    assert "sides could take each other's state" in error.problem
 
 
 def test_change_beside_a_log_of_schemas_is_refused_since_it_names_its_sources_number():
