@@ -1,8 +1,8 @@
-"""What stands at the location of a checkpoint that is not ours: whether a query of plain Spark has run there.
+"""Whether a query of plain Spark has run at a checkpoint location that is not ours, and how far it came.
 
 A few requests whatever its size: two listings, the names of its folders, and three small files. Nothing is
-written, and nothing is refused here: a file that cannot be read is a gap in what is told, since a checkpoint
-that is damaged is one all the same.
+written, and nothing is refused here: a file that cannot be read gives None, since a damaged checkpoint is
+a checkpoint all the same.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class FoundCheckpoint:
     """A location that holds the logs of a query."""
 
     uri: str
-    """Where, as the store that was looked into calls it."""
+    """The location, as its store names it."""
     query_id: str | None
     """From ``metadata``; None if that is missing or cannot be read."""
     committed: BatchId | None
@@ -39,7 +39,7 @@ class FoundCheckpoint:
     """Newest batch in the offset log, done or not; None if only commits are left."""
     last_written_ms: int | None
     """When Spark planned its newest batch, epoch milliseconds by its own clock, from the offset log: object
-    stores do not tell times of their own. None if the log cannot be read."""
+    stores give no times of their own. None if the log cannot be read."""
     offset_log_version: int | None
     """Of the newest file in the offset log, known to this package or not; None if it cannot be read."""
     commit_log_version: int | None
@@ -51,7 +51,7 @@ class FoundCheckpoint:
 
     @property
     def has_planned_only(self) -> bool:
-        """Whether no batch of it is done: what it planned may stand at a sink all the same."""
+        """Whether no batch of it is done: what it planned may have reached a sink all the same."""
         return self.committed is None
 
     @property
@@ -66,7 +66,7 @@ class FoundCheckpoint:
 
 
 def look_into(store: ObjectStore) -> FoundCheckpoint | None:
-    """Look whether a location holds a query's checkpoint: None if no batch was ever planned there.
+    """Return the query's checkpoint at a location; None if no batch was ever planned there.
 
     Args:
         store: Rooted at the location.
@@ -79,17 +79,17 @@ def look_into(store: ObjectStore) -> FoundCheckpoint | None:
     if planned is None and committed is None:
         return None
     folders = set(store.folders())
-    about = _read(store, "metadata")
+    metadata_text = _read(store, "metadata")
     offsets, commit = _newest(store, "offsets", planned), _newest(store, "commits", committed)
     return FoundCheckpoint(
         uri=store.uri,
-        query_id=_query_id(about),
+        query_id=_query_id(metadata_text),
         committed=committed,
         planned=planned,
         last_written_ms=_planned_at_ms(offsets),
         offset_log_version=_version(offsets),
         commit_log_version=_version(commit),
-        has_metadata=about is not None,
+        has_metadata=metadata_text is not None,
         has_sources="sources" in folders,
         has_state="state" in folders,
     )

@@ -32,7 +32,7 @@ def read_inventory(checkpoint: ObjectStore) -> Inventory:
     """List the logs of a checkpoint, of a running query too.
 
     Commits are listed first: a batch that ends between the two listings then only looks planned, and one
-    more listing of the commits tells a batch that went on from a gap.
+    more listing of the commits shows whether the query has only run on, or commits are missing.
     """
     commits = list_batches(checkpoint, "commits")
     offsets = list_batches(checkpoint, "offsets")
@@ -48,7 +48,7 @@ def list_batches(checkpoint: ObjectStore, log: str) -> set[BatchId]:
 
 
 def remove_unfinished_writes(checkpoint: ObjectStore) -> list[str]:
-    """Delete what a killed run left of its first write to the logs; returns the keys.
+    """Delete the unfinished file of a killed run's first write to the logs; returns the keys.
 
     Spark starts no first batch while such a file is there (``STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY``), so
     a job killed in that moment could never run again. To be called by the only run that may write there.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 KNOWN_VERSIONS = (1, 2)
 SOURCE_EVOLUTION: Final = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
-"""Setting by which Spark (4.2) tells sources by the names that a script gives them."""
+"""Setting by which Spark (4.2) identifies sources by the names that a script gives them."""
 _NO_OFFSET, _NO_TOPICS = "-", "{}"
 _NONE = Offsets()
 _OF_VERSION_2: Final = frozenset(("sourceMetadataInfo", "controlBatchInfo"))
@@ -38,9 +38,9 @@ class OffsetLog:
     sources: Mapping[str, str]
     """Raw offset JSON per source, in the file's order; the key is the position in v1, the id in v2."""
     end: str = ""
-    """Behind the last source: a line end, where somebody has edited the file; Spark reads it all the same."""
+    """Behind the last source: a line end, if the file was edited by hand; Spark reads it all the same."""
     _parsed: dict[str, Offsets | None] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """What was asked for: a source's line is parsed once."""
+    """A cache: a source's line is parsed once."""
 
     def render(self) -> str:
         """Return the file's content; for an unchanged log exactly the text that was parsed."""
@@ -72,7 +72,7 @@ class OffsetLog:
     def kafka_sources(self) -> tuple[str, ...]:
         """The sources whose offsets have the Kafka connector's form.
 
-        Others write the same, so it proves nothing: a run's records say what a source is.
+        Other sources may write the same, so it proves nothing: a run's records hold what a source is.
         """
         return tuple(source for source in self.sources if self._kafka(source) is not None)
 
@@ -100,7 +100,7 @@ class OffsetLog:
         return offsets
 
     def with_kafka_offsets(self, source: str, offsets: Offsets) -> OffsetLog:
-        """Return a log in which one source is elsewhere; every other byte stays.
+        """Return a log in which one source has other offsets; every other byte stays.
 
         Topics and partitions that were there keep their order, since Spark writes them in no fixed one.
         """
@@ -109,7 +109,7 @@ class OffsetLog:
 
     @property
     def by_position(self) -> bool:
-        """Whether sources are told apart by their place in the query: always in v1, without names in v2."""
+        """Whether sources are identified by their place in the query: always in v1, without names in v2."""
         return self.sources.keys() == _places(self.sources)
 
     def with_sources(self, sources: Mapping[str, str]) -> OffsetLog:
@@ -132,7 +132,7 @@ class OffsetLog:
         return replace(self, sources=dict(sources))
 
     def renamed(self, names: Mapping[str, str]) -> OffsetLog:
-        """Return a log in which each source is called otherwise: version 1 by places, version 2 by names.
+        """Return a log in which each source has another name: version 1 by places, version 2 by names.
 
         Args:
             names: What it is called now, a place or a name -> what it is called from now on.
@@ -154,7 +154,7 @@ class OffsetLog:
     def planned_next(self, *, watermark_ms: int, timestamp_ms: int) -> OffsetLog:
         """Return the log of a next batch that reads nothing yet: confs carried, times set, as Spark does.
 
-        ``controlBatchInfo`` (4.2) speaks of the one batch it is in.
+        ``controlBatchInfo`` (4.2) is dropped: it describes only the batch that it is in.
         """
         fields = {name: value for name, value in self._header_fields().items() if name != "controlBatchInfo"}
         times = {"batchWatermarkMs": watermark_ms, "batchTimestampMs": timestamp_ms}
@@ -210,7 +210,7 @@ def kafka_offset(offsets: Offsets, before: Offsets = _NONE) -> str:
 
 
 def _places(sources: Sized) -> set[str]:
-    """Return what so many sources are called by their places."""
+    """Return the places of so many sources, which are their names in version 1."""
     return {str(place) for place in range(len(sources))}
 
 

@@ -55,7 +55,7 @@ class OperatorMetadata:
 def metadata_paths(paths: Collection[str], batch: BatchId) -> list[str]:
     """Return the metadata in force after ``batch``, one file for each operator that has any.
 
-    What a later batch wrote describes stores as they are not yet.
+    What a later batch wrote describes the stores after that batch.
 
     Raises:
         StateIncompleteError: If an operator has only metadata of later batches.
@@ -123,7 +123,7 @@ def relocate(path: str, content: bytes, root: str) -> bytes:
     if match is None or match["batch"] is None:
         return content
     text = _decoded(path, content)
-    parse(path, text)  # whatever is below can rely on its shape
+    parse(path, text)  # the code below relies on its shape
     fields = _fields(path, text)
     for store in fields["stateStoreInfo"]:
         if _SCHEMAS in store:

@@ -70,8 +70,9 @@ def entries_up_to(
     """Return the entries that belong to a cut, with their content, and None for those that came after it.
 
     Delta adds an entry once a batch has committed that ends at a change of the schema. One that the cut has
-    not come to is Delta's to add again: with it, rows from before the change would be read by the schema
-    after it, without the columns that were dropped. The first entry is the schema that the source began with.
+    not come to is left to Delta to add again: with it, rows from before the change would be read by the
+    schema after it, without the columns that were dropped. The first entry is the schema that the source began
+    with.
 
     Args:
         paths: Of the checkpoint's files; others than entries are left out.
@@ -86,7 +87,8 @@ def entries_up_to(
             fields = parse(path, content)
             table, version = fields["tableId"], fields["deltaCommitVersion"]
             is_old = int(match["number"]) == 0 or any(
-                seen == table and (at, is_within) >= (version, True) for seen, at, is_within in reached
+                source_table == table and (at, is_within) >= (version, True)
+                for source_table, at, is_within in reached
             )
             found[path] = content if is_old else None
     return found
@@ -106,10 +108,10 @@ def _has_changed(index: int) -> bool:
 
 
 def same_schema(one: bytes, other: bytes) -> bool:
-    """Tell whether two entries say the same of a table, wherever their checkpoints are."""
-    return _said(one) == _said(other)
+    """Return whether two entries describe the same schema, wherever their checkpoints are."""
+    return _without_place(one) == _without_place(other)
 
 
-def _said(content: bytes) -> str:
+def _without_place(content: bytes) -> str:
     fields = {**parse("an entry", content), _PLACE: None}
     return json.dumps(fields, sort_keys=True)

@@ -1,4 +1,4 @@
-"""The files of a state store, by what their names say. Pure.
+"""The files of a state store, by their names. Pure.
 
 A store has a folder: ``state/<operator>/<partition>``, or one below it where an operator has several (joins).
 In format v1 a file is named by its version alone, in format v2 by version and the id of the attempt that
@@ -62,7 +62,7 @@ def is_unique_sst(path: str) -> bool:
     """Tell whether the file's name is never used again, so that an equal name and size is an equal file.
 
     In format v1 zips, changelogs, deltas and snapshots are named by their version alone, which a batch that
-    is run again writes anew.
+    is run again overwrites.
     """
     return _UNIQUE_SST.fullmatch(path) is not None
 

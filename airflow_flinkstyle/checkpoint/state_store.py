@@ -5,8 +5,8 @@ Version V is, for the HDFS provider, the newest snapshot up to V and the deltas 
 behind it. Spark: ``HDFSBackedStateStoreProvider``, ``RocksDBFileManager``, ``RocksDBCheckpointMetadata``.
 
 In checkpoint format v2 (Spark 4.0) a commit names the attempt behind each store's version.
-``V_<uuid>.zip`` is the whole version. ``V_<uuid>.changelog`` alone leads on from an older version, whose
-attempts its header lists, compressed. There is mostly one attempt per version, so that the names alone tell
+``V_<uuid>.zip`` is the whole version. ``V_<uuid>.changelog`` alone continues an older version, whose
+attempts its header lists, compressed. There is mostly one attempt per version, so that the names alone give
 the chain; where a batch was run again and several are there, all of them are copied, back to a zip that is
 the only attempt at its version. What no lineage names, Spark never reads. Spark:
 ``RocksDB.loadWithCheckpointId``.
@@ -82,7 +82,7 @@ def state_closure(
 
     Raises:
         StateIncompleteError: If a file is missing.
-        LogFormatError: If a file that tells of others is malformed.
+        LogFormatError: If a file that names others is malformed.
         UnsupportedCheckpointError: If it is of a format newer than this package.
     """
     visible = {path for path in paths if path.startswith("state/") and "/." not in path}
@@ -122,7 +122,7 @@ def _schemas(
 
 
 def _is_chosen_by_batch(path: str) -> bool:
-    """Tell the files of which a batch needs only some, as the operator's metadata says."""
+    """Return whether a batch needs this kind of file only if the operator's metadata names it."""
     return is_relocatable(path) or "/_stateSchema/" in path
 
 
@@ -158,7 +158,7 @@ _NO_KEYS: Final = frozenset({"sessionStartTime"})
 
 
 def has_keys(operator: str, paths: Collection[str], read: Callable[[str], bytes]) -> bool:
-    """Tell whether an operator surely has keys; False if it has none, or if nothing tells.
+    """Return whether an operator surely has keys; False if it has none, or if that is unknown.
 
     One without keys has one partition, whatever number is recorded. Spark writes what keys are made of in
     partition 0 alone: ``_metadata/schema``, the key's schema and the value's, as JSON behind binary lengths
@@ -185,11 +185,11 @@ def _names_keys(content: bytes) -> bool:
         fields = json.JSONDecoder().raw_decode(content[begin:].decode("utf-8", "replace"))[0]["fields"]
         return any(field["type"] != "void" and field["name"] not in _NO_KEYS for field in fields)
     except (ValueError, KeyError, TypeError, RecursionError):
-        return False  # a schema too long for one piece, or not Spark's: then it does not tell
+        return False  # a schema too long for one piece, or not Spark's: unknown
 
 
 def require_every_id(stores: Mapping[str, Store], ids: StateIds, version: int) -> None:
-    """Refuse a commit that names attempts of which nothing is there.
+    """Refuse a commit that names attempts of which no file is there.
 
     Raises:
         StateIncompleteError: Naming the store's folder and the attempt.
@@ -223,7 +223,7 @@ def closure_v2(
         for found in attempts.values():
             if "zip" in found:
                 yield from zip_and_shared_files(found["zip"], number, visible, read)
-            if "changelog" in found:  # of the oldest version too: it tells where that one came from
+            if "changelog" in found:  # of the oldest version too: it names the version before that
                 yield from with_checksums([found["changelog"]], visible)
         if number <= 1 or (len(attempts) == 1 and all("zip" in found for found in attempts.values())):
             return

@@ -2,10 +2,10 @@
 
 Spark writes an operator's number of partitions down three times. The ids of a commit (format v2) are exact;
 ``spark.sql.shuffle.partitions`` in the offset log is, too, but for operators without keys (a global
-aggregation, a limit), which have one partition whatever is recorded; the schema of their keys tells them.
-Where it does not (it was lost, too, or cannot be read), partition 0 alone counts as all there is: that others
-were lost cannot be seen. The operator's own metadata is never corrected when Spark repartitions its state, so
-it is asked last. Stores above the number were left behind by a repartition to fewer.
+aggregation, a limit), which have one partition whatever is recorded; the schema of their keys shows it.
+Where that was lost, too, or cannot be read, partition 0 alone counts as all there is: that others were lost
+goes unnoticed. The operator's own metadata is never corrected when Spark repartitions its state, so it is
+used last. Stores above the number are leftovers of a repartition to fewer.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def stores_in_use(
     *,
     has_keys: Callable[[str], bool],
 ) -> list[Store]:
-    """Return the stores of a batch, those left behind by a repartition left out.
+    """Return the stores of a batch, without those that a repartition left behind.
 
     Args:
         stores: All that were found, by path.
@@ -56,7 +56,7 @@ def stores_in_use(
         ids: The commit log's ids; empty for format v1.
         pinned: The offset log's number of partitions.
         version: For messages.
-        has_keys: Whether an operator surely has keys; asked if only its partition 0 was found.
+        has_keys: Whether an operator surely has keys; called if only its partition 0 was found.
 
     Raises:
         StateIncompleteError: If a store is missing.

@@ -1,7 +1,7 @@
 """Where a query is in a table with versions: Delta Lake, Iceberg. Pure.
 
-A source says so in its line of the offset log, a sink in the table's own history, where both formats note
-which batch of which query a version is of.
+A source notes it in its line of the offset log, a sink in the table's own history, where both formats note
+which query and batch wrote a version.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class TablePosition:
 
     format: TableFormat
     table_id: Text | None
-    """Delta's id of the table, which a table made anew does not share; None for Iceberg's offsets."""
+    """Delta's id of the table, another one if it was created again; None for Iceberg's offsets."""
     version: Count
     """Delta's version, or Iceberg's snapshot id, which has no order."""
     files_read: Count | None
     """How many of the version's files a source has read; None for a sink."""
 
     def __str__(self) -> str:
-        """Say it in a table's cell."""
+        """Return it for a table's cell."""
         name = "version" if self.format == "delta" else "snapshot"
         files = "" if not self.files_read else f", {self.files_read} of its files read"
         return f"{self.format} {name} {self.version}{files}"
@@ -69,16 +69,16 @@ class TableCommit:
     version: int
     """Delta's version, or Iceberg's snapshot id."""
     parent: int | None
-    """The version that it was made from; None for the first one. A version that was put back is made from the
-    one that it was put back to: what came in between is not in the table any more."""
+    """The version that it was made from; None for the first one. A restored version is made from the one
+    that was restored: what came in between is not in the table any more."""
     query_id: str | None
-    """The query, or another writer that Delta calls an application, which noted that it is of it."""
+    """The query that wrote it, or another writer, which Delta calls an application."""
     batch: BatchId | None
     """Of that query."""
     changes: bool
-    """Whether it has changed rows, or what the table is: a compaction has not."""
+    """Whether it has changed rows, or the table's definition: a compaction has not."""
     rows: int | None
-    """So many were written; None if it does not say."""
+    """How many were written; None if that is not recorded."""
     what: str
     """The operation, for people."""
 
@@ -88,7 +88,7 @@ class TableCommit:
 
 
 def delta_commit(version: int, text: str) -> TableCommit:
-    """Return what one file of a Delta log says of its version."""
+    """Return the version that one file of a Delta log describes."""
     actions = [_object(line) for line in text.splitlines()]
     info: dict[str, Any] = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
     txn: dict[str, Any] = next((one["txn"] for one in actions if "txn" in one), {})
@@ -109,7 +109,7 @@ def delta_commit(version: int, text: str) -> TableCommit:
 def _restored(info: Mapping[str, Any]) -> int | None:
     """Return the version that a ``RESTORE`` has put the table back to; None for other commits.
 
-    One that names a time does not say which version that was: it counts as any other change.
+    A ``RESTORE`` to a time does not name the version: it counts as any other change.
     """
     if info.get("operation") != "RESTORE":
         return None
@@ -119,7 +119,7 @@ def _restored(info: Mapping[str, Any]) -> int | None:
 
 
 def _added(files: Iterable[Mapping[str, Any]]) -> int | None:
-    """Return how many rows files have that were added; None if one does not say."""
+    """Return how many rows the added files have; None if a file does not record it."""
     counts = [_object(file.get("stats") or "").get("numRecords") for file in files]
     known = [count for count in counts if isinstance(count, int)]
     return sum(known) if len(known) == len(counts) else None
@@ -128,7 +128,7 @@ def _added(files: Iterable[Mapping[str, Any]]) -> int | None:
 def iceberg_commit(
     snapshot_id: int, parent: int | None, operation: str, summary: Mapping[str, str]
 ) -> TableCommit:
-    """Return what Iceberg says of a snapshot; ``replace`` is the operation of a compaction."""
+    """Return the version that an Iceberg snapshot is; ``replace`` is the operation of a compaction."""
     batch = rows = None
     with contextlib.suppress(KeyError, ValueError):
         batch = BatchId(int(summary[_ICEBERG_EPOCH]))
@@ -146,7 +146,7 @@ def iceberg_commit(
 
 
 def newest_up_to(batch: BatchId, found: Iterable[tuple[int, BatchId | None]]) -> int | None:
-    """Return the newest version that is of the query's batch, or of one before it.
+    """Return the newest version that is of this batch of the query, or of one before it.
 
     Args:
         batch: Where the query is cut; a running one may have written further.

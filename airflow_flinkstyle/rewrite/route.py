@@ -38,7 +38,7 @@ class Route:
     source: ClusterView | None
     target: ClusterView
     incompatible_topics: Mapping[str, str]
-    """Source topic -> why its partitions are not the target's one by one."""
+    """Source topic -> why its partitions do not match the target's."""
 
     def targets(self, topics: Iterable[str]) -> list[str]:
         """Return what source topics are called on the target, each once."""
@@ -113,7 +113,7 @@ def partitions_of(
 def incompatible_topics(
     request: ProofRequest, partitions: Mapping[str, Collection[int]], target: ClusterView
 ) -> dict[str, str]:
-    """Return source topic -> why its partitions are not the target's one by one. Pure.
+    """Return source topic -> why its partitions do not match the target's. Pure.
 
     Args:
         request: Gives what topics are called on the target.

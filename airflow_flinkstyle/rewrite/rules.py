@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 Topology = Literal["refuse", "repartitioned"]
-"""What about topics whose partitions are not the target's one by one: refuse, or start them by a position."""
+"""What to do with topics whose partitions do not match the target's: refuse them, or start at a position."""
 
 
 @stored

@@ -146,7 +146,7 @@ def _not_on_target(
 
 
 def translated(manifest: Manifest, ref: SourceRef, rule: SourceRule, route: Route) -> SourceVerdicts:
-    """Prove the positions of a source whose partitions stand on the target one by one.
+    """Prove the positions of a source whose partitions match the target's.
 
     Raises:
         BadInputError: If the source has no offsets, or the old cluster was not given.

@@ -83,7 +83,7 @@ class FenceRecord:
 
     @property
     def needed(self) -> tuple[AclRule, ...]:
-        """Every entry that must be there, whoever added it."""
+        """Every entry that must be there, added by the fence or before it."""
         return (*self.rules, *self.stood)
 
     def describe(self) -> str:

@@ -24,7 +24,7 @@ _POSITIONS: Final = re.compile(r"mm2-offsets\.(.+)\.internal")
 _CHECKPOINTS: Final = re.compile(r"(.+)\.checkpoints\.internal")
 _SYNCS: Final = re.compile(r"mm2-offset-syncs\.(.+)\.internal")
 UNNAMED: Final = "(unnamed)"
-"""Stands in messages for the alias of a cluster to move to, if no topic names it."""
+"""Replaces in messages the alias of a cluster to move to, if no topic names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
