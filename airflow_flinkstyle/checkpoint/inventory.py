@@ -31,7 +31,7 @@ class Inventory:
 def read_inventory(checkpoint: ObjectStore) -> Inventory:
     """List the logs of a checkpoint, of a running query too.
 
-    Commits are listed first: a batch that ends between the two listings then only looks planned, and one
+    Commits are listed first: a batch that ends between the two listings then only seems planned, and one
     more listing of the commits shows whether the query has only run on, or commits are missing.
     """
     commits = list_batches(checkpoint, "commits")

@@ -71,8 +71,7 @@ def entries_up_to(
 
     Delta adds an entry once a batch has committed that ends at a change of the schema. One that the cut has
     not come to is left to Delta to add again: with it, rows from before the change would be read by the
-    schema after it, without the columns that were dropped. The first entry is the schema that the source began
-    with.
+    schema after it, without the columns that were dropped. The first entry is the source's first schema.
 
     Args:
         paths: Of the checkpoint's files; others than entries are left out.

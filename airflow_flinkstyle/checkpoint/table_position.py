@@ -152,7 +152,7 @@ def newest_up_to(batch: BatchId, found: Iterable[tuple[int, BatchId | None]]) ->
         batch: Where the query is cut; a running one may have written further.
         found: Versions, the newest first, with the batch of the query that each is of.
     """
-    return next((version for version, seen in found if seen is not None and seen <= batch), None)
+    return next((version for version, noted in found if noted is not None and noted <= batch), None)
 
 
 def _object(raw: str) -> dict[str, Any]:

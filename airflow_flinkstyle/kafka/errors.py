@@ -135,7 +135,7 @@ class OffsetBeyondEndError(FlinkstyleError):
 
 
 class MirrorPositionMissingError(FlinkstyleError):
-    """MirrorMaker's offsets topic does not say how far a partition is mirrored."""
+    """MirrorMaker's offsets topic does not exist, or has no position for a partition."""
 
     code = "MIRROR_POSITION_MISSING"
 

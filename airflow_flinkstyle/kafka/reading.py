@@ -87,7 +87,7 @@ def scan(
     """Call ``on_record`` for every record of the ranges, in order within a partition.
 
     A range that ends in transaction markers or aborted records has no last record to wait for;
-    the client's end-of-partition event then says that it is read.
+    the client's end-of-partition event then shows that it is read.
 
     ``on_deleted`` is called for a range that begins before the log's start; the other ranges are still read.
 

@@ -92,9 +92,7 @@ def explain(cluster: KafkaCluster, moving: Moving) -> str:
         found = [t for t in open_transactions(cluster) if t.partitions & moving.open_transactions.keys()]
     except FlinkstyleError as error:
         return f"{sentence} Whose transactions they are could not be read: {error.problem}"
-    return (
-        f"{sentence} They belong to {', '.join(sorted(map(str, found))) or 'no open transaction any more'}."
-    )
+    return f"{sentence} They belong to {', '.join(sorted(map(str, found))) or 'no producer any more'}."
 
 
 def parse(key: bytes, value: bytes) -> OpenTransaction | None:

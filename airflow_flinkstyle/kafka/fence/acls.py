@@ -154,7 +154,7 @@ def delete_rules(cluster: KafkaCluster, rules: Collection[AclRule]) -> None:
     if not rules:
         return
     with admin_client(cluster) as admin:
-        futures = admin.delete_acls(list(map(_exactly, rules)), request_timeout=cluster.request_timeout_s)
+        futures = admin.delete_acls(list(map(_filter, rules)), request_timeout=cluster.request_timeout_s)
         for future in futures.values():
             future.result(cluster.request_timeout_s)
 
@@ -165,7 +165,7 @@ def _binding(rule: AclRule) -> AclBinding:
     return AclBinding(*_parts(rule))
 
 
-def _exactly(rule: AclRule) -> AclBindingFilter:
+def _filter(rule: AclRule) -> AclBindingFilter:
     from confluent_kafka.admin import AclBindingFilter
 
     return AclBindingFilter(*_parts(rule))

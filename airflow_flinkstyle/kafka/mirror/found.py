@@ -67,11 +67,11 @@ def aliases(pattern: re.Pattern[str], topics: Iterable[str]) -> tuple[str, ...]:
 
 
 def policy_of(
-    topics: Collection[str], there: Collection[str], source_aliases: Iterable[str]
+    topics: Collection[str], on_target: Collection[str], source_aliases: Iterable[str]
 ) -> Literal["identity", "default"]:
     """Return how the copies are named: as the topics, or with the alias before. Pure."""
-    prefixed = any(f"{alias}.{topic}" in there for alias in source_aliases for topic in topics)
-    return "default" if prefixed and not any(topic in there for topic in topics) else "identity"
+    prefixed = any(f"{alias}.{topic}" in on_target for alias in source_aliases for topic in topics)
+    return "default" if prefixed and not any(topic in on_target for topic in topics) else "identity"
 
 
 def _copies(target: KafkaCluster, alias: str, topics: Collection[str], offsets_topic: str) -> bool:

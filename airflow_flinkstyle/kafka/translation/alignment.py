@@ -103,7 +103,7 @@ def widen(rules: Rules, *windows: tuple[Side, Fingerprints]) -> Widen | None:
 def widen_context(source: Fingerprints, cut: int, rules: Rules) -> Widen | None:
     """Ask for a longer source range, if older originals may still be searched.
 
-    Without them, their copies look like records of others, or like copies of later records that equal them.
+    Without the originals, their copies look like others' records, or like copies of later equal records.
     Without timestamps the target is read to its start, so that the source may be, too.
     """
     return widen(rules, ("source", source)) if cut < rules.most_context or not rules.dated else None
@@ -119,7 +119,7 @@ def place_between(
         target: The target's range.
         cut: Where the unread records begin in the source's range.
         high: Where all unread records begin on the target; None if there are none.
-        rules: See there.
+        rules: See ``Rules``.
     """
     found = (_with_nothing_read if cut == 0 else _with_context)(source, target, cut, high, rules)
     if not isinstance(found, IndexBounds) or rules.sole_writer:
@@ -193,7 +193,7 @@ def _if_copied_first(target: Fingerprints, place: IndexBounds, rules: Rules) -> 
 def _with_nothing_read_there(target: Fingerprints, high: int, rules: Rules) -> IndexBounds | Refused:
     """Bound the position where the target holds no record that was read.
 
-    If they are deleted there, whatever is still there was written behind them.
+    If they are deleted there, all that remains was written behind them.
     """
     if target.whole_log:
         return IndexBounds(low=0, high=high)

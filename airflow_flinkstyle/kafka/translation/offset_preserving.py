@@ -46,7 +46,7 @@ def verify_offsets_preserved(
         source: From some records before ``position`` (the context) to the log's end.
         target: The same offsets, to its own end.
         position: Next offset to read on the source.
-        rules: See there.
+        rules: See ``Rules``.
     """
     cut = bisect_left(source.offsets, position)
     low = max(source.low, target.low)

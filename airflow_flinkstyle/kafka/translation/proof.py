@@ -216,7 +216,7 @@ def prove_position(
         source: From some records before ``position`` (the context) to the log's end.
         target: The newest records, to the log's end.
         position: Next offset to read on the source.
-        rules: See there.
+        rules: See ``Rules``.
     """
     cut = bisect_left(source.offsets, position)
     if cut < _LEAST_CONTEXT and (wider := widen(rules, ("source", source))):
