@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MigrationStrategy = Literal["proved", "new_identity", "producers_first"]
 """How a source gets its position on the target:
 
-- ``proved``: where its unread records stand there, by comparing both logs (also under a new name).
+- ``proved``: where its unread records are there, by comparing both logs (also under a new name).
 - ``new_identity``: a position that a person picks; the old one is dropped.
 - ``producers_first``: the source is read to its fenced end, then the target from its start.
 """

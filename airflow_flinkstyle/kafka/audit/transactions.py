@@ -1,7 +1,7 @@
 """Open transactions by the prefix of their ids: list them, see what they hold back, end those of the dead.
 
 Readers with ``read_committed`` get nothing behind a partition's first open transaction. The brokers abort one
-that is open longer than its time-out; before that, the next producer that initialises its transactional id.
+that is open longer than its time-out; before that, a producer that initialises its transactional id does.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class Fence(Protocol):
         """Return the entries that the record needs and that are gone."""
 
     def lift(self, record: FenceRecord) -> None:
-        """Remove the entries that the record has added."""
+        """Remove what ``put`` has added for the record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
