@@ -1,6 +1,6 @@
 """The options about Kafka clusters and the mirror between them.
 
-Secrets stand in a properties file with its own permissions, or in an Airflow connection, not in a command.
+Secrets are in a properties file with its own permissions, or in an Airflow connection, not in a command.
 """
 
 from __future__ import annotations
