@@ -108,7 +108,7 @@ def _require_same_cluster(source: KafkaSource, cluster: KafkaCluster, cluster_id
 
 
 def _require_no_members(cluster: KafkaCluster, group: str) -> None:
-    """Check it before the first batch: a broker takes a transaction's offsets whoever is in the group."""
+    """Check it before the first batch: a broker takes a transaction's offsets in spite of members."""
     from confluent_kafka import KafkaException
 
     with admin_client(cluster) as admin:
