@@ -218,8 +218,8 @@ def collected(records: DataFrame, most_rows: int) -> pa.RecordBatch | None:
 def _whole(frame: DataFrame) -> list[Row]:
     """Collect rows, and be sure that none is missing.
 
-    ``collect`` takes a connection to the JVM that breaks off, as when that is killed, for the end of the
-    rows. What came until then must not be committed.
+    ``collect`` takes the end of its connection for the end of the rows, also when the JVM was killed. What
+    came until then must not be committed.
     """
     return served_rows(frame, frame._jdf.collectToPython())  # noqa: SLF001  # as ``collect`` of PySpark
 
