@@ -34,7 +34,7 @@ from airflow_flinkstyle.sinks.producer import (
     translated,
 )
 from airflow_flinkstyle.sinks.settings import SMALL_BATCH_SHARD
-from airflow_flinkstyle.types import told_id
+from airflow_flinkstyle.types import known_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -262,7 +262,7 @@ def _require_timeout(settings: SinkSettings) -> str:
     limit = config.get("transaction.max.timeout.ms")
     if limit is not None and settings.transaction_timeout_ms > int(limit.value):
         raise timeout_too_long(settings, int(limit.value))
-    cluster_id = told_id(found.cluster_id)
+    cluster_id = known_id(found.cluster_id)
     if cluster_id is None:
         raise LineageError(
             f"The cluster of lineage {settings.lineage} was expected to have an id, found none: "

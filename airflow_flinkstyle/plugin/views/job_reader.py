@@ -123,7 +123,7 @@ class JobReader:
             return unreadable_document(error)
 
     def _judged(self, run: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
-        """Return a run in the header's state, or in its own: the record of a killed driver stays "running"."""
+        """Return a run in the header's state, or in its own: a killed driver's record stays "running"."""
         if run["generation"] == status["generation"]:
             return {**run, "state": status["state"]}
         if run["state"] not in LIVING:
