@@ -114,7 +114,7 @@ def prune(
         str | None, typer.Option("--max-age", help="After which one is not kept: 36h, 7d, or seconds.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be done; ends with 3 if anything.")
+        bool, typer.Option("--dry-run", help="Only show what would be done; ends with 3 if anything.")
     ] = False,
     yes: Yes = False,
     timeout_s: TimeoutS = 300.0,

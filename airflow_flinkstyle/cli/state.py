@@ -141,7 +141,7 @@ def transform(
         typer.Option(help="Add a field for a version that keeps more: field=expression; may be repeated."),
     ] = None,
     before: Annotated[
-        str | None, typer.Option(help="With --add-column: the field that it stands before.")
+        str | None, typer.Option(help="With --add-column: the field before which it is added.")
     ] = None,
     drop_column: Annotated[
         list[str] | None, typer.Option(help="Take a field away for a version that keeps less.")
@@ -181,7 +181,7 @@ def transform(
 ) -> None:
     """Make a savepoint with other state: written by Spark, compared key by key; needs PySpark 4.2.
 
-    Several changes are done in the order in which the options stand here.
+    Several changes are done in the order in which the options are listed here.
     """
     changes: list[dict[str, object]] = []
     if drop_keys is not None:

@@ -88,8 +88,8 @@ def read_markers(settings: SinkSettings, shards: Iterable[int]) -> dict[int, Mar
 def unreadable(settings: SinkSettings, shards: Collection[int], batch_id: int) -> list[int]:
     """Return the shards whose markers of a batch no reader gets though their transactions are committed.
 
-    Brokers end a committed transaction in its partitions a moment after they have said that it is committed,
-    or once others have taken over; so they are read again for a while.
+    Brokers end a committed transaction in its partitions a moment after they have answered that it is
+    committed, or once others have taken over; so the markers are read again for a while.
     """
     pending, wait = list(shards), CLOCK.wait(_READABLE_S, every_s=0.01)
     while pending:

@@ -67,7 +67,7 @@ class SourceOffsets:
             self._metadata = client.consumer_group_metadata()
 
     def of(self, batch_id: int) -> Consumed:
-        """Return where the sources stand behind a batch."""
+        """Return the positions of the sources after a batch."""
         log = parse(self._query.planned(batch_id))
         keys = (str(one.position) if log.by_position else str(one.name) for one in self._sources)
         return Consumed(group=self._metadata, offsets=read_by_all(map(log.kafka_offsets, keys)))

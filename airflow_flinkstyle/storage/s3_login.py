@@ -75,7 +75,7 @@ def _take_keys(core: Any, settings: S3Settings) -> None:  # noqa: ANN401
 
 
 class _Fetch:
-    """Fetches a role's credentials; those that it is assumed with are looked up each time too."""
+    """Fetches a role's credentials; those that assume it are looked up each time too."""
 
     def __init__(self, role: AssumedRole, settings: S3Settings) -> None:
         self._role, self._settings = role, settings

@@ -39,11 +39,11 @@ KafkaConn = Annotated[
 ]
 KafkaConfigs = Annotated[
     list[Path] | None,
-    typer.Option("--kafka-config", help=f"{_FILE} a cluster to look at; may be repeated."),
+    typer.Option("--kafka-config", help=f"{_FILE} a cluster to read; may be repeated."),
 ]
 KafkaConns = Annotated[
     list[str] | None,
-    typer.Option("--kafka-conn-id", help=f"{_CONN} a cluster to look at; may be repeated."),
+    typer.Option("--kafka-conn-id", help=f"{_CONN} a cluster to read; may be repeated."),
 ]
 
 SourceAlias = Annotated[

@@ -1,4 +1,4 @@
-"""Single answers kept for a moment, each read by one thread at a time and given to all who ask.
+"""Single answers kept for a moment, each read by one thread at a time and given to all requests for it.
 
 No request waits in a thread: the API server has 40, for Airflow and this page together.
 """
