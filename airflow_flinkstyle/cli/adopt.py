@@ -126,7 +126,7 @@ def adopt_running(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Adopt a job while plain Spark runs it: a new driver waits with its state, the old one ends.
+    """Adopt a job while plain Spark runs it: a driver loads its state, and takes over when the old one ends.
 
     Without --end-pid and --end-command you are asked to end the old driver at the right moment. A call with
     the same --key continues one that failed.
