@@ -1,4 +1,4 @@
-"""The clock of those who wait: the machine's, unless a test gives another."""
+"""The clock that callers wait by: the machine's, unless a test gives another."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ class Clock:
         return now_ms()
 
     def wait(self, timeout_s: float, *, every_s: float) -> Wait:
-        """Begin to wait: look, and look again while ``again`` says so."""
+        """Begin to wait: check, and check again while ``again`` is true."""
         return Wait(clock=self, until_s=self.now_s + timeout_s, every_s=every_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """A loop's time: it looks at once, then every so often, and a last time after the time-out."""
+    """The time of a loop that checks at once, then every so often, and a last time after the time-out."""
 
     clock: Clock
     until_s: float
     """By that clock."""
     every_s: float
-    """Between two looks."""
+    """Between two checks."""
 
     def again(self) -> bool:
-        """Sleep until the next look; False, at once, if the time was up before the last one."""
+        """Sleep until the next check; False, at once, if the time was up before the last one."""
         if self.clock.now_s >= self.until_s:
             return False
         self.clock.sleep(self.every_s)
@@ -55,7 +55,7 @@ CLOCK = Clock()
 
 
 class LeaseClock(Clock):
-    """A clock that no one sets and that counts the time a suspended machine sleeps."""
+    """A clock that cannot be set and that counts the time a suspended machine sleeps."""
 
     @property
     def now_s(self) -> float:

@@ -1,7 +1,7 @@
 """Every error raised on purpose: what failed, what was left behind, what to do.
 
-Each package has a table of its errors, ``errors.py``: a row (``ErrorKind``) for each that is only told to
-people, a class below ``FlinkstyleError`` for each that somebody catches by name.
+Each package has a table of its errors, ``errors.py``: a row (``ErrorKind``) for each that is only shown to
+people, a class below ``FlinkstyleError`` for each that code catches by name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _TWO_STOPS: Final = re.compile(r"(?<![.\s/])\.\.(?=\s|$)")
-"""Where a sentence ends with what somebody else has ended with a full stop of their own."""
+"""The end of a sentence that ends with a quoted message, which has a full stop of its own."""
 
 
 class FlinkstyleError(Exception):
@@ -44,7 +44,7 @@ class FlinkstyleError(Exception):
     def rephrased(
         self, *, problem: str | None = None, state_after: str | None = None, remedy: str | None = None
     ) -> Self:
-        """Return the same error with another sentence, by somebody who knows more of the situation."""
+        """Return the same error with another sentence, for a caller that knows more of the situation."""
         error = type(self)(
             self.problem if problem is None else problem,
             self.state_after if state_after is None else state_after,
@@ -56,7 +56,7 @@ class FlinkstyleError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorKind:
-    """One row of a package's table of errors: what people are told under a code that nobody catches by name.
+    """One row of a package's table of errors: what people are shown under a code that is not caught by name.
 
     The sentences are templates of ``str.format``, whose fields ``error`` is given by name.
     """
@@ -106,7 +106,7 @@ class ErrorKind:
 
 
 class BadInputError(FlinkstyleError):
-    """A value somebody gave cannot be used: malformed, missing or contradictory."""
+    """A given value cannot be used: malformed, missing or contradictory."""
 
     code = "BAD_INPUT"
 
@@ -118,13 +118,13 @@ class MessageFormatError(FlinkstyleError):
 
 
 class SignatureError(FlinkstyleError):
-    """A record in the store would start a process or say from where it reads, and no caller has signed it."""
+    """A record in the store would start a process or set where it reads from, and no caller has signed it."""
 
     code = "SIGNATURE"
 
 
 class ProtocolVersionError(FlinkstyleError):
-    """The agent in the driver and this package speak different protocol versions."""
+    """The agent in the driver and this package have different protocol versions."""
 
     code = "PROTOCOL_VERSION"
 

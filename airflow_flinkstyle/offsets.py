@@ -31,7 +31,7 @@ class Offsets(Mapping[TopicPartition, NextOffset]):
 
     @classmethod
     def of(cls, by_topic: ByTopic) -> Offsets:
-        """Return what is given by topic; a topic without a partition says nothing and is left out."""
+        """Return what is given by topic; a topic without a partition is left out."""
         return cls(
             {(topic, number): at for topic, numbers in by_topic.items() for number, at in numbers.items()}
         )

@@ -1,4 +1,4 @@
-"""How something that is out of reach for a while is met: it is asked again."""
+"""Calls to something that is out of reach for a while: they are made again."""
 
 from __future__ import annotations
 

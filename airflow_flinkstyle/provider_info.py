@@ -1,4 +1,4 @@
-"""What Airflow is told about this provider: its modules, the connection form, settings, the extra link."""
+"""What Airflow reads about this provider: its modules, the connection form, settings, the extra link."""
 
 from __future__ import annotations
 

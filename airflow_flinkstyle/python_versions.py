@@ -19,7 +19,7 @@ else:
     from typing import NoReturn
 
     def assert_never(value: NoReturn) -> NoReturn:
-        """Say that a type checker was not asked, or was wrong."""
+        """Fail: a type checker was not run, or was wrong."""
         raise AssertionError(f"No value was expected here, found {value!r}.")
 
 

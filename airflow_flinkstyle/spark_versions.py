@@ -1,7 +1,7 @@
 """What differs between the Sparks that jobs run on, 3.5 to 4.3. Versions are compared nowhere.
 
 What is here asks the running Spark for what it has: Spark's classes move between packages, and builds of
-distributors carry changes that their version does not tell.
+distributors carry changes that their version does not show.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def checkpoint_files(jvm: Java, folder: Java, conf: Java) -> Java:
 
 
 def ends_the_rows_of_a_killed_task(jvm: Java) -> bool:
-    """Return whether ``mapInArrow`` tells a task that is killed that its rows have ended, as Spark 3.5 does.
+    """Return whether ``mapInArrow`` gives a task that is killed an end of its rows, as Spark 3.5 does.
 
     The iterator that feeds it there just has no more rows once the task is to end. From 4.0 on the stream of
     rows breaks off.

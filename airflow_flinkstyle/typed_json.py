@@ -48,7 +48,7 @@ def stored(cls: type[T]) -> type[T]:
 
 
 def stored_as(form: Any) -> Callable[[type[T]], type[T]]:
-    """Mark a class that does not stand in a store as its fields, but as what the annotation ``form`` reads.
+    """Mark a class that is not stored as its fields, but as what the annotation ``form`` reads.
 
     Its ``from_stored`` makes one of that, and its ``to_stored`` is the inverse.
     """
@@ -70,7 +70,7 @@ class Check:
 
 
 class MismatchError(ValueError):
-    """A document is not what its class says."""
+    """A document does not fit its class."""
 
     def __init__(self, where: str, expected: str, found: object) -> None:
         super().__init__(where, expected, found)

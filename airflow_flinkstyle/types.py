@@ -10,9 +10,9 @@ Text = Annotated[str, Check("a text that is not empty", bool)]
 Count = Annotated[int, Check("a number, 0 or more", lambda number: number >= 0)]
 
 KafkaId = Annotated[str, Check("an id that Kafka gave", lambda text: text.strip("A=") != "")]
-"""Of a cluster or a topic, in records as ``KafkaId | None``: None where the cluster does not tell it.
+"""Of a cluster or a topic, in records as ``KafkaId | None``: None where the cluster gives none.
 
-All zeros (``AAA...``) and an empty text are how some endpoints say that they tell none, and are no id."""
+Some endpoints give all zeros (``AAA...``) or an empty text where they have none: these are no ids."""
 
 ONLY_QUERY = "query"
 """Name of a job's only query if the script gives it none."""
@@ -30,10 +30,10 @@ TopicPartition = tuple[str, int]
 """Topic name and partition number."""
 
 ClaimMode = Literal["no_claim", "claim"]
-"""Whose a savepoint is after a restore: whoever's it was, or the restored job's (Flink's words)."""
+"""Who owns a savepoint after a restore: its owner until then, or the restored job (Flink's words)."""
 
 StartFrom = Literal["last_state", "checkpoint", "savepoint", "fresh"]
-"""From what a job is started, as forms, operators and the command line say it."""
+"""From what a job is started, as forms, operators and the command line name it."""
 
 Rewind = Literal["continue", "fork", "re-emit"]
 """What a start does about batches that were committed after its savepoint: demand that there are none, count
@@ -56,8 +56,8 @@ OnFailedSavepoint = Literal["keep_running", "close"]
 """What a stop does whose savepoint fails: the queries resume, or the run closes in its checkpoint."""
 
 
-def told_id(text: str | None) -> str | None:
-    """Return an id that a cluster gave; None if what it answered only says that it tells none."""
+def known_id(text: str | None) -> str | None:
+    """Return an id that a cluster gave; None if its answer only means that it has none."""
     return text if text is not None and text.strip("A=") else None
 
 
@@ -67,7 +67,7 @@ def id_words(given: str | None) -> str:
 
 
 def ids_differ(recorded: str | None, found: str | None) -> bool:
-    """Return whether two ids contradict each other; one that was not told contradicts nothing."""
+    """Return whether two ids contradict each other; an unknown one contradicts nothing."""
     return recorded is not None and found is not None and recorded != found
 
 

@@ -44,8 +44,8 @@ def moment(at_ms: int) -> str:
 
 def batch_words(found: Mapping[str, int]) -> str:
     """Return the newest batch of each query, within a sentence: ``batch 473 of counts``."""
-    told = ", ".join(f"batch {batch} of {query}" for query, batch in sorted(found.items()))
-    return told or "no batch"
+    listed = ", ".join(f"batch {batch} of {query}" for query, batch in sorted(found.items()))
+    return listed or "no batch"
 
 
 def escape(text: str) -> str:

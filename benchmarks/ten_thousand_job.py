@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.jobs.status import Sightings
-from airflow_flinkstyle.plugin.looks.job_look import JobLook
+from airflow_flinkstyle.plugin.views.job_reader import JobReader
 from airflow_flinkstyle.savepoint.manifest_json import to_json
 from benchmarks.common import Report, Spread, Table
 from benchmarks.moved_job import QUERY, TIMEOUT_S, MovedJob, commits, create_topic, two_brokers
@@ -102,9 +102,9 @@ def shown(board: JobBoard) -> tuple[list[float], list[float], str]:
     detail = ""
     for _ in range(ROUNDS):
         with timed(rows):
-            JobLook(board.store, "bench", Sightings()).row(time.monotonic())
+            JobReader(board.store, "bench", Sightings()).row(time.monotonic())
         with timed(details):
-            detail = json.dumps(JobLook(board.store, "bench", Sightings()).detail())
+            detail = json.dumps(JobReader(board.store, "bench", Sightings()).detail())
     return rows, details, detail
 
 

@@ -126,7 +126,7 @@ def adopt_running(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Adopt a job while plain Spark runs it: a driver waits with its state, the old one ends, it goes on.
+    """Adopt a job while plain Spark runs it: a driver loads its state, and takes over when the old one ends.
 
     Without --end-pid and --end-command you are asked to end the old driver at the right moment. A call with
     the same --key continues one that failed.
@@ -202,7 +202,7 @@ def leave(
 
     Each location must be empty.
 
-    Prints the spark-submit that runs it on, and what stays behind.
+    Prints the spark-submit that continues the job, and what stays behind.
     """
     given = named_locations(to or [], "--to")
     require_job(root, job)
@@ -214,15 +214,18 @@ def leave(
     if not as_json:
         note(f"Leaving job {job}, with key {key}.")
     with progress_bar(f"leave {job}") as move:
-        left = leave_job(client, places, key=key, by=whoami(), timeout_s=timeout_s, progress=move)
-    rows = [("job", job), ("savepoint", left.savepoint_id)]
+        result = leave_job(client, places, key=key, by=whoami(), timeout_s=timeout_s, progress=move)
+    rows = [("job", job), ("savepoint", result.savepoint_id)]
     rows += [
         (f"query {name}", f"batch {one.batch_id}, {one.location}")
-        for name, one in sorted(left.checkpoints.items())
+        for name, one in sorted(result.checkpoints.items())
     ]
-    rows += [("run it", left.spark_submit or "as it ran before it was adopted"), ("way back", left.way_back)]
-    rows += [("note" if not number else "", text) for number, text in enumerate(left.notes)]
-    show(left.as_dict(), table("", "", rows=rows), as_json=as_json)
+    rows += [
+        ("run it", result.spark_submit or "as it ran before it was adopted"),
+        ("way back", result.way_back),
+    ]
+    rows += [("note" if not number else "", text) for number, text in enumerate(result.notes)]
+    show(result.as_dict(), table("", "", rows=rows), as_json=as_json)
 
 
 def watched_checkpoint(
@@ -231,7 +234,7 @@ def watched_checkpoint(
     kafka_conn_ids: KafkaConns,
     spark_version: str | None,
 ) -> WatchedCheckpoint:
-    """Return what the options say of a job that plain Spark runs."""
+    """Return the checkpoint of plain Spark that the options name."""
     return WatchedCheckpoint(
         checkpoints=named_locations(checkpoints or [], "--checkpoint"),
         clusters=LiveClusters(all_clusters(kafka_configs, kafka_conn_ids)),

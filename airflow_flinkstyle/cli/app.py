@@ -72,7 +72,7 @@ def _options(
 
 app.add_typer(
     _group(
-        "Take, look at, check, keep and move savepoints.",
+        "Take, inspect, check, keep and move savepoints.",
         {
             "take": take.take,
             "cut": take.cut,
@@ -101,7 +101,7 @@ app.add_typer(
 )
 app.add_typer(
     _group(
-        "Look at the Kafka offsets of savepoints, and move them to another cluster.",
+        "Show the Kafka offsets of savepoints, and move them to another cluster.",
         {
             "show": positions.show_offsets,
             "plan": offsets.plan,
@@ -113,7 +113,7 @@ app.add_typer(
 )
 app.add_typer(
     _group(
-        "Look at jobs, start and stop them.",
+        "Show jobs, start and stop them.",
         {
             "list": job.list_jobs,
             "status": job.job_status,
@@ -136,7 +136,7 @@ app.add_typer(
 )
 app.add_typer(
     _group(
-        "Finish or undo migrations and upgrades that nobody works on any more.",
+        "Finish or undo migrations and upgrades that no process works on any more.",
         {
             "list": migration.list_unsettled,
             "settle": migration.settle,
@@ -145,7 +145,7 @@ app.add_typer(
     ),
     name="migration",
 )
-app.add_typer(_group("Look at a mirror between Kafka clusters.", {"status": mirror.status}), name="mirror")
+app.add_typer(_group("Inspect a mirror between Kafka clusters.", {"status": mirror.status}), name="mirror")
 app.add_typer(
     _group(
         "Find the transactions that hold readers back, and end those of dead jobs.",
@@ -160,7 +160,7 @@ app.add_typer(
 app.add_typer(_group("Check what a topic holds.", {"verify": topic.verify}), name="topic")
 app.add_typer(
     _group(
-        "Try a store, say whose it is, and see what a job keeps.",
+        "Check a store, adopt a savepoint root, and show what a job keeps.",
         {"check": store.check, "adopt-root": store.adopt, "usage": store.usage},
     ),
     name="store",

@@ -92,6 +92,6 @@ def _is_set(variable: str) -> bool:
 
 
 def whoami() -> str:
-    """Name this caller for people who wait for it, or wonder later."""
+    """Name this caller for people, in locks and records."""
     user = os.environ.get("USER") or f"uid {os.getuid()}"  # a container's user may have no name
     return f"{user}@{socket.gethostname()} (flinkstyle)"

@@ -31,7 +31,7 @@ def list_savepoints(
     limit: Annotated[int | None, typer.Option(help="Only the newest so many.", min=1)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the savepoints of a job, the newest first; those that it has left behind after the others."""
+    """List the savepoints of a job, the newest first, abandoned ones last."""
     require_job(root, job)
     repository = repository_of(root, job)
     listing = read_listing(repository)
@@ -191,5 +191,5 @@ def _files(found: FileSum) -> str:
 
 
 def pin_document(pin: Reference | None) -> dict[str, object] | None:
-    """Return what a list says of a pin."""
+    """Return a pin as lists show it."""
     return {"reason": pin.reason, "by": pin.by, "at_ms": pin.at_ms} if pin is not None else None

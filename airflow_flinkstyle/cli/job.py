@@ -27,7 +27,7 @@ from airflow_flinkstyle.typed_json import encode
 from airflow_flinkstyle.types import Generation, OnFailedSavepoint
 
 _CERTAIN_S = 60.0
-"""How long to look at most until it is certain whether a driver lives."""
+"""How long to wait at most until it is certain whether a driver lives."""
 _HOMES = {
     "watched": "plain Spark runs it",
     "adopted": "adopted from",
@@ -47,7 +47,7 @@ _NAMES = {
 def list_jobs(root: Root, as_json: AsJson = False) -> None:
     """List the jobs below a savepoint root, and what each is doing.
 
-    A dead driver elsewhere may count as running; job status looks until it is certain.
+    A dead driver elsewhere may count as running; job status waits until it is certain.
     """
     found = {job: client_of(root, job).view.status() for job in jobs_found(root)}
     document = {"jobs": [_document(job, status) for job, status in found.items()]}
@@ -72,7 +72,7 @@ def job_status(root: Root, job: Job, as_json: AsJson = False) -> None:
         heartbeat = status.run.heartbeat
         rows += [
             ("batches", batches(heartbeat.batches()) if heartbeat else "none"),
-            ("heartbeat", _heard(status.run)),
+            ("heartbeat", _heartbeat_age(status.run)),
             ("checkpoints", status.run.claim.checkpoint_location),
             *(_pace_rows(heartbeat) if heartbeat else ()),
             *(_group_rows(heartbeat) if heartbeat else ()),
@@ -90,28 +90,28 @@ def notes_of(heartbeat: Heartbeat) -> list[tuple[str, str]]:
     ]
 
 
-def _heard(run: Run) -> str:
+def _heartbeat_age(run: Run) -> str:
     if run.heartbeat is None:
         return "none yet"
     still = f"not changed for {run.silence.still_s:.0f} s"
-    return f"seen to change, {still}" if run.silence.changed else f"{still} while this command looked"
+    return f"seen to change, {still}" if run.silence.changed else f"{still} while this command watched"
 
 
 def _pace_rows(heartbeat: Heartbeat) -> Iterator[tuple[str, str]]:
-    """Say how fast each query is, by what Spark says of its newest batch."""
-    for query, beat in sorted(heartbeat.queries.items()):
-        if beat.pace is None:
+    """Yield how fast each query is, as Spark reports it of its newest batch."""
+    for query, status in sorted(heartbeat.queries.items()):
+        if status.pace is None:
             continue
-        pace = beat.pace
-        words = [
+        pace = status.pace
+        parts = [
             f"{_rate(pace.input_rows_per_s)} rows/s in",
             f"{_rate(pace.processed_rows_per_s)} processed",
             f"batch {pace.batch_id} of {pace.batch_ms:,} ms",
         ]
-        words += [f"{pace.state_rows:,} rows of state"] if pace.state_rows else []
-        words += [f"{pace.lag_records:,} records behind"] if pace.lag_records is not None else []
-        words += [f"watermark {moment(pace.watermark_ms)}"] if pace.watermark_ms is not None else []
-        yield f"pace of {query}", f"{', '.join(words)}; begun {moment(pace.begun_at_ms)}"
+        parts += [f"{pace.state_rows:,} rows of state"] if pace.state_rows else []
+        parts += [f"{pace.lag_records:,} records behind"] if pace.lag_records is not None else []
+        parts += [f"watermark {moment(pace.watermark_ms)}"] if pace.watermark_ms is not None else []
+        yield f"pace of {query}", f"{', '.join(parts)}; begun {moment(pace.begun_at_ms)}"
 
 
 def _rate(rows_per_s: float | None) -> str:
@@ -119,9 +119,9 @@ def _rate(rows_per_s: float | None) -> str:
 
 
 def _group_rows(heartbeat: Heartbeat) -> Iterator[tuple[str, str]]:
-    """Say what was committed for the consumer groups of the job's sources."""
-    for query, beat in heartbeat.queries.items():
-        for source, group in beat.groups.items():
+    """Yield what was committed for the consumer groups of the job's sources."""
+    for query, status in heartbeat.queries.items():
+        for source, group in status.groups.items():
             lag = ", ".join(f"{topic} {behind:,}" for topic, behind in group.lag.items())
             committed = "nothing yet" if group.batch_id is None else f"batch {group.batch_id}"
             counts = (
@@ -199,12 +199,12 @@ def stop(
         "batches": dict(outcome.batches),
         "savepoint_error": outcome.savepoint_error,
     }
-    said = f"Job {job} has stopped at {batches(dict(outcome.batches)) or 'no batch'}"
+    text = f"Job {job} has stopped at {batches(dict(outcome.batches)) or 'no batch'}"
     if outcome.savepoint_id:
-        said += f", savepoint {outcome.savepoint_id}"
+        text += f", savepoint {outcome.savepoint_id}"
     if outcome.savepoint_error:
-        said += f", without a savepoint: {outcome.savepoint_error}"
-    show(document, said, as_json=as_json)
+        text += f", without a savepoint: {outcome.savepoint_error}"
+    show(document, text, as_json=as_json)
     if outcome.savepoint_error:
         raise typer.Exit(ExitCode.PARTLY)
 
@@ -225,10 +225,10 @@ def declare_dead(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say that a driver has ended, where neither its lease nor a look at its process can tell yet.
+    """Declare that a driver has ended, before its lease or a check of its process shows it.
 
-    Refused while it writes heartbeats. Whoever looks after the job starts the next driver then; that one
-    still waits until the heartbeat has not changed for the lease.
+    Refused while it writes heartbeats. The job's watcher then starts the next driver, which still waits
+    until the heartbeat has not changed for the lease.
     """
     confirm(f"Declare the driver of generation {generation} of job {job} dead?", yes=yes)
     client = client_of(root, job)

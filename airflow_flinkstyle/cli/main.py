@@ -1,4 +1,4 @@
-"""The console script; says what to install where the extra ``cli`` is missing."""
+"""The console script; names what to install where the extra ``cli`` is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``flinkstyle migration list|settle|release``: migrations and upgrades that nobody finishes."""
+"""``flinkstyle migration list|settle|release``: migrations and upgrades that were left unfinished."""
 
 from typing import Annotated, Literal
 
@@ -31,7 +31,7 @@ MigrationId = Annotated[
 
 
 def list_unsettled(root: Root, job: Job, as_json: AsJson = False) -> None:
-    """List the migrations and upgrades of a job that were begun and do not rest, and who works on them."""
+    """List the unfinished migrations and upgrades of a job, and who works on them."""
     require_job(root, job)
     found = find_unsettled(client_of(root, job).view.board)
     document = {"unsettled": [_document(one) for one in found]}
@@ -39,7 +39,7 @@ def list_unsettled(root: Root, job: Job, as_json: AsJson = False) -> None:
         (one.migration_id, one.work.cutover, one.phases[-1], moment(one.begun_at_ms), _worker(one))
         for one in found
     ]
-    text = table("id", "what", "phase", "begun", "worked on by", rows=rows) if rows else "All are at rest."
+    text = table("id", "what", "phase", "begun", "worked on by", rows=rows) if rows else "None is unfinished."
     show(document, text, as_json=as_json)
 
 
@@ -49,7 +49,7 @@ def settle(
     migration_id: MigrationId = None,
     now: Annotated[
         bool,
-        typer.Option("--now", help="Do not wait to see whether somebody works on it."),
+        typer.Option("--now", help="Do not wait to see whether a process still works on it."),
     ] = False,
     source_config: SourceConfig = None,
     source_conn_id: SourceConn = None,
@@ -58,7 +58,7 @@ def settle(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Finish or undo a migration or an upgrade that nobody works on any more, from its journal.
+    """Finish or undo a migration or an upgrade that no process works on any more, from its journal.
 
     If the next driver has the job, it is finished; else the job goes back to where it ran. Producers are
     released to the same side. Where a cluster of a migration asks for a login, name it.
@@ -81,7 +81,7 @@ def settle(
         "generation": settled.generation,
         "detail": settled.detail,
     }
-    show(document, f"{found} rests: {settled.where}. {settled.detail}", as_json=as_json)
+    show(document, f"{found} is settled: {settled.where}. {settled.detail}", as_json=as_json)
 
 
 def release(
@@ -99,8 +99,8 @@ def release(
 ) -> None:
     """Release the producers of a migration, and start or stop nothing; settle does both.
 
-    Whoever works on the migration is replaced, and its window goes back. With --to you decide, against
-    where the job runs too: what is written where it does not read is in no result.
+    A process that still works on the migration is replaced, and its window rolls back. --to may name the
+    cluster that the job does not read: what is written there is in no result.
     """
     client = client_of(root, job)
     found = _the_one(client.view, migration_id, only="migration")
@@ -137,7 +137,7 @@ def _the_one(runs: JobView, migration_id: str | None, *, only: str | None = None
     if len(named) == 1:
         return named[0]
     raise BadInputError(
-        f"One {only or 'migration or upgrade'} of job {runs.job} that does not rest was expected"
+        f"One {only or 'migration or upgrade'} of job {runs.job} that is unfinished was expected"
         f"{f' with the id {migration_id}' if migration_id else ''}, found "
         f"{', '.join(one.migration_id for one in found) or 'none'}.",
         state_after="Nothing was changed.",

@@ -11,8 +11,8 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.types import Alignment
 
 AS_JSON = "flinkstyle.json"
-_COMPLETED = 100
-"""More than people read in one completion."""
+_MOST_COMPLETIONS = 100
+"""More than people read at once."""
 
 
 def _note_json(ctx: typer.Context, value: bool) -> bool:
@@ -24,7 +24,7 @@ def _note_json(ctx: typer.Context, value: bool) -> bool:
 def _matching(names: Callable[[], Iterable[str]], incomplete: str) -> list[str]:
     """Return what completes the word; a root that cannot be read completes nothing."""
     try:
-        return list(islice((name for name in names() if name.startswith(incomplete)), _COMPLETED))
+        return list(islice((name for name in names() if name.startswith(incomplete)), _MOST_COMPLETIONS))
     except FlinkstyleError:
         return []
 
@@ -47,7 +47,7 @@ Root = Annotated[
         envvar="FLINKSTYLE_ROOT",
         help="Savepoint root: s3://bucket/prefix (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, ...), or an absolute "
         "path.",
-        is_eager=True,  # before what is completed with it
+        is_eager=True,  # parsed before the options that are completed with it
     ),
 ]
 Job = Annotated[

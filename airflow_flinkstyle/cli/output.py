@@ -39,21 +39,21 @@ _PIPE_COLUMNS = 10_000
 """A pipe has no width; nothing may be broken over lines there."""
 _ARGUMENT = re.compile(r"""\b(?P<name>[a-z_]+)=(?P<value>'[^']*'|\[[^\]]*\]|True\b|[0-9.]+\b|(?=\s))""")
 _PROSE_COLUMNS = 20
-"""What a column of words gets at least: a time to the second fits in one line."""
+"""The least width of a column of prose: a time to the second fits in one line."""
 _GAP_COLUMNS = 2
 """Between two columns of a table."""
 
 
 class ExitCode(IntEnum):
-    """What a script can rely on; docs/cli.md says the same."""
+    """What a script can rely on; docs/cli.md lists the same."""
 
     DONE = 0
     ERROR = 1
-    """One of the package's errors: three sentences on standard error, and what they leave holds."""
+    """One of the package's errors: three sentences on standard error; the second names what is left."""
     USAGE = 2
     """The command line was not understood; nothing was done."""
     PARTLY = 3
-    """The command did its work, and the answer is not the plain yes."""
+    """The command did its work, but its answer is not a plain yes."""
     INTERRUPTED = 130
     """Ctrl-C, or a question that was answered with no."""
 
@@ -76,7 +76,7 @@ def _console(*, stderr: bool = False) -> Console:
 def report(error: FlinkstyleError, *, as_json: bool, options: Mapping[str, str]) -> None:
     """Print an error: the three sentences, or the same as a JSON document.
 
-    Ends of logs, which some errors hold, stand behind the sentences.
+    Ends of logs, which some errors hold, are printed after the sentences.
 
     Args:
         error: What failed.
@@ -103,7 +103,7 @@ def report(error: FlinkstyleError, *, as_json: bool, options: Mapping[str, str])
 def in_options(remedy: str, options: Mapping[str, str]) -> str:
     """Return a remedy with the command's options where the library names its parameters.
 
-    The library says ``from_job='orders'``; a person at a terminal types ``--from-job orders``.
+    The library writes ``from_job='orders'``; a person at a terminal types ``--from-job orders``.
     """
 
     def option(found: re.Match[str]) -> str:
@@ -116,7 +116,7 @@ def in_options(remedy: str, options: Mapping[str, str]) -> str:
 
 
 def note(text: RenderableType) -> None:
-    """Tell people something beside the answer."""
+    """Print something for people beside the answer, on standard error."""
     _console(stderr=True).print(text)
 
 
@@ -132,10 +132,10 @@ def confirm(question: str, *, yes: bool) -> None:
 
 
 def table(*columns: str, rows: Sequence[Sequence[object]], title: str | None = None) -> RenderableType:
-    """Return a table; columns whose name starts with ``#`` hold numbers and stand to the right.
+    """Return a table; columns whose name starts with ``#`` hold numbers and are aligned right.
 
-    Where the terminal is too narrow for it, the rows stand below each other: nothing is ever left out, and no
-    id is broken over lines.
+    Where the terminal is too narrow for it, each row is printed as lines of name and value: nothing is left
+    out, and no id is broken over lines.
     """
     texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
     return _Table(columns=columns, rows=texts, title=title)
@@ -186,7 +186,7 @@ class _Table:
         return any(" " in row[place] for row in self.rows)
 
     def _least_width(self) -> int:
-        """Return the columns that all of it needs; what has words may be broken between them."""
+        """Return the width that the table needs; prose may be broken between words."""
         widths = []
         for place, column in enumerate(self.columns):
             widest = max(
@@ -213,7 +213,7 @@ def batches_of(manifest: Manifest) -> dict[str, int]:
 
 
 def _plain(value: object) -> object:
-    """Turn dataclasses into what JSON can hold, wherever they stand."""
+    """Turn dataclasses into what JSON can hold, at any depth."""
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     if isinstance(value, dict):
@@ -224,11 +224,11 @@ def _plain(value: object) -> object:
 
 
 class TransferAmount(Protocol):
-    """How far something is, as captures, requests and checks tell it."""
+    """How far a transfer is, as captures, requests and checks report it."""
 
     @property
     def files_done(self) -> int:
-        """Files that are through."""
+        """Files that are done."""
 
     @property
     def files_total(self) -> int:
@@ -236,16 +236,16 @@ class TransferAmount(Protocol):
 
     @property
     def bytes_done(self) -> int:
-        """Bytes that are through."""
+        """Bytes that are done."""
 
     @property
     def bytes_total(self) -> int:
-        """Bytes in all; 0 as long as nobody knows."""
+        """Bytes in all; 0 as long as it is unknown."""
 
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Callable[[TransferAmount], None]]:
-    """Show a bar while the block runs, and hand out what moves it; only where people look."""
+    """Show a bar while the block runs, only on a terminal; yields what moves it."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),

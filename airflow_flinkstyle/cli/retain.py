@@ -1,4 +1,4 @@
-"""What stays, what goes, and why: ``savepoint pin|unpin|release|dispose|prune``, ``job remove``."""
+"""What is kept, what is deleted, and why: ``savepoint pin|unpin|release|dispose|prune``, ``job remove``."""
 
 import os
 from dataclasses import asdict
@@ -90,7 +90,7 @@ def dispose(
     A pinned one, one that the job needs, and the last good one are protected.
     """
     repository = repository_of(root, job)
-    repository.read(savepoint_id)  # before somebody is asked about it
+    repository.read(savepoint_id)  # a wrong id fails before the question
     confirm(f"Dispose of savepoint {savepoint_id} of job {job}?", yes=yes)
     done = dispose_of(
         board_of(root, job),
@@ -100,10 +100,10 @@ def dispose(
         despite=[protection for protection in PROTECTIONS if protection in (despite or ())],
         wait_s=timeout_s,
     )
-    said = f"{done.freed_blobs} blobs freed, {size(done.freed_bytes)}"
+    freed = f"{done.freed_blobs} blobs freed, {size(done.freed_bytes)}"
     if done.noncurrent_bytes:
-        said += f"; the bucket keeps {size(done.noncurrent_bytes)} as noncurrent versions"
-    show(done, f"Savepoint {savepoint_id} is gone: {said}", as_json=as_json)
+        freed += f"; the bucket keeps {size(done.noncurrent_bytes)} as noncurrent versions"
+    show(done, f"Savepoint {savepoint_id} is gone: {freed}", as_json=as_json)
 
 
 def prune(
@@ -114,7 +114,7 @@ def prune(
         str | None, typer.Option("--max-age", help="After which one is not kept: 36h, 7d, or seconds.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be done; ends with 3 if anything.")
+        bool, typer.Option("--dry-run", help="Only show what would be done; ends with 3 if anything.")
     ] = False,
     yes: Yes = False,
     timeout_s: TimeoutS = 300.0,
@@ -189,7 +189,7 @@ def remove(
     require_job(root, job)
     confirm(f"Remove all records of job {job}?", yes=yes)
     done = remove_job(client_of(root, job).view, savepoints=with_savepoints)
-    said = f"Job {job} is removed: {done.objects} objects, {len(done.savepoints)} savepoints."
+    text = f"Job {job} is removed: {done.objects} objects, {len(done.savepoints)} savepoints."
     if done.checkpoints:
-        said += f" Its checkpoints stay, where there are any: {', '.join(done.checkpoints)}"
-    show(asdict(done), said, as_json=as_json)
+        text += f" Its checkpoints stay, where there are any: {', '.join(done.checkpoints)}"
+    show(asdict(done), text, as_json=as_json)

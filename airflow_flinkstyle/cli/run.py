@@ -34,7 +34,7 @@ from airflow_flinkstyle.savepoint.repository.summary import newest_summary
 from airflow_flinkstyle.types import RestoreTables, Rewind, StartFrom
 
 _CERTAIN_S = 60.0
-"""How long to look at most until it is certain whether a driver lives."""
+"""How long to wait at most until it is certain whether a driver lives."""
 
 Definitions = Annotated[
     Path | None,
@@ -66,7 +66,7 @@ LeaveCheckpoint = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What was said of how to run the job; None for as it was."""
+    """How to run the job, as the options give it; None: as at the last start."""
 
     definition: SparkStreamingJob | None
     master: str | None
@@ -199,8 +199,8 @@ def health(
     ages = _batch_ages_s(status) if isinstance(status, Running) else {}
     for name, age_s in ages.items():
         if batch_limit_s is not None and (age_s is None or age_s > batch_limit_s):
-            said = "no batch" if age_s is None else f"its last batch {_age(age_s)} ago"
-            findings.append(f"query {name} has committed {said}")
+            committed = "no batch" if age_s is None else f"its last batch {_age(age_s)} ago"
+            findings.append(f"query {name} has committed {committed}")
     home = client.view.board.home()
     if home is not None and home.value.state == "adopted":
         findings += [f"its old job runs too: {found}" for found in moved_on(client.view, home.value)]
@@ -230,7 +230,7 @@ def health(
 def _newest(
     repository: SavepointRepository, limit_s: float | None
 ) -> tuple[str | None, float | None, str, list[str]]:
-    """Return the newest savepoint, its age, both in words, and what is wrong with it."""
+    """Return the newest savepoint, its age, a text of both, and what is wrong with it."""
     found = newest_summary(repository)
     if found is None:
         return None, None, "none", ["it has no savepoint"] if limit_s is not None else []
@@ -249,29 +249,37 @@ def _newest(
 def wanted_by(
     job: str, file: Path | None, master: str | None, python: str | None, log_dir: str | None
 ) -> Wanted:
-    """Return what the options say."""
+    """Return how the options want the job to run."""
     definition = read_job(file, job) if file is not None else None
     return Wanted(definition=definition, master=master, python=python, log_dir=log_dir)
 
 
 def launch_by(runs: JobView, root: str, wanted: Wanted) -> tuple[JobSpec, SubmitTarget]:
-    """Return what to run and where: the last start's, with what was said instead."""
-    said = wanted.definition
+    """Return what to run and where: as at the last start, except for what the options give."""
+    definition = wanted.definition
     try:
         spec, target = recorded_launch(runs)
     except JobNotRunningError:
-        missing = {"--file": said, "--master": wanted.master, "--python": wanted.python}
-        if said is None or wanted.master is None or wanted.python is None:
+        missing = {"--file": definition, "--master": wanted.master, "--python": wanted.python}
+        if definition is None or wanted.master is None or wanted.python is None:
             names = ", ".join(name for name, value in missing.items() if value is None)
             raise BadInputError(
                 f"The first start of job {runs.job} needs {names}: no earlier one took over.",
                 state_after="Nothing was started.",
                 remedy="Give them; later starts need none of them.",
             ) from None
-        spec = JobSpec(name=said.job, script=said.script, checkpoint_root=default_checkpoint_root(root))
+        spec = JobSpec(
+            name=definition.job, script=definition.script, checkpoint_root=default_checkpoint_root(root)
+        )
         target = SubmitTarget(master=wanted.master, python=wanted.python, log_dir=str(Path.cwd() / "logs"))
-    if said is not None:
-        spec = replace(spec, script=said.script, args=said.args, conf=dict(said.conf), env=dict(said.env))
+    if definition is not None:
+        spec = replace(
+            spec,
+            script=definition.script,
+            args=definition.args,
+            conf=dict(definition.conf),
+            env=dict(definition.env),
+        )
     chosen = {"master": wanted.master, "python": wanted.python, "log_dir": wanted.log_dir}
     given = {name: value for name, value in chosen.items() if value}
     return spec, target_of({**record_of(target), **given}, secret_env=target.secret_env)
@@ -287,8 +295,8 @@ def _start(
     *,
     as_json: bool,
 ) -> None:
-    left = {"leave_checkpoints": spec.leave_checkpoints} if spec.leave_checkpoints else {}
-    asked = {"spec": launch_of(spec, target)["spec"], "origin": origin, **left}
+    given = {"leave_checkpoints": spec.leave_checkpoints} if spec.leave_checkpoints else {}
+    asked = {"spec": launch_of(spec, target)["spec"], "origin": origin, **given}
     claim_key = f"{key}/{digest_of(asked=asked)}" if key else f"cli:{uuid.uuid4()}"
     handle = client.starts.start(spec, target, claim_key=claim_key, origin=origin)
     running = client.drivers.wait_running(handle.generation, timeout_s=timeout_s)
@@ -301,8 +309,8 @@ def _start(
         "checkpoint_location": handle.checkpoint_location,
         "notes": notes,
     }
-    for one in notes:
-        note(f"Query {one}")
+    for text in notes:
+        note(f"Query {text}")
     text = (
         f"Job {spec.name} runs as generation {handle.generation}, checkpoints in {handle.checkpoint_location}"
     )

@@ -31,7 +31,7 @@ from airflow_flinkstyle.typed_json import encode
 _READER = "airflow_flinkstyle.state"
 _PLACE_OF_TABLE = re.compile(r"((?P<query>[^/]*[^/\d][^/]*)/)?(?P<operator>\d+)(/(?P<state>[^/]+))?")
 _LINES = 15
-"""Of a failed reader's log."""
+"""So many last lines of a failed reader's log are shown."""
 
 Python = Annotated[
     str,
@@ -141,7 +141,7 @@ def transform(
         typer.Option(help="Add a field for a version that keeps more: field=expression; may be repeated."),
     ] = None,
     before: Annotated[
-        str | None, typer.Option(help="With --add-column: the field that it stands before.")
+        str | None, typer.Option(help="With --add-column: the field before which it is added.")
     ] = None,
     drop_column: Annotated[
         list[str] | None, typer.Option(help="Take a field away for a version that keeps less.")
@@ -181,7 +181,7 @@ def transform(
 ) -> None:
     """Make a savepoint with other state: written by Spark, compared key by key; needs PySpark 4.2.
 
-    Several changes are done in the order in which the options stand here.
+    Several changes are done in the order in which the options are listed here.
     """
     changes: list[dict[str, object]] = []
     if drop_keys is not None:
@@ -228,7 +228,7 @@ def with_keys(
 ) -> None:
     """List the savepoints whose state holds such keys; each is copied and read by Spark.
 
-    Ends with 3 if one is left that holds some, or may.
+    Ends with 3 if a savepoint stays that holds such keys, or may hold some.
     """
     require_job(root, job)
     request = _request(root, job, "latest", {"query": query}, where=where, conf=conf)
@@ -303,7 +303,7 @@ def bootstrap(
 ) -> None:
     """Make the first savepoint of a job that has never run: state from tables; needs PySpark 4.2.
 
-    The script is run, its queries' starts held: nothing is read from its sources or written to its sinks.
+    The script runs, but its queries do not start: nothing is read from its sources or written to its sinks.
     """
     asked = {
         "script": str(script.absolute()),
@@ -418,14 +418,14 @@ def _ask(python: str, request: Mapping[str, object]) -> dict[str, Any]:
     if exit_code != 0 or not last.startswith("{"):
         raise _no_reader(python, log)
     answer: dict[str, Any] = json.loads(last)
-    if told := answer.get("error"):
-        kind = type("ReaderError", (FlinkstyleError,), {"code": told.pop("code")})
-        raise kind(**told)
+    if error_fields := answer.get("error"):
+        kind = type("ReaderError", (FlinkstyleError,), {"code": error_fields.pop("code")})
+        raise kind(**error_fields)
     return answer
 
 
 def _run(command: list[str]) -> tuple[int, str, str]:
-    """Return exit code, output and the log's end; where people look, show what it is at."""
+    """Return exit code, output and the log's end; on a terminal, show the current step."""
     log: deque[str] = deque(maxlen=_LINES)
     with (
         Console(stderr=True).status("") as status,

@@ -1,4 +1,4 @@
-"""``flinkstyle savepoint take|cut|verify|restore|export|import``: make some, check one, bring it away."""
+"""``flinkstyle savepoint take|cut|verify|restore|export|import``: make, check and copy savepoints."""
 
 import uuid
 from dataclasses import replace
@@ -83,7 +83,9 @@ def take(
             begun = client.requests.begin_savepoint(
                 key, timeout_s=timeout_s, alignment=alignment, progress=move
             )
-    manifest = begun if isinstance(begun, Manifest) else _follow(client, begun, timeout_s, tell=not as_json)
+    manifest = (
+        begun if isinstance(begun, Manifest) else _follow(client, begun, timeout_s, announce=not as_json)
+    )
     found = batches_of(manifest)
     document = {
         "savepoint_id": manifest.savepoint_id,
@@ -97,11 +99,11 @@ def take(
     show(document, table("", "", rows=rows), as_json=as_json)
 
 
-def _follow(client: JobClient, pending: PendingRequest, timeout_s: float, *, tell: bool) -> Manifest:
-    """Say what was asked for and wait for the driver; an interrupt takes the newest request back."""
+def _follow(client: JobClient, pending: PendingRequest, timeout_s: float, *, announce: bool) -> Manifest:
+    """Print the request and wait for the driver; an interrupt cancels the newest request."""
     newest = pending
     try:
-        if tell:
+        if announce:
             note(f"Asked for savepoint {pending.savepoint_id} with key {pending.request_key}.")
         with progress_bar(f"savepoint {pending.savepoint_id}") as move:
 
@@ -114,8 +116,8 @@ def _follow(client: JobClient, pending: PendingRequest, timeout_s: float, *, tel
             return client.requests.finish_savepoint(pending, timeout_s=timeout_s, watch=watch)
     except KeyboardInterrupt:
         withdrawn = isinstance(client.requests.cancel(newest), Withdrawn)
-        said = "was cancelled" if withdrawn else "had ended before it could be cancelled"
-        note(f"Savepoint {newest.savepoint_id} {said}; the job keeps running.")
+        outcome = "was cancelled" if withdrawn else "had ended before it could be cancelled"
+        note(f"Savepoint {newest.savepoint_id} {outcome}; the job keeps running.")
         raise
 
 
@@ -128,7 +130,7 @@ def verify(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check that a savepoint is whole and its files fit together, and write down that it was.
+    """Check that a savepoint is whole and its files fit together, and record that it is.
 
     A damaged one is an error, and does not count as verified any more.
     """
@@ -140,8 +142,8 @@ def verify(
             by=whoami(),
             progress=move,
         )
-    said = f"Savepoint {savepoint_id} is whole ({verified.level}): {verified.files} files, "
-    show(verified, said + size(verified.size_bytes), as_json=as_json)
+    text = f"Savepoint {savepoint_id} is whole ({verified.level}): {verified.files} files, "
+    show(verified, text + size(verified.size_bytes), as_json=as_json)
 
 
 def restore(
@@ -258,8 +260,8 @@ def export(
             done = export_archive(repository, savepoint_id, Path(to), progress=move)
         else:
             done = export_savepoint(repository, savepoint_id, open_store(to), progress=move)
-    said = f"{done.files_written} files written, {done.files_kept} kept, {size(done.size_bytes)}"
-    show(done, f"Savepoint {savepoint_id} is in {done.uri}: {said}", as_json=as_json)
+    counts = f"{done.files_written} files written, {done.files_kept} kept, {size(done.size_bytes)}"
+    show(done, f"Savepoint {savepoint_id} is in {done.uri}: {counts}", as_json=as_json)
 
 
 def import_(

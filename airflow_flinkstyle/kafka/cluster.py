@@ -14,7 +14,7 @@ from airflow_flinkstyle.kafka.patience import patient
 from airflow_flinkstyle.kafka.settings import SETTLING, admin_client
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.typed_json import stored
-from airflow_flinkstyle.types import KafkaId, NextOffset, TopicPartition, told_id
+from airflow_flinkstyle.types import KafkaId, NextOffset, TopicPartition, known_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -131,7 +131,7 @@ def describe(cluster: KafkaCluster, topics: Collection[str]) -> ClusterView:
             cluster_id=_cluster_id(cluster, admin, described),
             topics={
                 topic: TopicView(
-                    topic_id=told_id(_as_kafka_prints(str(description.topic_id))),
+                    topic_id=known_id(_as_kafka_prints(str(description.topic_id))),
                     partitions={p.id: ranges[topic, p.id] for p in description.partitions},
                 )
                 for topic, description in described.items()
@@ -196,7 +196,7 @@ def _cluster_id(cluster: KafkaCluster, admin: AdminClient, topics: Collection[st
     """
     any_topic = next(iter(topics), None)
     named = {"topic": any_topic} if any_topic is not None else {}
-    return told_id(admin.list_topics(timeout=cluster.request_timeout_s, **named).cluster_id)
+    return known_id(admin.list_topics(timeout=cluster.request_timeout_s, **named).cluster_id)
 
 
 def _as_kafka_prints(topic_id: str) -> str:

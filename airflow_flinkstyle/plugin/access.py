@@ -20,8 +20,8 @@ from fastapi import Depends, HTTPException, Query, Request
 
 from airflow_flinkstyle.hooks.page_roots import PageRoot
 from airflow_flinkstyle.plugin.button_dags import dags_there
-from airflow_flinkstyle.plugin.looks.job_look import JobLook
 from airflow_flinkstyle.plugin.roots import OpenRoot, Roots
+from airflow_flinkstyle.plugin.views.job_reader import JobReader
 from airflow_flinkstyle.protocol.board import check_job_name
 
 log = logging.getLogger(__name__)
@@ -45,13 +45,13 @@ def may_read_logs(user: BaseUser, root: PageRoot) -> bool:
 
 
 def _may(user: BaseUser, dag_id: str, method: str, entity: DagAccessEntity | None) -> bool:
-    """Return whether a user may; of a DAG that is not there nobody may anything.
+    """Return whether a user may; nobody may do anything with a DAG that is not there.
 
-    Airflow would take it for one of no team, which those of every team may use.
+    Airflow would take it for one of no team, which users of every team may use.
     """
     with create_session() as session:
         if not dags_there(session, [dag_id]):
-            log.warning("The Savepoints page shows nobody what DAG %s stands for: it is not there", dag_id)
+            log.warning("The Savepoints page shows nobody the root of DAG %s: there is no such DAG", dag_id)
             return False
     allowed: bool = get_auth_manager().is_authorized_dag(
         method=method,  # type: ignore[arg-type] # one of Airflow's literals
@@ -74,7 +74,7 @@ def _as_its_team(roots: Roots, page: PageRoot) -> OpenRoot:
 
 
 def denied(user: BaseUser, sentence: str) -> HTTPException:
-    """Return a refusal, and log whom it met."""
+    """Return a refusal, and log it with the user."""
     log.info("The Savepoints page refused user %s: %s", user.get_name(), sentence)
     return HTTPException(403, sentence)
 
@@ -140,20 +140,20 @@ def kafka_asked(
 KafkaAsked = Annotated[tuple[str, ...], Depends(kafka_asked)]
 
 
-async def looked(job: str, root: Readable) -> JobLook:
-    """Return a job below a root that the user may read."""
+async def found_job(job: str, root: Readable) -> JobReader:
+    """Return the reader of a job below a root that the user may read."""
     check_job_name(job)
-    found: JobLook | None = await root.watch.pieces.get(("is job", job), lambda: root.watch.look(job))
+    found: JobReader | None = await root.watch.pieces.get(("is job", job), lambda: root.watch.reader(job))
     if found is None:
         raise HTTPException(404, f"No job {job} below the savepoint root of {root.page.conn_id}.")
     return found
 
 
-Looked = Annotated[JobLook, Depends(looked)]
+FoundJob = Annotated[JobReader, Depends(found_job)]
 
 
 def require_same_origin(request: Request) -> None:
-    """Refuse what another site makes a browser send: the UI's cookie goes along with it."""
+    """Refuse what another site makes a browser send: the UI's cookie is sent with it."""
     origin = request.headers.get("origin")
     if origin is None:  # no browser, or a token in the header
         if request.headers.get("authorization"):

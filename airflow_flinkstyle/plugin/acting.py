@@ -15,7 +15,7 @@ from fastapi.responses import JSONResponse
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.plugin import access, acting_answers
-from airflow_flinkstyle.plugin.access import Looked, Readable, Triggerable, may, require_same_origin
+from airflow_flinkstyle.plugin.access import FoundJob, Readable, Triggerable, may, require_same_origin
 from airflow_flinkstyle.plugin.button_dags import fitting_dags
 from airflow_flinkstyle.plugin.reading import ERRORS, SAVEPOINT
 from airflow_flinkstyle.plugin.roots import OpenRoot
@@ -57,7 +57,7 @@ def actions(root: Readable, user: GetUserDep, job: str | None = None) -> JSONRes
     """Return what this user may do, and the DAGs that the page's buttons may open for them.
 
     With ``job`` a DAG made for that job alone, ``<action>_<job>``, is preferred to the one for any job.
-    None is for the jobs of another root.
+    None of them acts on the jobs of another root.
     """
     own = f"_{check_job_name(job)}" if job is not None else ""
     wanted = {action: (f"{action}{own}", action) for action in ACTIONS}
@@ -99,7 +99,7 @@ def may_trigger(user: BaseUser, root: OpenRoot, dag_id: str | None = None) -> bo
 )
 def refresh(root: Triggerable) -> JSONResponse:
     """Read the jobs again at once, if the store has not been asked too often."""
-    return JSONResponse({"begun": root.watch.look_again()})
+    return JSONResponse({"begun": root.watch.request_reading()})
 
 
 @router.put(SAVEPOINT + "/pin", **CHANGES, responses={200: {"model": acting_answers.Pinned}, **ERRORS})
@@ -108,7 +108,7 @@ async def put_pin(
     savepoint_id: str,
     why: acting_answers.PinReason,
     root: Triggerable,
-    look: Looked,
+    reader: FoundJob,
     user: GetUserDep,
 ) -> JSONResponse:
     """Keep a savepoint from every prune, and say why."""
@@ -116,7 +116,7 @@ async def put_pin(
     by, reason = user.get_name(), why["reason"]
 
     def write() -> None:
-        pin(look.repository, savepoint_id, reason=reason, by=by, at_ms=now_ms(), wait_s=PIN_WAIT_S)
+        pin(reader.repository, savepoint_id, reason=reason, by=by, at_ms=now_ms(), wait_s=PIN_WAIT_S)
 
     await root.watch.pieces.act(write, ("savepoints", job), ("job", job))
     log.info("User %s pinned savepoint %s of job %s: %s", by, savepoint_id, job, reason)
@@ -125,12 +125,12 @@ async def put_pin(
 
 @router.delete(SAVEPOINT + "/pin", **CHANGES, responses={200: {"model": acting_answers.Pinned}, **ERRORS})
 async def delete_pin(
-    job: str, savepoint_id: str, root: Triggerable, look: Looked, user: GetUserDep
+    job: str, savepoint_id: str, root: Triggerable, reader: FoundJob, user: GetUserDep
 ) -> JSONResponse:
     """Let retention decide on a savepoint again."""
     check_name("savepoint id", savepoint_id)
     await root.watch.pieces.act(
-        lambda: unpin(look.repository, savepoint_id), ("savepoints", job), ("job", job)
+        lambda: unpin(reader.repository, savepoint_id), ("savepoints", job), ("job", job)
     )
     log.info("User %s unpinned savepoint %s of job %s", user.get_name(), savepoint_id, job)
     return JSONResponse({"pinned": None})

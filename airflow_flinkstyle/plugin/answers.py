@@ -1,6 +1,6 @@
 """What the page's API answers, as OpenAPI shows it: times in epoch milliseconds, sizes in bytes.
 
-Types only: the answers are made in ``documents`` and ``job_look``, and a test compares them with these.
+Types only: the answers are made in ``documents`` and ``job_reader``, and a test compares them with these.
 Where an answer is a record as it is stored, the record is the type.
 """
 
@@ -18,7 +18,7 @@ from airflow_flinkstyle.protocol.query_records import Pace
 
 
 class Answer(TypedDict):
-    """Base: no field beyond those that are told."""
+    """Base: no field beyond those that are declared."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]
 
@@ -77,7 +77,9 @@ class Status(Totals):
         str, Field(description="never started, starting, running, closed, failed, dead, or unknown.")
     ]
     reason: str
-    is_certain: Annotated[bool | None, Field(description="Whether its driver was seen to beat.")]
+    is_certain: Annotated[
+        bool | None, Field(description="Whether its driver's heartbeat was seen to change.")
+    ]
     generation: int | None
     incarnation: int | None
     started_by: str | None
@@ -122,7 +124,8 @@ class Savepoint(Answer):
         str | None, Field(description="Which run or migration needs it; null in the table of jobs.")
     ]
     beside: Annotated[
-        str | None, Field(description="Why it is not on the line of the job's head, by which start.")
+        str | None,
+        Field(description="Why it is not on the line of the job's head, and which start abandoned it."),
     ]
 
 
@@ -184,7 +187,7 @@ class ComparedQueryAnswer(Answer):
 
     name: str
     verdict: str
-    notes: Annotated[list[str], Field(description="What is to be said beside the counts.")]
+    notes: Annotated[list[str], Field(description="What the counts do not show.")]
     found: ComparedQuery
 
 
@@ -214,9 +217,7 @@ class RunAnswer(Answer):
     adopts_checkpoint_of: Annotated[
         int | None, Field(description="The generation in whose checkpoint it continued.")
     ]
-    beside: Annotated[
-        str | None, Field(description="By which start the job left behind what the run did last.")
-    ]
+    beside: Annotated[str | None, Field(description="Which start abandoned what the run did last.")]
     state: str
     heartbeat_at_ms: int | None
     restarted_at_ms: Annotated[list[int], Field(description="When drivers after the first began.")]
@@ -359,7 +360,7 @@ class SavepointContent(Savepoint):
 
 
 class DriverLog(Answer):
-    """The end of a driver's log, and where the run can be looked at."""
+    """The end of a driver's log, and the pages that show the run."""
 
     generation: int
     host: str | None

@@ -1,6 +1,6 @@
 """The page's API, below ``/flinkstyle``: authenticated by Airflow's own user, described by OpenAPI.
 
-``reading`` has what is asked, ``acting`` what is changed, ``access`` who may.
+``reading`` has what is asked, ``acting`` what is changed, ``access`` the rights.
 """
 
 # FastAPI reads the annotations at run time, so they are not postponed.
@@ -15,8 +15,8 @@ from fastapi.staticfiles import StaticFiles
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.hooks.page_roots import configured_roots
 from airflow_flinkstyle.plugin import acting, reading
-from airflow_flinkstyle.plugin.looks.documents import error_document
 from airflow_flinkstyle.plugin.roots import Roots
+from airflow_flinkstyle.plugin.views.documents import error_document
 from airflow_flinkstyle.savepoint.errors import SavepointMissingError
 from airflow_flinkstyle.storage.errors import StoreError
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 def make_app(roots: Roots | None = None) -> FastAPI:
-    """Return the application that Airflow mounts; a setting that is wrong is said in every answer."""
+    """Return the application that Airflow mounts; a setting that is wrong is an error in every answer."""
     app = FastAPI(
         title="Flinkstyle Savepoints",
         description="Jobs and savepoints, as the Savepoints page shows them.",
@@ -45,7 +45,7 @@ def _configured() -> Roots:
     try:
         return Roots(pages=configured_roots())
     except FlinkstyleError as error:
-        log.error("%s", error)  # noqa: TRY400 - three sentences say it all
+        log.error("%s", error)  # noqa: TRY400 - the three sentences are enough
         return Roots(pages={}, fault=error)
 
 

@@ -1,4 +1,4 @@
-"""The end of a driver's log, and where else a run can be looked at."""
+"""The end of a driver's log, and the other pages that show a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def driver_log(root: OpenRoot, job: str, generation: Generation, lines: int) -> dict[str, Any]:
     """Return the end of a run's log and what its cluster shows of the driver.
 
-    A file is read, and a cluster asked, only as a claim says that a caller has signed.
+    A file is read, and a cluster asked, only as a claim names them that a caller has signed.
     """
     client = root.client(job)
     run = client.view.run(generation)

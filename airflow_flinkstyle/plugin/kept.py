@@ -1,4 +1,4 @@
-"""What a job keeps and why, counted once for everybody who looks."""
+"""What a job keeps and why, counted once for all viewers."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from airflow_flinkstyle.storage.open import open_store
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from airflow_flinkstyle.plugin.looks.job_look import JobLook
     from airflow_flinkstyle.plugin.roots import OpenRoot
+    from airflow_flinkstyle.plugin.views.job_reader import JobReader
     from airflow_flinkstyle.storage.base import ObjectStore
 
 FRESH_S = 600.0
-"""How long the answer counts: to count reads every manifest."""
+"""How long an answer is used: to count reads every manifest."""
 MOST_FILES = 200_000
 """With more files in its savepoints, however many share them, a job is not counted here."""
 
 
-def kept(root: OpenRoot, look: JobLook, listed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def kept(root: OpenRoot, reader: JobReader, listed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what ``flinkstyle store usage`` shows, without the places of checkpoints.
 
     Args:
         root: Where the job is.
-        look: The job.
+        reader: Reads the job.
         listed: Its savepoints as ``answers.Savepoint``.
     """
     files = sum(one["files"] for one in listed)
@@ -41,7 +41,7 @@ def kept(root: OpenRoot, look: JobLook, listed: Sequence[Mapping[str, Any]]) -> 
         metered: Any = MeteredStore(open_store(location, s3), root.watch.views)
         return metered  # type: ignore[no-any-return]
 
-    usage = usage_of(look.board, look.repository, open_checkpoint=opened)
+    usage = usage_of(reader.board, reader.repository, open_checkpoint=opened)
     found = {**asdict(usage), "total_bytes": usage.total_bytes}
     for one in found["checkpoints"]:
         del one["location"]

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class LazyApp:
-    """Stands where Airflow mounts an application."""
+    """Is mounted by Airflow in place of an application."""
 
     def __init__(self, module: str, factory: str) -> None:
         """Args: ``module`` and ``factory``: what makes the application."""

@@ -1,4 +1,4 @@
-"""The savepoint roots of the page, by connection: what is read of each, and what acts on it."""
+"""The savepoint roots of the page, by connection: the reader of each, and the clients of its jobs."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class OpenRoot:
 
     page: PageRoot
     watch: RootWatch
-    """Reads it once for everybody who looks."""
+    """Reads it once for all viewers."""
     breaker: Breaker = field(default_factory=Breaker)
-    """Leaves its store alone once that does not answer."""
+    """Stops calls to its store once that does not answer."""
     team: str | None = None
-    """As whom connections are read: who may see the root's DAG is of it; None for the connections of all."""
+    """The team whose connections are read: that of the root's DAG; None for the connections of all."""
 
     def hook(self) -> StreamingJobHook:
         """Return a hook on the connection as it is now."""
@@ -97,7 +97,7 @@ def _for(team: str | None) -> str:
 
 
 class MemoStore:
-    """Passes everything on, and repeats what it was told of an object or a listing; for one moment."""
+    """Passes calls on, and reads each object and listing once; made for one answer."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store

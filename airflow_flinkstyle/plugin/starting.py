@@ -17,7 +17,7 @@ from airflow_flinkstyle.jobs.start.dry import (
     dry_start,
     last_reads,
 )
-from airflow_flinkstyle.plugin.looks.savepoint_documents import dry_start_document
+from airflow_flinkstyle.plugin.views.savepoint_documents import dry_start_document
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _cluster(hook: StreamingJobHook, conn_id: str) -> KafkaCluster:
 
 
 def _whole(listed: Mapping[str, Any]) -> Verdict:
-    """Return what the newest check of the savepoint's files says."""
+    """Return how the newest check of the savepoint's files went."""
     if listed["damaged"]:
         return Refuses(
             code=SavepointDamagedError.code,
@@ -75,5 +75,5 @@ def _whole(listed: Mapping[str, Any]) -> Verdict:
             remedy="Start from another one; or import an export of this one, which brings its files back.",
         )
     if listed["verified"] is None:
-        return NotJudged("Nobody has verified it: a file that is missing is found when it is restored.")
+        return NotJudged("It was never verified: a missing file is found when it is restored.")
     return Passes(f"They passed the newest check ({listed['verified']['level']}).")

@@ -40,7 +40,7 @@ class ShardFound:
     marker: Marker | None
     """The newest batch that the shard has written; None if it has written nothing."""
     left_open: bool
-    """Behind it is a transaction that nobody can end any more, see ``left_open``."""
+    """Behind it is a transaction that no coordinator will end, see ``left_open``."""
 
 
 def read_completion(settings: SinkSettings) -> Completion | None:
@@ -88,21 +88,21 @@ def read_markers(settings: SinkSettings, shards: Iterable[int]) -> dict[int, Mar
 def unreadable(settings: SinkSettings, shards: Collection[int], batch_id: int) -> list[int]:
     """Return the shards whose markers of a batch no reader gets though their transactions are committed.
 
-    Brokers end a committed transaction in its partitions a moment after they have said that it is committed,
-    or once others have taken over; so it is looked again for a while.
+    Brokers end a committed transaction in its partitions a moment after they have answered that it is
+    committed, or once others have taken over; so the markers are read again for a while.
     """
-    left, wait = list(shards), CLOCK.wait(_READABLE_S, every_s=0.01)
-    while left:
+    pending, wait = list(shards), CLOCK.wait(_READABLE_S, every_s=0.01)
+    while pending:
         try:
-            markers = read_markers(settings, left)
+            markers = read_markers(settings, pending)
         except FlinkstyleError as error:
             if not error.retryable or not wait.again():
                 raise
             continue
-        left = [shard for shard in left if shard not in markers or markers[shard].batch_id != batch_id]
-        if left and not wait.again():
+        pending = [shard for shard in pending if shard not in markers or markers[shard].batch_id != batch_id]
+        if pending and not wait.again():
             break
-    return left
+    return pending
 
 
 def _parsed(kind: type[R], found: _Read, key: str) -> R | None:
@@ -141,17 +141,17 @@ def _newest(
             low, high = _watermarks(client, settings, number)
             found[number] = _Read(low=low, high=high)
         _read(client, settings, {number: one.newest for number, one in found.items()}, found)
-        # From the begin where nothing was found. Not from ``low``: librdkafka 2.16 gives the end for the
-        # begin where brokers had it asked again; the shard would look as if another run had it.
-        rest = {number: OFFSET_BEGINNING for number, one in found.items() if not one.values and one.high}
-        _read(client, settings, rest, found)
+        # From the log's begin where nothing was found. Not from ``low``: librdkafka 2.16 gives the end for it
+        # after brokers had it asked again; then another run would seem to have the shard.
+        unread = {number: OFFSET_BEGINNING for number, one in found.items() if not one.values and one.high}
+        _read(client, settings, unread, found)
     for number, one in found.items():
         _require_alone(settings, number, one.values)
     return found
 
 
 def _require_alone(settings: SinkSettings, number: int, keys: Iterable[str]) -> None:
-    """Check that nobody else writes to a partition, whose records would hide this lineage's newest."""
+    """Check that no other id writes to a partition: its records would hide this lineage's newest."""
     own = settings.completion_id if number == COMPLETIONS else settings.transactional_id(number - 1)
     if others := sorted(set(keys) - {own}):
         raise CONTROL_TOPIC.with_text(
@@ -188,12 +188,12 @@ def _read(
     topic = settings.control_topic
     client.assign([TopicPartition(topic, number, start) for number, start in starts.items()])
     wait = CLOCK.wait(_TIMEOUT_S, every_s=0)
-    left = set(starts)
-    while left:
+    pending = set(starts)
+    while pending:
         message = cast("KafkaMessage | None", client.poll(_POLL_S))  # consume() would wait for a whole batch
         if message is None:
             if not wait.again():
-                raise _not_read(settings, {number: found[number].high for number in left})
+                raise _not_read(settings, {number: found[number].high for number in pending})
             continue
         number, error = message.partition(), message.error()
         one = found[number]
@@ -204,12 +204,12 @@ def _read(
         elif message.offset() >= one.high:
             end = client.get_watermark_offsets(TopicPartition(topic, number), cached=True)[1]
             one.is_open = end > message.offset()
-            left.discard(number)
+            pending.discard(number)
 
 
-def _not_read(settings: SinkSettings, left: Mapping[int, int]) -> ProducerFencedError:
+def _not_read(settings: SinkSettings, ends: Mapping[int, int]) -> ProducerFencedError:
     return ProducerFencedError(
-        f"Partitions of {settings.control_topic} could not be read up to {left} within {_TIMEOUT_S:g} s.",
+        f"Partitions of {settings.control_topic} could not be read up to {ends} within {_TIMEOUT_S:g} s.",
         state_after=REPLAYS,
         remedy="Check that the brokers answer; the batch is run again.",
     )

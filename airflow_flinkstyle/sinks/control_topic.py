@@ -1,6 +1,6 @@
 """The control topic of a lineage: partition 0 holds its completions, partition n + 1 the markers of shard n.
 
-Only one transactional id writes to each partition. So once that id has been initialised anew, no open
+Only one transactional id writes to each partition. So once that id has been initialised again, no open
 transaction can hide a committed record of it from ``read_committed`` readers.
 """
 
@@ -29,7 +29,7 @@ def default_name(lineage: str) -> str:
 
 
 def marker_partition(shard: int) -> int:
-    """Return where the markers of a shard stand."""
+    """Return the partition of a shard's markers."""
     return shard + 1
 
 
@@ -69,7 +69,7 @@ def require_control_topic(settings: SinkSettings, *, may_create: bool) -> int:
 def _partition_count(settings: SinkSettings) -> int | None:
     """Return how many partitions the control topic has; None if it does not exist.
 
-    Asking for a topic's metadata would make brokers create it that do so, and not as it has to be.
+    A request for its metadata would make some brokers create it, and not as it has to be.
     """
     from confluent_kafka import KafkaException, TopicCollection
 

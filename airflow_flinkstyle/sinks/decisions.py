@@ -1,4 +1,4 @@
-"""What of a batch is there already and is left out, and whether the rest is this run's to write. Pure.
+"""What of a batch was written already and is left out, and whether this run may write the rest. Pure.
 
 Spark runs a batch again after a crash, always the newest it had planned. So at the begin of a run a batch is
 new, or was written in part, or was written whole and not yet committed by Spark; anything else means that
@@ -31,7 +31,7 @@ Total = tuple[int, int]
 def written_before(
     settings: SinkSettings, before: Marker | None, *, shard: int, batch_id: int, plan: str
 ) -> Marker | None:
-    """Return the marker of a shard of a batch that is there: it is compared, and not written again.
+    """Return the marker of a shard that has written the batch: it is compared, and not written again.
 
     Args:
         settings: The sink.
@@ -64,7 +64,7 @@ def written_before(
 
 
 def _require_claimed(settings: SinkSettings, before: Marker | None, shard: int) -> None:
-    """Check that the shard is this run's to write.
+    """Check that this run may write the shard.
 
     A task of a driver that was frozen may begin after a later run has continued; if the lineage came back
     from another cluster, even with a batch that no marker here knows. Its producer fences the later run's
@@ -75,7 +75,7 @@ def _require_claimed(settings: SinkSettings, before: Marker | None, shard: int) 
 
 
 def require_same_shard(batch_id: int, shard: int, was: Marker, now: Total) -> None:
-    """Check that a shard of a batch, which is there, would be what was written.
+    """Check that a shard of a batch would now be what was written.
 
     Raises:
         FlinkstyleError: ``REPLAY_DIFFERS`` if it has other records.
@@ -90,7 +90,7 @@ def records_there(
     *,
     complete: bool,
     plan: str,
-    look: Callable[[], Mapping[int, Total]],
+    totals: Callable[[], Mapping[int, Total]],
 ) -> int | None:
     """Compare a batch that an earlier run has written with what it would be now, before anything is written.
 
@@ -99,10 +99,10 @@ def records_there(
         was: The markers of the shards that have written it.
         complete: Whether all of its shards have.
         plan: What its records are made with.
-        look: Returns records and digest of each shard as it would be written.
+        totals: Returns records and digest of each shard as it would be written.
 
     Returns:
-        The number of its records if all of it is there; None if some of it or all is still to be written.
+        The number of its records if all of it was written; None if some of it or all is still to be written.
 
     Raises:
         FlinkstyleError: ``PLAN_CHANGED`` if it was written with other columns.
@@ -112,7 +112,7 @@ def records_there(
         return None
     if changed := [shard for shard, marker in was.items() if not marker.same_columns(plan)]:
         raise plan_changed(batch_id, changed)
-    now = look()
+    now = totals()
     if complete:  # perhaps with another number of shards
         return require_same_batch(batch_id, was, now.values())
     differ = [shard for shard, marker in was.items() if now[shard] != (marker.records, marker.digest)]
@@ -162,7 +162,7 @@ def begun(settings: SinkSettings, query_id: str, after_batch: int) -> Completion
 
 
 def none_yet(settings: SinkSettings, query_id: str, batch_id: int) -> Completion:
-    """Return the completion of a lineage that has written nothing, which its first batch only may find."""
+    """Return the completion of a lineage that has written nothing, which only its first batch may find."""
     if batch_id > 0:
         raise LineageError(
             f"Lineage {settings.lineage} was expected to have written the batches before {batch_id}, found "

@@ -26,7 +26,7 @@ class ProducerFencedError(FlinkstyleError):
 
 
 class TransactionLeftOpenError(FlinkstyleError):
-    """Brokers have not ended a transaction in its partitions, though they have said that it is ended."""
+    """Brokers have not ended a transaction in its partitions, though they have answered that it is ended."""
 
     code = "TRANSACTION_LEFT_OPEN"
     retryable = True
@@ -40,15 +40,15 @@ class TransactionLeftOpenError(FlinkstyleError):
             "without a leader when they were to be ended (Kafka 4.3 and 4.4 forget them then).",
             state_after="The batch is not complete, and is run again.",
             remedy="See that every partition of the control topic and of the output has a leader. Do not end "
-            "the transactions by hand: the sink does, and would not know any more what is readable.",
+            "the transactions by hand: the sink does, and only then knows what is readable.",
         )
 
     @classmethod
     def of_others(cls, topic: str) -> TransactionLeftOpenError:
-        """Say that another producer's transaction hides what is in the output."""
+        """Name the topic, where another producer's transaction hides what is in the output."""
         return cls(
-            f"A transaction of another producer in {topic} does not end; until then nobody can tell what of "
-            "the sink's own records is to be written again.",
+            f"A transaction of another producer in {topic} does not end; until then it is unknown which of "
+            "the sink's own records have to be written again.",
             state_after="The batch is not complete, and is run again.",
             remedy="Find the other producer that writes to the topic (flinkstyle transactions names it), and "
             "let it commit or end it.",
@@ -99,7 +99,7 @@ TRANSACTION_ABORTED = ErrorKind(
 
 OUTPUT_UNKNOWN = ErrorKind(
     code="OUTPUT_UNKNOWN",
-    means="Brokers have left a transaction open, and nobody can tell what readers get of its batch.",
+    means="Brokers have left a transaction open, and it is unknown what readers get of its batch.",
     problem="What brokers have left open of lineage {lineage} was expected to be found in one topic, "
     "but {why}.",
     state_after="The batch is not complete. A part of it may be readable, another part be open.",

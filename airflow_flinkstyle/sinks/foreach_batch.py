@@ -18,7 +18,7 @@ from airflow_flinkstyle.sinks.errors import SINK_CONFIG, TransactionLeftOpenErro
 from airflow_flinkstyle.sinks.left_open import output_ends
 from airflow_flinkstyle.sinks.lineage import open_lineage
 from airflow_flinkstyle.sinks.marker import Completion
-from airflow_flinkstyle.sinks.resume import SinkState, expected, note_failure, tell
+from airflow_flinkstyle.sinks.resume import SinkState, expected, note_failure, note_state
 from airflow_flinkstyle.sinks.running_query import RunningQuery
 from airflow_flinkstyle.sinks.settings import SinkSettings
 from airflow_flinkstyle.sinks.small import SmallBatches
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from airflow_flinkstyle.sinks.lineage import Opened
+    from airflow_flinkstyle.sinks.readable_records import ReadableRecords
     from airflow_flinkstyle.sinks.settings import OnPhase
     from airflow_flinkstyle.sinks.shard import ShardWritten
-    from airflow_flinkstyle.sinks.there import There
 
 log = logging.getLogger(__name__)
 _QUERY_ID = "sql.streaming.queryId"
@@ -104,7 +104,7 @@ class TransactionalKafkaSink:
             producer_pool_size: Shards that one task writes at the same time, at most.
             small_batch_rows: Batches with so many rows at most are written by the driver, in one transaction,
                 once the batch before was small too; 0: none.
-            on_phase: Told batch, shard and phase, in the worker, or in the driver for a small batch.
+            on_phase: Called with batch, shard and phase, in the worker, or in the driver for a small batch.
         """
         self._cluster = KafkaCluster(name="sink", config=dict(config))
         self._topic, self._shards, self._lineage = topic, shards, lineage
@@ -216,12 +216,12 @@ class _Run:
     consumed: SourceOffsets | None
     """What is committed with each completion; None for nothing."""
     state: SinkState = field(init=False)
-    there: There | None = field(init=False)
-    """What the output may hold of the first batch."""
+    readable: ReadableRecords | None = field(init=False)
+    """Records of the first batch that the output may hold."""
 
     def __post_init__(self) -> None:
         settings, opened = self.settings, self.opened
-        self.there = opened.there
+        self.readable = opened.readable
         self.state = SinkState(
             lineage=settings.lineage,
             shards=settings.shards,
@@ -231,7 +231,7 @@ class _Run:
             markers={shard: marker.batch_id for shard, marker in opened.markers.items()},
             commits_group=self.consumed.group if self.consumed else None,
         )
-        tell(self.query_id, self.state)
+        note_state(self.query_id, self.state)
 
     def write(self, frame: DataFrame, batch_id: int) -> BatchWritten:
         settings = self.settings
@@ -239,28 +239,32 @@ class _Run:
         plan = frames.plan_of(frame.schema, settings)
         if self.stored_by is not None:
             frame = materialised(frame, self.stored_by, settings.lineage, batch_id)
-        written = self._found_whole(frame, batch_id, plan)
+        written = self._already_written(frame, batch_id, plan)
         if written is None:
             written = self._from_driver(frame, batch_id, plan) or self._by_tasks(frame, batch_id, plan)
-            if left := unreadable(settings, written.marked, batch_id):
-                raise TransactionLeftOpenError.of(settings.control_topic, left)
+            if left_open := unreadable(settings, written.marked, batch_id):
+                raise TransactionLeftOpenError.of(settings.control_topic, left_open)
             self._complete(written)
         self.small.note(records=written.records, size_bytes=written.size_bytes)
         self.next_batch = batch_id + 1
         self.state = replace(self.state, completed_batch=batch_id)
-        tell(self.query_id, self.state)
+        note_state(self.query_id, self.state)
         log.info("Lineage %s: %s", settings.lineage, written)
         return written
 
-    def _found_whole(self, frame: DataFrame, batch_id: int, plan: str) -> BatchWritten | None:
+    def _already_written(self, frame: DataFrame, batch_id: int, plan: str) -> BatchWritten | None:
         """Compare a batch that an earlier run has written with what it would be now, before it is written.
 
         Returns:
-            The batch if all of it is there; None if some of it or all is still to be written.
+            The batch if all of it was written; None if some of it or all is still to be written.
         """
         was, complete = self.opened.written(batch_id), self.opened.completed.batch_id == batch_id
         records = records_there(
-            batch_id, was, complete=complete, plan=plan, look=lambda: _look(Spread.of(frame, self.settings))
+            batch_id,
+            was,
+            complete=complete,
+            plan=plan,
+            totals=lambda: _totals(Spread.of(frame, self.settings)),
         )
         if records is None:
             return None
@@ -282,11 +286,11 @@ class _Run:
 
     def _by_tasks(self, frame: DataFrame, batch_id: int, plan: str) -> BatchWritten:
         self.small.release()
-        return _write(Spread.of(frame, self.settings), self.settings, batch_id, plan, self.there)
+        return _write(Spread.of(frame, self.settings), self.settings, batch_id, plan, self.readable)
 
     def _complete(self, written: BatchWritten) -> None:
         batch_id = written.batch_id
-        self.there = None
+        self.readable = None
         completion = Completion(
             batch_id=batch_id,
             records=written.records,
@@ -299,14 +303,14 @@ class _Run:
 
 
 def _write(
-    rows: Spread, settings: SinkSettings, batch_id: int, plan: str, there: There | None
+    rows: Spread, settings: SinkSettings, batch_id: int, plan: str, readable: ReadableRecords | None
 ) -> BatchWritten:
     most = most_attempts(rows.records.sparkSession)
 
     def write(batches: Iterator[pa.RecordBatch], shards: range) -> list[ShardWritten] | FlinkstyleError:
         chunks = frames.chunks_of(batches, settings.topic, shards)
         return final_answer(
-            lambda: write_shards(settings, batch_id, shards, plan, chunks, there),
+            lambda: write_shards(settings, batch_id, shards, plan, chunks, readable),
             is_last=is_last_attempt(most),
         )
 
@@ -335,13 +339,13 @@ def with_markers(state: SinkState, written: BatchWritten) -> SinkState:
     return replace(state, markers={**state.markers, **dict.fromkeys(written.marked, written.batch_id)})
 
 
-def _look(rows: Spread) -> dict[int, tuple[int, int]]:
+def _totals(rows: Spread) -> dict[int, tuple[int, int]]:
     """Return records and digest per shard."""
 
-    def see(batches: Iterator[pa.RecordBatch], shards: range) -> dict[int, tuple[int, int]]:
+    def totals(batches: Iterator[pa.RecordBatch], shards: range) -> dict[int, tuple[int, int]]:
         return summed(frames.chunks_of(batches, None, shards), shards)
 
-    return {shard: found for answer in rows.answers(see) for shard, found in answer.items()}
+    return {shard: found for answer in rows.answers(totals) for shard, found in answer.items()}
 
 
 def require_no_speculation(session: SparkSession) -> None:
@@ -373,7 +377,7 @@ def materialised(frame: DataFrame, query: RunningQuery, lineage: str, batch_id: 
     begins.
 
     Args:
-        frame: The rows as the plan makes them now; not looked at if they were stored before.
+        frame: The rows as the plan makes them now; not computed if they were stored before.
         query: Whose batch it is.
         lineage: Under which it is written.
         batch_id: The batch.
@@ -399,14 +403,14 @@ def materialised(frame: DataFrame, query: RunningQuery, lineage: str, batch_id: 
 def _require_no_state(query: RunningQuery) -> None:
     """Refuse a query with state: a batch that is read from what was stored does not run its plan.
 
-    So Spark would miss what the plan tells it: the watermark does not move, and the state stores report no
+    So Spark would miss what the plan reports: the watermark does not move, and the state stores report no
     commit. Then 4.2 fails behind the batch's commit; with state checkpoint ids it can never commit it.
     """
     if query.folders(_STATE):
         raise SINK_CONFIG.with_text(
             f"materialise expected a query without state, found {query.checkpoint}/{_STATE}: a batch "
-            "that is run again is read from what was stored, so its plan would not tell Spark the state's "
-            "commits and the watermark.",
+            "that is run again is read from what was stored, so its plan would report to Spark neither the "
+            "state's commits nor the watermark.",
             state_after="Nothing was written.",
             remedy="Leave out materialise, and what is not deterministic; or write the totals to a topic "
             "first, and do the rest in a query of its own, with materialise.",

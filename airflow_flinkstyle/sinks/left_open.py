@@ -28,8 +28,8 @@ from airflow_flinkstyle.sinks.control_reading import read_shards
 from airflow_flinkstyle.sinks.errors import OUTPUT_UNKNOWN, TransactionLeftOpenError
 from airflow_flinkstyle.sinks.marker import NOTHING_YET
 from airflow_flinkstyle.sinks.producer import each_shard, send_marker
+from airflow_flinkstyle.sinks.readable_records import ReadableRecords
 from airflow_flinkstyle.sinks.settings import SMALL_BATCH_SHARD
-from airflow_flinkstyle.sinks.there import There
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,7 +84,7 @@ def abort_left_open(settings: SinkSettings, shards: Sequence[int]) -> None:
     each_shard(settings, shards, abort)
 
 
-def readable_since(settings: SinkSettings, since: Mapping[int, int] | None) -> There:
+def readable_since(settings: SinkSettings, since: Mapping[int, int] | None) -> ReadableRecords:
     """Return what readers of the output get behind some offsets.
 
     Args:
@@ -93,9 +93,9 @@ def readable_since(settings: SinkSettings, since: Mapping[int, int] | None) -> T
 
     Raises:
         FlinkstyleError: ``OUTPUT_UNKNOWN`` if that is not known.
-        TransactionLeftOpenError: If a transaction of somebody else does not end.
+        TransactionLeftOpenError: If a transaction of another producer does not end.
     """
-    topic, found = settings.only_topic, There()
+    topic, found = settings.only_topic, ReadableRecords()
     if topic is None or since is None or -1 in since.values():
         raise OUTPUT_UNKNOWN.error(
             lineage=settings.lineage, why="it is not known where the output ended before the batch"

@@ -1,4 +1,4 @@
-"""What a lineage has written, looked at before the first batch of a run; and its completions."""
+"""What a lineage has written, read before the first batch of a run; and its completions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from airflow_flinkstyle.sinks.producer import (
     translated,
 )
 from airflow_flinkstyle.sinks.settings import SMALL_BATCH_SHARD
-from airflow_flinkstyle.types import told_id
+from airflow_flinkstyle.types import known_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from confluent_kafka import Producer
 
     from airflow_flinkstyle.sinks.control_reading import ShardFound
+    from airflow_flinkstyle.sinks.readable_records import ReadableRecords
     from airflow_flinkstyle.sinks.resume import Resume
     from airflow_flinkstyle.sinks.settings import SinkSettings
     from airflow_flinkstyle.sinks.source_offsets import Consumed
-    from airflow_flinkstyle.sinks.there import There
 
 log = logging.getLogger(__name__)
 _TIMEOUT_S = 20.0
@@ -63,8 +63,8 @@ class Opened:
     completed: Completion
     markers: Mapping[int, Marker]
     """By shard; those of an earlier, larger number of shards included."""
-    there: There | None
-    """What the output may hold of the next batch, because brokers had left transactions open."""
+    readable: ReadableRecords | None
+    """Records of the next batch that the output may hold, because brokers had left transactions open."""
 
     def written(self, batch_id: int) -> dict[int, Marker]:
         """Return the shards that have written a batch."""
@@ -92,12 +92,12 @@ def open_lineage(
     cluster_id = _require_timeout(settings)
     behind = partial(begins_behind, resume, cluster_id, batch_id)
     room = require_control_topic(settings, may_create=batch_id == 0 or behind(None) is not None)
-    with suppress(ProducerFencedError):  # a run that is refused here has ended no other's work
+    with suppress(ProducerFencedError):  # first: a run that is refused here has fenced no other one
         require_owner(settings, read_completion(settings), query_id)
     completer = Completer(settings)  # before the completion is read: an open one of an earlier run ends
     tries_left = _TRIES
     while True:
-        opened = _looked_over(
+        opened = _recover(
             settings, completer, cluster_id, range(room), query_id=query_id, batch_id=batch_id, behind=behind
         )
         try:
@@ -112,7 +112,7 @@ def open_lineage(
             return opened
 
 
-def _looked_over(
+def _recover(
     settings: SinkSettings,
     completer: Completer,
     cluster_id: str,
@@ -136,30 +136,30 @@ def _looked_over(
         log.info("Lineage %s begins behind batch %d on %s", settings.lineage, after_batch, settings.cluster)
     completed = found or replace(none_yet(settings, query_id, batch_id), ends=output_ends(settings))
     require_next(settings, completed, markers, query_id=query_id, batch_id=batch_id)
-    there = None
+    readable = None
     if completed.unsure or any(one.left_open for one in shards.values()):
         completed = replace(completed, unsure=True)
         completer.complete(completed)
         abort_left_open(settings, room)
-        there = readable_since(settings, completed.ends)
-    elif found is None:  # says where the output ended before the first batch
+        readable = readable_since(settings, completed.ends)
+    elif found is None:  # records where the output ended before the first batch
         completer.complete(completed)
     return Opened(
-        cluster_id=cluster_id, completer=completer, completed=completed, markers=markers, there=there
+        cluster_id=cluster_id, completer=completer, completed=completed, markers=markers, readable=readable
     )
 
 
 def _end_open(settings: SinkSettings, shards: range) -> dict[int, ShardFound]:
-    """Abort what is open under every id that the lineage ever used, and look what each has written.
+    """Abort what is open under every id that the lineage ever used, and read what each has written.
 
-    First under the id of small batches, which have records in every shard's partition: one that is cut off
-    would look there as if a broker had left it open.
+    First under the id of small batches, which have records in every shard's partition: one that was cut off
+    would seem to be left open by a broker.
     """
     with open_producer(settings, settings.transactional_id(SMALL_BATCH_SHARD)):
         return each_shard(settings, shards, lambda shard, _: read_shard(settings, shard))
 
 
-def _claim(settings: SinkSettings, shards: range, seen: Mapping[int, Marker]) -> None:
+def _claim(settings: SinkSettings, shards: range, markers: Mapping[int, Marker]) -> None:
     """Note the run in every marker, before anything is written.
 
     A task of an earlier run's driver that was frozen and wakes initialises its shard's id again, perhaps of a
@@ -168,7 +168,7 @@ def _claim(settings: SinkSettings, shards: range, seen: Mapping[int, Marker]) ->
     Args:
         settings: The sink.
         shards: All that the control topic has room for.
-        seen: The markers as they were looked at.
+        markers: As they were read.
 
     Raises:
         ProducerFencedError: If a shard was written since.
@@ -176,7 +176,7 @@ def _claim(settings: SinkSettings, shards: range, seen: Mapping[int, Marker]) ->
 
     def claim(shard: int, producer: Producer) -> None:
         found = read_shard(settings, shard)
-        if found.marker != seen.get(shard) or found.left_open:
+        if found.marker != markers.get(shard) or found.left_open:
             raise _written_meanwhile(settings, shard)
         producer.begin_transaction()
         send_marker(settings, producer, shard, replace(found.marker or NOTHING_YET, run=settings.run))
@@ -262,10 +262,10 @@ def _require_timeout(settings: SinkSettings) -> str:
     limit = config.get("transaction.max.timeout.ms")
     if limit is not None and settings.transaction_timeout_ms > int(limit.value):
         raise timeout_too_long(settings, int(limit.value))
-    cluster_id = told_id(found.cluster_id)
+    cluster_id = known_id(found.cluster_id)
     if cluster_id is None:
         raise LineageError(
-            f"The cluster of lineage {settings.lineage} was expected to tell its id, found none: "
+            f"The cluster of lineage {settings.lineage} was expected to have an id, found none: "
             "nothing would show that the lineage has moved.",
             state_after="Nothing was written.",
             remedy="Write to a cluster that has one, or with Spark's own Kafka sink, which is at least once.",

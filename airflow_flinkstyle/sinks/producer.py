@@ -56,7 +56,7 @@ _FAILED = frozenset({"_STATE", "_FATAL"})
 """The client's answer to every call once a transaction, or the producer, has failed; it does not name the
 error."""
 _UNDELIVERED = "_INCONSISTENT"
-"""The client's answer to a commit if records were not delivered; it does not say why."""
+"""The client's answer to a commit if records were not delivered; it does not name the reason."""
 
 
 def initialised_producer(
@@ -72,7 +72,7 @@ def initialised_producer(
         settings: The sink.
         transactional_id: Of the producer.
         queue_kib: Records that wait in memory to be sent, at most.
-        undelivered: Gets what the first record that is not delivered failed of.
+        undelivered: Gets the error of the first record that is not delivered.
     """
     from confluent_kafka import Producer
 
@@ -154,47 +154,49 @@ def translated(
         try:
             yield
         except (KafkaException, SystemError) as error:
-            said = _said(error)
-            if said is None:
+            reported = _reported(error)
+            if reported is None:
                 raise
-            cause = _behind(said, producer, undelivered)
+            cause = _cause_of(reported, producer, undelivered)
             found = _error_for(settings, transactional_id, cause)
             if found is None:
                 raise KafkaException(cause) from error
             raise found from error
 
 
-def _said(error: BaseException) -> KafkaError | None:
-    """Return what the client says; None if it is another's error.
+def _reported(error: BaseException) -> KafkaError | None:
+    """Return the error that the client reports; None if it is another's error.
 
     A fatal error that comes while records are reported as not delivered is raised as Python's complaint
     about the client ("returned a result with an exception set"), which has it as its cause.
     """
     from confluent_kafka import KafkaException
 
-    told: BaseException | None = error
-    while told is not None and not isinstance(told, KafkaException):
-        told = told.__cause__ or told.__context__
-    return cast("KafkaError", told.args[0]) if told is not None else None
+    raised: BaseException | None = error
+    while raised is not None and not isinstance(raised, KafkaException):
+        raised = raised.__cause__ or raised.__context__
+    return cast("KafkaError", raised.args[0]) if raised is not None else None
 
 
-def _behind(said: KafkaError, producer: Producer | None, undelivered: Sequence[KafkaError]) -> KafkaError:
-    """Return what a transaction has failed of, where the client only says that it has.
+def _cause_of(
+    reported: KafkaError, producer: Producer | None, undelivered: Sequence[KafkaError]
+) -> KafkaError:
+    """Return why a transaction has failed, where the client only reports that it has.
 
-    A failed transaction answers a begin with its error. One that has not failed says again that the state is
-    wrong; nothing is begun, and nothing is committed.
+    A failed transaction answers a begin with its error. One that has not failed reports again that the state
+    is wrong; nothing is begun, and nothing is committed.
     """
     from confluent_kafka import KafkaException
 
-    if said.name() == _UNDELIVERED and undelivered:
+    if reported.name() == _UNDELIVERED and undelivered:
         return undelivered[0]
-    if said.name() not in _FAILED or producer is None:
-        return said
+    if reported.name() not in _FAILED or producer is None:
+        return reported
     try:
         producer.begin_transaction()
     except KafkaException as error:
         return cast("KafkaError", error.args[0])
-    return said
+    return reported
 
 
 def _error_for(settings: SinkSettings, transactional_id: str, cause: KafkaError) -> FlinkstyleError | None:

@@ -1,7 +1,7 @@
-"""What a query starts from, told to its sinks; and what its sinks have written, told to whoever asks.
+"""What a query starts from, noted for its sinks; and what its sinks have written, noted for the agent.
 
-Both are kept per query id in the driver's process: the agent runs there, and so do the sinks. A script that
-runs without the agent tells nothing, and every lineage is taken as it is.
+Both are kept per query id in the driver's process: the agent runs there, and so do the sinks. Without the
+agent nothing is noted for the sinks, and every lineage is taken as it is.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def is_lineage_of(recorded: str, own: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resume:
-    """What the savepoint that a query starts from says of a sink, and what was chosen."""
+    """What the savepoint that a query starts from records of a sink, and the rewind that was chosen."""
 
     mode: Rewind
     """``continue`` continues with the lineage; ``fork`` and ``re-emit`` begin another one."""
@@ -46,7 +46,7 @@ class Resume:
     suffix: str
     """Tells a new lineage from its predecessors: the generation, which relaunches keep."""
     under_way: bool = False
-    """The batch after it was planned already: a part of it may stand on that cluster."""
+    """The batch after it was planned already: a part of it may be on that cluster."""
 
     def lineage_of(self, own: str) -> str:
         """Return the lineage to write under.
@@ -131,13 +131,13 @@ _listeners: list[Callable[[str], None]] = []
 
 
 def expect(query_id: str, *resumes: Resume) -> None:
-    """Tell the sinks of a query, before its first batch, what it starts from; one for each known sink."""
+    """Note for the sinks of a query, before its first batch, what it starts from; one for each known sink."""
     with _lock:
         _resumes[query_id] = resumes
 
 
 def expected(query_id: str, own: str) -> Resume | None:
-    """Return what a sink starts from; None if nobody told.
+    """Return what a sink starts from; None if it was not noted.
 
     Args:
         query_id: The query's id.
@@ -148,17 +148,17 @@ def expected(query_id: str, own: str) -> Resume | None:
     return next((resume for resume in found if resume.lineage == own), found[0] if found else None)
 
 
-def tell(query_id: str, state: SinkState) -> None:
+def note_state(query_id: str, state: SinkState) -> None:
     """Note what a sink of a query has written; replaces what was noted of the lineage.
 
-    Listeners hear of a place that is new, and whatever they raise ends the batch: call it before anything
+    Listeners are called if its place is new, and an error of theirs ends the batch: call it before anything
     is written there.
     """
     with _lock:
         known = _states.setdefault(query_id, {})
         before = known.get(state.lineage)
         known[state.lineage] = state
-        _failures.pop(query_id, None)  # the query has gone on since
+        _failures.pop(query_id, None)  # the query has continued since
         listeners = list(_listeners) if before is None or before.place != state.place else []
     for listener in listeners:
         listener(query_id)
@@ -171,7 +171,7 @@ def listen(listener: Callable[[str], None]) -> None:
 
 
 def note_failure(query_id: str, error: FlinkstyleError) -> None:
-    """Note what a sink refused a batch with: Spark only hands on its text."""
+    """Note what a sink refused a batch with: Spark only passes on its text."""
     with _lock:
         _failures[query_id] = error
 

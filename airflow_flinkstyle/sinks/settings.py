@@ -15,13 +15,13 @@ SMALL_BATCH_SHARD = 0
 """Whose transactional id the driver writes small batches under, all shards in one transaction."""
 
 Phase = Literal["init", "begin", "data", "pre-commit", "marker", "commit", "done", "skip", "abort"]
-"""Of one shard of one batch, in this order; ``pre-commit`` is the flush, ``skip`` a replay that is there.
+"""Of one shard of one batch, in this order; ``pre-commit`` is the flush, ``skip`` a replay of a written one.
 
 ``done`` is no work: the broker has answered that the transaction is committed.
 """
 
 OnPhase = Callable[[int, int, Phase], None]
-"""Told batch, shard and phase when the phase begins; a worker calls it in several threads at once."""
+"""Called with batch, shard and phase when the phase begins; in a worker by several threads at once."""
 
 _MOST_SHARDS = 1000
 
@@ -74,7 +74,7 @@ class SinkSettings:
         """The id of the transaction that completes a batch; also the key of its record."""
         return f"{self.lineage}-complete"
 
-    def tell(self, batch_id: int, shard: int, phase: Phase) -> None:
+    def report_phase(self, batch_id: int, shard: int, phase: Phase) -> None:
         """Report the begin of a phase."""
         if self.on_phase is not None:
             self.on_phase(batch_id, shard, phase)

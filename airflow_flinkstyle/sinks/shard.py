@@ -1,4 +1,4 @@
-"""One shard of one batch in one transaction, unless its marker says that it is there.
+"""One shard of one batch in one transaction, unless its marker shows that it was written.
 
 The phases are Flink's: begin, pre-commit (the flush), commit, abort. The marker makes the commit the proof
 that the batch was written: no second phase is needed, and nothing can be committed twice.
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from confluent_kafka import KafkaError, Producer
 
+    from airflow_flinkstyle.sinks.readable_records import ReadableRecords
     from airflow_flinkstyle.sinks.settings import Phase, SinkSettings
-    from airflow_flinkstyle.sinks.there import There
 
 ABORT_TIMEOUT_S = 5.0
 
@@ -66,7 +66,7 @@ class ShardTransaction:
         batch_id: int,
         shard: int,
         plan: str,
-        there: There | None = None,
+        readable: ReadableRecords | None = None,
     ) -> None:
         """Describe the shard; nothing is connected to before it is opened.
 
@@ -75,15 +75,15 @@ class ShardTransaction:
             batch_id: Spark's; grows within a lineage.
             shard: From 0.
             plan: What the records are made with.
-            there: What is in the output already, to be left out.
+            readable: Records that the output holds already; they are not written again.
         """
         self.shard = shard
-        self._there = there
+        self._readable = readable
         self._settings, self._batch_id, self._plan = settings, batch_id, plan
         self._id = settings.transactional_id(shard)
         self._watch = PhaseWatch(settings, batch_id, [shard])
         self._producer: Producer | None = None
-        """None before the transaction, behind it, and in a replay of what is there."""
+        """None before and after the transaction, and in a replay of a shard that was written."""
         self._undelivered: list[KafkaError] = []
         self._before: Marker | None = None
         self._count, self._digest, self._size_bytes = 0, 0, 0
@@ -95,7 +95,7 @@ class ShardTransaction:
             queue_kib: Records that wait in memory to be sent, at most.
 
         Raises:
-            FlinkstyleError: Whatever ``written_before`` raises.
+            FlinkstyleError: As ``written_before`` raises them.
         """
         self._watch.enter("init")
         with translated(self._settings, self._id):
@@ -103,7 +103,7 @@ class ShardTransaction:
                 self._settings, self._id, queue_kib=queue_kib, undelivered=self._undelivered
             )
             found = read_shard(self._settings, self.shard)
-            # Before what is open: that may be a later run's, whose driver writes all shards of a small batch.
+            # Before ``left_open``: a later run's driver may be writing all shards of a small batch.
             self._before = written_before(
                 self._settings,
                 found.marker,
@@ -119,7 +119,7 @@ class ShardTransaction:
             self._watch.enter("begin")
             producer.begin_transaction()
             self._producer = producer
-            if found.marker is not None:  # once more: if brokers leave this transaction open, it shows
+            if found.marker is not None:  # sent again: if brokers leave this transaction open, it shows
                 with self._translated():
                     send_marker(self._settings, producer, self.shard, found.marker)
             self._watch.enter("data")
@@ -135,7 +135,7 @@ class ShardTransaction:
         """
         if self._producer is not None:
             with self._translated():
-                records = chunk.records if self._there is None else self._there.missing(chunk.records)
+                records = chunk.records if self._readable is None else self._readable.missing(chunk.records)
                 produce(self._producer, records)
         self._count, self._digest = self._count + chunk.count, (self._digest + chunk.digest) % WRAP
         self._size_bytes += chunk.size_bytes
@@ -163,7 +163,7 @@ class ShardTransaction:
         """
         producer, settings = self._producer, self._settings
         if producer is not None:
-            made = Marker(
+            marker = Marker(
                 batch_id=self._batch_id,
                 records=self._count,
                 digest=self._digest,
@@ -172,7 +172,7 @@ class ShardTransaction:
             )
             with self._translated():
                 self._watch.enter("marker")
-                send_marker(settings, producer, self.shard, made)
+                send_marker(settings, producer, self.shard, marker)
                 self._watch.enter("commit")
                 producer.commit_transaction()
             self._producer = None
@@ -216,10 +216,10 @@ def _produce_when_sent(producer: Producer, record: tuple[Any, ...]) -> None:
 
 
 class PhaseWatch:
-    """Tells phases of shards that are written together as they begin, and how long each took."""
+    """Reports the phases of shards that are written together, and measures how long each took."""
 
     def __init__(self, settings: SinkSettings, batch_id: int, shards: Sequence[int]) -> None:
-        """Begin to watch; ``shards`` are those that are told."""
+        """Begin to watch; ``shards`` are those whose phases are reported."""
         self._settings, self._batch_id, self._shards = settings, batch_id, shards
         self._spent: dict[str, float] = {}
         self._phase: Phase | None = None
@@ -230,7 +230,7 @@ class PhaseWatch:
         self.stop()
         self._phase = phase
         for shard in self._shards:
-            self._settings.tell(self._batch_id, shard, phase)
+            self._settings.report_phase(self._batch_id, shard, phase)
 
     def stop(self) -> dict[str, float]:
         """Return the seconds spent by phase."""

@@ -1,12 +1,12 @@
 """Small batches, written by the driver itself: all shards in one transaction, without shuffle and workers.
 
-Of a batch of a few rows almost all time is Spark's own: a shuffle, and Python workers that it asks. So its
+A batch of a few rows spends almost all of its time in Spark: in a shuffle, and in Python workers. So its
 rows are collected, and one producer writes them with the markers of all shards.
 
-The transaction is that of shard 0's id. Every run that begins initialises that id, and notes itself under it,
-before anything is written: so who has initialised it, and finds its own run in shard 0's marker, is alone
-until another initialises it, and then can commit nothing any more. A task of an earlier attempt that comes
-late, of whichever shard, finds this run or this batch in its marker, and writes nothing.
+The transaction is that of shard 0's id. Every run that begins initialises that id, and notes itself in the
+marker, before anything else is written: so a driver that has initialised it, and finds its own run in shard
+0's marker, is the only writer until another one initialises it; after that it can commit nothing. A late task
+of an earlier attempt, of whichever shard, finds this run or this batch in its marker, and writes nothing.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class SmallBatches:
     def rows(self, frame: DataFrame) -> pa.RecordBatch | None:
         """Return the rows of a batch if it is small; None if it is not, or is not expected to be.
 
-        Expected by the batches before: a plan whose batch is large after all runs a second time.
+        The batches before decide what is expected: a plan whose batch is large after all runs twice.
         """
         if not self._most_rows or self._streak < self._patience:
             return None
@@ -82,7 +82,7 @@ class SmallBatches:
         return found
 
     def note(self, *, records: int, size_bytes: int) -> None:
-        """Note how large the newest batch was, whoever has written it."""
+        """Note how large the newest batch was, written by the driver or by tasks."""
         small = records <= self._most_rows and size_bytes <= MOST_BYTES
         self._streak = self._streak + 1 if small else 0
 
@@ -128,16 +128,16 @@ class SmallBatches:
             raise AssertionError("it was initialised")
         for shard, marker in before.items():
             require_same_shard(batch_id, shard, marker, totals[shard])
-        made = {
+        new_markers = {
             shard: Marker(batch_id=batch_id, records=count, digest=digest, plan=plan, run=settings.run)
             for shard, (count, digest) in totals.items()
             if shard not in before
         }
-        if made:
-            wanted = [chunk for chunk in chunks if chunk.shard in made]
+        if new_markers:
+            wanted = [chunk for chunk in chunks if chunk.shard in new_markers]
             with translated(settings, self._id, producer, self._undelivered):
-                self._transact(producer, made, wanted, watch)
-        watch.enter("done" if made else "skip")
+                self._transact(producer, new_markers, wanted, watch)
+        watch.enter("done" if new_markers else "skip")
         self._producer = producer
         phase_s = watch.stop()
         return [
@@ -152,13 +152,13 @@ class SmallBatches:
         ]
 
     def _transact(
-        self, producer: Producer, made: Mapping[int, Marker], chunks: Sequence[Chunk], watch: PhaseWatch
+        self, producer: Producer, markers: Mapping[int, Marker], chunks: Sequence[Chunk], watch: PhaseWatch
     ) -> None:
         try:
             watch.enter("begin")
             producer.begin_transaction()
-            watch.enter("marker")  # first: what is left open of this can be seen in every shard
-            for shard, marker in made.items():
+            watch.enter("marker")  # first: if the transaction is left open, every shard shows it
+            for shard, marker in markers.items():
                 send_marker(self._settings, producer, shard, marker)
             watch.enter("data")
             for chunk in chunks:
@@ -176,7 +176,7 @@ class SmallBatches:
         """Initialise the producer; returns the markers of shards that have written the batch already.
 
         Raises:
-            FlinkstyleError: Whatever ``written_before`` raises.
+            FlinkstyleError: As ``written_before`` raises them.
             TransactionLeftOpenError: If something of the lineage is left open.
         """
         settings = self._settings
@@ -184,15 +184,15 @@ class SmallBatches:
         with translated(settings, self._id):
             producer = initialised_producer(settings, self._id, undelivered=self._undelivered)
             found = read_shards(settings, self._shards)
-        there = {}
-        for shard, one in found.items():  # before what is open: it may be a later run's, at work
+        written = {}
+        for shard, one in found.items():  # before ``left_open``: a later run may be at work
             before = written_before(settings, one.marker, shard=shard, batch_id=batch_id, plan=plan)
             if before is not None:
-                there[shard] = before
-        if left := [shard for shard, one in found.items() if one.left_open and shard not in there]:
-            raise TransactionLeftOpenError.of(settings.control_topic, left)
+                written[shard] = before
+        if left_open := [shard for shard, one in found.items() if one.left_open and shard not in written]:
+            raise TransactionLeftOpenError.of(settings.control_topic, left_open)
         self._producer = producer
-        return there
+        return written
 
 
 def collected(records: DataFrame, most_rows: int) -> pa.RecordBatch | None:
@@ -218,14 +218,14 @@ def collected(records: DataFrame, most_rows: int) -> pa.RecordBatch | None:
 def _whole(frame: DataFrame) -> list[Row]:
     """Collect rows, and be sure that none is missing.
 
-    ``collect`` takes a connection to the JVM that breaks off for the end of the rows: so it looks when that
-    is killed. What came until then must not be committed.
+    ``collect`` takes the end of its connection for the end of the rows, also when the JVM was killed. What
+    came until then must not be committed.
     """
     return served_rows(frame, frame._jdf.collectToPython())  # noqa: SLF001  # as ``collect`` of PySpark
 
 
 def served_rows(frame: DataFrame, served: Any) -> list[Row]:  # noqa: ANN401  # an array of Java
-    """Return the rows that the JVM serves, and raise whatever Py4J does if it has not served all of them."""
+    """Return the rows that the JVM serves, and raise Py4J's error if it has not served all of them."""
     from pyspark.serializers import BatchedSerializer, CPickleSerializer
 
     load = vars(sys.modules[type(frame).collect.__module__])["_load_from_socket"]

@@ -67,7 +67,7 @@ class SourceOffsets:
             self._metadata = client.consumer_group_metadata()
 
     def of(self, batch_id: int) -> Consumed:
-        """Return where the sources stand behind a batch."""
+        """Return the positions of the sources after a batch."""
         log = parse(self._query.planned(batch_id))
         keys = (str(one.position) if log.by_position else str(one.name) for one in self._sources)
         return Consumed(group=self._metadata, offsets=read_by_all(map(log.kafka_offsets, keys)))
@@ -108,7 +108,7 @@ def _require_same_cluster(source: KafkaSource, cluster: KafkaCluster, cluster_id
 
 
 def _require_no_members(cluster: KafkaCluster, group: str) -> None:
-    """Check it before the first batch: a broker takes a transaction's offsets whoever is in the group."""
+    """Check it before the first batch: a broker takes a transaction's offsets in spite of members."""
     from confluent_kafka import KafkaException
 
     with admin_client(cluster) as admin:

@@ -28,16 +28,16 @@ T = TypeVar("T")
 
 
 def whole(batches: Iterator[T]) -> Iterator[T]:
-    """Yield what a task is given, and see at its end that Spark said so; to be read in the task's own thread.
+    """Yield what a task is given, and check that Spark ended it; to be read in the task's own thread.
 
     Spark hands them to the Python worker as a stream of Arrow batches. Arrow takes a connection that breaks
-    off between two batches for the end of the stream: so it looks when the JVM is killed, and when it cannot
-    read on (an executor is lost, and with it the rest of a shuffle). What came until then must not be
-    committed. Behind the rows the JVM writes that there are no more, whatever the worker does meanwhile.
+    off between two batches for the end of the stream. It breaks off when the JVM is killed, and when that
+    cannot read on (an executor is lost, and with it the rest of a shuffle). What came until then must not be
+    committed. After the rows the JVM writes that there are no more, whatever the worker does meanwhile.
 
     Raises:
         FlinkstyleError: ``INPUT_CUT`` if the rows break off.
-        FlinkstyleError: ``SINK_CONFIG`` if it cannot be told with this version of PySpark.
+        FlinkstyleError: ``SINK_CONFIG`` if this version of PySpark does not show it.
     """
     connection = _connection()
     yield from batches
@@ -46,7 +46,7 @@ def whole(batches: Iterator[T]) -> Iterator[T]:
 
 
 def _connection() -> BufferedReader:
-    """Return what the worker reads from; PySpark shows it to nobody, but ``worker.main`` always has it."""
+    """Return what the worker reads from; PySpark has no call for it, but ``worker.main`` always has it."""
     frame: FrameType | None = sys._getframe()  # noqa: SLF001
     while frame is not None:
         if frame.f_code.co_name == "main" and "infile" in frame.f_code.co_varnames:
@@ -55,7 +55,7 @@ def _connection() -> BufferedReader:
         frame = frame.f_back
     raise SINK_CONFIG.with_text(
         "PySpark's worker was expected to read a task's rows in a function main(infile, ...), as 3.5 to 4.2 "
-        "do, but no such function is running: whether all rows have come could not be told.",
+        "do, but no such function is running: whether all rows have come cannot be checked.",
         state_after="Nothing was written.",
         remedy="Use a version of PySpark that the package supports.",
     )
@@ -136,7 +136,7 @@ def set_confs(spark: SparkSession, confs: Mapping[str, str]) -> Iterator[None]:
 
 
 def most_attempts(session: SparkSession) -> int:
-    """Return how often Spark runs a task before it gives up: in local mode the master says it."""
+    """Return how often Spark runs a task before it gives up: in local mode the master names it."""
     scheduler = session.sparkContext._jsc.sc().taskScheduler()  # noqa: SLF001
     return int(scheduler.maxTaskFailures())
 

@@ -1,8 +1,8 @@
 """What one Spark task does for a batch: all of its shards side by side, from one stream of rows.
 
-A lineage may have more shards than the job has cores. One task each would come in turns, and each turn costs
-what starting a task and a transaction costs; so a task writes several. Which shard a row belongs to depends
-on its key alone, never on the number of tasks: that may change with every batch.
+A lineage may have more shards than the job has cores. With a task for each, tasks would run in turns, and
+each turn costs the start of a task and of a transaction; so a task writes several. Which shard a row belongs
+to depends on its key alone, never on the number of tasks: that may change with every batch.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from concurrent.futures import Future
 
+    from airflow_flinkstyle.sinks.readable_records import ReadableRecords
     from airflow_flinkstyle.sinks.settings import SinkSettings
     from airflow_flinkstyle.sinks.shard import Chunk
-    from airflow_flinkstyle.sinks.there import There
 
 
 class ProducerPool:
@@ -50,8 +50,8 @@ class ProducerPool:
             size: Places that there are.
 
         Raises:
-            FlinkstyleError: ``PRODUCERS_POOL_EMPTY`` if all are taken. Waiting for one could be for ever:
-                those who hold them may wait for us.
+            FlinkstyleError: ``PRODUCERS_POOL_EMPTY`` if all are taken. To wait for one could last for ever:
+                the tasks that hold them may wait for this one.
         """
         with self._lock:
             if len(self._taken) >= size:
@@ -98,7 +98,7 @@ def write_shards(
     shards: Sequence[int],
     plan: str,
     chunks: Iterator[Chunk],
-    there: There | None = None,
+    readable: ReadableRecords | None = None,
 ) -> list[ShardWritten]:
     """Write shards of a batch once, however often it is called.
 
@@ -108,13 +108,13 @@ def write_shards(
         shards: Those of this task.
         plan: What the records are made with.
         chunks: Records of these shards; read at most once.
-        there: What is in the output already, to be left out.
+        readable: Records that the output holds already; they are not written again.
 
     Raises:
         FlinkstyleError: ``PRODUCERS_POOL_EMPTY`` if this process writes too many shards at the same time.
         FlinkstyleError: Of ``ShardTransaction``. Of shards that are not committed nothing is visible.
     """
-    writing = {shard: ShardTransaction(settings, batch_id, shard, plan, there) for shard in shards}
+    writing = {shard: ShardTransaction(settings, batch_id, shard, plan, readable) for shard in shards}
     with ExitStack() as stack:
         for shard in shards:
             place = WORKER.place(settings.transactional_id(shard), size=settings.producer_pool_size)
@@ -140,16 +140,16 @@ def _all(futures: Sequence[Future[T]]) -> list[T]:
     wait(futures)
     errors = [error for future in futures if (error := future.exception()) is not None]
     if errors:
-        raise min(errors, key=_may_be_mended)
+        raise min(errors, key=_is_retryable)
     return [future.result() for future in futures]
 
 
-def _may_be_mended(error: BaseException) -> bool:
+def _is_retryable(error: BaseException) -> bool:
     return not isinstance(error, FlinkstyleError) or error.retryable
 
 
 def summed(chunks: Iterable[Chunk], shards: Iterable[int]) -> dict[int, tuple[int, int]]:
-    """Return records and digest of each shard as it would be written; nothing is."""
+    """Return records and digest of each shard as it would be written; nothing is written."""
     totals = dict.fromkeys(shards, (0, 0))
     for chunk in chunks:
         count, digest = totals[chunk.shard]
@@ -162,12 +162,12 @@ def final_answer(
 ) -> list[ShardWritten] | FlinkstyleError:
     """Return what became of a task's shards, or the error that no other attempt of the task can mend.
 
-    Among these is what brokers have left open: the driver ends it, once no task writes any more. In the last
-    attempt every error is one: raised, Spark would hand on its text only, and nobody could tell that the
-    batch may be run again.
+    Among these is a transaction that brokers have left open: the driver ends it, once no task writes any
+    more. In the last attempt every error is returned: of one that is raised Spark passes on the text only,
+    and the driver could not tell that the batch may be run again.
 
-    Spark would try a task that fails several times. A driver that was frozen and wakes tries shards that were
-    written long ago; each time it would fence, in vain, who writes them now.
+    Spark tries a task that fails several times. A driver that was frozen and wakes tries shards that were
+    written long ago; each attempt would fence, in vain, the run that writes them now.
     """
     try:
         return write()

@@ -35,11 +35,11 @@ class Versioned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiedObject:
-    """What a store says of a copy that it made by itself."""
+    """What a store reports of a copy that it made by itself."""
 
     version: str
     digest: str | None
-    """``sha256:<hex>``, or ``etag:<hex>`` where the ETag is the content's MD5; None if it says neither."""
+    """``sha256:<hex>``, or ``etag:<hex>`` where the ETag is the content's MD5; None if it reports neither."""
 
 
 ServerCopy: TypeAlias = "Callable[[ObjectInfo, str], CopiedObject]"
@@ -62,7 +62,7 @@ class ObjectStore(Protocol):
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
         """Yield every object whose key starts with ``prefix``, in key order, from behind ``after``.
 
-        What is not behind it costs nothing: no page of a listing, and no look into a folder.
+        The keys up to ``after`` cost nothing: no page of a listing, and no folder that is read.
         """
 
     def folders(self, prefix: str = "") -> Iterator[str]:
@@ -81,7 +81,7 @@ class ObjectStore(Protocol):
         """Create or overwrite; returns the new version."""
 
     def write_many(self, contents: Sequence[tuple[str, bytes]]) -> None:
-        """Create or overwrite several, by key; each as ``write`` does, and none if another fails, or some."""
+        """Create or overwrite several, by key, each as ``write``; if one fails, none or some are written."""
 
     def create(self, key: str, data: bytes) -> str:
         """Create; raises ``ObjectExistsError`` if the key exists. Exactly one of racing callers wins."""

@@ -1,4 +1,4 @@
-"""A service that does not answer is left alone: nobody waits for it but one, now and then."""
+"""A service that does not answer gets no calls, except for one probe now and then."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FAILURES: Final = 3
-"""So many calls without an answer, one after the other, and the service is left alone."""
+"""After so many calls in a row without an answer the service gets no calls."""
 PAUSE_S: Final = 5.0
 """For how long at first; each time twice as long."""
 MOST_PAUSE_S: Final = 60.0
 PROBE_S: Final = 15.0
-"""How long the one that asks then keeps the others away, should it never come back."""
+"""How long a probe keeps the other calls away, if it never returns."""
 
 
 class Breaker:
-    """What the clients of one service in this process have found of it; safe to use from many threads."""
+    """Whether a service answers, as its clients in this process find out; safe to use from many threads."""
 
     def __init__(self, *, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s, self._lock = now_s, threading.Lock()
@@ -31,7 +31,7 @@ class Breaker:
 
     @property
     def may_ask(self) -> bool:
-        """Whether a call would be let through now: nobody who may wait begins one otherwise."""
+        """Whether a call would be let through now: callers that may wait begin none otherwise."""
         with self._lock:
             return self._lets_through(self._now_s())
 
@@ -43,7 +43,7 @@ class Breaker:
             where: At which store.
 
         Raises:
-            StoreUnavailableError: If the service is left alone.
+            StoreUnavailableError: If the service gets no calls for now.
         """
         with self._lock:
             now_s = self._now_s()
@@ -55,18 +55,18 @@ class Breaker:
                 self._probe_until_s = now_s + PROBE_S
 
     def answered(self) -> None:
-        """Note an answer, whichever: the service is there."""
+        """Note an answer of any kind: the service is there."""
         with self._lock:
             self._failures, self._pause_s, self._is_open = 0, PAUSE_S, False
 
     def failed(self) -> None:
-        """Note a call that got no answer, or the service's word that it cannot serve now."""
+        """Note a call that got no answer, or the answer that the service cannot serve now."""
         with self._lock:
             now_s = self._now_s()
             self._failures += 1
             self._since_s = now_s if self._failures == 1 else self._since_s
             if self._is_open and now_s < self._until_s:
-                return  # one that was under way when it was opened
+                return  # a call that was under way when the breaker opened
             if self._is_open or self._failures >= FAILURES:
                 self._pause_s = min(self._pause_s * 2, MOST_PAUSE_S) if self._is_open else PAUSE_S
                 self._until_s, self._probe_until_s = now_s + self._pause_s, float("-inf")

@@ -1,7 +1,7 @@
 """Whether a store keeps what this package relies on: tried out, under a scratch prefix that is removed.
 
-Several services that speak S3 take a conditional write and ignore the condition, or look first and write
-then. Nothing but racing writers tells them from one that may hold savepoints.
+Several services that speak S3 take a conditional write and ignore the condition, or check first and write
+then. Only racing writers tell them from one that may hold savepoints.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Guarantee:
     remedy: str
     """What to do about a store that does not."""
     check: Callable[[ObjectStore, str], None]
-    """Tries it below a prefix; raises ``_BrokenError``, or whatever the store raises."""
+    """Tries it below a prefix; raises ``_BrokenError``, or an error of the store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ def check_store(
 
     Args:
         store: Rooted where savepoints are to live; about 100 MB are written and deleted there.
-        checking: Told before each guarantee is tried.
+        checking: Called before each guarantee is tried.
 
     Raises:
         StoreError: If the store cannot be reached, written to or cleaned up.

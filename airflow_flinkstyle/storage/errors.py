@@ -27,7 +27,7 @@ class StoreUnavailableError(StoreError):
 
     @classmethod
     def during(cls, action: str, uri: str, cause: object) -> Self:
-        """Name the store, what was tried, and the backend's own words."""
+        """Name the store, what was tried, and the backend's message."""
         return cls(
             f"The store {uri} could not {action}: {cause}.",
             state_after="The call may or may not have taken effect; nothing else was changed.",
@@ -50,7 +50,7 @@ class StoreRefusedError(StoreUnavailableError):
 
 
 class CredentialsExpiredError(StoreUnavailableError):
-    """Temporary credentials have expired, and new ones were not to be had at once."""
+    """Temporary credentials have expired, and new ones could not be fetched at once."""
 
     code = "CREDENTIALS_EXPIRED"
 
@@ -66,7 +66,7 @@ class CredentialsExpiredError(StoreUnavailableError):
 
 
 class CredentialsMissingError(StoreUnavailableError):
-    """Nowhere were credentials to be had: none are set up, or who gives them does not answer."""
+    """No credentials were found: none are set up, or the service that gives them does not answer."""
 
     code = "CREDENTIALS_MISSING"
     passes_soon = False

@@ -25,7 +25,7 @@ _KEY = re.compile(f"{_SEGMENT}(?:/{_SEGMENT})*")
 
 
 def is_name(value: object) -> bool:
-    """Tell whether a value is a text that can stand in a key, or in a path, as the name of something.
+    """Tell whether a value is a text that can be part of a key, or of a path, as the name of something.
 
     The one rule for every name that comes from outside: of jobs, queries, savepoints, cuts and requests.
     """

@@ -210,7 +210,7 @@ class LocalStore:
             path.unlink()
 
     def _walk(self, folder: str, prefix: str, after: str) -> Iterator[ObjectInfo]:
-        """Yield the files below a folder that are asked for, in key order, without a look at the others.
+        """Yield the files below a folder that are asked for, in key order, without reading the others.
 
         What vanishes meanwhile is left out, as a listing may.
         """

@@ -1,4 +1,4 @@
-"""What may be asked of a store: a number of requests per minute, however many look at it."""
+"""How often a store may be asked: so many requests per minute, however many callers there are."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAGE_KEYS = 1000
 
 
 class Meter:
-    """Counts requests, and says whether there may be more: a bucket that fills with time."""
+    """Counts requests, and decides whether there may be more: a bucket that fills with time."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Meter:
         self.per_minute, self._most, self._now_s = per_minute, per_minute * burst_minutes, now_s
         self.requests = 0
         """Since it was made."""
-        self._left, self._at_s = float(self._most), now_s()
+        self._remaining, self._at_s = float(self._most), now_s()
         self._lock = threading.Lock()
 
     def count(self) -> None:
@@ -48,21 +48,21 @@ class Meter:
         with self._lock:
             self._fill()
             self.requests += 1
-            self._left -= 1
+            self._remaining -= 1
 
     def may_ask(self, *, of_newest: int | None = None) -> bool:
-        """Return whether a look at the store may begin; one that has begun is not cut short.
+        """Return whether a reading of the store may begin; one that has begun is not cut short.
 
         Args:
-            of_newest: So many requests of a full bucket may be used; the rest is left for others. None: all.
+            of_newest: So many requests of a full bucket may be used; the rest is kept for others. None: all.
         """
         with self._lock:
             self._fill()
-            return self._left >= 1 + (0 if of_newest is None else self._most - of_newest)
+            return self._remaining >= 1 + (0 if of_newest is None else self._most - of_newest)
 
     def _fill(self) -> None:
         now_s = self._now_s()
-        self._left = min(self._most, self._left + (now_s - self._at_s) * self.per_minute / 60)
+        self._remaining = min(self._most, self._remaining + (now_s - self._at_s) * self.per_minute / 60)
         self._at_s = now_s
 
 
@@ -82,6 +82,6 @@ class MeteredStore:
         """List, counting each page."""
         self._meter.count()
         for number, info in enumerate(self._store.list(prefix, after=after)):
-            if number and number % PAGE_KEYS == 0:  # the last page says that it is the last
+            if number and number % PAGE_KEYS == 0:  # the last page shows that it is the last
                 self._meter.count()
             yield info

@@ -20,7 +20,7 @@ def impatient(store: ObjectStore, *, answer_s: float) -> ObjectStore:
     """Return a client of its own for the same store, each call of which gives up after twice ``answer_s``.
 
     It shares no connection with the other one, so nothing large keeps its calls waiting; and it tries nothing
-    twice, since who cannot wait decides that itself. A store without a network is returned as it is.
+    twice: a caller that cannot wait decides that itself. A store without a network is returned as it is.
     """
     if not store.uri.startswith("s3://"):
         return store

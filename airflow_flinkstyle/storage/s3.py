@@ -1,7 +1,7 @@
 """A store in an S3 bucket (AWS, MinIO, Ceph, ...), through boto3, and how that is set up.
 
 Conditional writes carry a token of their own in the object's metadata: where the answer to a write was
-lost and boto3 repeated it, the refusal of the repetition is not mistaken for somebody else's write.
+lost and boto3 repeated it, the refusal of the repetition is not mistaken for another writer's write.
 """
 
 from __future__ import annotations
@@ -292,7 +292,7 @@ class S3Store:
     def _mine(self, key: str, token: str, refusal: Callable[[], Exception]) -> str:
         with self._translated("read", key):
             answer = self._client.head_object(**self._at(key))
-            version = tag_of(answer)  # an answer that was cut short says nothing of the token
+            version = tag_of(answer)  # an answer that was cut short does not show the token
         if answer.get("Metadata", {}).get(_TOKEN) == token:
             return version
         raise refusal()
@@ -342,7 +342,7 @@ class S3Store:
     def _translated(
         self, action: str, key: str, *, expected: str | None = None, conditional: bool = False
     ) -> Iterator[None]:
-        """Turn errors of a call into the store's; a conditional one is told what came of its condition."""
+        """Turn errors of a call into the store's; a conditional one gets its condition's outcome."""
         breaker = self._settings.breaker
         if breaker is not None:
             breaker.admit(f"{action} {key}".strip(), self._where)
@@ -417,11 +417,11 @@ def make_client(settings: S3Settings, endpoint: str | None) -> Any:  # noqa: ANN
     if region is None and endpoint is not None:
         region = os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
     core = botocore.session.get_session()
-    # Nothing here looks at times, and parsing them is two thirds of what a listing costs.
+    # Nothing here reads times, and parsing them is two thirds of what a listing costs.
     core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=str)
     log_in(core, settings)
     try:
-        core.get_credentials()  # which may ask a service: nobody else waits for that
+        core.get_credentials()  # may ask a service, so outside the lock
         with _MAKING:
             client = _made(core, region_name=region, endpoint_url=endpoint, config=config)
     except ProfileNotFound as error:

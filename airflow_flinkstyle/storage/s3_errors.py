@@ -1,4 +1,4 @@
-"""What an S3 service answers, in the words of this package."""
+"""What an S3 service answers, as errors of this package."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ _FULL = frozenset({"QuotaExceeded", "XMinioStorageFull", "StorageFull"})
 """Ceph answers with 403 then."""
 _OTHER_CONTENT = frozenset({"BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"})
 _OF_THE_OBJECT = frozenset({"InvalidObjectState"})
-"""Answers of status 403 that are no word on the key: the object is archived."""
+"""Codes of status 403 that do not concern the access key: the object is archived."""
 _PASSING = re.compile("Throttl|SlowDown|LimitExceeded|TooMany|RequestTimeout|IncompleteBody|TimeTooSkewed")
-"""In the codes of answers below 500 that say "not now"; KMS throttles with 400, and a clock is set right."""
+"""In codes of answers below 500 that mean "not now"; KMS throttles with 400, and a clock is set right."""
 
 
 class ConditionSignal(Exception):
-    """What a conditional call is told of its condition."""
+    """How the condition of a conditional call came out."""
 
 
 class NotModifiedError(ConditionSignal):
@@ -81,8 +81,8 @@ def translated(
         uri: Of the store.
         where: The store and its service, for messages.
         expected: The SHA-256 that the content should have.
-        conditional: The caller has set a condition, and hears by a ``ConditionSignal`` what came of it. To
-            any other call such an answer is one that nobody can use.
+        conditional: The caller has set a condition, and gets its outcome as a ``ConditionSignal``. For any
+            other call such an answer is of no use.
     """
     import botocore.exceptions as boto
     from boto3.exceptions import Boto3Error
@@ -129,8 +129,8 @@ def _answered(error: Any, what: str, key: str, *, uri: str, where: str, expected
         return CredentialsExpiredError.during(what, where, code)
     if code in _FULL:
         return StoreFullError.during(what, where, code)
-    says_so = _PASSING.search(code) is not None or code in _OTHER_CONTENT
-    passes = says_so or status is None or status >= 500 or status in {408, 429}
+    is_passing = _PASSING.search(code) is not None or code in _OTHER_CONTENT
+    passes = is_passing or status is None or status >= 500 or status in {408, 429}
     is_of_key = status in {401, 403} and not passes and code not in _OF_THE_OBJECT
     if code in _DENIED or is_of_key:
         return StoreDeniedError.during(what, where, code)
@@ -141,7 +141,7 @@ def _answered(error: Any, what: str, key: str, *, uri: str, where: str, expected
 
 
 def is_away(error: BaseException) -> bool:
-    """Return whether an error says that the service does not answer, or cannot serve at present."""
+    """Return whether an error means that the service does not answer, or cannot serve at present."""
     return type(error) is StoreUnavailableError
 
 
@@ -157,7 +157,7 @@ def digest_of_copy(answer: Any) -> str | None:  # noqa: ANN401
 
 
 def body_of(answer: Any) -> bytes:  # noqa: ANN401
-    """Return the content; without a length nobody would notice that it was cut short."""
+    """Return the content; without a length it would go unnoticed that it was cut short."""
     _ = answer["ContentLength"]
     content: bytes = answer["Body"].read()
     return content

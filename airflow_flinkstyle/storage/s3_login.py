@@ -1,4 +1,4 @@
-"""Who an S3 client is: keys, or what it assumes. Nothing temporary is kept longer than it is good for."""
+"""Who an S3 client is: keys, or a role. Temporary credentials are not kept longer than they are valid."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EXPIRED: Final = frozenset(
     {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
 )
 _NO_BODY: Final = "400"
-"""All that the answer to a HEAD says."""
+"""The only error code that an answer to a HEAD has."""
 _SHARED_FOR_S: Final = 0.5
 
 
@@ -54,7 +54,7 @@ def role_of(environment: Mapping[str, str]) -> AssumedRole | None:
 
 
 def log_in(core: Any, settings: S3Settings) -> None:  # noqa: ANN401
-    """Let a botocore session be who the settings say; a role is assumed when it is needed first."""
+    """Give a botocore session the credentials of the settings; a role is assumed when it is needed first."""
     from botocore.credentials import DeferredRefreshableCredentials
 
     _take_keys(core, settings)
@@ -75,7 +75,7 @@ def _take_keys(core: Any, settings: S3Settings) -> None:  # noqa: ANN401
 
 
 class _Fetch:
-    """Asks for what a role gives; whoever asks is looked up each time too."""
+    """Fetches a role's credentials; those that assume it are looked up each time too."""
 
     def __init__(self, role: AssumedRole, settings: S3Settings) -> None:
         self._role, self._settings = role, settings
@@ -130,18 +130,18 @@ def _token_in(path: str) -> str:
 
 
 class Renewal:
-    """Lets a client that is told that its credentials have expired get others, and send the request again.
+    """Lets a client whose credentials have expired fetch others, and send the request again.
 
     The service may end them before the time that it gave, and another clock may be behind. Everything is
-    looked up from the beginning: a session remembers what a role gave for as long as it was said to be good.
+    looked up from the beginning: a session keeps a role's credentials until the time that was given.
     """
 
     def __init__(self, client: Any, settings: S3Settings) -> None:  # noqa: ANN401
         self._signer, self._settings = client._request_signer, settings  # noqa: SLF001
         self._lock, self._renewed_s = threading.Lock(), 0.0
-        client.meta.events.register("needs-retry.s3", self._look)
+        client.meta.events.register("needs-retry.s3", self._retry_after_s)
 
-    def _look(self, *, response: Any, operation: Any, attempts: int, **_: Any) -> int | None:  # noqa: ANN401
+    def _retry_after_s(self, *, response: Any, operation: Any, attempts: int, **_: Any) -> int | None:  # noqa: ANN401
         """Return after how many seconds to send a request again; None if it is not for this reason."""
         code = "" if response is None else str(response[1].get("Error", {}).get("Code", ""))
         is_expired = code in EXPIRED or (code == _NO_BODY and operation.name.startswith("Head"))

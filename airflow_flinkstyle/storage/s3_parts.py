@@ -1,6 +1,6 @@
 """Large objects of S3 in parts: sent from one open file, or copied inside the service.
 
-Nothing is visible before the last call; whatever fails earlier is aborted: no part is left to pay for.
+Nothing is visible before the last call; an upload that fails earlier is aborted: no part is left to pay for.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _upload(client: Any, at: Mapping[str, str], extra: Mapping[str, str]) -> Ite
     try:
         yield upload
     except BaseException:
-        with contextlib.suppress(Exception):  # the first error is the one to tell
+        with contextlib.suppress(Exception):  # the first error is the one to raise
             client.abort_multipart_upload(**upload)
         raise
 

@@ -11,17 +11,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssumedRole:
-    """A role to assume, anew whenever what was given for it is about to expire."""
+    """A role to assume, again whenever its credentials are about to expire."""
 
     arn: str
     session_name: str = "flinkstyle"
     external_id: str | None = None
     duration_s: int | None = None
-    """Of what is given for it, in seconds; None for the service's default."""
+    """How long its credentials are valid, in seconds; None for the service's default."""
     token_file: str | None = None
     """File with the token of a web identity; None: by the credentials at hand."""
     sts_endpoint: str | None = None
-    """URL of the service that gives it; None for AWS."""
+    """URL of the service that gives its credentials; None for AWS."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,14 +57,14 @@ class S3Settings:
     threads: int = 16
     """Size of the connection pool: at least as many as threads that use the store at once."""
     breaker: Breaker | None = field(default=None, repr=False, compare=False)
-    """Leaves the service alone once it does not answer; None to ask it whenever it is asked for."""
+    """Stops calls to the service once it does not answer; None lets every call through."""
 
     def impatient(self, answer_s: float, *, breaker: Breaker | None = None) -> S3Settings:
         """Return settings by which no call takes longer than twice ``answer_s``, and none is tried again.
 
         Args:
             answer_s: How long to connect, and to wait for the next bytes, in seconds.
-            breaker: Of who waits for the service together.
+            breaker: Shared by the callers that wait for the service.
         """
         return replace(
             self, connect_timeout_s=answer_s, read_timeout_s=answer_s, max_attempts=1, breaker=breaker

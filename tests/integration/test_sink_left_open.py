@@ -193,7 +193,7 @@ def test_commit_that_a_broker_forgets_is_found_and_only_what_nobody_reads_is_wri
     assert unreadable(settings, [0], 0) == []
     complete(again, opened, 0)
     wait_until("every record once", lambda: values(settings) == sorted(VALUES))
-    assert open_next(settings, "the batch after it", batch_id=1)[1].there is None
+    assert open_next(settings, "the batch after it", batch_id=1)[1].readable is None
 
 
 @pytest.mark.nightly

@@ -18,7 +18,7 @@ from airflow_flinkstyle.kafka.errors import (
 )
 from airflow_flinkstyle.kafka.login import CONNECTION
 from airflow_flinkstyle.offsets import Offsets
-from airflow_flinkstyle.types import NextOffset, TopicPartition, told_id
+from airflow_flinkstyle.types import NextOffset, TopicPartition, known_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -106,10 +106,10 @@ def _describe(jvm: Java, admin: Java, source: StreamingSource) -> ClusterView:
     if (source.option("kafka.isolation.level") or "").lower() == "read_committed":
         stable = end_offsets(jvm, admin, partitions, committed=True)
     return ClusterView(
-        cluster_id=told_id(cluster_id),
+        cluster_id=known_id(cluster_id),
         topics={
             topic: TopicView(
-                topic_id=told_id(description.topicId().toString()),
+                topic_id=known_id(description.topicId().toString()),
                 partitions={
                     number: LogRange(start=start, end=ends[topic, number], last_stable=stable[topic, number])
                     for number, start in by_topic.get(topic, {}).items()

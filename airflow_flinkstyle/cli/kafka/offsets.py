@@ -65,7 +65,9 @@ def plan(
     ignored_headers: IgnoredHeaders = None,
     rename: Annotated[
         list[str] | None,
-        typer.Option(help="OLD=NEW: a topic's name on the target, beyond what the policy says; repeatable."),
+        typer.Option(
+            help="OLD=NEW: a topic's name on the target, where the policy does not give it; repeatable."
+        ),
     ] = None,
     isolation: Annotated[
         Isolation, typer.Option(help="The job's own kafka.isolation.level.")
@@ -95,7 +97,7 @@ def plan(
         ),
     ] = None,
     preview: Annotated[
-        bool, typer.Option("--preview", help="Producers are at work: show, for no rewrite.")
+        bool, typer.Option("--preview", help="While producers write: only show; no rewrite takes it.")
     ] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the approval table.")] = False,
     as_json: AsJson = False,

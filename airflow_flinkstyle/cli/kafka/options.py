@@ -1,6 +1,6 @@
 """The options about Kafka clusters and the mirror between them.
 
-Secrets stand in a properties file with its own permissions, or in an Airflow connection, not in a command.
+Secrets are in a properties file with its own permissions, or in an Airflow connection, not in a command.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ KafkaConn = Annotated[
 ]
 KafkaConfigs = Annotated[
     list[Path] | None,
-    typer.Option("--kafka-config", help=f"{_FILE} a cluster to look at; may be repeated."),
+    typer.Option("--kafka-config", help=f"{_FILE} a cluster to read; may be repeated."),
 ]
 KafkaConns = Annotated[
     list[str] | None,
-    typer.Option("--kafka-conn-id", help=f"{_CONN} a cluster to look at; may be repeated."),
+    typer.Option("--kafka-conn-id", help=f"{_CONN} a cluster to read; may be repeated."),
 ]
 
 SourceAlias = Annotated[

@@ -44,7 +44,7 @@ def show_offsets(
     Ends with 3 if the start guard would refuse one of them.
     """
     manifest = repository_of(root, job).read(savepoint_id)
-    views = _look(manifest, all_clusters(kafka_configs, kafka_conn_ids))
+    views = _views_of(manifest, all_clusters(kafka_configs, kafka_conn_ids))
     found = partition_lags(manifest, [view for view, _ in views])
     troubled = [one for one in found if one.trouble is not None]
     document = {
@@ -87,10 +87,10 @@ def compare(
     else:
         against = f"group {group}" if group is not None else "the logs' ends"
         found = []
-        for view, cluster in _one_or_more(_look(manifest, all_clusters(kafka_configs, kafka_conn_ids))):
+        for view, cluster in _one_or_more(_views_of(manifest, all_clusters(kafka_configs, kafka_conn_ids))):
             others = view.ends if group is None else group_offsets(cluster, group, view.topics)
             found += distances_to(manifest, view, others)
-    unlike = [one for one in found if one.behind is None]
+    not_comparable = [one for one in found if one.behind is None]
     document = {
         "savepoint_id": savepoint_id,
         "against": against,
@@ -98,12 +98,12 @@ def compare(
         "partitions": [_distance_fields(one) for one in found],
     }
     show(document, Group(*_distance_text(found, against, every=every)), as_json=as_json)
-    if unlike:
+    if not_comparable:
         raise typer.Exit(ExitCode.PARTLY)
 
 
-def _look(manifest: Manifest, clusters: Sequence[KafkaCluster]) -> list[tuple[ClusterView, KafkaCluster]]:
-    """Look at the clusters, as far as the savepoint reads them; a topic that is gone is left out."""
+def _views_of(manifest: Manifest, clusters: Sequence[KafkaCluster]) -> list[tuple[ClusterView, KafkaCluster]]:
+    """Describe the topics of the clusters that the savepoint reads; a topic that is gone is left out."""
     by_cluster: dict[str | None, set[str]] = {}
     for position in sources_of(manifest).values():
         by_cluster.setdefault(position.cluster_id, set()).update(position.offsets.topics)
@@ -130,11 +130,11 @@ def _one_or_more(views: list[tuple[ClusterView, KafkaCluster]]) -> list[tuple[Cl
 def _lag_text(found: Sequence[PartitionLag], listed: Sequence[PartitionLag]) -> list[RenderableType]:
     troubles = Counter(one.trouble for one in found if one.trouble is not None)
     behind = [one.behind for one in found if one.behind is not None]
-    said = f"{len(found):,} partitions"
+    summary = f"{len(found):,} partitions"
     if behind:
-        said += f", {sum(behind):,} offsets behind the ends of {len(behind):,}"
+        summary += f", {sum(behind):,} offsets behind the ends of {len(behind):,}"
     if troubles:
-        said += "; " + ", ".join(f"{count:,} {name}" for name, count in troubles.most_common())
+        summary += "; " + ", ".join(f"{count:,} {name}" for name, count in troubles.most_common())
     columns = ("query", "source", "cluster", "topic", "#partition", "#next", "#start", "#end", "#behind")
     rows = [
         (
@@ -145,14 +145,14 @@ def _lag_text(found: Sequence[PartitionLag], listed: Sequence[PartitionLag]) -> 
         )
         for one in listed
     ]
-    return [said, table(*columns, "trouble", rows=rows), *_left_out(len(found) - len(listed))]
+    return [summary, table(*columns, "trouble", rows=rows), *_not_listed(len(found) - len(listed))]
 
 
 def _distance_text(found: Sequence[Distance], against: str, *, every: bool) -> list[RenderableType]:
     known = [one.behind for one in found if one.behind is not None]
-    said = f"{sum(known):,} offsets behind {against} over {len(known):,} partitions"
+    summary = f"{sum(known):,} offsets behind {against} over {len(known):,} partitions"
     if len(known) < len(found):
-        said += f"; {len(found) - len(known):,} partitions cannot be compared"
+        summary += f"; {len(found) - len(known):,} partitions cannot be compared"
     order = sorted(found, key=lambda one: (one.behind is not None, -abs(one.behind or 0)))
     listed = found if every or len(found) <= ALL_LISTED else order[:MOST_LISTED]
     columns = ("query", "source", "topic", "#partition", "#here", "#there", "#behind", "")
@@ -163,10 +163,10 @@ def _distance_text(found: Sequence[Distance], against: str, *, every: bool) -> l
         )
         for one in listed
     ]
-    return [said, table(*columns, rows=rows), *_left_out(len(found) - len(listed))]
+    return [summary, table(*columns, rows=rows), *_not_listed(len(found) - len(listed))]
 
 
-def _left_out(partitions: int) -> list[RenderableType]:
+def _not_listed(partitions: int) -> list[RenderableType]:
     return [f"{partitions:,} partitions are not listed (--all)."] if partitions else []
 
 

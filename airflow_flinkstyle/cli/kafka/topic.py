@@ -65,7 +65,7 @@ def verify(
             ident=parse_ident(expect_id or ident),
             isolation=expect_isolation,
         )
-    with _told():
+    with _progress_logged():
         found = verify_topic(cluster, topic, expected, parse_ident(ident), count_hidden=hidden)
     document = {"exactly_once": found.exactly_once, **asdict(found)}
     show(document, _text(found), as_json=as_json)
@@ -84,21 +84,21 @@ def _range(text: str) -> range:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Let the library say how far it has read, now and then."""
-    told, handler = logging.getLogger("airflow_flinkstyle.kafka.reading"), logging.StreamHandler()
-    level = told.level
-    told.addHandler(handler)
-    told.setLevel(logging.INFO)
+def _progress_logged() -> Iterator[None]:
+    """Let the library log now and then how far it has read."""
+    logger, handler = logging.getLogger("airflow_flinkstyle.kafka.reading"), logging.StreamHandler()
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
     try:
         yield
     finally:
-        told.removeHandler(handler)
-        told.setLevel(level)
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 def _text(found: TopicVerdict) -> RenderableType:
-    in_part = " in what is left and can be read by now" if found.deleted or found.held_back else ""
+    in_part = " in what is not deleted and can be read by now" if found.deleted or found.held_back else ""
     rows = [
         ("verdict", f"each id once{in_part}" if found.exactly_once else "not exactly once"),
         ("records", f"{found.read:,}"),

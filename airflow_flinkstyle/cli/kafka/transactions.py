@@ -1,4 +1,4 @@
-"""``flinkstyle transactions list|describe|abort``: who holds back what read-committed readers get."""
+"""``flinkstyle transactions list|describe|abort``: which transactions hold back read_committed readers."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict
@@ -32,7 +32,7 @@ Topics = Annotated[
     typer.Option("--topic", help="Only transactions with records in this topic; may be repeated."),
 ]
 _NONE = "No such transaction is open"
-_UNKNOWN = "none that the transaction log knows; if that stays so, it hangs"
+_UNKNOWN = "none in the transaction log; if that stays so, the transaction hangs"
 
 
 def list_open(
@@ -56,10 +56,10 @@ def describe(
 ) -> None:
     """Show the open transactions, and what is hidden in the topics they write to, or in those given."""
     cluster = the_cluster(config, conn_id, "kafka")
-    everybody = open_transactions(cluster)
-    found = matching(everybody, prefix, topics or ())
-    looked_at = set(topics or ()) or {topic for one in found for topic, _ in one.partitions}
-    held = held_partitions(cluster, looked_at, everybody)
+    all_open = open_transactions(cluster)
+    found = matching(all_open, prefix, topics or ())
+    shown_topics = set(topics or ()) or {topic for one in found for topic, _ in one.partitions}
+    held = held_partitions(cluster, shown_topics, all_open)
     document = {
         "transactions": _documents(found),
         "partitions": [{**asdict(one), "hidden": one.hidden} for one in held],
@@ -75,7 +75,7 @@ def abort(
         str | None,
         typer.Option(
             envvar="FLINKSTYLE_ROOT",
-            help="Savepoint root whose jobs' records say which job a transaction is of, and whether it runs.",
+            help="Savepoint root: its records show which job a transaction belongs to, and whether it runs.",
             show_default=False,
         ),
     ] = None,
@@ -83,8 +83,8 @@ def abort(
         float | None,
         typer.Option(
             "--min-age",
-            help="Of one that no job's records know: seconds without a sign of life that no producer at work "
-            "reaches, longer than a batch.",
+            help="For a transaction of no known job: seconds without activity after which its producer "
+            "counts as dead; more than a batch takes.",
             min=0,
             show_default="each transaction's own time-out",
         ),
@@ -92,9 +92,9 @@ def abort(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Abort the open transactions of producers that are dead, and fence these.
+    """Abort the open transactions of dead producers, and fence these producers.
 
-    All are refused if one may be of a producer at work: its job runs, or it is too young.
+    All are refused if the producer of one may be at work: its job runs, or it was active recently.
     """
     if not prefix:
         raise typer.BadParameter("an empty one matches every application", param_hint="--prefix")
@@ -120,9 +120,9 @@ def _owners(root: str) -> dict[str, dict[str, JobStatus]]:
         status = client_of(root, job).view.settled_status()
         heartbeat = None if isinstance(status, NeverStarted) else status.run.heartbeat
         for query in heartbeat.queries.values() if heartbeat else ():
-            told = query.sinks.lineages if query.sinks else ()
+            reported = query.sinks.lineages if query.sinks else ()
             known = {query.query_id} if query.query_id is not None else set()  # else it has not started yet
-            for lineage in known | {one.lineage for one in told}:
+            for lineage in known | {one.lineage for one in reported}:
                 owners.setdefault(lineage, {})[job] = status
     return owners
 

@@ -1,4 +1,4 @@
-"""A store that is read once for everybody who looks, as often as it may be.
+"""A store that is read once for all viewers, as often as its budget of requests allows.
 
-``root_watch`` has the table of all jobs, ``pieces`` single answers; ``meter`` says when they may ask again.
+``root_watch`` has the table of all jobs, ``pieces`` single answers; ``storage.meter`` counts the budget.
 """

@@ -6,7 +6,7 @@ from airflow_flinkstyle.errors import FlinkstyleError
 
 
 class StoreBusyError(FlinkstyleError):
-    """The page has asked the store as often as it may, or waits for it."""
+    """The page has used up its budget of requests to the store, or waits for an answer."""
 
     code = "STORE_BUSY"
     retryable = True

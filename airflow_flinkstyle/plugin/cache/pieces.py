@@ -1,6 +1,6 @@
-"""Single answers kept for a moment, each read by one thread at a time and given to all who ask.
+"""Single answers kept for a moment, each read by one thread at a time and given to all requests for it.
 
-Nobody who asks waits in a thread: the API server has 40, for Airflow and this page together.
+No request waits in a thread: the API server has 40, for Airflow and this page together.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOST_READERS = 4
 MOST_WAITING = 64
 """Readings of one root that wait for a thread."""
 PATIENCE_S = 2.0
-"""How long who asks waits for an answer of now."""
+"""How long a request waits for a new answer, before it gets an older one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class _Piece:
 
 
 class Pieces:
-    """Answers by key; the ones that were not asked for longest go."""
+    """Answers by key; those that were not asked for the longest are dropped."""
 
     def __init__(
         self, meter: Meter, *, name: str = "flinkstyle page", patience_s: float = PATIENCE_S
@@ -88,7 +88,7 @@ class Pieces:
         return piece.kept()
 
     async def act(self, change: Callable[[], None], *stale: Hashable) -> None:
-        """Change something in the store, as one of those that wait for it; ``stale`` answers are read again.
+        """Change something in the store, queued with the readings; ``stale`` answers are read again.
 
         Raises:
             StoreBusyError: If too many wait for the store.
@@ -99,7 +99,7 @@ class Pieces:
         except (asyncio.TimeoutError, TimeoutError):
             if acting.cancel():
                 raise _busy("has not answered others yet", "Nothing was changed.") from None
-            await asyncio.wrap_future(acting)  # it is under way: who asked is told how it ends
+            await asyncio.wrap_future(acting)  # it is under way: the caller gets its outcome
         with self._lock:
             for key in stale:
                 self._kept.pop(key, None)

@@ -1,8 +1,8 @@
-"""The jobs below one savepoint root, read once for everybody who looks.
+"""The jobs below one savepoint root, read once for all viewers.
 
-Nothing is read while nobody looks. A look never waits for the store: it gets what was read last, and begins
-the next reading in the background if that is old. How soon the next one may begin depends on what the last
-cost, so that the store gets at most ``MOST_PER_MINUTE`` requests a minute, however many people look. The
+Nothing is read while nobody views the page. A request never waits for the store: it gets what was read last,
+and begins the next reading in the background if that is old. How soon the next one may begin depends on what
+the last cost, so that the store gets at most ``MOST_PER_MINUTE`` requests a minute, however many viewers. The
 views of single jobs have a budget of their own, so that a large table does not shut them.
 """
 
@@ -18,8 +18,8 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.hooks.store_threads import StoreThreads
 from airflow_flinkstyle.jobs.status import Sightings
 from airflow_flinkstyle.plugin.cache.pieces import Pieces
-from airflow_flinkstyle.plugin.looks.documents import error_document
-from airflow_flinkstyle.plugin.looks.job_look import JobLook
+from airflow_flinkstyle.plugin.views.documents import error_document
+from airflow_flinkstyle.plugin.views.job_reader import JobReader
 from airflow_flinkstyle.protocol.board import is_job_name
 from airflow_flinkstyle.storage.breaker import Breaker
 from airflow_flinkstyle.storage.keys import is_name
@@ -35,9 +35,9 @@ ROUND_S = 10.0
 NAMES_S = 60.0
 """How long the names of the jobs count."""
 SELDOM_JOBS = 100
-"""Of so many jobs the savepoints and migrations are read again in one reading, the oldest first."""
+"""Jobs whose savepoints and migrations are read again in one reading, those read longest ago first."""
 MOST_NOT_JOBS = 5
-"""So many folders with names that no job can have are named."""
+"""Folders named on the page whose names no job can have."""
 _THREADS = 8
 _NOTHING_YET: dict[str, Any] = {
     "loading": True,
@@ -75,10 +75,10 @@ class RootWatch:
         self._lock, self._opening = threading.Lock(), threading.Lock()
         self._store: ObjectStore | None = None
         self._sightings = Sightings()
-        self._looks: dict[str, JobLook] = {}
+        self._readers: dict[str, JobReader] = {}
         self._proved: set[str] = set()
         """The names of folders that are jobs."""
-        self._views: dict[str, JobLook] = {}
+        self._view_readers: dict[str, JobReader] = {}
         self._not_jobs: list[str] = []
         self._names_at_s = float("-inf")
         self._newest: dict[str, Any] | None = None
@@ -98,21 +98,21 @@ class RootWatch:
         newest = self._newest or _NOTHING_YET
         return {**newest, "reading": self._reading, "requests": self.meter.requests + self.views.requests}
 
-    def look_again(self) -> bool:
-        """Let the next look begin a reading at once; return whether the store may be asked so soon."""
+    def request_reading(self) -> bool:
+        """Let the next request begin a reading at once; return whether the store may be asked so soon."""
         allowed = self.meter.may_ask()
         if allowed:
             with self._lock:
                 self._next_s = float("-inf")
         return allowed
 
-    def look(self, job: str) -> JobLook | None:
-        """Return a job below the root; None if there is none of that name."""
-        known = self._views.get(job)
+    def reader(self, job: str) -> JobReader | None:
+        """Return the reader of a job below the root; None if there is none of that name."""
+        known = self._view_readers.get(job)
         if known is None and is_name(job):
             store = self.store(self.views)
             if _is_job(store, job):
-                known = self._views.setdefault(job, JobLook(store, job, self._sightings))
+                known = self._view_readers.setdefault(job, JobReader(store, job, self._sightings))
         return known
 
     def store(self, meter: Meter) -> ObjectStore:
@@ -134,7 +134,7 @@ class RootWatch:
         before = self._newest or _NOTHING_YET
         found: dict[str, Any] = {**before, "loading": False, "error": None}
         try:
-            self._look_for_jobs(begun_s)
+            self._find_jobs(begun_s)
             found["not_jobs"] = self._not_jobs
             if before["loading"]:  # what each job does is shown before its savepoints are read
                 now = {**found, "jobs": self._rows(begun_s, seldom_too=0), "read_at_ms": now_ms()}
@@ -160,35 +160,35 @@ class RootWatch:
             self._next_s = begun_s + max(ROUND_S, cost * 60 / self.meter.per_minute)
             self._reading = False
 
-    def _look_for_jobs(self, now_s: float) -> None:
+    def _find_jobs(self, now_s: float) -> None:
         if now_s - self._names_at_s < NAMES_S:
             return
         store = self.store(self.meter)
         folders = [name for name in store.folders() if not name.startswith((".", "_"))]
         names = [name for name in folders if is_job_name(name)]
         self._not_jobs = [name for name in folders if not is_name(name)][:MOST_NOT_JOBS]
-        known = self._looks
-        self._looks = {name: known.get(name) or JobLook(store, name, self._sightings) for name in names}
+        known = self._readers
+        self._readers = {name: known.get(name) or JobReader(store, name, self._sightings) for name in names}
         self._proved &= set(names)
         self._names_at_s = now_s
 
     def _rows(self, now_s: float, *, seldom_too: int | None) -> list[dict[str, Any]]:
-        """Read each job's row, and of so many jobs (None: all) also what changes seldom."""
-        looks = [self._looks[name] for name in sorted(self._looks)]
-        oldest = set(sorted(self._looks, key=lambda name: self._looks[name].seldom_at_s)[:seldom_too])
+        """Read each job's row, and for ``seldom_too`` jobs (None: all) also what changes seldom."""
+        readers = [self._readers[name] for name in sorted(self._readers)]
+        oldest = set(sorted(self._readers, key=lambda name: self._readers[name].seldom_at_s)[:seldom_too])
 
-        def row(look: JobLook) -> dict[str, Any] | None:
-            found = look.row(now_s, seldom_too=look.job in oldest)
+        def row(reader: JobReader) -> dict[str, Any] | None:
+            found = reader.row(now_s, seldom_too=reader.job in oldest)
             return found if self._is_of_a_job(found) else None
 
-        rows = [found for found in self._threads.map(row, looks) if found is not None]
-        self._looks = {found["job"]: self._looks[found["job"]] for found in rows}
-        if not self._breaker.may_ask:  # not each job is in trouble: what was read before is shown
+        rows = [found for found in self._threads.map(row, readers) if found is not None]
+        self._readers = {found["job"]: self._readers[found["job"]] for found in rows}
+        if not self._breaker.may_ask:  # the store is away, not each job: what was read before is shown
             self._breaker.admit("be read", self.store(self.meter).uri)
         return rows
 
     def _is_of_a_job(self, row: dict[str, Any]) -> bool:
-        """Tell whether a folder is a job's: one that has run is, of the others it takes one more request."""
+        """Return whether a folder is a job's: one that has run is; others take one more request."""
         name = row["job"]
         if name in self._proved or row["generation"] is not None or _is_job(self.store(self.meter), name):
             self._proved.add(name)

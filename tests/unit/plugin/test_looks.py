@@ -15,13 +15,13 @@ from airflow_flinkstyle.jobs.status import Sightings
 from airflow_flinkstyle.jobs.stopped.offline_lock import lock_key
 from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.links.address import web_address
-from airflow_flinkstyle.plugin.looks import savepoint_look
-from airflow_flinkstyle.plugin.looks.comparisons import comparison_document
-from airflow_flinkstyle.plugin.looks.documents import journal_document
-from airflow_flinkstyle.plugin.looks.job_look import JobLook
-from airflow_flinkstyle.plugin.looks.lineage import MOST_SAVEPOINTS, lineage
-from airflow_flinkstyle.plugin.looks.savepoint_look import MANIFESTS_A_LOOK
 from airflow_flinkstyle.plugin.roots import MemoStore
+from airflow_flinkstyle.plugin.views import savepoint_reader
+from airflow_flinkstyle.plugin.views.comparisons import comparison_document
+from airflow_flinkstyle.plugin.views.documents import journal_document
+from airflow_flinkstyle.plugin.views.job_reader import JobReader
+from airflow_flinkstyle.plugin.views.lineage import MOST_SAVEPOINTS, lineage
+from airflow_flinkstyle.plugin.views.savepoint_reader import MANIFESTS_A_READING
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.history import History, totals
 from airflow_flinkstyle.protocol.line import BEGINNING, Turn
@@ -54,13 +54,13 @@ def job(tmp_path: Path) -> SeemingJob:
     return job
 
 
-def look_at(job: SeemingJob, meter: Meter | None = None) -> JobLook:
+def reader_of(job: SeemingJob, meter: Meter | None = None) -> JobReader:
     store: Any = LocalStore(job.folder / "root")
-    return JobLook(MeteredStore(store, meter) if meter else store, job.job, Sightings())  # type: ignore[arg-type]
+    return JobReader(MeteredStore(store, meter) if meter else store, job.job, Sightings())  # type: ignore[arg-type]
 
 
 def test_runs_say_who_asked_and_when_drivers_were_started_again(job: SeemingJob):
-    second, first = look_at(job).detail()["runs"]
+    second, first = reader_of(job).detail()["runs"]
     assert (first["asked_by"], second["asked_by"]) == (ASKED, None)
     assert first["restarted_at_ms"] == [job.begun_at_ms + 60_000, job.begun_at_ms + 120_000]
     assert second["from_savepoint"] == "sp-1"
@@ -87,7 +87,7 @@ def test_job_that_does_not_run_has_no_rates(
 ):
     job = SeemingJob(tmp_path)
     job.seem_running(state=state, pace=a_pace(job.begun_at_ms), beats=False)
-    row = look_at(job).row(0.0)
+    row = reader_of(job).row(0.0)
     assert row["state"] == state
     assert (row["input_rows_per_s"], row["processed_rows_per_s"]) == rates
     assert row["lag_records"] == 12, "what it has not read is still unread"
@@ -98,11 +98,11 @@ def test_table_plot_and_metrics_agree_whether_a_job_is_idle(tmp_path: Path, sile
     job = SeemingJob(tmp_path)
     pace = a_pace(job.begun_at_ms - silent_ms)
     job.seem_running(pace=pace, beats=False)
-    look = look_at(job)
+    reader = reader_of(job)
     point = totals([pace], now_ms=job.begun_at_ms)
     assert point is not None
     job.board.write_history(History().with_samples([point]), seen="")
-    row, (plotted,) = look.row(0.0), look.detail()["history"]["60"]
+    row, (plotted,) = reader.row(0.0), reader.detail()["history"]["60"]
     names = ("input_rows_per_s", "processed_rows_per_s", "batch_ms", "lag_records")
     assert {name: row[name] for name in names} == {name: plotted[name] for name in names}
     assert (row["batch_ms"], row["lag_records"]) == (0 if is_idle else 1500, 12)
@@ -115,11 +115,11 @@ def test_header_runs_and_graph_say_the_same_of_a_driver_that_was_killed(tmp_path
     job = SeemingJob(tmp_path)
     job.seem_running(beats=False, lease_s=0.1)
     job.seem_running(generation=2, beats=False, lease_s=0.1)
-    look = look_at(job)
-    look.detail()
+    reader = reader_of(job)
+    reader.detail()
     time.sleep(0.3)  # no heartbeat for the lease
-    detail = look.detail()
-    assert detail["state"] == look.row(0.0)["state"] == "dead"
+    detail = reader.detail()
+    assert detail["state"] == reader.row(0.0)["state"] == "dead"
     assert [run["state"] for run in detail["runs"]] == ["dead", "dead"]
     assert {node["id"]: node["state"] for node in detail["lineage"]["nodes"]} == {
         "run/1": "dead",
@@ -132,8 +132,8 @@ def test_generation_under_which_a_caller_saved_the_stopped_job_is_not_shown(tmp_
     job.seem_running(state="closed")
     job.claim_key = lock_key("rotation")
     job.seem_running(generation=2, state="closed")
-    look = look_at(job)
-    detail = look.detail()
+    reader = reader_of(job)
+    detail = reader.detail()
     assert (detail["generation"], [run["generation"] for run in detail["runs"]]) == (1, [1])
     assert (detail["state"], detail["started_by"]) == ("closed", "test")
     assert "generation 1 has closed" in detail["reason"]
@@ -151,8 +151,8 @@ def test_plan_that_waits_for_a_person_is_not_called_approved():
 
 def test_comparison_is_shown_with_its_run_without_the_jobs_data(job: SeemingJob):
     job.seem_compared(3, a_comparison())
-    look = look_at(job)
-    detail = look.detail()
+    reader = reader_of(job)
+    detail = reader.detail()
     shown = detail["runs"][0]["comparison"]
     assert [run["comparison"] is None for run in detail["runs"]] == [False, True, True]
     assert (shown["verdict"], shown["asks_again"], shown["new"]) == ("differs", True, 3)
@@ -175,7 +175,7 @@ def test_upgrade_says_what_was_compared_before_it():
 
 def test_failures_restarts_and_damage_are_on_the_timeline(job: SeemingJob):
     record_damaged(job.repository, "sp-2", "quick", "a file is missing")
-    trouble = look_at(job).detail()["trouble"]
+    trouble = reader_of(job).detail()["trouble"]
     assert sorted(one["at_ms"] for one in trouble) == [one["at_ms"] for one in reversed(trouble)]
     assert [(one["kind"], one["generation"]) for one in trouble if one["kind"] != "damaged"] == [
         ("restarted", 1),
@@ -187,7 +187,7 @@ def test_failures_restarts_and_damage_are_on_the_timeline(job: SeemingJob):
 
 
 def test_graph_leads_from_a_run_to_its_savepoints_and_from_one_to_the_next_run(job: SeemingJob):
-    graph = look_at(job).detail()["lineage"]
+    graph = reader_of(job).detail()["lineage"]
     edges = {(edge["source"], edge["target"]): edge["kind"] for edge in graph["edges"]}
     assert edges == {
         ("run/1", "savepoint/sp-1"): "took",
@@ -226,10 +226,10 @@ def test_graph_keeps_an_old_savepoint_that_a_run_began_from_and_counts_what_it_l
 def test_savepoint_that_the_job_has_left_is_behind_the_others_and_never_the_newest(job: SeemingJob):
     turn = Turn(generation=Generation(3), parent=BEGINNING)
     job.seem_running(generation=3, turns=(turn,), state="closed")
-    look = look_at(job)
-    assert {one["beside"] for one in look.listed()} == {"abandoned: generation 3 began anew"}
-    assert look.row(0.0)["newest_savepoint"] is None
-    states = {node["state"] for node in look.detail()["lineage"]["nodes"] if "savepoint/" in node["id"]}
+    reader = reader_of(job)
+    assert {one["beside"] for one in reader.listed()} == {"abandoned: generation 3 began anew"}
+    assert reader.row(0.0)["newest_savepoint"] is None
+    states = {node["state"] for node in reader.detail()["lineage"]["nodes"] if "savepoint/" in node["id"]}
     assert states == {"abandoned"}
 
 
@@ -246,7 +246,7 @@ def test_graph_shows_a_run_that_continues_a_checkpoint():
 
 def test_new_bytes_are_those_that_the_savepoint_before_did_not_have(job: SeemingJob):
     job.take("sp-3", "4.2.0/dedup", minute=3)
-    found = {one["savepoint_id"]: one for one in look_at(job).savepoints.listed()}
+    found = {one["savepoint_id"]: one for one in reader_of(job).savepoints.listed()}
     assert found["sp-3"]["new_bytes"] == 0  # the same files again
     assert 0 < found["sp-2"]["new_bytes"] <= found["sp-2"]["size_bytes"]
     assert found["sp-1"]["new_bytes"] is None  # there is none before it
@@ -257,28 +257,28 @@ def test_new_bytes_cost_few_manifests_a_look_and_are_known_after_some(tmp_path: 
     for number in range(25):
         job.take(f"sp-{number:02d}", "4.2.0/stateless", minute=number)
     meter = Meter()
-    look = look_at(job, meter)
-    look.savepoints.listed(more=0)
+    reader = reader_of(job, meter)
+    reader.savepoints.listed(more=0)
     unknown = []
     for _ in range(4):
         before = meter.requests
-        found = look.savepoints.listed()
+        found = reader.savepoints.listed()
         unknown.append(sum(one["new_bytes"] is None for one in found))
-        assert meter.requests - before <= MANIFESTS_A_LOOK + 8
+        assert meter.requests - before <= MANIFESTS_A_READING + 8
     assert unknown == [25 - 9, 25 - 18, 1, 1]
 
 
 def test_new_bytes_of_very_large_savepoints_are_left_out(job: SeemingJob, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(savepoint_look, "MOST_FILES", 1)
-    assert {one["new_bytes"] for one in look_at(job).savepoints.listed()} == {None}
+    monkeypatch.setattr(savepoint_reader, "MOST_FILES", 1)
+    assert {one["new_bytes"] for one in reader_of(job).savepoints.listed()} == {None}
 
 
 def test_spark_ui_is_told_while_the_driver_lives(tmp_path: Path):
     job = SeemingJob(tmp_path)
     job.seem_running(ui_url="http://worker:4040")
-    assert look_at(job).detail()["spark_ui"] == "http://worker:4040"
+    assert reader_of(job).detail()["spark_ui"] == "http://worker:4040"
     job.seem_running(generation=2, state="closed", ui_url="http://worker:4040")
-    assert look_at(job).detail()["spark_ui"] is None
+    assert reader_of(job).detail()["spark_ui"] is None
 
 
 @pytest.mark.parametrize(
@@ -291,14 +291,14 @@ def test_only_http_becomes_a_link(url: str | None):
 def test_agent_of_another_protocol_is_a_sentence_and_hides_nothing_else(job: SeemingJob):
     file = job.folder / "root" / "orders" / "runs" / "000002" / "heartbeat.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "version": 2}))
-    look = look_at(job)
-    detail = look.detail()
+    reader = reader_of(job)
+    detail = reader.detail()
     assert detail["state"] == "unknown"
     assert "speaks protocol 2, this package speaks 1" in detail["reason"]
     assert "Install the same airflow-flinkstyle version" in detail["error"]["remedy"]
     assert [run["state"] for run in detail["runs"]] == ["unreadable", "failed"]
     assert detail["savepoints_total"] == 2
-    assert look.row(0.0)["error"]["code"] == "PROTOCOL_VERSION"
+    assert reader.row(0.0)["error"]["code"] == "PROTOCOL_VERSION"
 
 
 class Away(LocalStore):
@@ -314,19 +314,19 @@ class Away(LocalStore):
 
 def test_store_that_is_away_is_no_job_that_cannot_be_read(job: SeemingJob):
     store = Away(job.folder / "root")
-    look = JobLook(store, "orders", Sightings())
+    reader = JobReader(store, "orders", Sightings())
     store.is_away = True
     with pytest.raises(StoreUnavailableError):
-        look.detail()
+        reader.detail()
 
 
 def test_detail_reads_what_has_ended_once(job: SeemingJob):
     job.seem_running(generation=3, state="closed")
     meter = Meter()
-    look = look_at(job, meter)
-    look.detail()
+    reader = reader_of(job, meter)
+    reader.detail()
     first = meter.requests
-    look.detail()
+    reader.detail()
     assert meter.requests - first < first - 3
     assert meter.requests - first <= 32
 
@@ -345,6 +345,6 @@ def test_memo_reads_each_object_and_listing_once(job: SeemingJob):
 
 
 def test_savepoint_that_a_run_needs_says_so(job: SeemingJob):
-    found = {one["savepoint_id"]: one["in_use"] for one in look_at(job).listed()}
+    found = {one["savepoint_id"]: one["in_use"] for one in reader_of(job).listed()}
     (by,) = {one.claim_key for one in [job.board.claim(2)] if one}
     assert found == {"sp-1": f"generation 2 ({by}) started from it", "sp-2": None}

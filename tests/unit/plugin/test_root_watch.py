@@ -47,7 +47,7 @@ def store(tmp_path: Path) -> Store:
 
 def read(watch: RootWatch) -> dict[str, Any]:
     """Return the jobs as a reading that begins now finds them."""
-    watch.look_again()
+    watch.request_reading()
     watch.jobs()
     wait_until("read", lambda: not watch.jobs()["reading"])
     return watch.jobs()
@@ -129,8 +129,8 @@ def test_folder_that_no_job_can_be_is_named_and_not_shown(tmp_path: Path, store:
     found = read(RootWatch(lambda: store))
     assert names(found) == ["orders"]
     assert found["not_jobs"] == ["<script>"]
-    assert RootWatch(lambda: store).look("<script>") is None
-    assert RootWatch(lambda: store).look("../root/orders") is None
+    assert RootWatch(lambda: store).reader("<script>") is None
+    assert RootWatch(lambda: store).reader("../root/orders") is None
 
 
 def test_store_that_is_away_is_a_sentence_and_what_was_read_stays(tmp_path: Path, store: Store):
@@ -179,7 +179,7 @@ def test_two_hundred_viewers_cost_as_much_as_one(tmp_path: Path, store: Store):
     read(watch)
     again = watch.meter.requests - first
     assert 0 < again <= 8 * 5
-    watch.look_again()
+    watch.request_reading()
     with ThreadPoolExecutor(50) as pool:
         answers = list(pool.map(lambda _: watch.jobs(), range(200)))
     wait_until("read", lambda: not watch.jobs()["reading"])
@@ -194,10 +194,10 @@ def test_what_a_reading_cost_puts_off_the_next(tmp_path: Path, store: Store):
     read(watch)
     cost = watch.meter.requests
     assert watch._next_s - root_watch.time.monotonic() > cost * 60 / 6 - 30
-    assert not watch.look_again(), "nor does a person's wish"
-    look = watch.look("job-0")
-    assert look is not None, "a job's own view has a budget of its own"
-    assert asyncio.run(watch.pieces.get("job-0", look.detail))["state"] == "closed"
+    assert not watch.request_reading(), "nor does a person's wish"
+    reader = watch.reader("job-0")
+    assert reader is not None, "a job's own view has a budget of its own"
+    assert asyncio.run(watch.pieces.get("job-0", reader.detail))["state"] == "closed"
     assert 0 < watch.views.requests <= 50
 
 
@@ -221,9 +221,9 @@ def test_detail_has_runs_savepoints_plots_and_why_one_is_kept(tmp_path: Path, st
         orders.take(f"sp-{number}", "4.2.0/dedup", minute=number)
     pin(orders.repository, "sp-0", reason="<b>audit</b>", by="a test", at_ms=1)
     orders.seem_running(state="closed")
-    look = RootWatch(lambda: store).look("orders")
-    assert look is not None
-    found = look.detail()
+    reader = RootWatch(lambda: store).reader("orders")
+    assert reader is not None
+    found = reader.detail()
     assert [one["savepoint_id"] for one in found["savepoints"]] == ["sp-2", "sp-1", "sp-0"]
     assert found["savepoints"][2]["pinned"] == "<b>audit</b>"
     assert [(run["generation"], run["state"]) for run in found["runs"]] == [(1, "closed")]
@@ -236,8 +236,8 @@ def test_page_is_told_no_file_no_launch_and_no_secret(tmp_path: Path, store: Sto
     orders.take("sp-1", "4.2.0/dedup")
     orders.seem_running(state="closed")
     watch = RootWatch(lambda: store)
-    look = watch.look("orders")
-    assert look is not None
-    told = json.dumps([read(watch), look.detail()])
+    reader = watch.reader("orders")
+    assert reader is not None
+    told = json.dumps([read(watch), reader.detail()])
     for word in ("launch", "signature", "blobs", "password"):
         assert word not in told

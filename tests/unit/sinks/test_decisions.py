@@ -99,18 +99,18 @@ def test_shard_that_is_run_again_must_come_to_the_same_records(now: Total):
 def found(
     was: Mapping[int, Marker], now: Mapping[int, Total], *, complete: bool, plan: str = PLAN
 ) -> int | None:
-    return records_there(BATCH, was, complete=complete, plan=plan, look=lambda: now)
+    return records_there(BATCH, was, complete=complete, plan=plan, totals=lambda: now)
 
 
 SAME = {0: (5, 77), 1: (5, 77)}
 
 
 def test_batch_that_no_shard_has_written_is_not_even_looked_at():
-    def look() -> Mapping[int, Total]:
+    def totals() -> Mapping[int, Total]:
         raise AssertionError("the plan was run in vain")
 
     for complete in (False, True):
-        assert records_there(BATCH, {}, complete=complete, plan=PLAN, look=look) is None
+        assert records_there(BATCH, {}, complete=complete, plan=PLAN, totals=totals) is None
 
 
 def test_complete_batch_is_left_out_whole_and_tells_its_records():

@@ -9,17 +9,17 @@ import pytest
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.sinks.errors import ProducerFencedError, TransactionLeftOpenError
 from airflow_flinkstyle.sinks.marker import Completion
+from airflow_flinkstyle.sinks.readable_records import ReadableRecords
 from airflow_flinkstyle.sinks.settings import SinkSettings
 from airflow_flinkstyle.sinks.task import final_answer
-from airflow_flinkstyle.sinks.there import There
 
 HEADERS = [("id", b"1"), ("none", None)]
 FULL = ("out", b"value", b"key", -1, None, None, 0, HEADERS)
 SHORT = ("out", b"value", b"key")
 
 
-def there(*records: tuple[int, bytes | None, bytes | None, Any]) -> There:
-    found = There()
+def there(*records: tuple[int, bytes | None, bytes | None, Any]) -> ReadableRecords:
+    found = ReadableRecords()
     for partition, key, value, headers in records:
         found.add(partition, key, value, headers)
     return found

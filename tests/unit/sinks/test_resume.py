@@ -16,8 +16,8 @@ from airflow_flinkstyle.sinks.resume import (
     failure,
     listen,
     note_failure,
+    note_state,
     states,
-    tell,
 )
 
 _numbers = itertools.count()
@@ -146,7 +146,7 @@ def a_state(lineage: str, batch: int, *, cluster_id: str = "old") -> SinkState:
 def test_newest_state_of_each_sink_is_told(query_id: str):
     assert states(query_id) == ()
     for state in (a_state("b", 1), a_state("a", 1), a_state("b", 2)):
-        tell(query_id, state)
+        note_state(query_id, state)
     assert states(query_id) == (a_state("a", 1), a_state("b", 2))
 
 
@@ -159,7 +159,7 @@ def test_who_listens_hears_of_a_new_place_only_and_may_end_the_batch(query_id: s
         (a_state("b", 2), 2),
         (a_state("a", 3, cluster_id="new"), 3),
     ):
-        tell(query_id, state)
+        note_state(query_id, state)
         assert heard == [query_id] * times
 
 
@@ -168,5 +168,5 @@ def test_refusal_is_kept_by_query_until_it_goes_on(query_id: str):
     note_failure(query_id, error)
     assert failure(query_id) is error
     assert failure("another query") is None
-    tell(query_id, a_state("line", 1))
+    note_state(query_id, a_state("line", 1))
     assert failure(query_id) is None

@@ -118,7 +118,7 @@ def test_group_that_the_sink_commits_is_left_to_it(tmp_path: Path, caplog: pytes
         markers={},
         commits_group="billing",
     )
-    resume.tell(str(tmp_path), state)
+    resume.note_state(str(tmp_path), state)
     job.commit(0, {"orders": {"0": 5}}, {"orders": {"0": 5}})
     with caplog.at_level(logging.WARNING):
         job.watch.look()

@@ -31,7 +31,7 @@ from airflow_flinkstyle.kafka.errors import (
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.query_records import SourceIdentity
 from airflow_flinkstyle.typed_json import MismatchError, decode, encode
-from airflow_flinkstyle.types import told_id
+from airflow_flinkstyle.types import known_id
 from testbed.memory_store import MemoryStore
 from tests.unit.agent.views import a_topic, a_view
 
@@ -187,9 +187,9 @@ def test_positions_are_still_held_against_the_log_of_a_cluster_that_tells_no_ids
 
 @pytest.mark.parametrize("zeros", ["", "AAAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAA=="])
 def test_zeros_and_empty_texts_are_no_ids_in_any_record(zeros: str) -> None:
-    assert told_id(zeros) is None
-    assert told_id(None) is None
-    assert told_id("Ab_-9w") == "Ab_-9w"
+    assert known_id(zeros) is None
+    assert known_id(None) is None
+    assert known_id("Ab_-9w") == "Ab_-9w"
     good = encode(an_identity(t="x"))
     assert decode(SourceIdentity, good) == an_identity(t="x")
     for bad in ({**good, "cluster_id": zeros}, {**good, "topic_ids": {"t": zeros}}):

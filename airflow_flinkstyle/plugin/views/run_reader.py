@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.stopped.offline_lock import is_lock
-from airflow_flinkstyle.plugin.looks.comparisons import comparison_document
-from airflow_flinkstyle.plugin.looks.documents import asked_by
+from airflow_flinkstyle.plugin.views.comparisons import comparison_document
+from airflow_flinkstyle.plugin.views.documents import asked_by
 from airflow_flinkstyle.protocol.line import Abandoned, batches_run
 from airflow_flinkstyle.types import Incarnation
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 NEWEST_RUNS = 20
 MOST_RESTARTS = 5
-"""Of so many drivers of a run it is told when they began: the newest."""
+"""Of so many drivers of a run it is shown when they began: the newest."""
 
 
-class RunLook:
-    """Reads them."""
+class RunReader:
+    """Reads the runs of one job."""
 
     def __init__(self, board: JobBoard) -> None:
         self._board = board
@@ -47,7 +47,7 @@ class RunLook:
         return [{**run, "beside": self._beside(run, line)} for run in runs]
 
     def _is_lock(self, generation: Generation) -> bool:
-        """Return whether a caller saved the stopped job under it: nobody asked for a driver."""
+        """Return whether a caller saved the stopped job under it: no driver was asked for."""
         try:
             claim = self._claim(generation)
         except FlinkstyleError as error:
@@ -64,7 +64,7 @@ class RunLook:
         except FlinkstyleError as error:
             if error.retryable:
                 raise
-            return {**_BLANK, "generation": generation, "state": "unreadable", "error": _words(error)}
+            return {**_BLANK, "generation": generation, "state": "unreadable", "error": _error_texts(error)}
         if heartbeat is not None and heartbeat.state == "closed":  # a failed one may be started again
             self._ended[generation] = run
         return run
@@ -107,7 +107,7 @@ class RunLook:
         return self._claims[generation]
 
     def _beside(self, run: Mapping[str, Any], line: Line | None) -> str | None:
-        """Return by which start the job left behind what a driver did last; None if it did not."""
+        """Return which start abandoned what a driver did last; None if none did."""
         run_by_then = self._batches_run.get(run["generation"], 0)
         where = line.where(run["generation"], run_by_then) if line is not None and run_by_then else None
         return str(where) if isinstance(where, Abandoned) else None
@@ -142,5 +142,5 @@ _BLANK: dict[str, Any] = {
 }
 
 
-def _words(error: FlinkstyleError) -> list[str]:
+def _error_texts(error: FlinkstyleError) -> list[str]:
     return [error.code, f"{error.problem} {error.remedy}"]

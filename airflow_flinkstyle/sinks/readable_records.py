@@ -1,4 +1,4 @@
-"""What of a batch is in the output already, told by content: brokers tell no reader who wrote a record."""
+"""Records of a batch that the output holds already, known by content: no reader learns who wrote a record."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _NOT_GIVEN = (None, None, None, -1, None, None, None, None)
 """Arguments of the client's ``produce``, from topic to headers."""
 
 
-class There:
-    """Records that readers get, by partition and content; each is left out once for each time it is there."""
+class ReadableRecords:
+    """Records that readers get, by partition and content; each is left out as often as it was read."""
 
     def __init__(self) -> None:
         """Begin with none."""
@@ -38,7 +38,7 @@ class There:
         self._counts[partition, fingerprint(key, value, headers or (), None)] += 1
 
     def missing(self, records: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-        """Yield the records that are not there.
+        """Yield the records that readers do not get yet.
 
         Args:
             records: As the client's ``produce`` takes them, by position.

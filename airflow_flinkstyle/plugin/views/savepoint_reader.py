@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.plugin.looks.savepoint_documents import savepoint_document
+from airflow_flinkstyle.plugin.views.savepoint_documents import savepoint_document
 from airflow_flinkstyle.savepoint.blobs.references import pins
 from airflow_flinkstyle.savepoint.files.verified import damaged_records, verified_records
 from airflow_flinkstyle.savepoint.repository.summary import listing_of, read_summaries
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Folders:
-    """Of one job; threads that read at once may read twice."""
+    """Folders of one job, each read again once it has changed; threads that read at once may read twice."""
 
     def __init__(self, store: ObjectStore, job: str) -> None:
         self._store, self._job = store, job
@@ -40,16 +40,16 @@ class Folders:
         return before[1]
 
 
-MANIFESTS_A_LOOK = 10
-"""So many manifests are read at a look to tell how much of a savepoint was new: the newest first."""
+MANIFESTS_A_READING = 10
+"""So many manifests are read at a time to find out how much of a savepoint was new: the newest first."""
 MOST_FILES = 20_000
-"""Of savepoints with more files that is not told: their manifests are large."""
+"""For savepoints with more files that is not found out: their manifests are large."""
 NEWEST = 50
-"""Of so many it is told."""
+"""Savepoints for which it is found out."""
 
 
-class SavepointLook:
-    """Reads them; remembers what cannot have changed."""
+class SavepointReader:
+    """Reads the savepoints of one job; remembers what cannot have changed."""
 
     def __init__(self, repository: SavepointRepository) -> None:
         self._repository = repository
@@ -57,13 +57,13 @@ class SavepointLook:
         self._new_bytes: dict[str, int] = {}
 
     def listed(
-        self, in_use: Mapping[str, str] | None = None, *, more: int = MANIFESTS_A_LOOK
+        self, in_use: Mapping[str, str] | None = None, *, more: int = MANIFESTS_A_READING
     ) -> list[dict[str, Any]]:
         """Return all savepoints, the newest first; those beside the line of the job's head after the others.
 
         Args:
-            in_use: Savepoint id -> who needs it.
-            more: How many manifests may be read to tell how much of a savepoint was new.
+            in_use: Savepoint id -> which run or migration needs it.
+            more: How many manifests may be read to find out how much of a savepoint was new.
         """
         passed = self.folders.remembered("verified", lambda: verified_records(self._repository), "damaged")
         failed = self._failed()
@@ -71,7 +71,7 @@ class SavepointLook:
         listing = self._listing()
         beside = {one.savepoint.savepoint_id: one.why for one in listing.beside}
         savepoints = (*listing.savepoints, *(one.savepoint for one in listing.beside))
-        self._look_for_new_bytes(savepoints, more)
+        self._count_new_bytes(savepoints, more)
         return [
             savepoint_document(
                 one,
@@ -103,7 +103,7 @@ class SavepointLook:
         read = self.folders.remembered("savepoints", lambda: read_summaries(self._repository))
         return listing_of(self._repository, *read)
 
-    def _look_for_new_bytes(self, savepoints: Sequence[Summary], most: int) -> None:
+    def _count_new_bytes(self, savepoints: Sequence[Summary], most: int) -> None:
         """Compare some of the newest savepoints with the one before each."""
         blobs: dict[str, dict[str, int]] = {}
         for one, older in itertools.pairwise(savepoints[: NEWEST + 1]):

@@ -40,8 +40,8 @@ _STATES = {
 }
 _ASKED_BY = ("dag_id", "run_id", "task_id")
 _FAILURE_SHOWN = 20_000
-_SAID = {APPROVED: "planned", DECIDED: "answered"}
-"""How phases before the first are called: what is stored there as approved a person may not have seen yet."""
+_SHOWN_AS = {APPROVED: "planned", DECIDED: "answered"}
+"""Shown names of phases before the first: a person may not have seen yet what is stored as approved."""
 _WAITS = "waits for approval"
 _UNKNOWN: dict[str, Any] = {
     "is_certain": None,
@@ -106,9 +106,9 @@ def _since_ms(status: JobStatus, process: IncarnationRecord | None) -> int | Non
 
 
 def asked_by(claim: Claim) -> dict[str, str] | None:
-    """Return the task of Airflow that asked for a start; None if none did, or none was told."""
-    told = {name: claim.asked_by.get(name, "") for name in _ASKED_BY}
-    return told if all(told.values()) else None
+    """Return the task of Airflow that asked for a start; None if none did, or none is recorded."""
+    task = {name: claim.asked_by.get(name, "") for name in _ASKED_BY}
+    return task if all(task.values()) else None
 
 
 def queries_document(heartbeat: Heartbeat) -> list[dict[str, Any]]:
@@ -153,20 +153,20 @@ def journal_document(
     """Return how far a migration or an upgrade is, and whether it went back."""
     in_order = sorted(phases, key=lambda phase: phase.intent_at_ms)
     newest = in_order[-1]
-    told = [_phase(one) for one in in_order]
+    phase_documents = [_phase(one) for one in in_order]
     went_back = any(one.phase == "rollback" for one in in_order)
     return {
         "id": migration_id,
-        "phase": _WAITS if newest.phase == APPROVED else _SAID.get(newest.phase, newest.phase),
+        "phase": _WAITS if newest.phase == APPROVED else _SHOWN_AS.get(newest.phase, newest.phase),
         "is_done": newest.result is not None,
         "ended": ended,
         "went_back": went_back,
-        "failure": next((one["failure"] for one in reversed(told) if one["failure"]), None),
+        "failure": next((one["failure"] for one in reversed(phase_documents) if one["failure"]), None),
         "compared": next(filter(None, map(_compared, in_order)), None),
         "asked_by": asked_by,
         "begun_at_ms": in_order[0].intent_at_ms,
         "newest_at_ms": newest.result_at_ms or newest.intent_at_ms,
-        "phases": told,
+        "phases": phase_documents,
     }
 
 
@@ -178,7 +178,7 @@ def _compared(one: PhaseRecord) -> str | None:
 def _phase(one: PhaseRecord) -> dict[str, Any]:
     failure = (one.result or {}).get("failure") or one.intent.get("failure")
     return {
-        "phase": _SAID.get(one.phase, one.phase),
+        "phase": _SHOWN_AS.get(one.phase, one.phase),
         "begun_at_ms": one.intent_at_ms,
         "done_at_ms": one.intent_at_ms if one.phase == APPROVED else one.result_at_ms,
         "failure": str(failure)[:_FAILURE_SHOWN] if failure else None,

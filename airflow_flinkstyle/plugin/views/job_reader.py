@@ -16,14 +16,14 @@ from airflow_flinkstyle.jobs.status import Closed, NeverStarted
 from airflow_flinkstyle.jobs.stopped.last_run import driver_of
 from airflow_flinkstyle.jobs.stopped.offline_lock import is_lock
 from airflow_flinkstyle.jobs.view import JobView
-from airflow_flinkstyle.plugin.looks.documents import (
+from airflow_flinkstyle.plugin.views.documents import (
     journal_document,
     status_document,
     unreadable_document,
 )
-from airflow_flinkstyle.plugin.looks.lineage import lineage
-from airflow_flinkstyle.plugin.looks.run_look import RunLook
-from airflow_flinkstyle.plugin.looks.savepoint_look import SavepointLook
+from airflow_flinkstyle.plugin.views.lineage import lineage
+from airflow_flinkstyle.plugin.views.run_reader import RunReader
+from airflow_flinkstyle.plugin.views.savepoint_reader import SavepointReader
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.head import read_line
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
@@ -44,16 +44,16 @@ NEWEST_SAVEPOINTS = 200
 NEWEST_JOURNALS = 20
 _NOT_READ: dict[str, Any] = {"newest_savepoint": None, "savepoints": None, "open": []}
 LIVING = ("running", "draining", "standby")
-"""What a driver says as long as it lives; and for ever, if it was killed."""
+"""States that a driver records while it lives; a killed one's record stays in its last."""
 
 
-class JobLook:
+class JobReader:
     """Reads one job; remembers what cannot have changed. Threads that read at once may read twice."""
 
     def __init__(self, store: ObjectStore, job: str, sightings: Sightings) -> None:
         self.job = job
         self.board, self.repository = JobBoard(store, job), SavepointRepository(store, job)
-        self.savepoints, self.runs = SavepointLook(self.repository), RunLook(self.board)
+        self.savepoints, self.runs = SavepointReader(self.repository), RunReader(self.board)
         self._view = JobView(
             board=self.board, repository=self.repository, deployment=DetachedDeployment(), sightings=sightings
         )
@@ -123,14 +123,14 @@ class JobLook:
             return unreadable_document(error)
 
     def _judged(self, run: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
-        """Return a run in the state that the header shows, or in its own: the dead go on to say "running"."""
+        """Return a run in the header's state, or in its own: a killed driver's record stays "running"."""
         if run["generation"] == status["generation"]:
             return {**run, "state": status["state"]}
         if run["state"] not in LIVING:
             return run
         if run["generation"] < (status["generation"] or 0):  # a later one has the job, or is about to
             return run if status["state"] == "starting" else {**run, "state": "dead"}
-        lives = self._view.run(run["generation"]).holds_the_job  # one that waits beside it
+        lives = self._view.run(run["generation"]).holds_the_job  # a driver that waits to take over
         return run if lives else {**run, "state": "dead"}
 
     def _status(self) -> dict[str, Any]:
@@ -145,7 +145,7 @@ class JobLook:
         return self._saved[1]
 
     def _process_of(self, status: JobStatus) -> IncarnationRecord | None:
-        """Return what the driver said of itself: written once, so it is read once."""
+        """Return the record of the driver's process: written once, so it is read once."""
         if isinstance(status, NeverStarted) or status.run.incarnation is None:
             return None
         heartbeat = status.run.heartbeat
@@ -170,7 +170,7 @@ class JobLook:
         except FlinkstyleError as error:
             if error.retryable:
                 raise
-            return None  # what contradicts itself is an error in its own place
+            return None  # contradicting records are an error in their own place
 
     def _in_use(self) -> dict[str, str]:
         try:
@@ -190,9 +190,9 @@ class JobLook:
         """Return migrations and upgrades, the newest first, with who asked if they started a run."""
         asked = {str(run["started_by"]).partition("/")[0]: run["asked_by"] for run in runs}
         found = [
-            journal_document(name, told, ended=has_ended(told), asked_by=asked.get(name))
-            for name, told in self._phases().items()
-            if told
+            journal_document(name, phases, ended=has_ended(phases), asked_by=asked.get(name))
+            for name, phases in self._phases().items()
+            if phases
         ]
         return sorted(found, key=lambda one: -int(one["begun_at_ms"]))
 
@@ -200,7 +200,7 @@ class JobLook:
         """Return the points of the plots, by the seconds that one stands for."""
         try:
             slot = self.board.history()
-        except FlinkstyleError:  # plots are empty; the agent begins it anew
+        except FlinkstyleError:  # plots are empty; the agent begins a new one
             return {}
         return slot.value.answer() if slot is not None else {}
 

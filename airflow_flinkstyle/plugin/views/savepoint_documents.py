@@ -109,8 +109,8 @@ def dry_start_document(
 def _check(check: StartCheck) -> dict[str, Any]:
     blank = {"about": check.about, "code": None, "remedy": None}
     match check.verdict:
-        case Passes(says):
-            return {**blank, "verdict": "passes", "says": says}
+        case Passes(reason):
+            return {**blank, "verdict": "passes", "says": reason}
         case NotJudged(why):
             return {**blank, "verdict": "not judged", "says": why}
         case Refuses(code=code, problem=problem, remedy=remedy):
