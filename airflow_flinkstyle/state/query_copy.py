@@ -63,7 +63,7 @@ class QueryCopy:
 
     @contextmanager
     def settings(self) -> Iterator[None]:
-        """Set the session up for the copy for a while: Spark's reader takes the format from there."""
+        """Set the session to the copy's format for a while: Spark's reader takes the format from there."""
         with setting(self.spark, _FORMAT, "2" if self.is_format_2 else "1"):
             yield
 
@@ -83,7 +83,7 @@ def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
 
 
 def tasks_of(spark: SparkSession) -> Tasks:
-    """Return how far the stages are that a session's context runs now."""
+    """Return a function that counts the done and all tasks of the stages that the session runs."""
 
     def found() -> tuple[int, int]:
         tracker = spark.sparkContext.statusTracker()
@@ -109,7 +109,7 @@ def named_apart(state: DataFrame) -> DataFrame:
 
 
 def apart(kind: StructType) -> StructType:
-    """Return a struct with its fields numbered where they have one name, and those in them."""
+    """Return a struct whose fields of one name are numbered, also in inner structs."""
     from pyspark.sql import types
 
     seen: set[str] = set()
@@ -155,8 +155,8 @@ def scratch_for(spark: SparkSession, scratch: str | None) -> str:
     """Return where to copy to.
 
     Raises:
-        FlinkstyleError: ``STATE_READ`` if this Spark reads no state, or its executors would not find what
-            is copied.
+        FlinkstyleError: ``STATE_READ`` if this Spark reads no state, or its executors would not find the
+            copy.
     """
     if not reads_state(spark):
         raise STATE_READ_SPARK_TOO_OLD.error(version=spark.version)
@@ -177,7 +177,7 @@ def copy_to(
     """Copy one query below ``scratch``."""
     _ = (
         spark.streams.active
-    )  # starts what stores report to, which Spark 4.2's reader expects and does not start
+    )  # starts the endpoint that stores report to: Spark 4.2's reader expects it and does not start it
     location, is_format_2 = copy_query(manifest, query, repository, scratch, open_place)
     return QueryCopy(
         spark=spark,
