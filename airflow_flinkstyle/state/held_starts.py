@@ -172,11 +172,11 @@ def _starting_by(start: Callable[[DataStreamWriter, str], StreamingQuery]) -> It
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import DataStreamWriter
 
-    name_it = DataStreamWriter.queryName
+    original_query_name = DataStreamWriter.queryName
 
     def named(self: Any, queryName: str) -> Any:  # noqa: ANN401 - PySpark's
         self._flinkstyle_name = queryName
-        return name_it(self, queryName)
+        return original_query_name(self, queryName)
 
     def started(
         self: Any,  # noqa: ANN401
@@ -193,14 +193,14 @@ def _starting_by(start: Callable[[DataStreamWriter, str], StreamingQuery]) -> It
             self.queryName(queryName)
         return start(self, getattr(self, "_flinkstyle_name", ONLY_QUERY))
 
-    def nothing(*_: object) -> None:
+    def do_nothing(*_: object) -> None:
         """Leave the session to the caller that runs the script."""
 
-    instead: list[_Method] = [(DataStreamWriter, "queryName", named)]
-    instead += [(DataStreamWriter, name, started) for name in ("start", "toTable")]
-    instead += [(cls, "stop", nothing) for cls in (SparkSession, SparkContext)]
-    before = [(cls, name, getattr(cls, name)) for cls, name, _ in instead]
-    _set(instead)
+    replaced: list[_Method] = [(DataStreamWriter, "queryName", named)]
+    replaced += [(DataStreamWriter, name, started) for name in ("start", "toTable")]
+    replaced += [(cls, "stop", do_nothing) for cls in (SparkSession, SparkContext)]
+    before = [(cls, name, getattr(cls, name)) for cls, name, _ in replaced]
+    _set(replaced)
     try:
         yield
     finally:

@@ -59,7 +59,7 @@ class QueryCopy:
         if batch is not None:
             options["batchId"] = str(batch)
         with self.settings():
-            return named_apart(self.spark.read.format("statestore").options(**options).load())
+            return with_numbered_fields(self.spark.read.format("statestore").options(**options).load())
 
     @contextmanager
     def settings(self) -> Iterator[None]:
@@ -94,11 +94,11 @@ def tasks_of(spark: SparkSession) -> Tasks:
     return found
 
 
-def named_apart(state: DataFrame) -> DataFrame:
+def with_numbered_fields(state: DataFrame) -> DataFrame:
     """Return a DataFrame in whose structs every field has a name of its own: ``sum``, ``sum_2``."""
     from pyspark.sql import functions as F
 
-    kinds = apart(state.schema)
+    kinds = number_fields(state.schema)
     columns = [
         F.col(old.name).cast(new.dataType).alias(old.name)
         if new.dataType != old.dataType
@@ -108,7 +108,7 @@ def named_apart(state: DataFrame) -> DataFrame:
     return state.select(*columns)
 
 
-def apart(kind: StructType) -> StructType:
+def number_fields(kind: StructType) -> StructType:
     """Return a struct whose fields of one name are numbered, also in inner structs."""
     from pyspark.sql import types
 
@@ -118,7 +118,9 @@ def apart(kind: StructType) -> StructType:
         names = itertools.chain([field.name], (f"{field.name}_{number}" for number in itertools.count(2)))
         name = next(one for one in names if one.lower() not in seen)
         seen.add(name.lower())
-        inner = apart(field.dataType) if isinstance(field.dataType, types.StructType) else field.dataType
+        inner = (
+            number_fields(field.dataType) if isinstance(field.dataType, types.StructType) else field.dataType
+        )
         fields.append(types.StructField(name, inner, field.nullable, field.metadata))
     return types.StructType(fields)
 

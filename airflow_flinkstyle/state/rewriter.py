@@ -16,7 +16,7 @@ from airflow_flinkstyle.state.errors import (
     STATE_TRANSFORM_BY_SPARK,
     STATE_TRANSFORM_PLACED_OTHERWISE,
 )
-from airflow_flinkstyle.state.query_copy import apart, setting
+from airflow_flinkstyle.state.query_copy import number_fields, setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -156,7 +156,7 @@ def _partition_key(state: DataFrame, kind: Any) -> Column:  # noqa: ANN401 - a t
     """
     from pyspark.sql import functions as F
 
-    kind = apart(kind)
+    kind = number_fields(kind)
     key, fields = F.col("key"), state.select("key.*").schema.fields
     # Of a map: the key of all its entries, and an entry's own.
     if _types(fields[:1]) == [kind.simpleString()]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from airflow_flinkstyle.state.errors import STATE_TRANSFORM_UNKNOWN_STORES, state_read_operator_unknown
-from airflow_flinkstyle.state.query_copy import apart
+from airflow_flinkstyle.state.query_copy import number_fields
 from airflow_flinkstyle.state.variables import DEFAULT, NO_TIME, RAW, Place, Variables
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def _decoded_family(copied: QueryCopy, operator: int, family: str, shown: DataFr
     more = {"key": StructField("index", LongType()), "value": StructField("matched", BooleanType())}
     fields = {name: cast("StructType", shown.schema[name].dataType).fields for name in more}
     kind = StructType(
-        [StructField(name, apart(StructType([*fields[name], last]))) for name, last in more.items()]
+        [StructField(name, number_fields(StructType([*fields[name], last]))) for name, last in more.items()]
     )
     raw = copied.load(operator, {"storeName": DEFAULT, RAW: "true"})
     rows = raw.where(raw.column_family_name == family).select("key_bytes", "value_bytes")

@@ -37,10 +37,10 @@ class Ending(Protocol):
 
     @property
     def proves_itself(self) -> bool:
-        """Whether its end is known for certain, so that the checkpoint need stand still for a moment only."""
+        """Whether its end is known for certain: then the checkpoint must stand still for a moment only."""
 
     def prepare(self) -> Mapping[str, Any]:
-        """Return what is to be ended, to be remembered before it is; raises if there is nothing to end."""
+        """Return what ``end`` is to end, to be recorded first; raises if there is nothing to end."""
 
     def end(self, what: Mapping[str, Any]) -> str:
         """End what was prepared, also by an earlier try, and return how its end is known."""

@@ -117,7 +117,7 @@ def require_outside(runs: JobView, states: set[HomeState], named: Mapping[str, s
         named: Query name -> location, for the remedy.
 
     Raises:
-        JobRunningError: If a driver of this package runs it, or comes up.
+        JobRunningError: If a driver of this package runs it, or is starting.
         AdoptedBeforeError: If it was adopted.
         HistoryError: If it has runs, or savepoints, that no one has given back.
     """

@@ -68,9 +68,9 @@ class FailBack:
     migration_id: str
     """The one that it reverses."""
     rename: Mapping[str, str]
-    """Topic that the job reads now -> topic to read then, beyond what the mirror's policy says."""
+    """Topic that the job reads now -> topic to read then, beyond what the mirror's policy renames."""
     noted: Offsets
-    """Where the mirror back was told to begin."""
+    """Where the mirror back is set to begin."""
 
     def as_markdown(self) -> str:
         """Render for the approval."""
@@ -186,7 +186,7 @@ def begin_fail_back(
     mirror_timeout_s: float,
     signer: Signer,
 ) -> FailBack:
-    """Prepare a migration back: tell the mirror where to begin, and require that it has copied what is new.
+    """Prepare a migration back: set where the mirror begins, and require that it has copied what is new.
 
     The fence that the migration left on the old topics is taken down.
 
@@ -230,7 +230,7 @@ def require_there(board: JobBoard, finished: FinishedMigration) -> None:
     """
     last = board.current_heartbeat()
     queries = last.queries.values() if last is not None else ()
-    read = {source.cluster_id for beat in queries for source in beat.sources.values()}
+    read = {source.cluster_id for query in queries for source in query.sources.values()}
     if read and finished.plan.target_cluster_id not in read:
         raise BadInputError(
             f"Job {board.job} was expected to read cluster {finished.plan.target_cluster_id}, where "

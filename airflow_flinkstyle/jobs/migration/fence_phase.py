@@ -6,7 +6,7 @@ The cutover calls, in this order: ``raise_fence`` between two proofs that produc
 once the mirror has caught up, ``require_quiet`` right before the new driver's takeover order (until then
 all can be undone), ``late_writes`` once it has taken over and again behind its first commit. ``drop_fence``
 belongs before every release to the old cluster. After a success the fence stays: a producer that was
-left behind gets an error instead of writing what nobody reads.
+left behind gets an error instead of writing what no job reads.
 """
 
 from __future__ import annotations

@@ -235,7 +235,7 @@ def roll_back(upgrade: UpgradeContext) -> Mapping[str, Any]:
 
 
 def _may_run(runs: JobView, own: Generation | None) -> bool:
-    """Return whether a generation was told to run, and neither the new version nor a lock was faster."""
+    """Return whether a generation has its takeover order, and no other one has the job since."""
     if own is None or runs.board.takeover_order(own) is None:
         return False
     current = runs.board.current()
