@@ -25,7 +25,7 @@ from airflow_flinkstyle.jobs.retention import dispose_of
 from airflow_flinkstyle.kafka.start.text import parse_rules
 from airflow_flinkstyle.rewrite.apply import picked_position
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition
-from airflow_flinkstyle.state.steps import TOLD
+from airflow_flinkstyle.state.steps import PROGRESS_PREFIX
 from airflow_flinkstyle.typed_json import encode
 
 _READER = "airflow_flinkstyle.state"
@@ -441,8 +441,8 @@ def _run(command: list[str]) -> tuple[int, str, str]:
     ):
         try:
             for line in running.stderr or ():
-                if line.startswith(TOLD):
-                    status.update(line.removeprefix(TOLD).strip())
+                if line.startswith(PROGRESS_PREFIX):
+                    status.update(line.removeprefix(PROGRESS_PREFIX).strip())
                 elif line.strip():
                     log.append(line.rstrip())
             exit_code = running.wait()

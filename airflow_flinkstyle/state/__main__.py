@@ -7,8 +7,8 @@ changed: ``changes``, ready-made ones as ``edits.as_data`` writes them, or ``scr
 ``convert`` (to have it moved to RocksDB), ``bootstrap`` (to have a first one made: ``script``, ``args``,
 ``tables`` with ``query``, ``operator``, ``state`` and ``sql`` each, ``positions``), ``holding`` (true for the
 savepoints with keys that meet ``where``), ``where`` (a condition in SQL), ``limit``, and ``conf`` of Spark.
-The answer is the last line of standard output, a JSON object: ``columns`` and ``rows``, or ``error``. What a
-change is at is told on standard error (``steps.TOLD``).
+The answer is the last line of standard output, a JSON object: ``columns`` and ``rows``, or ``error``. Lines
+on standard error report the progress of a change (``steps.PROGRESS_PREFIX``).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from airflow_flinkstyle.state.errors import (
 )
 from airflow_flinkstyle.state.query_copy import open_copy
 from airflow_flinkstyle.state.reader import filtered
-from airflow_flinkstyle.state.steps import tell
+from airflow_flinkstyle.state.steps import log_to_stderr
 from airflow_flinkstyle.typed_json import decode
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was asked for, or why it cannot be had."""
+    """Return what the request asks for, or the error."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName("flinkstyle savepoint state").config("spark.ui.enabled", "false")
@@ -68,19 +68,21 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
             return _holding(spark, request, request["where"])
         if request["convert"]:
             place = request["root"], request["job"]
-            return _told(convert_savepoint(spark, *place, request["savepoint"], request["which"]["query"]))
+            return _counts_table(
+                convert_savepoint(spark, *place, request["savepoint"], request["which"]["query"])
+            )
         if request["bootstrap"] is not None:
             return _bootstrapped(spark, request)
         if request["transform"] is not None and not request["transform"]["dry_run"]:
             return _transformed(spark, request)
-        found = _asked(spark, request)
+        found = _requested(spark, request)
         if request["where"] and request["transform"] is None:
             found = filtered(found, request["where"])
         rows = found.limit(request["limit"]).collect()
         return {"columns": found.columns, "rows": [row.asDict(recursive=True) for row in rows]}
     except FlinkstyleError as error:
-        told = {"problem": error.problem, "state_after": error.state_after, "remedy": error.remedy}
-        return {"error": {"code": error.code, **told}}
+        sentences = {"problem": error.problem, "state_after": error.state_after, "remedy": error.remedy}
+        return {"error": {"code": error.code, **sentences}}
     finally:
         spark.stop()
 
@@ -95,14 +97,14 @@ def _repartitioned(spark: SparkSession, request: Mapping[str, Any]) -> dict[str,
 def _transformed(spark: SparkSession, request: Mapping[str, Any]) -> dict[str, Any]:
     place = request["root"], request["job"]
     query = request["which"]["query"]
-    told = _told(transform_state(spark, *place, _changes(request), request["savepoint"], query))
+    table = _counts_table(transform_state(spark, *place, _changes(request), request["savepoint"], query))
     dropped = [one["where"] for one in request["transform"]["changes"] if one["does"] == "DropKeys"]
     if dropped and request["transform"]["look_at_others"]:
-        [row] = told["rows"]
+        [row] = table["rows"]
         held = _holding(spark, request, dropped[0])["rows"]
         row["held_by"] = [one["savepoint"] for one in held if one["savepoint"] != row["savepoint"]]
-        told["columns"].append("held_by")
-    return told
+        table["columns"].append("held_by")
+    return table
 
 
 def _holding(spark: SparkSession, request: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -142,14 +144,14 @@ def _bootstrapped(spark: SparkSession, request: Mapping[str, Any]) -> dict[str, 
     return {"columns": list(rows[0]), "rows": rows}
 
 
-def _told(done: Transformed) -> dict[str, Any]:
+def _counts_table(done: Transformed) -> dict[str, Any]:
     made = {"savepoint": done.savepoint.savepoint_id, "parent": done.savepoint.parent}
     rows = [{**made, "operator": number, **asdict(counts)} for number, counts in done.counts.items()]
     return {"columns": list(rows[0]), "rows": rows}
 
 
 def _changes(request: Mapping[str, Any]) -> dict[int, Given]:
-    """Return what the request wants done with each operator.
+    """Return the changes that the request has for each operator.
 
     Raises:
         FlinkstyleError: ``STATE_TRANSFORM`` if its script names none.
@@ -164,7 +166,7 @@ def _changes(request: Mapping[str, Any]) -> dict[int, Given]:
     return {operator: changes if asked["state"] is None else {asked["state"]: changes}}
 
 
-def _asked(spark: SparkSession, request: Mapping[str, Any]) -> DataFrame:
+def _requested(spark: SparkSession, request: Mapping[str, Any]) -> DataFrame:
     place = spark, request["root"], request["job"]
     which = request["which"]
     if request["operators"]:
@@ -178,7 +180,7 @@ def _asked(spark: SparkSession, request: Mapping[str, Any]) -> DataFrame:
 
 
 def _would_change(spark: SparkSession, request: Mapping[str, Any]) -> DataFrame:
-    """Return what the changes would do to an operator; of one with several states as JSON, by their names."""
+    """Return what the changes would do to an operator; with several states as JSON, by their names."""
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 
@@ -197,5 +199,5 @@ def _would_change(spark: SparkSession, request: Mapping[str, Any]) -> DataFrame:
 
 
 if __name__ == "__main__":
-    tell()
+    log_to_stderr()
     print(json.dumps(answer(json.loads(sys.argv[1])), default=str))  # noqa: T201  # its purpose

@@ -1,4 +1,4 @@
-"""Changes of state that an upgrade asks for, by name or as data: found, and done to a savepoint."""
+"""Changes of state that an upgrade asks for, by name or as data: find them, and apply them to a savepoint."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def with_asked_changes(
 
     Args:
         spark: As in ``transform_state``.
-        repository: Where the savepoint is, and the new ones go; what an earlier try has made is found again.
+        repository: Where the savepoint is, and the new ones go; those of an earlier try are reused.
         manifest: The savepoint.
-        asked: What is to be done.
+        asked: The changes.
         scratch: Location for the copies, reached by driver and executors.
         open_place: Opens the store at a location.
 
@@ -70,7 +70,7 @@ def by_query(manifest: Manifest, text: str) -> dict[str, ByOperator]:
 
     Args:
         manifest: The savepoint, whose queries they are for.
-        text: ``module:name`` of a dict, or of a function that returns one; or such a dict as JSON, of
+        text: ``module:name`` of a dict, or of a function that returns one; or such a dict as JSON, with
             ready-made changes. Its keys are numbers of operators, or names of queries with such dicts.
 
     Raises:
@@ -92,13 +92,13 @@ def by_query(manifest: Manifest, text: str) -> dict[str, ByOperator]:
     }
 
 
-def _named(text: str) -> Any:  # noqa: ANN401 - whatever somebody has written there
-    """Return what a module has under a name; called if it is a function."""
+def _named(text: str) -> Any:  # noqa: ANN401 - a user's own value
+    """Return the value of a name in a module; if it is a function, what it returns."""
     module, _, name = text.partition(":")
     try:
         found = getattr(importlib.import_module(module), name)
         return found() if callable(found) else found
-    except Exception as error:  # the module is anybody's
+    except Exception as error:  # the module is a user's: it may raise anything
         raise STATE_TRANSFORM_NOT_FOUND.error(text=text, found=f"{type(error).__name__}: {error}") from error
 
 

@@ -44,12 +44,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bootstrapped:
-    """What came of it."""
+    """The result of a bootstrap."""
 
     savepoint: Manifest
     """The job's first; each query has run batch 0, which read nothing."""
     counts: Mapping[str, Mapping[int, Counts]]
-    """By query and operator; of operators without a table, whose state is empty, nothing."""
+    """By query and operator; none for operators without a table, whose state is empty."""
 
 
 def bootstrap_savepoint(
@@ -68,7 +68,7 @@ def bootstrap_savepoint(
     """Publish the first savepoint of a job that has never run; ``start_job`` can start from it.
 
     The script is run in this process, with this session; in the place of each query's start, Spark runs the
-    plan for one batch that reads nothing and writes nothing. Whatever else the script does, it does.
+    plan for one batch that reads nothing and writes nothing. The rest of the script runs as it is written.
 
     Args:
         spark: A session of Spark 4.2 or newer, with the settings that the job is to have: the number of
@@ -101,17 +101,17 @@ def bootstrap_savepoint(
 
     starts = HeldStarts(place=place, open_place=open_place, positions=positions or {})
     starts.run(script, args)
-    aside = SavepointRepository(open_place(f"{place}/root"), job)
-    manifest = _taken(aside, starts, spark.version)
+    scratch_repository = SavepointRepository(open_place(f"{place}/root"), job)
+    manifest = _taken(scratch_repository, starts, spark.version)
     counts: dict[str, Mapping[int, Counts]] = {}
     for name, given in _by_query(tables, manifest).items():
         query = the_query(manifest, name)
-        work = CopiedQuery.on(spark, aside, manifest, query, f"{place}/{name}", open_place)
+        work = CopiedQuery.on(spark, scratch_repository, manifest, query, f"{place}/{name}", open_place)
         changes = {number: _from_tables(one) for number, one in given.items()}
         done = work.changed(_new_id(), changes, asked_by, {})
         manifest, counts[name] = done.savepoint, done.counts
     whole = open_place(f"{place}/whole")
-    export_savepoint(aside, manifest.savepoint_id, whole)
+    export_savepoint(scratch_repository, manifest.savepoint_id, whole)
     return Bootstrapped(savepoint=import_savepoint(whole, repository), counts=counts)
 
 
@@ -123,7 +123,7 @@ def _require_first(repository: SavepointRepository) -> None:
         raise BOOTSTRAP_NOT_FIRST.error(job=repository.job, found=found)
 
 
-def _taken(aside: SavepointRepository, starts: HeldStarts, version: str) -> Manifest:
+def _taken(repository: SavepointRepository, starts: HeldStarts, version: str) -> Manifest:
     label = SavepointLabel(
         savepoint_id=_new_id(), taken_at_ms=now_ms(), spark_version=version, taken_from_generation=None
     )
@@ -135,11 +135,11 @@ def _taken(aside: SavepointRepository, starts: HeldStarts, version: str) -> Mani
         )
         for name, first in starts.found.items()
     ]
-    return take_savepoint(aside, queries, label)
+    return take_savepoint(repository, queries, label)
 
 
 def _by_query(tables: Any, manifest: Manifest) -> dict[str, Mapping[int, OperatorTables]]:  # noqa: ANN401
-    """Return the tables by query, also where its name was left out: there is only one then."""
+    """Return the tables by query; without a name they are for the only query."""
     if tables and all(isinstance(number, int) for number in tables):
         tables = {the_query(manifest, None).name: tables}
     return dict(tables)

@@ -20,12 +20,12 @@ _WHOLE: Final = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""How a value becomes a text that others have only if they are equal: Spark leaves microseconds out."""
+"""Options by which equal values, and only these, become the same text: Spark's own drop microseconds."""
 _HALF: Final = 0xFFFF_FFFF
 _EQUAL: Final = frozenset(
     ("boolean", "tinyint", "smallint", "int", "bigint", "string", "binary", "date", "timestamp")
 )
-"""Types of which two are equal, and have one hash, only if they are the same; -0.0 equals 0.0."""
+"""Types whose values are equal, and have one hash, only if they are the same; of doubles -0.0 equals 0.0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ NO_KEYS: Final = Counts(added=0, removed=0, changed=0, kept=0)
 
 
 def keys_of(state: DataFrame) -> list[str]:
-    """Return the columns that a row is found by."""
+    """Return the columns that identify a row."""
     return [name for name in state.columns if name in _KEYS]
 
 
@@ -92,7 +92,7 @@ def state_changes(before: DataFrame, after: DataFrame) -> DataFrame:
 
 
 def changes_of_any_key(before: DataFrame, after: DataFrame) -> DataFrame:
-    """Return the same where the key's schema may differ: keys are compared as JSON then, and all differ."""
+    """Return the same for keys whose schema may differ: then keys are compared as JSON, and all differ."""
     from pyspark.sql import functions as F
 
     if before.schema["key"].dataType.simpleString() != after.schema["key"].dataType.simpleString():
@@ -102,14 +102,14 @@ def changes_of_any_key(before: DataFrame, after: DataFrame) -> DataFrame:
 
 
 def can_be_counted(before: DataFrame, after: DataFrame) -> bool:
-    """Tell whether ``counts_of`` compares their keys: of one type, equal only if they are the same."""
+    """Return whether ``counts_of`` can compare their keys: of one type, equal only if they are the same."""
     kinds = [[state.schema[name].dataType for name in keys_of(state)] for state in (before, after)]
     names = [[kind.simpleString() for kind in of] for of in kinds]
     return names[0] == names[1] and all(map(_is_equal, kinds[0]))
 
 
 def counts_of(before: DataFrame, after: DataFrame, missing: Column) -> tuple[Counts, bool]:
-    """Count what became of the keys, where both have a row for each, and tell whether something is missing.
+    """Count which keys changed, where both have a row for each, and return whether something is missing.
 
     A key that is there twice counts twice. Each state is read once. Keys and values are compared by two
     hashes of 64 bits each: no more than these is kept and sorted of a row, on disk where it does not fit.
@@ -117,7 +117,7 @@ def counts_of(before: DataFrame, after: DataFrame, missing: Column) -> tuple[Cou
     Args:
         before: Keys and values.
         after: The same, later.
-        missing: Of a row of ``after``, whether it lacks what it may not lack.
+        missing: Whether a row of ``after`` lacks a value that it must have.
     """
     from pyspark.sql import functions as F
 
@@ -133,8 +133,8 @@ def counts_of(before: DataFrame, after: DataFrame, missing: Column) -> tuple[Cou
     def same(what: str) -> list[Column]:
         return [F.col(f"before_{what}_{number}") == F.col(f"after_{what}_{number}") for number in (0, 1)]
 
-    mine, theirs = _compared(before, after)
-    old, new = hashes(before, mine, "before"), hashes(after, theirs, "after", missing.alias("missing"))
+    old_row, new_row = _compared(before, after)
+    old, new = hashes(before, old_row, "before"), hashes(after, new_row, "after", missing.alias("missing"))
     was, is_now = F.col("before_key_0").isNotNull(), F.col("after_key_0").isNotNull()
     kinds = {"added": ~was, "removed": ~is_now, "changed": was & is_now & ~reduce(and_, same("row"))}
     sums = [F.count("*").alias("all"), *(F.count_if(kind).alias(name) for name, kind in kinds.items())]
@@ -145,7 +145,7 @@ def counts_of(before: DataFrame, after: DataFrame, missing: Column) -> tuple[Cou
 
 
 def digest_of(state: DataFrame) -> Row:
-    """Return how many rows a state has, and sums that differ where any row does; their order is not told.
+    """Return how many rows a state has, and sums that differ where any row does; their order does not count.
 
     Of each row two hashes of 64 bits are added up in halves, which is exact for two thousand million rows.
     """
@@ -168,7 +168,7 @@ def _key_parts(state: DataFrame) -> list[Column]:
 
 
 def _compared(before: DataFrame, after: DataFrame) -> tuple[list[Column], list[Column]]:
-    """Return what of the rows of each is compared; texts where their types differ."""
+    """Return the columns of each that are compared; texts where their types differ."""
     from pyspark.sql import functions as F
 
     values, others = (
@@ -184,7 +184,7 @@ def _compared(before: DataFrame, after: DataFrame) -> tuple[list[Column], list[C
 
 
 def _digest(columns: list[Column]) -> tuple[Column, Column]:
-    """Return two hashes that differ where the columns do, also by which are null: Spark's leave that out."""
+    """Return two hashes that differ where the columns do, also by which are null: Spark's skips nulls."""
     from pyspark.sql import functions as F
 
     nulls = [one.isNull() for one in columns]
@@ -192,7 +192,7 @@ def _digest(columns: list[Column]) -> tuple[Column, Column]:
 
 
 def _parts(column: Column, kind: DataType) -> list[Column]:
-    """Return what of a column is compared: its fields, each as it is or as a text."""
+    """Return the parts of a column that are compared: its fields, each as it is or as a text."""
     if kind.typeName() != "struct":
         return [_comparable(column, kind)]
     fields = cast("StructType", kind).fields
@@ -200,7 +200,7 @@ def _parts(column: Column, kind: DataType) -> list[Column]:
 
 
 def _comparable(column: Column, kind: DataType) -> Column:
-    """Return it as it is if two of its type have one hash only if they are the same, else as a text."""
+    """Return it as it is if values of its type have one hash only if they are the same, else as a text."""
     if kind.typeName() != "struct" and _is_equal(kind):
         return column
     if kind.typeName() in ("float", "double"):
@@ -215,7 +215,7 @@ def _text(*columns: Column | str) -> Column:
 
 
 def _is_equal(kind: DataType) -> bool:
-    """Tell whether two values of a type are equal for Spark only if they are the same."""
+    """Return whether two values of a type are equal for Spark only if they are the same."""
     if kind.typeName() == "struct":
         return all(_is_equal(field.dataType) for field in cast("StructType", kind).fields)
     return kind.simpleString() in _EQUAL or kind.typeName() in ("decimal", "timestamp_ntz")

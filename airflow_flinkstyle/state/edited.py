@@ -1,4 +1,4 @@
-"""An operator whose states were changed: what its stores are to hold, and the proof that they do."""
+"""An operator whose states were changed: what its stores must hold, and the proof that they do."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class Edited:
 
         Raises:
             FlinkstyleError: ``STATE_READ`` if the query has no such operator with state.
-            FlinkstyleError: ``STATE_TRANSFORM`` if its state cannot be written, or a function returns what is
-                no state of it.
+            FlinkstyleError: ``STATE_TRANSFORM`` if its state cannot be written, or a function returns no
+                valid state of it.
         """
         operator = Operator.of(before, number)
         states = states_of(before, operator)
@@ -59,7 +59,7 @@ class Edited:
         return cls(operator=operator, states=states, kept=kept)
 
     def new_schema(self) -> Mapping[str, StructType] | None:
-        """Return the schemas of key and value if they are other ones; only an operator with one state has."""
+        """Return the schemas of key and value if they have changed; only an operator with one state may."""
         return next((kept.schema for kept in self.kept.values() if kept.has_new_schema), None)
 
     def rows(self) -> dict[tuple[int, Place], DataFrame]:
@@ -71,10 +71,10 @@ class Edited:
         }
 
     def counted(self, before: QueryCopy) -> dict[str, Counts]:
-        """Count what changed, by the state's name, and require that nothing is missing of what is kept.
+        """Count what changed, by the state's name, and require that no value is missing in the new states.
 
         Raises:
-            FlinkstyleError: ``STATE_TRANSFORM`` if something is null that may not be, or a key there twice.
+            FlinkstyleError: ``STATE_TRANSFORM`` if a value is null that may not be, or a key is there twice.
         """
         found = {}
         for name, kept in self.kept.items():
@@ -82,7 +82,7 @@ class Edited:
             is_whole = False
             if all(tuple(keys_of(one)) == unique for one in (old, new)) and can_be_counted(old, new):
                 found[name], is_missing = counts_of(old, new, kept.missing())
-                is_whole = not is_missing  # a key that is there twice is found when it is read back
+                is_whole = not is_missing  # a key that is there twice is noticed when the state is read back
             if not is_whole:
                 kept.require_whole(unique, before.query.name, self.operator.number)
                 found[name] = _counts(old, new)
@@ -107,13 +107,13 @@ class Edited:
         if digest_of(kept.state) != digest_of(written):
             kept.require_whole(self.states.unique(name), after.query.name, self.operator.number)
             found = state_changes(kept.state, written).head()
-            raise differs("any, by the sums of its hashes" if found is None else str(found[0]))
+            raise differs("unknown, by the sums of the hashes" if found is None else str(found[0]))
         for place, rows in self.states.rows(name, kept.state).items():
             if place[1].startswith("$") and not is_kept(after, self.operator.number, place, rows):
-                raise differs(f"any, by what is kept of {name} beside it ({place[1]})")
-        # Spark's own reader goes by how many rows each key has, which is written beside them.
+                raise differs(f"unknown, in the rows that Spark keeps beside {name} ({place[1]})")
+        # Spark's own reader reads as many rows per key as the count says that is written beside them.
         if isinstance(self.states, Join) and kept.state.count() != self.states.shown(after, name).count():
-            raise differs(f"any, by the number of rows of the {name} side")
+            raise differs(f"unknown, by the number of rows of the {name} side")
 
 
 def changes_in(before: QueryCopy, number: int, given: Given) -> dict[str, DataFrame]:

@@ -1,4 +1,4 @@
-"""Changes of state that are asked for again and again, for ``transform_state``.
+"""Common changes of state, for ``transform_state``.
 
 A field is named by its path: ``sum`` or ``value.sum``, ``key.customer``, ``groupState.total``.
 """
@@ -35,7 +35,7 @@ Change = Callable[["DataFrame"], "DataFrame"]
 OperatorChange = Change | Mapping[str, Change]
 """Of all states of an operator, or by the side of a join, or the variable of a transformWithState."""
 Given = Change | Sequence[Change] | Mapping[str, Change | Sequence[Change]]
-"""The same as people write it: several are done one after the other."""
+"""The same as users write it: several changes are applied one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class SetValues:
             )
             for path, text in self.values.items()
         }
-        # Beside the state first: no expression is to see what another one sets.
+        # New columns first: no expression may read what another one sets.
         beside = [(f"set {number}", ".".join(_split(state, path))) for number, path in enumerate(given)]
         columns = [value.alias(name) for value, (name, _) in zip(given.values(), beside, strict=True)]
         new = state.select("*", *columns)
@@ -83,9 +83,9 @@ class SetValues:
 
 @dataclass(frozen=True, slots=True)
 class AddColumn:
-    """Give keys or values a field more, for a query that keeps more than before.
+    """Add a field to keys or values, for a query that keeps more than before.
 
-    Spark tells the fields of a state by their places: put it where the new version has it.
+    Spark finds the fields of a state by their places: put it where the new version has it.
     """
 
     name: str
@@ -93,7 +93,7 @@ class AddColumn:
     default: str
     """Expression in SQL over ``key`` and ``value``, such as ``CAST(0 AS BIGINT)``; its type is used."""
     before: str | None = None
-    """Name of the field beside it that it stands before; None: it is the last."""
+    """The field goes before this one; None: it is the last."""
     new_schema: ClassVar[bool] = True
 
     def __call__(self, state: DataFrame) -> DataFrame:
@@ -112,7 +112,7 @@ class AddColumn:
 
 @dataclass(frozen=True, slots=True)
 class DropColumn:
-    """Take a field away, for a query that keeps less than before."""
+    """Remove a field, for a query that keeps less than before."""
 
     name: str
     """Field."""
@@ -168,7 +168,7 @@ class WidenColumn:
 
 @dataclass(frozen=True, slots=True)
 class NewSchema:
-    """A function of one's own whose result has another schema, which becomes the operator's."""
+    """A user's function whose result has another schema, which becomes the operator's."""
 
     change: Change
     new_schema: ClassVar[bool] = True
@@ -222,10 +222,10 @@ class FromTable:
 
 @dataclass(frozen=True, slots=True)
 class DropOperatorState:
-    """Take an operator out of the savepoint, for a query that has it no more; later ones move up a number."""
+    """Remove an operator from the savepoint, for a query without it; later ones get the next lower number."""
 
     def __call__(self, state: DataFrame) -> DataFrame:
-        """Return nothing of it."""
+        """Return no rows."""
         return state.limit(0)
 
 
@@ -251,19 +251,19 @@ READY_MADE: Final = {
     kind.__name__: kind
     for kind in (DropKeys, SetValues, AddColumn, DropColumn, RenameColumn, WidenColumn, DropOperatorState)
 }
-"""By name: what can be asked for as data."""
+"""Name -> change that can be given as data."""
 
 
 def may_change_schema(change: Change) -> bool:
-    """Tell whether the result of a change may have another schema."""
+    """Return whether the result of a change may have another schema."""
     return bool(getattr(change, "new_schema", False))
 
 
 def as_change(given: Change | Sequence[Change]) -> Change:
-    """Return one change for several, which are done one after the other.
+    """Return one change for several, which are applied one after the other.
 
     Raises:
-        FlinkstyleError: ``STATE_TRANSFORM`` if an operator is to be taken out, and something else.
+        FlinkstyleError: ``STATE_TRANSFORM`` if an operator is to be removed, and changed too.
     """
     if not isinstance(given, Sequence):
         return given
@@ -273,7 +273,7 @@ def as_change(given: Change | Sequence[Change]) -> Change:
 
 
 def as_operator_change(given: Given) -> OperatorChange:
-    """Return what people write as one change for each state; raises as ``as_change`` does."""
+    """Return what users write as one change for each state; raises as ``as_change`` does."""
     if isinstance(given, Mapping):
         return {name: as_change(one) for name, one in given.items()}
     return as_change(given)
@@ -288,7 +288,7 @@ def from_data(given: Mapping[str, Any]) -> Change:
     """Return the ready-made change that ``as_data`` wrote.
 
     Raises:
-        FlinkstyleError: ``STATE_TRANSFORM`` if there is none of this name, or with these fields.
+        FlinkstyleError: ``STATE_TRANSFORM`` if none has this name, or these fields.
     """
     fields = {name: value for name, value in given.items() if name != "does"}
     try:
@@ -317,7 +317,7 @@ def described(change: OperatorChange) -> str:
 
 
 def _split(state: DataFrame, path: str) -> tuple[str, ...]:
-    """Return the path from a column of the state on: without one it is in the last, the values."""
+    """Return the path from a column of the state on; without a column, from the last one, the values."""
     parts, columns = tuple(path.split(".")), [name for name in state.columns if name != "partition_id"]
     return parts if parts[0] in columns and len(parts) > 1 else (columns[-1], *parts)
 
@@ -389,7 +389,7 @@ def _place(known: list[str], name: str) -> int:
 
 
 def _is_wider(old: DataType, new: DataType) -> bool:
-    """Tell whether every value of a type is one of another: Spark's own rules of widening."""
+    """Return whether a type holds every value of another: Spark's own rules of widening."""
     from pyspark.sql import types as T
 
     whole: dict[type[DataType], int] = {T.ByteType: 3, T.ShortType: 5, T.IntegerType: 10, T.LongType: 20}
@@ -407,7 +407,7 @@ def _is_wider(old: DataType, new: DataType) -> bool:
 
 
 def _type(state: DataFrame, text: str) -> DataType:
-    """Return the type that SQL means."""
+    """Return the type that a text in SQL names."""
     from pyspark.sql import functions as F
 
     expression = f"CAST(NULL AS {text})"

@@ -308,7 +308,7 @@ STATE_TRANSFORM_TWICE = STATE_TRANSFORM.case(
 
 STATE_TRANSFORM_BY_SPARK = STATE_TRANSFORM.case(
     "Spark would not write the new state: {why}",
-    "See what Spark asks for; if it is nothing of the function's, report it.",
+    "See what Spark asks for; if the function is not the cause, report it.",
     state_after="The copy was thrown away; the savepoint and the job are as they were.",
 )
 
@@ -341,7 +341,7 @@ def state_read_operator_unknown(operator: int, query: str, known: Collection[str
 
 
 def state_read_side_needed(query: str, operator: int, stores: Collection[str]) -> FlinkstyleError:
-    """Say that a join keeps the rows of its two inputs apart."""
+    """Return the error for a join, which keeps the rows of its two inputs apart."""
     return STATE_READ.with_text(
         f"Operator {operator} of query {query} is a join of two streams, which keeps the rows of each "
         "side apart; found neither join_side nor store.",
@@ -364,7 +364,7 @@ def state_read_variable_needed(
 
 
 def state_read_bad_condition(where: str, why: str, schema: str) -> FlinkstyleError:
-    """Say what Spark says of it, and which columns there are."""
+    """Give Spark's reason, and the columns to choose from."""
     return STATE_READ.with_text(
         f"Expected a condition in SQL over {schema}, found {where!r}: {why.splitlines()[0]}",
         state_after=_UNTOUCHED,
@@ -372,8 +372,8 @@ def state_read_bad_condition(where: str, why: str, schema: str) -> FlinkstyleErr
     )
 
 
-def repartition_not_told(query: str, operators: Collection[int]) -> FlinkstyleError:
-    """Name the operators that nobody could compare."""
+def repartition_not_listed(query: str, operators: Collection[int]) -> FlinkstyleError:
+    """Name the operators that cannot be compared."""
     return REPARTITION.with_text(
         f"Expected Spark to list every operator of query {query} that has state, found nothing of "
         f"{', '.join(map(str, operators))}: a Spark before 4.0 wrote it, and it cannot be compared.",
@@ -384,11 +384,11 @@ def repartition_not_told(query: str, operators: Collection[int]) -> FlinkstyleEr
 
 
 def transform_failed(query: str, operator: int, why: str) -> FlinkstyleError:
-    """Repeat the function's own error, which stands in the last lines of what Spark says."""
+    """Repeat the function's own error, which is in the last lines of Spark's message."""
     lines = [line.strip() for line in why.splitlines() if line.strip()]
-    said = next((line for line in reversed(lines) if _ERROR.match(line)), lines[0] if lines else "nothing")
+    cause = next((line for line in reversed(lines) if _ERROR.match(line)), lines[0] if lines else "nothing")
     return STATE_TRANSFORM.with_text(
-        f"The function for operator {operator} of query {query} failed: {said}",
+        f"The function for operator {operator} of query {query} failed: {cause}",
         state_after=_UNTOUCHED,
         remedy="Correct the function; try it on savepoint_state(...) first.",
     )

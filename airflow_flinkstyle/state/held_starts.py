@@ -1,7 +1,7 @@
 """A script's queries, each run once by Spark for a batch that reads nothing.
 
-The script runs with its starts held. Of each plan Spark runs batch 0, which was planned here: it ends where
-its sources begin, and its sink is ``noop``. That leaves a checkpoint as the plan has it: logs, schemas and
+The script runs with its starts held. Of each plan Spark runs batch 0, which is planned here: it ends where
+its sources begin, and its sink is ``noop``. That writes the checkpoint of the plan: logs, schemas and
 metadata of the state, the sources' positions, and no output.
 """
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.state.scratch import OpenPlace
 
     _Method = tuple[Any, str, Any]
-    """Of a class: its name, and what stands there."""
+    """A class, the name of a method, and the method."""
 
 _UNREAD: Final = "-"
 """A source that has no position yet: it begins where the script says."""
@@ -50,7 +50,7 @@ _UNREAD: Final = "-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstBatch:
-    """What a query of the script has left."""
+    """What batch 0 of a query of the script has written."""
 
     location: str
     """Its checkpoint, with batch 0."""
@@ -60,7 +60,7 @@ class FirstBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldStarts:
-    """What stands in the place of a query's start while a script runs."""
+    """Replaces the start of a query while a script runs."""
 
     place: str
     """Location for the checkpoints, reached by driver and executors."""
@@ -70,25 +70,25 @@ class HeldStarts:
     found: dict[str, FirstBatch] = field(default_factory=dict)
     """By query, in the order of their starts."""
     sources: set[str] = field(default_factory=set)
-    """Those that were seen, with their query in front."""
+    """All sources of the script, with their query in front."""
 
     def run(self, script: str, args: Sequence[str]) -> None:
         """Run the script until its end.
 
         Raises:
-            FlinkstyleError: ``BOOTSTRAP`` if it fails, starts no query, or has not the sources of all
-                positions.
+            FlinkstyleError: ``BOOTSTRAP`` if it fails, starts no query, or lacks the source of a
+                position.
         """
         try:
             with _starting_by(self._start), _as_main(script, args):
                 runpy.run_path(script, run_name="__main__")
         except FlinkstyleError:
             raise
-        except SystemExit as left:
-            if left.code not in (None, 0):
-                why = f"it left with exit code {left.code}."
-                raise BOOTSTRAP_SCRIPT.error(script=script, why=why) from left
-        except Exception as error:  # the script is anybody's
+        except SystemExit as end:
+            if end.code not in (None, 0):
+                why = f"it left with exit code {end.code}."
+                raise BOOTSTRAP_SCRIPT.error(script=script, why=why) from end
+        except Exception as error:  # the script is a user's: it may raise anything
             why = f"{type(error).__name__}: {error}"
             raise BOOTSTRAP_SCRIPT.error(script=script, why=why) from error
         if not self.found:
@@ -98,7 +98,7 @@ class HeldStarts:
                 raise BOOTSTRAP_NO_SOURCE.error(name=name, known=", ".join(sorted(self.sources)))
 
     def _start(self, writer: DataStreamWriter, name: str) -> StreamingQuery:
-        """Run batch 0 of a query, and return what the script gets of it: a query that has ended."""
+        """Run batch 0 of a query, and return it to the script: a query that has ended."""
         from pyspark.sql.streaming import StreamingQuery
 
         if name in self.found:
@@ -111,7 +111,7 @@ class HeldStarts:
         raw = {key: offset_log.kafka_offset(position.offsets) for key, position in chosen.items()}
         store = self.open_place(location)
         store.write("metadata", json.dumps({"id": str(uuid.uuid4())}).encode())
-        for key, offset in raw.items():  # where Kafka's source says that it began
+        for key, offset in raw.items():  # where Kafka's source records its start
             store.write(f"sources/{key}/0", f"\0v1\n{offset}".encode())
         log = log.with_sources({key: raw.get(key, _UNREAD) for key in keys})
         store.write("offsets/0", log.render().encode())
@@ -124,8 +124,8 @@ class HeldStarts:
     def _planned(self, frame: DataFrame, name: str) -> tuple[OffsetLog, list[str]]:
         """Return a log as Spark writes it in this session, and the sources of the plan as it names them.
 
-        Spark has no public way to tell the settings that a log pins, so another query writes one. Those that
-        a log lacks are taken for what they were before Spark knew them.
+        Spark has no public list of the settings that a log pins, so another query writes one. Spark takes
+        settings that a log lacks as they were before it had them.
         """
         session = frame.sparkSession
         if (provider := str(session.conf.get(PROVIDER, ""))) not in ("", ROCKSDB_CLASS):
@@ -167,16 +167,16 @@ def _java(writer: DataStreamWriter) -> Any:  # noqa: ANN401 - Java's
 
 @contextmanager
 def _starting_by(start: Callable[[DataStreamWriter, str], StreamingQuery]) -> Iterator[None]:
-    """Let a script's starts do something else, and its end leave Spark alone."""
+    """Let ``start`` run for each start of a script, and let its end not stop Spark."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import DataStreamWriter
 
-    name_it = DataStreamWriter.queryName
+    original_query_name = DataStreamWriter.queryName
 
     def named(self: Any, queryName: str) -> Any:  # noqa: ANN401 - PySpark's
         self._flinkstyle_name = queryName
-        return name_it(self, queryName)
+        return original_query_name(self, queryName)
 
     def started(
         self: Any,  # noqa: ANN401
@@ -193,14 +193,14 @@ def _starting_by(start: Callable[[DataStreamWriter, str], StreamingQuery]) -> It
             self.queryName(queryName)
         return start(self, getattr(self, "_flinkstyle_name", ONLY_QUERY))
 
-    def nothing(*_: object) -> None:
-        """Leave the session to who runs the script."""
+    def do_nothing(*_: object) -> None:
+        """Leave the session to the caller that runs the script."""
 
-    instead: list[_Method] = [(DataStreamWriter, "queryName", named)]
-    instead += [(DataStreamWriter, name, started) for name in ("start", "toTable")]
-    instead += [(cls, "stop", nothing) for cls in (SparkSession, SparkContext)]
-    before = [(cls, name, getattr(cls, name)) for cls, name, _ in instead]
-    _set(instead)
+    replaced: list[_Method] = [(DataStreamWriter, "queryName", named)]
+    replaced += [(DataStreamWriter, name, started) for name in ("start", "toTable")]
+    replaced += [(cls, "stop", do_nothing) for cls in (SparkSession, SparkContext)]
+    before = [(cls, name, getattr(cls, name)) for cls, name, _ in replaced]
+    _set(replaced)
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Which savepoints of a job still hold keys that were to go: what a deletion request has to know."""
+"""Which savepoints of a job still hold keys that must be deleted: what a deletion request needs to know."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Holding:
 
     savepoint_id: str
     keys: int | None
-    """How many, over all operators and their stores; None if nobody can tell."""
+    """How many, over all operators and their stores; None if that is not known."""
     why: str = ""
-    """Why nobody can tell."""
+    """Why that is not known."""
 
 
 def savepoints_with(
@@ -44,8 +44,8 @@ def savepoints_with(
     """Return the job's savepoints whose state has keys for which a condition is true, oldest first.
 
     Each savepoint is copied and read, one after the other. The condition is tried on every operator, and
-    every store of it; those whose keys and values do not have its fields are passed over. Of a savepoint
-    in which none has them, nobody can tell.
+    every store of it; those whose keys and values do not have its fields are passed over. If no
+    state of a savepoint has them, its number of keys is not known.
 
     Args:
         spark: A session of Spark 4.0 or newer.
@@ -53,40 +53,40 @@ def savepoints_with(
         job: The job's name.
         where: Condition in SQL over ``key`` and ``value``, such as ``key.customer = 'c1'``.
         query: The query's name; None for all of a savepoint's queries.
-        scratch: As in ``savepoint_state``; what is copied there is left there.
+        scratch: As in ``savepoint_state``; what is copied there stays there.
         s3: As in ``savepoint_state``.
 
     Raises:
-        FlinkstyleError: ``STATE_READ`` if this Spark reads no state, or the condition is none over any of it.
+        FlinkstyleError: ``STATE_READ`` if this Spark reads no state, or the condition is valid for no state.
     """
     repository, found = SavepointRepository(open_store(root, s3), job), []
-    told: list[_Held] = []
+    searched: list[_Held] = []
     for manifest in sorted(repository.each(), key=lambda one: one.taken_at_ms):
         place = scratch_for(spark, scratch)
         try:
-            told.append(_look(spark, repository, manifest, where, query, place, s3))
+            searched.append(_search(spark, repository, manifest, where, query, place, s3))
         finally:
             if scratch is None:
                 shutil.rmtree(place, ignore_errors=True)
-        one = told[-1]
+        one = searched[-1]
         if one.keys or one.why:
             found.append(Holding(savepoint_id=manifest.savepoint_id, keys=one.keys, why=one.why))
-    if told and all(one.keys is None for one in told) and any(one.refused for one in told):
-        raise next(one.refused for one in told if one.refused)
+    if searched and all(one.keys is None for one in searched) and any(one.refused for one in searched):
+        raise next(one.refused for one in searched if one.refused)
     return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Held:
-    """What a look at a savepoint found."""
+    """What the search of one savepoint found."""
 
     keys: int | None
     why: str
     refused: FlinkstyleError | None
-    """What Spark says of the condition, where it is one over none of the states."""
+    """Spark's error for the condition, if it is valid for none of the states."""
 
 
-def _look(
+def _search(
     spark: SparkSession,
     repository: SavepointRepository,
     manifest: Manifest,
@@ -114,7 +114,11 @@ def _look(
                     understood = True
                 except FlinkstyleError as error:
                     refused = refused or error
-        except (FlinkstyleError, PySparkException, Py4JJavaError) as error:  # the others are told too
+        except (
+            FlinkstyleError,
+            PySparkException,
+            Py4JJavaError,
+        ) as error:  # the other savepoints are searched too
             return _Held(keys=None, why=f"it cannot be read: {str(error).splitlines()[0]}", refused=None)
     if refused is not None and not understood:
         return _Held(keys=None, why=refused.problem, refused=refused)

@@ -1,6 +1,6 @@
-"""What a function made of an operator's state: called once, checked, and kept.
+"""The state that a function returned for an operator: called once, checked, and kept.
 
-What is written and what is compared must be the same rows, and a plan that is run again may give others.
+What is written and what is compared must be the same rows, and a plan that is run again may return others.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ COLUMNS: Final = ["key", "value"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What a function has returned of a state."""
+    """What a function has returned for a state."""
 
     state: DataFrame
     schema: Mapping[str, StructType]
-    """By column, with what may be null as in the store; that of the DataFrame depends on the plan."""
+    """By column, nullable as in the store; the nullability of the DataFrame depends on the plan."""
     has_new_schema: bool
 
     @classmethod
@@ -69,23 +69,23 @@ class Kept:
                 found=schema["key"].simpleString(),
             )
         try:
-            # A block that is lost fails the job, where a plan that is run again could give other rows. Blocks
-            # are on disk: who writes and compares them needs the heap.
+            # A block that is lost fails the job: a plan that is run again could return other rows. Blocks are
+            # on disk: writing and comparing them needs the heap.
             rows = states.settled(name, new.select(*state.columns))
             kept = rows.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
-        except Exception as error:  # what Spark makes of an error in a user's function depends on its kind
+        except Exception as error:  # Spark raises several kinds for an error in a user's function
             raise transform_failed(*where, str(error)) from error
         return cls(state=kept, schema=schema, has_new_schema=schema != old)
 
     def missing(self) -> Column:
-        """Return whether something of a row is null that may not be."""
+        """Return whether a value of a row is null that may not be."""
         return reduce(operators.or_, _nulls(self).values())
 
     def require_whole(self, unique: tuple[str, ...], query: str, operator: int) -> None:
-        """Require that nothing is null that may not be, and no key there twice.
+        """Require that no value is null that may not be, and that no key is there twice.
 
         Raises:
-            FlinkstyleError: ``STATE_TRANSFORM`` if it is, with a key.
+            FlinkstyleError: ``STATE_TRANSFORM``, naming a key.
         """
         for field, is_null in _nulls(self).items():
             found = self.state.where(is_null).head()
@@ -122,7 +122,7 @@ def _require_structs(new: DataFrame, query: str, operator: int) -> None:
 
 
 def _fields(state: DataFrame, new: DataFrame, name: str) -> StructType:
-    """Return the schema of key or value: a field that stays is null as before, a new one may be.
+    """Return the schema of key or value: a field that stays is as nullable as before, a new one is nullable.
 
     Spark accepts a store's field that may be null where the query's may not.
     """

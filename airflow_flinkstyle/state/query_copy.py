@@ -59,11 +59,11 @@ class QueryCopy:
         if batch is not None:
             options["batchId"] = str(batch)
         with self.settings():
-            return named_apart(self.spark.read.format("statestore").options(**options).load())
+            return with_numbered_fields(self.spark.read.format("statestore").options(**options).load())
 
     @contextmanager
     def settings(self) -> Iterator[None]:
-        """Set the session up for the copy for a while: Spark's reader takes the format from there."""
+        """Set the session to the copy's format for a while: Spark's reader takes the format from there."""
         with setting(self.spark, _FORMAT, "2" if self.is_format_2 else "1"):
             yield
 
@@ -83,7 +83,7 @@ def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
 
 
 def tasks_of(spark: SparkSession) -> Tasks:
-    """Return how far the stages are that a session's context runs now."""
+    """Return a function that counts the done and all tasks of the stages that the session runs."""
 
     def found() -> tuple[int, int]:
         tracker = spark.sparkContext.statusTracker()
@@ -94,11 +94,11 @@ def tasks_of(spark: SparkSession) -> Tasks:
     return found
 
 
-def named_apart(state: DataFrame) -> DataFrame:
+def with_numbered_fields(state: DataFrame) -> DataFrame:
     """Return a DataFrame in whose structs every field has a name of its own: ``sum``, ``sum_2``."""
     from pyspark.sql import functions as F
 
-    kinds = apart(state.schema)
+    kinds = number_fields(state.schema)
     columns = [
         F.col(old.name).cast(new.dataType).alias(old.name)
         if new.dataType != old.dataType
@@ -108,8 +108,8 @@ def named_apart(state: DataFrame) -> DataFrame:
     return state.select(*columns)
 
 
-def apart(kind: StructType) -> StructType:
-    """Return a struct with its fields numbered where they have one name, and those in them."""
+def number_fields(kind: StructType) -> StructType:
+    """Return a struct whose fields of one name are numbered, also in inner structs."""
     from pyspark.sql import types
 
     seen: set[str] = set()
@@ -118,7 +118,9 @@ def apart(kind: StructType) -> StructType:
         names = itertools.chain([field.name], (f"{field.name}_{number}" for number in itertools.count(2)))
         name = next(one for one in names if one.lower() not in seen)
         seen.add(name.lower())
-        inner = apart(field.dataType) if isinstance(field.dataType, types.StructType) else field.dataType
+        inner = (
+            number_fields(field.dataType) if isinstance(field.dataType, types.StructType) else field.dataType
+        )
         fields.append(types.StructField(name, inner, field.nullable, field.metadata))
     return types.StructType(fields)
 
@@ -155,8 +157,8 @@ def scratch_for(spark: SparkSession, scratch: str | None) -> str:
     """Return where to copy to.
 
     Raises:
-        FlinkstyleError: ``STATE_READ`` if this Spark reads no state, or its executors would not find what
-            is copied.
+        FlinkstyleError: ``STATE_READ`` if this Spark reads no state, or its executors would not find the
+            copy.
     """
     if not reads_state(spark):
         raise STATE_READ_SPARK_TOO_OLD.error(version=spark.version)
@@ -177,7 +179,7 @@ def copy_to(
     """Copy one query below ``scratch``."""
     _ = (
         spark.streams.active
-    )  # starts what stores report to, which Spark 4.2's reader expects and does not start
+    )  # starts the endpoint that stores report to: Spark 4.2's reader expects it and does not start it
     location, is_format_2 = copy_query(manifest, query, repository, scratch, open_place)
     return QueryCopy(
         spark=spark,

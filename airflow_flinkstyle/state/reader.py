@@ -51,9 +51,9 @@ def savepoint_state(
         join_side: For a join: the rows that it keeps of this side.
         variable: For ``transformWithState``: the state variable.
         timers: For ``transformWithState``: its registered timers instead of a variable.
-        scratch: Location to copy the query's files to, reached by driver and executors; what is there of the
-            same savepoint is used again, and it is left there. None for a temporary folder of this machine,
-            which goes when this process ends.
+        scratch: Location to copy the query's files to, reached by driver and executors; files of the same
+            savepoint that are there are used again, and all stay there. None for a temporary folder of this
+            machine, which is deleted when this process ends.
         s3: Endpoint and keys for locations on S3; None for boto3's standard environment variables. Spark
             reads ``scratch`` with its own settings.
 
@@ -124,7 +124,7 @@ def variables_of(operator: Row) -> list[str]:
 
 
 def _has_timers(operator: Row) -> bool:
-    """Tell whether a ``transformWithState`` may have registered timers."""
+    """Return whether a ``transformWithState`` may have registered timers."""
     properties = json.loads(operator["operatorProperties"] or "{}")
     return str(properties.get("timeMode", "NoTime")) != "NoTime"
 
@@ -133,9 +133,9 @@ def filtered(state: DataFrame, where: str) -> DataFrame:
     """Return the rows of a state that meet a condition in SQL.
 
     Raises:
-        FlinkstyleError: ``STATE_READ`` if it is none over this state.
+        FlinkstyleError: ``STATE_READ`` if it is not valid for this state.
     """
-    from pyspark.errors import AnalysisException  # of which what cannot be parsed is one
+    from pyspark.errors import AnalysisException  # the error for a text that cannot be parsed is one of these
 
     try:
         return state.where(where)

@@ -1,8 +1,8 @@
 """Give a savepoint's state another number of shuffle partitions, by Spark's own offline repartition (4.2).
 
 Spark spreads the state of batch N over new partitions as a batch N+1 that reads nothing. That is done on a
-copy, each key is compared, and the copy becomes a new savepoint beside the old one. Where files carry their
-batch's number in their names only, it goes back to N: sinks that count batches then see no gap.
+copy, each key is compared, and the copy becomes a new savepoint beside the old one. Where files have their
+batch's number in their names only, it is set back to N: sinks that count batches then see no gap.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from airflow_flinkstyle.state.errors import (
     REPARTITION_PLANNED,
     REPARTITION_PROVIDER,
     REPARTITION_SPARK_TOO_OLD,
-    repartition_not_told,
+    repartition_not_listed,
 )
 from airflow_flinkstyle.state.query_copy import LATEST, copy_to, find_savepoint, scratch_for
 from airflow_flinkstyle.state.reader import every_state
@@ -53,7 +53,7 @@ _STORE: Final = re.compile(r"state/(\d+)/\d+/")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repartitioned:
-    """What came of a repartition."""
+    """The result of a repartition."""
 
     savepoint: Manifest
     """The new savepoint; its parent is the old one."""
@@ -79,8 +79,8 @@ def repartition_savepoint(
         job: The job's name.
         partitions: Shuffle partitions that the job is to have from then on.
         savepoint: Its id, or ``latest``.
-        scratch: Location for the copy, reached by driver and executors, which is left there; None for a
-            temporary folder of this machine, which goes when this process ends.
+        scratch: Location for the copy, reached by driver and executors, where it stays; None for a temporary
+            folder of this machine, which is deleted when this process ends.
         s3: Endpoint and keys for locations on S3; None for boto3's standard environment variables.
 
     Raises:
@@ -148,7 +148,7 @@ def repartition(
 
 
 def _changes(query: QuerySnapshot, partitions: int) -> bool:
-    """Tell whether the query has state in another number of partitions."""
+    """Return whether the query has state in another number of partitions."""
     return query.has_state and shuffle_partitions(query.pinned_confs) != partitions
 
 
@@ -166,7 +166,7 @@ def _require_possible(query: QuerySnapshot) -> None:
 
 
 def _spread(copied: QueryCopy, partitions: int) -> int:
-    """Have Spark make the new batch, and return how many keys it has; each must be what it was."""
+    """Have Spark make the new batch, and return how many keys it has; each must be as it was."""
     from py4j.protocol import Py4JJavaError
 
     try:
@@ -177,19 +177,19 @@ def _spread(copied: QueryCopy, partitions: int) -> int:
         why = str(error.java_exception.getMessage() or error.java_exception.toString())
         raise REPARTITION_BY_SPARK.error(query=copied.query.name, why=why) from error
     states = every_state(copied)
-    require_all_told(copied.query, {operator for operator, _ in states})
+    require_all_listed(copied.query, {operator for operator, _ in states})
     return sum(_compared(copied, operator, which) for operator, which in states)
 
 
-def require_all_told(query: QuerySnapshot, operators: Collection[int]) -> None:
-    """Require that Spark lists every operator with state: what it does not list nobody compares. Pure.
+def require_all_listed(query: QuerySnapshot, operators: Collection[int]) -> None:
+    """Require that Spark lists every operator with state: others would not be compared. Pure.
 
     Raises:
         FlinkstyleError: ``REPARTITION`` naming those that it does not.
     """
     found = {int(match[1]) for entry in query.files if (match := _STORE.match(entry.path))}
     if missing := sorted(found - set(operators)):
-        raise repartition_not_told(query.name, missing)
+        raise repartition_not_listed(query.name, missing)
 
 
 def require_planned(query: QuerySnapshot, found: QuerySnapshot) -> None:
@@ -231,7 +231,7 @@ def _captured(
         previous=query,
         batch_id=BatchId(query.batch_id + 1),
     )
-    with contextlib.suppress(RenumberError):  # then a number is left out, which only lineages mind
+    with contextlib.suppress(RenumberError):  # then a number is skipped, which only lineages do not allow
         found = renumber(found, query.batch_id)
     require_planned(query, found)
     return replace(

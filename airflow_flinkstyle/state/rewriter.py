@@ -1,9 +1,10 @@
 """Spark's own writer of whole state stores, driven from Python: everything that names it is here.
 
-``StateRewriter`` (4.2) is the class behind Spark's offline repartition, and internal: what it writes is
-always read back and compared by who calls this. For each store it hands a DataFrame of raw rows to a function
+``StateRewriter`` (4.2) is the class behind Spark's offline repartition, and internal: so the caller
+always reads back and compares what it writes. For each store it hands a DataFrame of raw rows to a function
 and writes what that returns, partition i of it into partition i of the store, as the version behind a batch.
-What is handed over is ignored here: only its schema and its name are used, so the location needs no old data.
+The raw rows are ignored here: only their schema and the store's name are used, so the location needs no old
+data.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from airflow_flinkstyle.state.errors import (
     STATE_TRANSFORM_BY_SPARK,
     STATE_TRANSFORM_PLACED_OTHERWISE,
 )
-from airflow_flinkstyle.state.query_copy import apart, setting
+from airflow_flinkstyle.state.query_copy import number_fields, setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -48,15 +49,15 @@ def write_stores(
         spark: A session of Spark 4.2 or newer, without a query that runs.
         location: A checkpoint as Spark writes it: logs and schemas, of these stores no data.
         batch: The batch; the offset log has it, and names the provider.
-        states: What each family is to hold: columns ``key`` and ``value``, structs of its schema. A store of
-            which none is given gets nothing.
+        states: What each family is to hold: columns ``key`` and ``value``, structs of its schema. A store
+            without any is not written.
         partitions: Operator -> how many partitions its stores have.
 
     Returns:
         Of checkpoint format 2, by operator and partition the id of each store; of format 1, nothing.
 
     Raises:
-        FlinkstyleError: ``STATE_TRANSFORM`` if Spark does not write it; it is thrown away then.
+        FlinkstyleError: ``STATE_TRANSFORM`` if Spark does not write it; the caller discards the copy then.
     """
     from py4j.protocol import Py4JJavaError
     from pyspark.java_gateway import ensure_callback_server_started
@@ -66,7 +67,7 @@ def write_stores(
     listen(context._gateway)  # noqa: SLF001
     jvm, session = context._jvm, spark._jsparkSession  # noqa: SLF001 - Spark has no public name for it
     option, resolved = jvm.scala.Option.apply, _as_spark_resolves(location)
-    give = _Give(spark, states, partitions)
+    to_write = _RowsToWrite(spark, states, partitions)
     rewriter = getattr(jvm, _REWRITER)(
         session,
         batch,
@@ -74,19 +75,19 @@ def write_stores(
         resolved,
         session.sessionState().newHadoopConf(),
         option(resolved),
-        option(give),
+        option(to_write),
         option(None),
     )
     try:
-        with setting(spark, _ADAPTIVE, "false"):  # of rows that are none it would leave out every partition
+        with setting(spark, _ADAPTIVE, "false"):  # with empty input it would drop every partition
             return _ids(jvm, rewriter.run())
     except Py4JJavaError as error:
-        if give.failed is not None:
-            raise give.failed from error
+        if to_write.failed is not None:
+            raise to_write.failed from error
         raise STATE_TRANSFORM_BY_SPARK.error(why=str(error.java_exception.toString())) from error
 
 
-class _Give:
+class _RowsToWrite:
     """Scala's function from a store's raw DataFrame to the one that is written."""
 
     def __init__(
@@ -94,7 +95,7 @@ class _Give:
     ) -> None:
         self._spark, self._states, self._partitions = spark, states, partitions
         self.failed: Exception | None = None
-        """Why it gave nothing: the JVM only repeats that a call failed."""
+        """Why it returned nothing: the JVM reports only that a call failed."""
 
     def apply(self, raw: JavaObject) -> JavaObject:
         try:
@@ -123,7 +124,7 @@ class _Give:
             together = _as_stored(placed[0].repartition(number, _RAW[0]))
         else:
             together = reduce(DataFrame.union, map(_as_stored, placed)).repartition(number, _RAW[0])
-        # What they are spread by is not looked at any more, and its schema may have two fields of one name.
+        # The partition key is not used any more, and its schema may have two fields of one name.
         written = together.withColumn(_RAW[0], F.lit(None).cast(schema[_RAW[0]].dataType))
         return written.select(*_RAW)._jdf  # noqa: SLF001 - what the JVM takes
 
@@ -137,25 +138,25 @@ class _Give:
 
 
 def _placed(family: str, rows: DataFrame, schema: StructType) -> DataFrame:
-    """Return the rows of a family, each with what Spark spreads it by."""
+    """Return the rows of a family, each with the key that Spark partitions it by."""
     from pyspark.sql import functions as F
 
     key = F.col("key")
-    if "place" in rows.columns:  # by time, not by the key that they are spread by
+    if "place" in rows.columns:  # kept by time, partitioned by another key
         rows, key = rows.select(F.col("place").alias("key"), key.alias("row"), "value"), F.col("row")
     place = _partition_key(rows, schema["partition_key"].dataType)
     return rows.select(place.alias("partition_key"), key.alias("key"), "value", F.lit(family).alias("family"))
 
 
 def _partition_key(state: DataFrame, kind: Any) -> Column:  # noqa: ANN401 - a type of PySpark
-    """Return what Spark spreads a store's keys by: the key, or its first fields (joins, sessions).
+    """Return what Spark partitions a store by: the key, or its first fields (joins, sessions).
 
     Raises:
         FlinkstyleError: ``STATE_TRANSFORM`` if the store's keys are placed by anything else.
     """
     from pyspark.sql import functions as F
 
-    kind = apart(kind)
+    kind = number_fields(kind)
     key, fields = F.col("key"), state.select("key.*").schema.fields
     # Of a map: the key of all its entries, and an entry's own.
     if _types(fields[:1]) == [kind.simpleString()]:
@@ -174,7 +175,7 @@ def _types(fields: Sequence[StructField]) -> list[str]:
 def _as_stored(rows: DataFrame) -> DataFrame:
     """Return the same with ``key_bytes`` and ``value_bytes``: a struct in a row of Spark's is what it stores.
 
-    Python would be sent each row and send it back, for longer than Spark takes to write it.
+    In Python each row would go there and back, which takes longer than Spark's writing.
     """
     from pyspark.sql import Column, DataFrame
     from pyspark.sql import functions as F
@@ -190,11 +191,11 @@ def _as_stored(rows: DataFrame) -> DataFrame:
         return invoke(on, method, kind, nothing, nothing, *[True] * 3)
 
     def in_bytes(name: str) -> Column:
-        # A struct has no getBytes for Spark's compiler; what ``copy`` returns is cast to what has it.
+        # For Spark's compiler a struct has no getBytes; what ``copy`` returns is cast to a class that has it.
         struct = as_columns.expression(F.col(name)._jc)  # noqa: SLF001
         return Column(as_columns.column(called(called(struct, "copy", unsafe_row), "getBytes", binary)))
 
-    # What is computed is put into such rows at the end of a plan, and only there.
+    # Spark makes such rows of computed columns at the end of a plan, and only there.
     frame = rows._jdf  # noqa: SLF001
     computed = session.internalCreateDataFrame(frame.queryExecution().toRdd(), frame.schema(), False)
     stored = DataFrame(computed, rows.sparkSession)

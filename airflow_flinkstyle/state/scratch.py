@@ -1,4 +1,4 @@
-"""The copy of a savepoint's query that is read, so that nothing else is touched."""
+"""The copy of a savepoint's query from which Spark reads, so that nothing else is touched."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PARTITION: Final = re.compile(r"state/\d+/(?P<partition>\d+)/")
 
 
 def temporary_scratch() -> str:
-    """Return a new folder of this machine that goes when this process ends."""
+    """Return a new folder of this machine that is deleted when this process ends."""
     folder = tempfile.mkdtemp(prefix="flinkstyle-state-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
@@ -61,7 +61,7 @@ def copy_query(
             Path(place).parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise STATE_READ_SCRATCH_UNUSABLE.error(location=location, why=str(error)) from error
-    # Spark's repartition wants a log that ends with a committed batch.
+    # Spark's repartition needs a log that ends with a committed batch.
     restore_query(manifest, replace(query, planned_offsets=None), repository, target)
     _make_readable(target, query)
     commit = commit_log.parse(target.read(f"commits/{query.batch_id}").decode())
@@ -69,7 +69,7 @@ def copy_query(
 
 
 def _make_readable(target: ObjectStore, query: QuerySnapshot) -> None:
-    """Name the number of partitions where Spark leaves it out (named sources): its reader insists on it."""
+    """Name the number of partitions where Spark leaves it out (named sources): its reader needs it."""
     key = f"offsets/{query.batch_id}"
     log = offset_log.parse(target.read(key).decode())
     partitions = _partitions(query)

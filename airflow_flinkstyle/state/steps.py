@@ -1,4 +1,4 @@
-"""What a change of state is at, in this module's log: each step as it begins, while it lasts, as it ends."""
+"""The progress of a change of state, in this module's log: as a step begins, while it runs, as it ends."""
 
 from __future__ import annotations
 
@@ -12,46 +12,46 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     Tasks = Callable[[], tuple[int, int]]
-    """Of what Spark is at: the tasks that are done, and all."""
+    """Returns how many tasks of the running stages are done, and how many there are."""
 
 log = logging.getLogger(__name__)
 TOOK: Final = "%s took %.1f s"
-TOLD: Final = "flinkstyle: "
-"""What such a line begins with on standard error, for ``flinkstyle``, which asks another process."""
+PROGRESS_PREFIX: Final = "flinkstyle: "
+"""Begins such a line on standard error, for ``flinkstyle``, which runs this in another process."""
 _EVERY_S: Final = 10.0
 
 
 @contextlib.contextmanager
 def step(what: str, tasks: Tasks, *, every_s: float = _EVERY_S) -> Iterator[None]:
-    """Say that a step begins, every few seconds how far Spark is, and how long it took.
+    """Log that a step begins, every few seconds how far Spark is, and how long it took.
 
     Args:
         what: The step, such as ``writing operator 0``.
-        tasks: How far Spark is; what it raises is left out, since it only tells.
+        tasks: How far Spark is; its errors are ignored, since it only informs.
         every_s: Seconds between two lines.
     """
     begun_s = time.monotonic()
     log.info("%s", what)
     ends = threading.Event()
-    teller = threading.Thread(target=_tell, args=(what, tasks, ends, every_s), daemon=True)
-    teller.start()
+    reporter = threading.Thread(target=_report, args=(what, tasks, ends, every_s), daemon=True)
+    reporter.start()
     try:
         yield
     finally:
         ends.set()
-        teller.join()
+        reporter.join()
     log.info(TOOK, what, time.monotonic() - begun_s)
 
 
-def tell() -> None:
+def log_to_stderr() -> None:
     """Write these lines to standard error."""
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter(f"{TOLD}%(message)s"))
+    handler.setFormatter(logging.Formatter(f"{PROGRESS_PREFIX}%(message)s"))
     log.addHandler(handler)
     log.setLevel(logging.INFO)
 
 
-def _tell(what: str, tasks: Tasks, ends: threading.Event, every_s: float) -> None:
+def _report(what: str, tasks: Tasks, ends: threading.Event, every_s: float) -> None:
     while not ends.wait(every_s):
         with contextlib.suppress(Exception):
             done, total = tasks()

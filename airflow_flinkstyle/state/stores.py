@@ -1,4 +1,4 @@
-"""What an operator keeps, as a person sees it, and the rows of Spark's stores that it is written as.
+"""What an operator keeps, as users see it, and the rows in which Spark's stores hold it.
 
 An aggregation has one state. A join has one for each side: rows that wait, each with its number among those
 of its key, and beside them how many there are. ``transformWithState`` has one for each variable, all in one
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from airflow_flinkstyle.state.errors import STATE_TRANSFORM_UNKNOWN_STORES, state_read_operator_unknown
-from airflow_flinkstyle.state.query_copy import apart
+from airflow_flinkstyle.state.query_copy import number_fields
 from airflow_flinkstyle.state.variables import DEFAULT, NO_TIME, RAW, Place, Variables
 
 if TYPE_CHECKING:
@@ -35,13 +35,13 @@ _ROWS, _COUNTS = "keyWithIndexToValue", "keyToNumValues"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """What Spark tells of a stateful operator."""
+    """What Spark's metadata has of a stateful operator."""
 
     number: int
     name: str
     partitions: int
     prefix: int
-    """See ``PREFIX``; -1 where its stores' schemas tell."""
+    """See ``PREFIX``; -1 where it is in its stores' schemas."""
     stores: tuple[str, ...]
     properties: Mapping[str, object]
 
@@ -75,10 +75,10 @@ class States(Protocol):
         """The name of each: ``left``, a variable; empty for the only one."""
 
     def read(self, copied: QueryCopy, name: str) -> DataFrame:
-        """Return a state as people see it."""
+        """Return a state as users see it."""
 
     def settled(self, name: str, state: DataFrame) -> DataFrame:
-        """Return a state with what Spark counts itself."""
+        """Return a state with the numbers that Spark keeps itself."""
 
     def rows(self, name: str, state: DataFrame) -> dict[Place, DataFrame]:
         """Return the rows of each store and family for a settled state: columns ``key`` and ``value``."""
@@ -91,7 +91,7 @@ def states_of(copied: QueryCopy, operator: Operator) -> States:
     """Return the states of an operator.
 
     Raises:
-        FlinkstyleError: ``STATE_TRANSFORM`` if its stores are none that can be written.
+        FlinkstyleError: ``STATE_TRANSFORM`` if its stores cannot be written.
     """
 
     def unknown(found: Iterable[str]) -> FlinkstyleError:
@@ -102,7 +102,7 @@ def states_of(copied: QueryCopy, operator: Operator) -> States:
     if operator.name == _JOIN:
         join = Join(operator=operator.number, in_one_store=operator.stores == (DEFAULT,))
         several = {f"{side}-{kind}" for side in _SIDES for kind in (_ROWS, _COUNTS)}
-        # In one store the names of the families tell how it is kept; of another kind nothing is found here.
+        # In one store the names of the families show how it is kept; a join of another kind has no such rows.
         is_known = join.is_whole(copied) if join.in_one_store else set(operator.stores) == several
         if not is_known:
             raise unknown(operator.stores)
@@ -115,7 +115,7 @@ def states_of(copied: QueryCopy, operator: Operator) -> States:
     found = Variables.of(operator.number, variables, str(operator.properties.get("timeMode", NO_TIME)))
     if others := found.unknown_kinds():
         raise unknown(others)
-    if (family := found.misunderstood(copied)) is not None:
+    if (family := found.differing_family(copied)) is not None:
         raise unknown([family])
     return found
 
@@ -165,7 +165,7 @@ class Join:
         return copied.load(self.operator, {"joinSide": name}).drop("partition_id")
 
     def is_whole(self, copied: QueryCopy) -> bool:
-        """Tell whether as many rows are found as Spark's own reader shows, on each side."""
+        """Return whether as many rows are found as Spark's own reader shows, on each side."""
         return all(self.read(copied, name).count() == self.shown(copied, name).count() for name in _SIDES)
 
     def settled(self, name: str, state: DataFrame) -> DataFrame:
@@ -194,7 +194,7 @@ class Join:
         return {(DEFAULT, f"{name}-{kind}"): rows for kind, rows in found.items()}
 
     def unique(self, name: str) -> tuple[str, ...]:
-        """Return nothing: rows are numbered anew."""
+        """Return none: rows are numbered again."""
         return ()
 
 
@@ -209,7 +209,7 @@ def _decoded_family(copied: QueryCopy, operator: int, family: str, shown: DataFr
     more = {"key": StructField("index", LongType()), "value": StructField("matched", BooleanType())}
     fields = {name: cast("StructType", shown.schema[name].dataType).fields for name in more}
     kind = StructType(
-        [StructField(name, apart(StructType([*fields[name], last]))) for name, last in more.items()]
+        [StructField(name, number_fields(StructType([*fields[name], last]))) for name, last in more.items()]
     )
     raw = copied.load(operator, {"storeName": DEFAULT, RAW: "true"})
     rows = raw.where(raw.column_family_name == family).select("key_bytes", "value_bytes")

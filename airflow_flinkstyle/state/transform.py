@@ -1,8 +1,8 @@
 """Change a savepoint's state: a function per operator, written by Spark and proved, as a new savepoint.
 
-What the function returns is kept. Spark writes it into a copy, which is read back, every key being compared
-with what was kept. Only then is there a savepoint: of the same batch, so that no sink sees a gap, every
-other file as it was.
+What the function returns is kept. Spark writes it into a copy, which is read back, and every key is compared
+with what was kept. Only then a savepoint is published: of the same batch, so that no sink sees a gap, with
+every other file as it was.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from airflow_flinkstyle.state.query_copy import (
     the_query,
 )
 from airflow_flinkstyle.state.reader import every_state
-from airflow_flinkstyle.state.repartition import require_all_told
+from airflow_flinkstyle.state.repartition import require_all_listed
 from airflow_flinkstyle.state.rewriter import write_stores
 from airflow_flinkstyle.state.steps import step
 from airflow_flinkstyle.state.stores import Operator
@@ -70,7 +70,7 @@ _SINCE: Final = (4, 2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transformed:
-    """What came of a transformation."""
+    """The result of a transformation."""
 
     savepoint: Manifest
     """The new savepoint; its parent is the old one."""
@@ -90,7 +90,7 @@ def transform_state(
     scratch: str | None = None,
     s3: S3Settings | None = None,
 ) -> Transformed:
-    """Publish a savepoint whose operators hold what functions make of their state.
+    """Publish a savepoint whose operators hold what functions return for their state.
 
     Each function is called once, with a DataFrame of ``key`` and ``value`` (of a list ``list_element``, of a
     map ``user_map_key`` and ``user_map_value``, as ``savepoint_state`` has them), and returns one of the same
@@ -102,17 +102,17 @@ def transform_state(
         root: Savepoint root: ``s3://bucket/prefix``, ``file:///path`` or ``/path``.
         job: The job's name.
         changes: By number of the operator, from 0 (``savepoint_operators`` lists them): its function, or
-            several, done one after the other. Of a join, or of ``transformWithState``, a dict of these by
-            side or by variable; else it is done to each side, or each variable.
+            several, applied one after the other. Of a join, or of ``transformWithState``, a dict of these by
+            side or by variable; else it is applied to each side, or each variable.
         savepoint: Its id, or ``latest``.
         query: The query's name; may be left out if the savepoint has one query.
         asked_by: Who asked, for the record; None for the account that runs this.
-        scratch: Location for the copies, reached by driver and executors, which is left there; None for a
-            temporary folder of this machine, which goes when this process ends.
+        scratch: Location for the copies, reached by driver and executors, where they stay; None for a
+            temporary folder of this machine, which is deleted when this process ends.
         s3: Endpoint and keys for locations on S3; None for boto3's standard environment variables.
 
     Raises:
-        FlinkstyleError: ``STATE_TRANSFORM`` if an operator cannot be written, a function returns what is no
+        FlinkstyleError: ``STATE_TRANSFORM`` if an operator cannot be written, a function returns no valid
             state of it, or what Spark wrote is not what the function returned; no savepoint is made then.
         FlinkstyleError: ``STATE_READ`` if there is no such query or operator, or this Spark reads no state.
         SavepointMissingError: If there is no such savepoint.
@@ -175,7 +175,7 @@ def in_rocksdb(
 
     Args:
         spark: As in ``convert_savepoint``.
-        repository: Where the savepoint is, and the new ones go; what an earlier try has made is found again.
+        repository: Where the savepoint is, and the new ones go; those of an earlier try are reused.
         manifest: The savepoint.
         scratch: Location for the copies, reached by driver and executors.
         open_place: Opens the store at a location.
@@ -193,7 +193,7 @@ def in_rocksdb(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiedQuery:
-    """A query of a savepoint, copied where Spark reads it, and what makes another savepoint of it."""
+    """A query of a savepoint, copied where Spark reads it, and how to make another savepoint of it."""
 
     repository: SavepointRepository
     manifest: Manifest
@@ -247,7 +247,7 @@ class CopiedQuery:
     def moved(self, asked_by: str | None) -> Transformed:
         """Move the state of every operator to RocksDB as it is."""
         numbers = {int(row["operatorId"]) for row in self.before.operators().collect()}
-        require_all_told(self.query, numbers)
+        require_all_listed(self.query, numbers)
         new_id = converted_id(self.manifest.savepoint_id, self.query.name)
         changes = dict.fromkeys(sorted(numbers), as_it_is)
         return self.publish(new_id, changes, {PROVIDER: ROCKSDB_CLASS}, asked_by, {})
@@ -293,13 +293,13 @@ class CopiedQuery:
                 snapshot = with_confs(captured, confs)
             if dropped:
                 snapshot = without_operators(snapshot, dropped, self.repository)
-                self._require_the_others(snapshot, dropped, after or self.before)
+                self._require_others_unchanged(snapshot, dropped, after or self.before)
             return snapshot
 
-        told = _evidence(self.query.name, changes, counts, asked_by or getpass.getuser())
+        own_evidence = _evidence(self.query.name, changes, counts, asked_by or getpass.getuser())
         with self._step("publishing the savepoint"):
             published = publish_derived(
-                self.manifest, self.repository, new_id, changed, evidence={**evidence, **told}
+                self.manifest, self.repository, new_id, changed, evidence={**evidence, **own_evidence}
             )
         return Transformed(savepoint=published, counts=counts)
 
@@ -326,7 +326,7 @@ class CopiedQuery:
                 edited.prove(after)
 
     def _written(self, edits: Mapping[int, Edited], confs: Mapping[str, str]) -> QueryCopy:
-        """Have Spark write what was kept into a copy; in format 2 its commit log names what was written."""
+        """Have Spark write what was kept into a copy; in format 2 its commit log names the new stores."""
         query, batch = self.query, self.query.batch_id
         files = tuple(file for file in query.files if not is_state_data(file.path, set(edits)))
         trimmed = replace(query, files=files)
@@ -339,7 +339,7 @@ class CopiedQuery:
             self.open_place,
         )
         source, target = self.open_place(self.before.location), self.open_place(after.location)
-        # The source's log was made readable by the partitions of all its state.
+        # Not the copy's log: the source's has the number of partitions, found from all its state.
         log = offset_log.parse(source.read(f"offsets/{batch}").decode())
         target.write(f"offsets/{batch}", log.with_confs({**log.confs, **confs}).render().encode())
         for number, edited in edits.items():
@@ -354,7 +354,7 @@ class CopiedQuery:
             target.write(f"commits/{batch}", commit.with_state_ids(ids).render().encode())
         return after
 
-    def _require_the_others(
+    def _require_others_unchanged(
         self, snapshot: QuerySnapshot, dropped: Collection[int], before: QueryCopy
     ) -> None:
         """Have Spark read the operators that stay under their new numbers, and compare each key.
@@ -399,7 +399,7 @@ def _drops(change: OperatorChange) -> bool:
 
 
 def _dropped(copied: QueryCopy, operator: int) -> Counts:
-    """Count the keys of an operator that goes, over all its stores."""
+    """Count the keys of an operator that is removed, over all its stores."""
     _ = Operator.of(copied, operator)
     states = [copied.load(number, which) for number, which in every_state(copied) if number == operator]
     removed = sum(state.select("key").distinct().count() for state in states)
@@ -439,7 +439,7 @@ def _captured(
 def _evidence(
     query: str, changes: Mapping[int, OperatorChange], counts: Mapping[int, Counts], asked_by: str
 ) -> dict[str, str]:
-    """Return what the new savepoint says of itself: who asked, by what source, how many keys."""
+    """Return the evidence of the new savepoint: who asked, the function's source, how many keys."""
     return {
         f"{query}/{number}/state changed": json.dumps(
             {"by": asked_by, "function": described(change), **asdict(counts[number])}

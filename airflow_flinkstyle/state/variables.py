@@ -1,8 +1,8 @@
-"""What ``transformWithState`` keeps: variables and timers, and beside them what Spark finds by time.
+"""What ``transformWithState`` keeps: variables and timers, and beside them the rows that Spark finds by time.
 
-All are in one store, in families of rows with names of their own. Beside a list is how many elements it has;
-beside values that expire (TTL) is which expire when, of a list the first one; a timer is there twice, by key
-and by time. What is beside is made of what people see, and was compared with what Spark had made before.
+All are in one store, in families of rows with names of their own. Beside a list is the number of its
+elements; beside values that expire (TTL) is when they do, of a list when the first one does; a timer is there
+twice, by key and by time. These other rows are made from what users see, and compared with Spark's first.
 Spark: ``StateStoreColumnFamilySchemaUtils``, ``ListStateImpl``, ``OneToOneTTLState``, ``OneToManyTTLState``,
 ``TimerStateImpl``.
 """
@@ -30,7 +30,7 @@ TIMERS: Final = "timers"
 NO_TIME: Final = "NoTime"
 _TIMERS_BY_MODE: Final = {"ProcessingTime": "$procTimers", "EventTime": "$eventTimers"}
 _VALUES: Final = {"ValueState": "value", "ListState": "list_element", "MapState": "user_map_value"}
-"""The column of Spark's reader with what a kind of variable keeps."""
+"""The column of Spark's reader with the values of a kind of variable."""
 _TIMES: Final = "TimerState"
 _READ_TIMERS: Final = {"readRegisteredTimers": "true"}
 _EXPIRES: Final = "expiration_timestamp_ms"
@@ -46,11 +46,11 @@ class Variables:
     expiring: frozenset[str]
     """Those whose values expire."""
     timers: str
-    """What the names of the timers' families begin with; empty where there are none."""
+    """How the names of the timers' families begin; empty where there are none."""
 
     @classmethod
     def of(cls, operator: int, variables: Sequence[Mapping[str, object]], time_mode: str) -> Variables:
-        """Take them from what Spark tells of the operator."""
+        """Take them from Spark's metadata of the operator."""
         kinds = {str(one["stateName"]): str(one["stateVariableType"]) for one in variables}
         timers = _TIMERS_BY_MODE.get(time_mode, "")
         return cls(
@@ -71,8 +71,8 @@ class Variables:
             return [f"a variable called {TIMERS} beside timers"]
         return sorted(set(self.kinds.values()) - {*_VALUES, _TIMES})
 
-    def misunderstood(self, copied: QueryCopy) -> str | None:
-        """Return a family by time that Spark keeps otherwise than it would be written; None without one."""
+    def differing_family(self, copied: QueryCopy) -> str | None:
+        """Return a family by time whose rows Spark keeps in another form than is written here; else None."""
         for name in self.names:
             if name in self.expiring or self.kinds[name] == _TIMES:
                 for place, rows in self.rows(name, self.read(copied, name)).items():
@@ -126,13 +126,13 @@ class Variables:
         }
 
     def unique(self, name: str) -> tuple[str, ...]:
-        """Return what a row is found by; a list may hold an element twice."""
+        """Return the columns that identify a row; none for a list, which may hold an element twice."""
         by = {"ValueState": ("key",), "MapState": ("key", "user_map_key"), _TIMES: ("key", "value")}
         return by.get(self.kinds[name], ())
 
 
 def is_kept(copied: QueryCopy, operator: int, place: Place, rows: DataFrame) -> bool:
-    """Tell whether a family has exactly these rows, byte for byte."""
+    """Return whether a family has exactly these rows, byte for byte."""
     raw = copied.load(operator, {"storeName": place[0], RAW: "true"})
     found = raw.where(raw.column_family_name == place[1]).select("key_bytes", "value_bytes")
     expected = encoded_rows(rows)
@@ -156,7 +156,7 @@ def _beside_lists(name: str, state: DataFrame, expires: Column | None) -> dict[s
 
 
 def _by_time(state: DataFrame, at: Column, what: Column) -> DataFrame:
-    """Return rows by time; ``place`` is what they are spread by."""
+    """Return rows by time; Spark partitions them by ``place``."""
     from pyspark.sql import functions as F
 
     return state.select(
@@ -165,7 +165,7 @@ def _by_time(state: DataFrame, at: Column, what: Column) -> DataFrame:
 
 
 def _nothing() -> Column:
-    """Return the value of a row that is only there."""
+    """Return the value of a row that has only a key."""
     from pyspark.sql import functions as F
 
     return F.struct(F.lit(None).alias("nothing"))

@@ -226,7 +226,7 @@ def test_checkpoint_on_s3_is_found_with_the_sessions_own_login(spark: SparkSessi
     location = "s3a://first-start/jobs/a b#1"
     assert FOUND in found(spark, location)
     look(spark, location, left=["s3://first-start/jobs/a b#1/"])
-    read = outside.look("orders", location, partial(open_as_hadoop, s3=s3_settings(s3_server)))
+    read = outside.inspect_query("orders", location, partial(open_as_hadoop, s3=s3_settings(s3_server)))
     assert (read.batch_id, read.query_id) == (0, "5c3f4a0e-0000-4000-8000-000000000000")
     look(spark, "s3a://first-start/jobs/another")
     assert "could not be looked into" in found(spark, "s3a://no-such-bucket-here/ck")

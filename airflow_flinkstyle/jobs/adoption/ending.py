@@ -1,8 +1,8 @@
 """How the driver of plain Spark is ended, by what started it, and how its end is known.
 
-A process of this machine: the kernel says that it and all that it had started are gone. A command, or a
-person: their word, a second command that looks, and a checkpoint that stands still; a job that still runs
-with nothing to read looks the same.
+Of a process on this machine the kernel shows that it and all that it had started are gone. Of a driver that
+a command or a person ends, these show it: their answer, a second command that checks, and a checkpoint that
+stands still. A job that still runs with nothing to read writes nothing either.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class Ending(Protocol):
 
     @property
     def proves_itself(self) -> bool:
-        """Whether its end is known for certain, so that the checkpoint need stand still for a moment only."""
+        """Whether its end is known for certain: then the checkpoint must stand still for a moment only."""
 
     def prepare(self) -> Mapping[str, Any]:
-        """Return what is to be ended, to be remembered before it is; raises if there is nothing to end."""
+        """Return what ``end`` is to end, to be recorded first; raises if there is nothing to end."""
 
     def end(self, what: Mapping[str, Any]) -> str:
         """End what was prepared, also by an earlier try, and return how its end is known."""
@@ -67,7 +67,7 @@ class EndProcess:
                 remedy="Run this on the machine of the old driver, with the pid of its spark-submit.",
             )
         found = {self.pid: started, **_with_starts(_descendants(self.pid))}
-        if any(_has_submitted_to_a_cluster(pid) for pid in found):  # its end says nothing of the driver's
+        if any(_has_submitted_to_a_cluster(pid) for pid in found):  # the driver does not end with it
             raise BadInputError(
                 f"A process {self.pid} of this machine was expected to be the old driver, found a submitter "
                 "in cluster mode: the driver runs on a cluster.",
@@ -78,7 +78,7 @@ class EndProcess:
         return {"pid": self.pid, "processes": {str(pid): began for pid, began in found.items()}}
 
     def end(self, what: Mapping[str, Any]) -> str:
-        """Ask it to end, and kill what is left after the grace; raises if something cannot be killed.
+        """Ask it to end, and kill what still runs after the grace; raises if something cannot be killed.
 
         A retry may name another process: then both are ended, for the old job was started again.
         """
@@ -87,16 +87,16 @@ class EndProcess:
         if self.pid not in wanted and process_started(self.pid) is not None:
             wanted |= {int(pid): started for pid, started in self.prepare()["processes"].items()}
         for pid in list(wanted):
-            if _lives(pid, wanted[pid]):  # it may have started more since
+            if _lives(pid, wanted[pid]):  # it may have started more processes since
                 wanted |= _with_starts(child for child in _descendants(pid) if child not in wanted)
-        self._tell({pid: began for pid, began in wanted.items() if pid in first}, signal.SIGTERM)
+        self._send_signal({pid: began for pid, began in wanted.items() if pid in first}, signal.SIGTERM)
         if not self._are_gone(wanted, self.grace_s):
             log.warning("Process %d has not ended in %.0f s: killing it", self.pid, self.grace_s)
-            self._tell(wanted, signal.SIGKILL)
+            self._send_signal(wanted, signal.SIGKILL)
             if not self._are_gone(wanted, self.grace_s):
-                left = ", ".join(str(pid) for pid, started in wanted.items() if _lives(pid, started))
+                alive = ", ".join(str(pid) for pid, started in wanted.items() if _lives(pid, started))
                 raise OldJobRunsError(
-                    f"The old driver (process {self.pid}) was expected to end, found process {left} alive "
+                    f"The old driver (process {self.pid}) was expected to end, found process {alive} alive "
                     "after SIGKILL.",
                     state_after="The old job may run; this one has not taken over.",
                     remedy="Find out what keeps it (a disk that hangs), end it, then try again.",
@@ -112,11 +112,11 @@ class EndProcess:
         return True
 
     @staticmethod
-    def _tell(wanted: Mapping[int, str], what: signal.Signals) -> None:
+    def _send_signal(wanted: Mapping[int, str], number: signal.Signals) -> None:
         for pid, started in wanted.items():
             if _lives(pid, started):
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, what)
+                    os.kill(pid, number)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,7 @@ class EndByCommand:
 
     command: Sequence[str]
     gone: Sequence[str] = ()
-    """Succeeds once it has ended; empty: only its checkpoint tells."""
+    """Succeeds once it has ended; empty: only its checkpoint shows that."""
     timeout_s: float = _COMMAND_S
     clock: Clock = CLOCK
     proves_itself: bool = False
@@ -142,22 +142,22 @@ class EndByCommand:
 
     def end(self, what: Mapping[str, Any]) -> str:
         """Run it; a retry runs it again, so it must succeed for what has ended already."""
-        said = _run(what["command"], self.timeout_s)
-        if said is not None:
+        failure = _run(what["command"], self.timeout_s)
+        if failure is not None:
             raise OldJobRunsError(
                 f"The command {shlex.join(what['command'])} was expected to end the old driver, found that "
-                f"it failed: {said}",
+                f"it failed: {failure}",
                 state_after="The old job may run; this one has not taken over.",
                 remedy="Correct the command, or end the driver otherwise, then try again.",
             )
         if not self.gone:
             return f"the command {shlex.join(what['command'])} succeeded"
         wait = self.clock.wait(self.timeout_s, every_s=0.5)
-        while (said := _run(self.gone, self.timeout_s)) is not None:
+        while (failure := _run(self.gone, self.timeout_s)) is not None:
             if not wait.again():
                 raise OldJobRunsError(
                     f"The old driver was expected to be gone within {self.timeout_s:.0f} s, found that "
-                    f"{shlex.join(self.gone)} still fails: {said}",
+                    f"{shlex.join(self.gone)} still fails: {failure}",
                     state_after="The old job may run; this one has not taken over.",
                     remedy="Look at it where it runs, then try again.",
                 )
@@ -166,40 +166,40 @@ class EndByCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndByPerson:
-    """Somebody ends it, and says so."""
+    """A person ends it, and confirms that."""
 
     confirm: Callable[[], bool]
-    """Asks; returns once it was answered."""
+    """Asks the person; returns their answer."""
     who: str = "a person"
     said_at_ms: int | None = None
-    """When they said so, if that was before."""
+    """When they confirmed it, if that was before."""
     proves_itself: bool = False
 
     def prepare(self) -> dict[str, Any]:
-        """Return when it was said to have ended; nothing if that is still to be asked."""
+        """Return when its end was confirmed; nothing if that is still to be asked."""
         return {} if self.said_at_ms is None else {"said_at_ms": self.said_at_ms}
 
     def end(self, what: Mapping[str, Any]) -> str:
-        """Wait for the word."""
+        """Wait for the confirmation."""
         if not self.confirm():
             raise OldJobRunsError(
                 "A person was expected to end the old driver, found that they did not.",
-                state_after="The old job runs on; the driver that waits for it can go on waiting.",
+                state_after="The old job runs on; the driver that waits for it can keep waiting.",
                 remedy="End it, then try again.",
             )
         return f"{self.who} says that it has ended"
 
 
 def _run(command: Sequence[str], timeout_s: float) -> str | None:
-    """Run a command; return None if it succeeded, else the end of what it said."""
+    """Run a command; return None if it succeeded, else the end of its output, or why it did not run."""
     try:
         done = subprocess.run(  # noqa: S603  # a person's own command, no shell
             list(command), capture_output=True, text=True, timeout=timeout_s, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-    said = (done.stderr or done.stdout).strip()[-500:]
-    return None if done.returncode == 0 else said or f"exit code {done.returncode}"
+    output = (done.stderr or done.stdout).strip()[-500:]
+    return None if done.returncode == 0 else output or f"exit code {done.returncode}"
 
 
 def _is_of_spark(pid: int) -> bool:
@@ -211,13 +211,14 @@ def _is_of_spark(pid: int) -> bool:
 
 
 def _has_submitted_to_a_cluster(pid: int) -> bool:
-    """Return whether a process's command line names Spark's cluster mode; a file of defaults may too."""
+    """Return whether a process's command line names Spark's cluster mode; defaults in a file may too."""
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        arguments = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
         return False
-    asked = [*map("=".join, itertools.pairwise(words)), *words]
-    return any(word.endswith(("--deploy-mode=cluster", "spark.submit.deployMode=cluster")) for word in asked)
+    options = [*map("=".join, itertools.pairwise(arguments)), *arguments]
+    in_cluster = ("--deploy-mode=cluster", "spark.submit.deployMode=cluster")
+    return any(option.endswith(in_cluster) for option in options)
 
 
 def _with_starts(pids: Iterable[int]) -> dict[int, str]:

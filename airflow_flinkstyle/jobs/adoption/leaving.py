@@ -1,4 +1,4 @@
-"""Give a job back to plain Spark: its state where its script looks for it, its history here ends as left."""
+"""Give a job back to plain Spark: write its state where its script expects it, and record it as left."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
-from airflow_flinkstyle.jobs.adoption.taking import OutsideLife, head_of, see
+from airflow_flinkstyle.jobs.adoption.taking import OutsideRecord, head_of, read_outside
 from airflow_flinkstyle.jobs.deployments.base import Program
 from airflow_flinkstyle.jobs.errors import (
     AdoptedBeforeError,
@@ -58,7 +58,7 @@ class Left:
 
     job: str
     savepoint_id: str
-    """What it goes on from, and what an adoption would find here if that is all it has done."""
+    """What it continues from; an adoption finds it here again if the job has done nothing since."""
     checkpoints: Mapping[str, OutsideCheckpoint]
     spark_submit: str | None
     """The command that runs it as it ran here, with ``***`` in place of arguments that look like secrets;
@@ -66,7 +66,7 @@ class Left:
     way_back: str
     """The command that adopts it again, with ``CONN`` for what no record here names."""
     notes: tuple[str, ...]
-    """What is to be looked after by hand, and what stays behind."""
+    """What a person must do by hand, and what stays here."""
 
     def as_dict(self) -> dict[str, object]:
         """Return plain values."""
@@ -98,12 +98,12 @@ def leave(
 
     Args:
         client: The job.
-        to: Query name -> the location that its script names. For a query that is left out it is the one that
-            its last driver told, or from which the job was adopted.
+        to: Query name -> the location that its script names. For a query that is not named it is the one
+            that its last driver reported, or from which the job was adopted.
         key: Who asks, without the try number.
-        by: The same for people.
+        by: Who asks, for people to read.
         timeout_s: How long the stop may take.
-        progress: Told after each file that was written.
+        progress: Called after each file that was written.
 
     Raises:
         BadInputError: If a query has no location here, or two have one.
@@ -111,12 +111,12 @@ def leave(
         NotAdoptedError: If plain Spark has the job already.
         JobNotRunningError: If it was never started: there is nothing to give back.
         JobRunningError: If it was started here while its checkpoints were written.
-        OldJobRunsError: If it was adopted, not started yet, and the old job went on.
+        OldJobRunsError: If it was adopted, not started yet, and the old job has continued.
         RequestFailedError: If the stop failed; the job runs on.
         FlinkstyleError: Whatever ``restore_savepoint`` raises: the job is stopped then, and the locations
             hold nothing that Spark would start from.
     """
-    since = see(client.view)
+    since = read_outside(client.view)
     before = since.slot.value if since.slot is not None and since.slot.value.binds(since.head) else None
     to = destinations(client.view, to)
     if before is not None and before.state == "left":
@@ -127,35 +127,40 @@ def leave(
         _require_empty(client.view, to)
         manifest = _stopped(client, before, key, timeout_s)
         _require_queries(manifest, to)
-        since = _say(
-            client.view, "leaving", manifest, to, by, OutsideLife(slot=since.slot, head=head_of(client.view))
+        since = _record_home(
+            client.view,
+            "leaving",
+            manifest,
+            to,
+            by,
+            OutsideRecord(slot=since.slot, head=head_of(client.view)),
         )
     else:
         manifest = client.view.repository.read(begun.savepoint_id or "")
     _write(client.view, manifest, to, progress, complete=False)
     _require_not_started(client.view, since)
-    left = _say(client.view, "left", manifest, to, by, since)
-    _require_not_started(client.view, left)
+    recorded = _record_home(client.view, "left", manifest, to, by, since)
+    _require_not_started(client.view, recorded)
     _write(client.view, manifest, to, progress, precopied=manifest)
     log.info("Job %s is left to plain Spark, with savepoint %s", client.view.job, manifest.savepoint_id)
-    return _report(client.view, _home(left), manifest)
+    return _report(client.view, _home(recorded), manifest)
 
 
 def destinations(runs: JobView, to: Mapping[str, str]) -> dict[str, str]:
-    """Return query name -> location: as it is given, else where the query's own script looks for it.
+    """Return query name -> location: as it is given, else where the query's own script expects it.
 
     A job that was left, or is being left, keeps the locations of that. For another one it is what its last
-    driver told of its script, or the location from which the job was adopted. A query of which nothing is
-    known is not among them.
+    driver reported of its script, or the location from which the job was adopted. A query without a known
+    location is left out.
     """
     slot = runs.board.home()
     home = slot.value if slot is not None else None
     outside = {name: one.location for name, one in home.checkpoints.items()} if home is not None else {}
     if home is not None and home.binds(head_of(runs)) and home.state != "watched":
-        return {**outside, **to}  # what ran here before says nothing of it
-    _, words = last_words(runs)
-    beats = words.queries.items() if words is not None else ()
-    known = {name: beat.own_location or outside.get(name) for name, beat in beats if beat.query_id}
+        return {**outside, **to}  # what ran here before knows other locations
+    _, heartbeat = last_words(runs)
+    reported = heartbeat.queries.items() if heartbeat is not None else ()
+    known = {name: query.own_location or outside.get(name) for name, query in reported if query.query_id}
     return {**{name: location for name, location in known.items() if location is not None}, **to}
 
 
@@ -168,7 +173,7 @@ def _write(
     complete: bool = True,
     precopied: Manifest | None = None,
 ) -> None:
-    """Write the checkpoints; all but what lets Spark start from them, if they are not to be complete."""
+    """Write the checkpoints; if they are not to be complete, without what lets Spark start from them."""
     restore_savepoint(
         manifest,
         runs.repository,
@@ -179,8 +184,8 @@ def _write(
     )
 
 
-def _require_not_started(runs: JobView, since: OutsideLife) -> None:
-    """Require that nobody started the job here meanwhile; raises ``JobRunningError``."""
+def _require_not_started(runs: JobView, since: OutsideRecord) -> None:
+    """Require that no caller started the job here meanwhile; raises ``JobRunningError``."""
     status = runs.status()
     if head_of(runs) == since.head and not isinstance(status, (Running, Starting)):
         return
@@ -197,14 +202,14 @@ def _stopped(client: JobClient, before: Home | None, key: str, timeout_s: float)
     status = client.view.settled_status()
     if (
         before is not None and before.state == "adopted" and not isinstance(status, (Running, Starting))
-    ):  # its state is the adoption's, whatever ran here before
+    ):  # the adoption's savepoint holds its state, whatever ran here before
         require_still(client.view, before, state_after="Nothing was stopped or written.")
         return client.view.repository.read(before.savepoint_id or "")
     if isinstance(status, NeverStarted):
         raise JobNotRunningError(
             f"Job {client.view.job} was expected to have run here, found that {describe_status(status)}.",
             state_after="Nothing was stopped or written.",
-            remedy="Plain Spark has it, if anyone does; nothing is to be given back.",
+            remedy="There is nothing to give back: no run of it was started here.",
         )
     if isinstance(status, (Running, Starting)):
         outcome = client.requests.stop(key, savepoint=True, timeout_s=timeout_s)
@@ -226,13 +231,14 @@ def _stopped(client: JobClient, before: Home | None, key: str, timeout_s: float)
 
 def _require_named(runs: JobView, to: Mapping[str, str]) -> None:
     """Require a location of its own for each query that the job has, before it is stopped."""
-    _, words = last_words(runs)
-    known = [name for name, beat in words.queries.items() if beat.query_id] if words is not None else []
+    _, heartbeat = last_words(runs)
+    reported = heartbeat.queries.items() if heartbeat is not None else ()
+    known = [name for name, query in reported if query.query_id]
     missing = sorted(set(known) - set(to))
     if missing or not to:
         raise BadInputError(
             f"Expected the location of each query of job {runs.job}, found none of "
-            f"{', '.join(missing) or 'any'}, and none that its script has told.",
+            f"{', '.join(missing) or 'any'}, and none that its driver has reported.",
             state_after="Nothing was stopped or written.",
             remedy="Name for each query the checkpointLocation that its script names (--to QUERY=LOCATION).",
         )
@@ -283,7 +289,7 @@ def _require_empty(runs: JobView, to: Mapping[str, str]) -> None:
 
 
 def _held(runs: JobView, location: str, first: str) -> str:
-    """Say what a location holds, of which ``first`` is the first key."""
+    """Describe what a location holds, of which ``first`` is the first key."""
     if first == MARK_KEY:
         return "the checkpoint of a job of this package"
     found = runs.open_checkpoint(location).get(ADOPTED_KEY)
@@ -294,15 +300,15 @@ def _held(runs: JobView, location: str, first: str) -> str:
     return f"{first} and more"
 
 
-def _say(
+def _record_home(
     runs: JobView,
     state: HomeState,
     manifest: Manifest,
     to: Mapping[str, str],
     by: str,
-    since: OutsideLife,
-) -> OutsideLife:
-    """Write down how far the leaving is, unless anything was said since; return what is written now."""
+    since: OutsideRecord,
+) -> OutsideRecord:
+    """Record how far the leaving is, unless another caller has recorded anything since; return the record."""
     checkpoints = {
         query.name: OutsideCheckpoint(
             location=to[query.name],
@@ -331,24 +337,24 @@ def _say(
                 state_after="The job is stopped, and not left.",
                 remedy="Look at what that caller did, then leave it again.",
             ) from error
-    return OutsideLife(slot=runs.board.home(), head=since.head)
+    return OutsideRecord(slot=runs.board.home(), head=since.head)
 
 
-def _home(seen: OutsideLife) -> Home:
-    if seen.slot is None:
+def _home(record: OutsideRecord) -> Home:
+    if record.slot is None:
         raise AssertionError("it was written at this moment")
-    return seen.slot.value
+    return record.slot.value
 
 
 def _left_before(
     runs: JobView, home: Home, to: Mapping[str, str], progress: Callable[[FileProgress], None]
 ) -> Left:
-    """Report it again, once what a killed try left unfinished is complete."""
-    was = {name: one.location for name, one in home.checkpoints.items()}
-    if was != dict(to):
+    """Complete what a killed try left unfinished, then report it again."""
+    written = {name: one.location for name, one in home.checkpoints.items()}
+    if written != dict(to):
         raise NotAdoptedError(
             f"Job {runs.job} was expected to be run from here, found that it was left before, to "
-            f"{', '.join(f'{name}={location}' for name, location in sorted(was.items()))}.",
+            f"{', '.join(f'{name}={location}' for name, location in sorted(written.items()))}.",
             state_after="Nothing was changed.",
             remedy="Plain Spark has it: copy its checkpoint yourself while it is stopped; or adopt it, and "
             "leave it again.",
@@ -393,7 +399,7 @@ def _command(spec: JobSpec, target: SubmitTarget) -> str:
 
 
 def _notes(runs: JobView, home: Home, launch: tuple[JobSpec, SubmitTarget] | None) -> list[str]:
-    """Say what the script must name, and what stays behind here."""
+    """Return sentences on what the script must name, and on what stays here."""
     notes = [
         f"The script of query {name} must name checkpointLocation {one.location}."
         for name, one in sorted(home.checkpoints.items())

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.types import BatchId
 
     class NamedClusters(Protocol):
-        """The clusters that somebody named."""
+        """The clusters that a person named."""
 
         def with_topics(self, topics: Collection[str]) -> Sequence[ClusterView]:
             """Return those that have all of these topics, as they are now."""
@@ -53,19 +53,19 @@ UNKNOWN_SPARK = "unknown"
 _INTERVALS = 3
 """A checkpoint that is written shows that within so many of its own intervals between two batches."""
 _LEAST_S, _MOST_S = 5.0, 120.0
-_LOOKS = 3
+_ATTEMPTS = 3
 _BATCHES = 4
-"""How many of the newest batches tell the interval."""
+"""From how many of the newest batches the interval is computed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outside:
-    """One query of plain Spark, as one look at its checkpoint shows it."""
+    """One query of plain Spark, as its checkpoint shows it when it is read once."""
 
     name: str
     """What the query is to be called here: the ``queryName`` of the script."""
     location: str
-    """As somebody wrote it."""
+    """As the caller wrote it."""
     checkpoint: ObjectStore
     query_id: str
     batch_id: BatchId
@@ -101,18 +101,18 @@ class Outside:
         )
 
 
-def look(name: str, location: str, open_checkpoint: Callable[[str], ObjectStore]) -> Outside:
+def inspect_query(name: str, location: str, open_checkpoint: Callable[[str], ObjectStore]) -> Outside:
     """Read one query's checkpoint; writes nothing.
 
     Raises:
-        BadInputError: If the name is none, or no query's checkpoint is there.
+        BadInputError: If it is no valid name, or no query's checkpoint is there.
         StoreDeniedError: If it may not be read.
         CheckpointError: If it is of an unsupported kind, contradicts itself, or has committed nothing yet.
     """
     check_name("query name", name)
     checkpoint = _opened(name, location, open_checkpoint)
     try:
-        return _whole(name, location, checkpoint)
+        return _read_again_if_purged(name, location, checkpoint)
     except StoreDeniedError as error:
         raise StoreDeniedError(
             f"The checkpoint of query {name} in {location} was expected to be readable from here, found that "
@@ -122,7 +122,7 @@ def look(name: str, location: str, open_checkpoint: Callable[[str], ObjectStore]
             "copy it to where they can and adopt the copy.",
         ) from error
     except ObjectMissingError as error:
-        raise _none(name, location, checkpoint) from error
+        raise _not_found(name, location, checkpoint) from error
 
 
 def _opened(name: str, location: str, open_checkpoint: Callable[[str], ObjectStore]) -> ObjectStore:
@@ -141,20 +141,20 @@ def _opened(name: str, location: str, open_checkpoint: Callable[[str], ObjectSto
         ) from error
 
 
-def _whole(name: str, location: str, checkpoint: ObjectStore) -> Outside:
-    """Look again where a file is gone since it was listed: a query that runs deletes old ones."""
-    for attempt in range(1, _LOOKS + 1):
+def _read_again_if_purged(name: str, location: str, checkpoint: ObjectStore) -> Outside:
+    """Read again if a file is gone since it was listed: a query that runs deletes old ones."""
+    for attempt in range(1, _ATTEMPTS + 1):
         query_id = metadata.parse(_text(checkpoint.read("metadata"))).query_id
         try:
-            return _look(name, location, checkpoint, query_id)
+            return _read_once(name, location, checkpoint, query_id)
         except ObjectMissingError:
-            if attempt == _LOOKS:
+            if attempt == _ATTEMPTS:
                 raise
-    raise AssertionError("the last look returns or raises")
+    raise AssertionError("the last attempt returns or raises")
 
 
-def _look(name: str, location: str, checkpoint: ObjectStore, query_id: str) -> Outside:
-    mark = _mark(checkpoint)  # before the logs: what is written between the two shows at the next look
+def _read_once(name: str, location: str, checkpoint: ObjectStore, query_id: str) -> Outside:
+    mark = _mark(checkpoint)  # before the logs: what is written between the two changes the next mark
     inventory = read_inventory(checkpoint)
     committed = _offsets(checkpoint, inventory.committed)
     planned = _offsets(checkpoint, inventory.planned) if inventory.planned is not None else None
@@ -174,10 +174,10 @@ def _look(name: str, location: str, checkpoint: ObjectStore, query_id: str) -> O
     )
 
 
-def look_at_all(
+def inspect_queries(
     named: Mapping[str, str], open_checkpoint: Callable[[str], ObjectStore]
 ) -> tuple[Outside, ...]:
-    """Read the checkpoints of a job, by query name; raises as ``look`` does.
+    """Read the checkpoints of a job, by query name; raises as ``inspect_query`` does.
 
     Raises:
         BadInputError: If none is named, or two have one location.
@@ -188,7 +188,7 @@ def look_at_all(
             state_after=UNTOUCHED,
             remedy="Name each query as its script does, with its location: totals=s3a://bucket/checkpoint.",
         )
-    found = tuple(look(name, location, open_checkpoint) for name, location in sorted(named.items()))
+    found = tuple(inspect_query(name, location, open_checkpoint) for name, location in sorted(named.items()))
     places: dict[str, str] = {}
     for one in found:
         other = places.setdefault(one.checkpoint.uri.rstrip("/"), one.name)
@@ -217,7 +217,7 @@ def await_still(
     meanwhile, not that no process is left.
 
     Args:
-        seen: The first look.
+        seen: As they were first read.
         open_checkpoint: Opens a location.
         still_s: For how long they must not change; None for three of their own intervals, 5 s to 120 s.
         clock: By which to wait.
@@ -226,10 +226,10 @@ def await_still(
         CheckpointWrittenError: If one changed.
     """
     needed_s = still_s if still_s is not None else still_for(seen)
-    log.info("Looking for %.0f s whether the checkpoints stand still", needed_s)
+    log.info("Watching for %.0f s whether the checkpoints stand still", needed_s)
     wait = clock.wait(needed_s, every_s=max(0.05, min(1.0, needed_s / 4)))
     while True:
-        now = look_at_all({one.name: one.location for one in seen}, open_checkpoint)
+        now = inspect_queries({one.name: one.location for one in seen}, open_checkpoint)
         require_same(seen, now, within_s=needed_s)
         if not wait.again():
             return now
@@ -241,22 +241,22 @@ def still_for(seen: Sequence[Outside]) -> float:
 
 
 def require_same(before: Sequence[Outside], now: Sequence[Outside], *, within_s: float) -> None:
-    """Require that nothing was written between two looks; raises ``CheckpointWrittenError``."""
+    """Require that nothing was written between two reads; raises ``CheckpointWrittenError``."""
     for one, again in zip(before, now, strict=True):
         if one.mark == again.mark and one.query_id == again.query_id:
             continue
-        went = f"batch {one.batch_id}, then batch {again.batch_id}"
-        went = went if one.batch_id != again.batch_id else "a batch under way"
+        progress = f"batch {one.batch_id}, then batch {again.batch_id}"
+        progress = progress if one.batch_id != again.batch_id else "a batch under way"
         raise CheckpointWrittenError(
             f"The checkpoint of query {one.name} in {one.location} was expected to stand still for "
-            f"{within_s:.0f} s, found that it was written meanwhile: {went}.",
+            f"{within_s:.0f} s, found that it was written meanwhile: {progress}.",
             state_after=UNTOUCHED,
             remedy="Stop the job that writes there and adopt it then; or adopt it while it runs "
             "(flinkstyle job adopt-running).",
         )
 
 
-def _none(name: str, location: str, checkpoint: ObjectStore) -> BadInputError:
+def _not_found(name: str, location: str, checkpoint: ObjectStore) -> BadInputError:
     folders = [folder for folder in checkpoint.folders() if checkpoint.head(f"{folder}/metadata") is not None]
     hint = (
         f" Below it are the checkpoints {', '.join(sorted(folders)[:5])}: name each of them."
@@ -310,7 +310,7 @@ def _text(content: bytes) -> str:
         raise LogFormatError.of("A log file", "UTF-8 text", content[:40].hex()) from error
 
 
-# In which Kafka cluster a checkpoint's positions count: a person names them, they say the rest.
+# In which Kafka cluster a checkpoint's positions count: a person names the clusters, they are asked the rest.
 #
 # A checkpoint of plain Spark records neither a cluster's id nor a topic's. So the person who names a
 # cluster vouches for it; what can be checked is that its topics have these partitions, and that each
@@ -327,7 +327,7 @@ class LiveClusters:
 
     def with_topics(self, topics: Collection[str]) -> list[ClusterView]:
         """Return the clusters that have all of these topics, each once, as they are now."""
-        found: dict[str, ClusterView] = {}  # one that tells no id may be any: it is none of the others
+        found: dict[str, ClusterView] = {}  # one without an id counts as a cluster of its own
         for number, cluster in enumerate(self._clusters):
             if number not in self._topics:
                 self._topics[number] = existing_topics(cluster)
@@ -342,7 +342,7 @@ class LiveClusters:
 
 
 def find_logs(queries: Sequence[Outside], clusters: NamedClusters) -> dict[str, dict[str, KafkaLog]]:
-    """Return the log of each Kafka source by query and source, once its positions were found to lie in it.
+    """Return the log of each Kafka source by query and source, after a check that its positions lie in it.
 
     Raises:
         SourceClusterError: If no cluster, or more than one, has a source's topics with its positions.
@@ -355,7 +355,7 @@ def find_logs(queries: Sequence[Outside], clusters: NamedClusters) -> dict[str, 
 
 
 def unread(queries: Sequence[Outside], logs: Mapping[str, Mapping[str, KafkaLog]]) -> int:
-    """Return how many offsets lie behind the positions of all queries: what a running query would read."""
+    """Return how many offsets no query has read yet: what a running query would read."""
     return sum(
         max(0, ends[partition][1] - offset)
         for query in queries
@@ -397,7 +397,7 @@ def _log_of(query: Outside, source: str, clusters: NamedClusters) -> KafkaLog:
 
 
 def _require_inside(query: Outside, source: str, view: ClusterView, where: str) -> None:
-    """Check what the start guard will: the newest positions, and those of the batch that is planned."""
+    """Check what the start guard will check: the newest positions, and those of the planned batch."""
     newest = query.newest.kafka_offsets(source)
     require_within_log(newest, view, where)
     if query.planned is not None and source in query.committed.sources:

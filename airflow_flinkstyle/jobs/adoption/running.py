@@ -1,8 +1,8 @@
-"""Adopt a job while plain Spark runs it: a driver waits with its state, the old one ends, the next goes on.
+"""Adopt a job while plain Spark runs it: a driver waits with its state, the old one ends, the next continues.
 
-Until the old driver is told to end, every error leaves it as it was. From then on nothing goes back by
-itself: this package cannot start what it did not start. A retry continues; or a person gives the adoption up
-and starts the old job again, whose checkpoint is as it left it.
+Until the old driver is told to end, every error leaves it as it was. From then on nothing is undone
+by itself: this package cannot start what it did not start. A retry continues; or a person gives the adoption
+up and starts the old job again, whose checkpoint is as its driver left it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.jobs.adoption.outside import await_still, look_at_all, still_for
+from airflow_flinkstyle.jobs.adoption.outside import await_still, inspect_queries, still_for
 from airflow_flinkstyle.jobs.adoption.stopped import finish, require_of_nobody_else
-from airflow_flinkstyle.jobs.adoption.taking import require_outside, see, take_outside
+from airflow_flinkstyle.jobs.adoption.taking import read_outside, require_outside, take_outside
 from airflow_flinkstyle.jobs.cutover import steps
 from airflow_flinkstyle.jobs.cutover.context import CutoverContext, late
 from airflow_flinkstyle.jobs.cutover.steps import require_room
@@ -64,8 +64,8 @@ class AdoptedRunning:
     stood_s: float
     """For how long its checkpoint stood still after that."""
     down_s: float | None
-    """From the request that ended the old driver, or the word that it had ended, to the first batch of this
-    one; None if there was nothing to read."""
+    """From the request that ended the old driver, or a person's answer that it had ended, to the first batch
+    of this one; None if there was nothing to read."""
 
     def as_dict(self) -> dict[str, object]:
         """Return plain values."""
@@ -101,7 +101,7 @@ class RunningAdoption(CutoverContext):
         return self._take_over()
 
     def bring_up(self) -> Mapping[str, Any] | None:
-        """Let the next driver come up with a copy of the state and rehearse; return what it tells of that.
+        """Let the next driver come up with a copy of the state and rehearse; return its report of that.
 
         Raises:
             RolledBackError: If it was given up before, or is given up because that driver failed.
@@ -118,11 +118,11 @@ class RunningAdoption(CutoverContext):
             ):
                 raise
             raise self._gave_up(f"{error.problem} {error.state_after}") from error
-        told: Mapping[str, Any] | None = (self.journal.result("standby") or {}).get("rehearsal")
-        return told
+        report: Mapping[str, Any] | None = (self.journal.result("standby") or {}).get("rehearsal")
+        return report
 
     def finish(self) -> AdoptedRunning:
-        """Do what follows ``bring_up``, maybe hours later; give up what did not come so far.
+        """Do what follows ``bring_up``, maybe hours later; give up an adoption that did not get so far.
 
         Raises:
             RolledBackError: If it was given up, before or now.
@@ -192,11 +192,11 @@ class RunningAdoption(CutoverContext):
 
     def _given_up(self, why: str) -> RolledBackError:
         touched = self.journal.read("end") is not None
-        left = "The old driver was told to end; start it as before" if touched else "The old job runs on"
+        state = "The old driver was told to end; start it as before" if touched else "The old job runs on"
         return RolledBackError(
             f"Job {self.client.view.job} was expected to be adopted while it runs, found: {why}",
-            state_after=f"{left}; its checkpoint is as it left it.",
-            remedy="Correct the cause, then adopt it anew (with another key, by another run of the DAG).",
+            state_after=f"{state}; its checkpoint is as it left it.",
+            remedy="Correct the cause, then adopt it again (with another key, by another run of the DAG).",
         )
 
     # --- until the old driver is told to end ---------------------------------------------------
@@ -207,7 +207,7 @@ class RunningAdoption(CutoverContext):
             return
         if self.journal.read("savepoint") is None:
             require_outside(self.client.view, {"watched", "left"}, self.watched.checkpoints)
-            queries = look_at_all(self.watched.checkpoints, self.client.view.open_checkpoint)
+            queries = inspect_queries(self.watched.checkpoints, self.client.view.open_checkpoint)
             require_of_nobody_else(self.client.view, queries)
             self.client.view.deployment_for(self.target).require_able()
             require_room(self.client.view, self.spec, self.target)
@@ -232,26 +232,24 @@ class RunningAdoption(CutoverContext):
             rehearse=self.rehearse,
         )
 
-        def has_come_up(beat: Heartbeat) -> bool:
-            return beat.state == "standby" and bool(beat.application_id)
+        def has_come_up(heartbeat: Heartbeat) -> bool:
+            return heartbeat.state == "standby" and bool(heartbeat.application_id)
 
-        steps.await_word(self.client, handle.generation, has_come_up, "come up and wait", timeout_s)
-        told = (
-            steps.told_of_rehearsal(self.client.view, handle.generation)
-            if self.rehearse is not None
-            else None
+        steps.await_heartbeat(self.client, handle.generation, has_come_up, "come up and wait", timeout_s)
+        report = (
+            steps.rehearsal_report(self.client.view, handle.generation) if self.rehearse is not None else None
         )
-        return {"old": 0, "new": handle.generation, "rehearsal": told}
+        return {"old": 0, "new": handle.generation, "rehearsal": report}
 
     def _precopy(self) -> Mapping[str, Any]:
         new, saved = self.generation("new"), self._save(steps.PRECOPY)
         self.client.view.board.write_precopy(new, saved["savepoint_id"])
 
-        def has_copied(beat: Heartbeat) -> bool:
-            return bool(beat.precopied == saved["savepoint_id"])
+        def has_copied(heartbeat: Heartbeat) -> bool:
+            return bool(heartbeat.precopied == saved["savepoint_id"])
 
         timeout_s = self.settings.standby_timeout_s
-        steps.await_word(self.client, new, has_copied, "copy a savepoint", timeout_s, self.journal.check)
+        steps.await_heartbeat(self.client, new, has_copied, "copy a savepoint", timeout_s, self.journal.check)
         return saved
 
     # --- the window ----------------------------------------------------------------------------
@@ -266,7 +264,7 @@ class RunningAdoption(CutoverContext):
 
     def _adopt(self) -> Mapping[str, Any]:
         """Capture what the old driver left, once its checkpoint stands still."""
-        since = see(self.client.view)
+        since = read_outside(self.client.view)
         queries, still_s = self._await_still()
         self.journal.check()
         manifest = finish(
@@ -285,7 +283,7 @@ class RunningAdoption(CutoverContext):
         """Wait until nothing is written any more: a cluster takes its time to end a driver."""
         wait = self.client.view.waiting(self.settings.stop_timeout_s)
         while True:
-            seen = look_at_all(self.watched.checkpoints, self.client.view.open_checkpoint)
+            seen = inspect_queries(self.watched.checkpoints, self.client.view.open_checkpoint)
             still_s = _MOMENT_S if self.ending.proves_itself else still_for(seen)
             still_s = still_s if self.still_s is None else self.still_s
             try:
@@ -326,7 +324,7 @@ class RunningAdoption(CutoverContext):
         verified = self.journal.result("verify") or {}
         saved = self.client.view.repository.read(adopted["savepoint_id"])
         first_ms = verified.get("first_commit_at_ms")
-        told_ms = end.intent.get("said_at_ms", end.intent_at_ms) if end is not None else None
+        ended_ms = end.intent.get("said_at_ms", end.intent_at_ms) if end is not None else None
         return AdoptedRunning(
             job=self.client.view.job,
             savepoint_id=saved.savepoint_id,
@@ -334,5 +332,5 @@ class RunningAdoption(CutoverContext):
             batches={query.name: int(query.batch_id) for query in saved.queries},
             ended=(end.result or {})["known"] if end is not None else "",
             stood_s=adopted["stood_s"],
-            down_s=(first_ms - told_ms) / 1000 if first_ms is not None and told_ms is not None else None,
+            down_s=(first_ms - ended_ms) / 1000 if first_ms is not None and ended_ms is not None else None,
         )

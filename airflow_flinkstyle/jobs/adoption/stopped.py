@@ -12,12 +12,18 @@ from airflow_flinkstyle.jobs.adoption.outside import (
     UNTOUCHED,
     await_still,
     find_logs,
-    look_at_all,
+    inspect_queries,
     require_same,
     still_for,
     unread,
 )
-from airflow_flinkstyle.jobs.adoption.taking import capture, head_of, require_outside, say_home, see
+from airflow_flinkstyle.jobs.adoption.taking import (
+    capture,
+    head_of,
+    read_outside,
+    record_home,
+    require_outside,
+)
 from airflow_flinkstyle.jobs.errors import AdoptedBeforeError
 from airflow_flinkstyle.protocol.errors import PlaceOccupiedError
 from airflow_flinkstyle.protocol.home import ADOPTED_KEY, AdoptedMark
@@ -37,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from airflow_flinkstyle.jobs.adoption.outside import Outside
-    from airflow_flinkstyle.jobs.adoption.taking import OutsideLife, WatchedCheckpoint
+    from airflow_flinkstyle.jobs.adoption.taking import OutsideRecord, WatchedCheckpoint
     from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.home import Home
     from airflow_flinkstyle.savepoint.capture.copier import CaptureProgress
@@ -98,34 +104,34 @@ def adopt_stopped(
 ) -> Adoption:
     """Make the checkpoints of a stopped job its first savepoint here; nothing of Spark's is changed.
 
-    The next start continues from it, at the same batch numbers and query ids, so sinks that remember those go
-    on. A repeated call finds what was done.
+    The next start continues from it, at the same batch numbers and query ids, so sinks that remember those
+    continue. A repeated call finds what was done.
 
     Args:
         runs: The job, which has no history here, or was left.
         watched: Its checkpoints, and the clusters that it reads.
         key: Who asks, without the try number.
-        by: The same for people.
+        by: Who asks, for people to read.
         still_s: For how long nothing may have been written; None for three of the checkpoint's intervals.
         mark: Leave ``_adopted.json`` beside Spark's files, by which another adoption is refused.
         progress: Told after each file.
 
     Raises:
         CheckpointWrittenError: If a checkpoint is being written.
-        AdoptedBeforeError: If the job, or one of these checkpoints, was adopted otherwise.
+        AdoptedBeforeError: If the job was adopted with other checkpoints, or one of these by another job.
         HistoryError: If the job has a history of its own here.
         JobRunningError: If a driver of it runs here.
-        FlinkstyleError: Whatever ``look_at_all``, ``find_logs`` and ``take_savepoint`` raise.
+        FlinkstyleError: Whatever ``inspect_queries``, ``find_logs`` and ``take_savepoint`` raise.
     """
-    since = see(runs)
-    first = look_at_all(watched.checkpoints, runs.open_checkpoint)
+    since = read_outside(runs)
+    first = inspect_queries(watched.checkpoints, runs.open_checkpoint)
     require_of_nobody_else(runs, first)
     if (done := _done_before(runs, first, mark=mark)) is not None:
         return done
     logs = find_logs(first, watched.clusters)
     queries = await_still(first, runs.open_checkpoint, still_s=still_s, clock=runs.clock)
     stood_s = still_s if still_s is not None else still_for(first)
-    since = say_home(
+    since = record_home(
         runs, "watched", queries, by=by, since=since
     )  # before a savepoint that a start could take
     manifest = finish(
@@ -144,50 +150,50 @@ def finish(
     watched: WatchedCheckpoint,
     mark: bool,
     stood_s: float,
-    since: OutsideLife,
+    since: OutsideRecord,
     progress: Callable[[CaptureProgress], None] = ignore,
 ) -> Manifest:
-    """Capture checkpoints that stand still, find them as they were, and write the adoption down.
+    """Capture checkpoints that stand still, require that they still do, and record the adoption.
 
     The mark comes first: of two jobs that adopt one checkpoint at once, one is refused by the other's.
     """
     # Files by their versions, not batches: a batch that was planned since an earlier try is another state.
     batches = ",".join(f"{one.name}:{one.query_id}:{one.mark}" for one in queries)
     savepoint_id = new_savepoint_id(runs.board.job, f"{key}/adopt/{batches}/{since.head or 0}")
-    _require_not_otherwise(runs, since, savepoint_id, queries)
+    _require_same_adoption(runs, since, savepoint_id, queries)
     logs = find_logs(queries, watched.clusters)
     manifest = capture(
         runs, queries, logs, savepoint_id,
         spark_version=watched.spark_version, at_rest=True, progress=progress,
     )  # fmt: skip
-    again = look_at_all({one.name: one.location for one in queries}, runs.open_checkpoint)
+    again = inspect_queries({one.name: one.location for one in queries}, runs.open_checkpoint)
     require_same(queries, again, within_s=stood_s)
     require_of_nobody_else(runs, again)
     if mark:
         _mark(runs, queries, savepoint_id)
-    say_home(runs, "adopted", queries, by=by, savepoint_id=savepoint_id, since=since)
+    record_home(runs, "adopted", queries, by=by, savepoint_id=savepoint_id, since=since)
     log.info("Job %s is adopted: savepoint %s", runs.board.job, savepoint_id)
     return manifest
 
 
-def _require_not_otherwise(
-    runs: JobView, since: OutsideLife, savepoint_id: str, queries: Sequence[Outside]
+def _require_same_adoption(
+    runs: JobView, since: OutsideRecord, savepoint_id: str, queries: Sequence[Outside]
 ) -> None:
-    """Require that no other caller has adopted the job; raises ``AdoptedBeforeError``."""
+    """Require that the job was not adopted with other checkpoints; raises ``AdoptedBeforeError``."""
     home = since.slot.value if since.slot is not None and since.slot.value.binds(since.head) else None
     if home is None or home.state != "adopted" or home.savepoint_id == savepoint_id:
         return
     if not _is_later(runs, home, queries):
-        raise _otherwise(runs, home)
+        raise _adopted_with_others(runs, home)
 
 
 def _done_before(runs: JobView, found: Sequence[Outside], *, mark: bool) -> Adoption | None:
-    """Return an adoption of just this; None if there is none, or the old job went on before any start.
+    """Return an earlier adoption of the same state; None if none is, or the old job has continued since.
 
-    A try that was killed before its end may have left no mark: it is left now.
+    A try that was killed before its end may have written no mark: it is written now.
 
     Raises:
-        AdoptedBeforeError: If the job was adopted otherwise.
+        AdoptedBeforeError: If the job was adopted with other checkpoints.
     """
     slot = runs.board.home()
     named = {one.name: one.location for one in found}
@@ -202,18 +208,20 @@ def _done_before(runs: JobView, found: Sequence[Outside], *, mark: bool) -> Adop
         return Adoption(manifest=manifest, notes=("It was adopted before, just so; nothing was done.",))
     require_outside(runs, {"watched", "left", "adopted"}, named)
     if _is_later(runs, home, found):
-        log.warning("Job %s went on in its old place since it was adopted: adopting it anew", runs.board.job)
+        log.warning(
+            "Job %s has continued in its old place since it was adopted: adopting it again", runs.board.job
+        )
         return None
-    raise _otherwise(runs, home)
+    raise _adopted_with_others(runs, home)
 
 
-def _otherwise(runs: JobView, home: Home) -> AdoptedBeforeError:
-    was = "; ".join(
+def _adopted_with_others(runs: JobView, home: Home) -> AdoptedBeforeError:
+    before = "; ".join(
         f"{name} in {one.location} at batch {one.batch_id}" for name, one in home.checkpoints.items()
     )
     return AdoptedBeforeError(
         f"Job {runs.board.job} was expected to be adopted with the checkpoints that it was adopted with "
-        f"before ({was}), found others.",
+        f"before ({before}), found others.",
         state_after="Nothing was changed: the adoption before stands, and the next start continues from it.",
         remedy="Adopt the others under another job's name; or give this job back first (job leave).",
     )
@@ -229,7 +237,7 @@ def _is_same(runs: JobView, home: Home, found: Sequence[Outside]) -> bool:
 
 
 def _is_later(runs: JobView, home: Home, found: Sequence[Outside]) -> bool:
-    """Return whether these are the adopted queries in their places, there or further on."""
+    """Return whether these are the adopted queries in their places, at the same batch or later."""
     if home.checkpoints.keys() != {one.name for one in found}:
         return False
     pairs = [(home.checkpoints[one.name], one) for one in found]
@@ -263,7 +271,7 @@ def _require_of_plain_spark(runs: JobView, one: Outside) -> None:
             remedy="Start that job instead, or give it back (flinkstyle job leave) and adopt it from there. "
             "If its root is gone, copy this folder elsewhere and adopt the copy.",
         ) from error
-    except (BadInputError, StoreDeniedError):  # there is no folder above it, or nobody may look
+    except (BadInputError, StoreDeniedError):  # there is no folder above it, or it may not be read
         return
 
 
@@ -275,20 +283,20 @@ def _require_own(runs: JobView, one: Outside, data: bytes) -> None:
             f"{one.location} was expected to bear no mark, or this job's, found one that cannot be read "
             f"({ADOPTED_KEY}): {error.problem}",
             state_after=UNTOUCHED,
-            remedy="Find out who wrote it; delete it if nobody goes on with this checkpoint elsewhere.",
+            remedy="Find out who wrote it; delete it if no job elsewhere continues from this checkpoint.",
         ) from error
     if (mark.root, mark.job) != (runs.board.store.uri, runs.board.job):
         raise AdoptedBeforeError(
-            f"The checkpoint of query {one.name} in {one.location} was expected to be nobody else's,"
+            f"The checkpoint of query {one.name} in {one.location} was expected to belong to no other job,"
             f" found that job {mark.job} of root {mark.root} adopted it at batch {mark.batch_id}.",
             state_after=UNTOUCHED,
-            remedy="Two jobs that go on from one checkpoint write the same output twice. If that job was "
+            remedy="Two jobs that continue from one checkpoint write the same output twice. If that job was "
             f"given up, delete {ADOPTED_KEY} there.",
         )
 
 
 def _mark(runs: JobView, queries: Sequence[Outside], savepoint_id: str) -> None:
-    """Leave a mark in each old location; where that is not allowed, the adoption stands without it.
+    """Leave a mark in each old location; where that is not allowed, the adoption counts without it.
 
     Raises:
         AdoptedBeforeError: If another job was faster; no mark of this call is left then.
@@ -331,8 +339,8 @@ def _leave_mark(runs: JobView, one: Outside, mark: AdoptedMark) -> bool:
     return False
 
 
-def _notes(queries: Sequence[Outside], watched: WatchedCheckpoint, behind: int, stood_s: float) -> list[str]:
-    """Say what rests on a person's word, and what a look at files cannot show."""
+def _notes(queries: Sequence[Outside], watched: WatchedCheckpoint, pending: int, stood_s: float) -> list[str]:
+    """Return sentences on what only a person vouches for, and on what files cannot show."""
     notes = []
     if any(one.newest.kafka_sources for one in queries):
         notes.append(
@@ -341,13 +349,13 @@ def _notes(queries: Sequence[Outside], watched: WatchedCheckpoint, behind: int, 
         )
     if watched.spark_version is None:
         notes.append(
-            "Which Spark wrote the checkpoint is not recorded in it: the same or a newer one can go on."
+            "Which Spark wrote the checkpoint is not recorded in it: the same or a newer one can continue."
         )
     notes.append("Sinks are not recorded: keep them as the script has them.")
     stood = f"Nothing was written for {stood_s:.0f} s"
-    if behind:
+    if pending:
         notes.append(
-            f"{stood}, although {behind:,} offsets wait: a running query would have begun a batch, "
+            f"{stood}, although {pending:,} offsets wait: a running query would have begun a batch, "
             "unless its trigger is rarer than that."
         )
     else:
@@ -356,8 +364,8 @@ def _notes(queries: Sequence[Outside], watched: WatchedCheckpoint, behind: int, 
             "sure that the old job has ended."
         )
     notes += [
-        f"The newest batches of {one.name} were up to {age(one.interval_s)} apart, longer than it was looked "
-        "at: that it stands still shows little."
+        f"The newest batches of {one.name} were up to {age(one.interval_s)} apart, longer than it was "
+        "watched: that it stands still shows little."
         for one in queries
         if one.interval_s > stood_s
     ]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.clock import now_ms
-from airflow_flinkstyle.jobs.adoption.outside import UNKNOWN_SPARK, find_logs, look_at_all
+from airflow_flinkstyle.jobs.adoption.outside import UNKNOWN_SPARK, find_logs, inspect_queries
 from airflow_flinkstyle.jobs.errors import AdoptedBeforeError, HistoryError, JobRunningError
 from airflow_flinkstyle.jobs.start.choice import history_of
 from airflow_flinkstyle.jobs.status import Running, Starting, describe_status
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedCheckpoint:
-    """Where the checkpoints of a job are that plain Spark runs, and what no file of them says."""
+    """Where the checkpoints of a job are that plain Spark runs, and what none of their files records."""
 
     checkpoints: Mapping[str, str]
     """Query name -> location."""
     clusters: NamedClusters
-    """The Kafka clusters that the script reads, by the word of a person."""
+    """The Kafka clusters that the script reads, as a person named them."""
     spark_version: str | None = None
-    """By the word of a person; None for the oldest Spark that writes such files."""
+    """As a person named it; None for the oldest Spark that writes such files."""
 
 
 def take_outside(
@@ -58,20 +58,20 @@ def take_outside(
     """Take a savepoint of a job that plain Spark runs, or ran; a retry with the same key finds it again.
 
     Nothing is asked of its driver, and nothing is written to its checkpoints. From then on the job is known
-    as one that plain Spark runs: a start needs an adoption, or a savepoint that somebody names.
+    as one that plain Spark runs: a start needs an adoption, or a savepoint that the caller names.
 
     Raises:
         AdoptedBeforeError: If the job was adopted: then its own driver takes its savepoints.
         HistoryError: If the job has runs, or savepoints, of its own.
-        FlinkstyleError: Whatever ``look_at_all``, ``find_logs`` and ``take_savepoint`` raise.
+        FlinkstyleError: Whatever ``inspect_queries``, ``find_logs`` and ``take_savepoint`` raise.
     """
     savepoint_id = new_savepoint_id(runs.board.job, key)
     if (existing := runs.repository.find(savepoint_id)) is not None:
         return existing
     require_outside(runs, {"watched", "left"}, watched.checkpoints)
-    queries = look_at_all(watched.checkpoints, runs.open_checkpoint)
+    queries = inspect_queries(watched.checkpoints, runs.open_checkpoint)
     logs = find_logs(queries, watched.clusters)
-    say_home(runs, "watched", queries, by=by)
+    record_home(runs, "watched", queries, by=by)
     return capture(runs, queries, logs, savepoint_id, spark_version=watched.spark_version, progress=progress)
 
 
@@ -85,7 +85,7 @@ def capture(
     at_rest: bool = False,
     progress: Callable[[CaptureProgress], None] = ignore,
 ) -> Manifest:
-    """Capture what was looked at; the newest batch of each query, or that of the look if it is at rest."""
+    """Capture the newest batch of each query; of one at rest, the batch that was read before."""
     sources = [
         QuerySource(
             name=one.name,
@@ -109,15 +109,15 @@ def capture(
 
 
 def require_outside(runs: JobView, states: set[HomeState], named: Mapping[str, str]) -> Slot[Home] | None:
-    """Require that plain Spark has the job as far as its records tell, and return what they say.
+    """Require that plain Spark has the job as far as its records show, and return its home.
 
     Args:
         runs: The job.
-        states: What its home may say, if it says anything that still counts.
+        states: Which states its home may have, if it still binds the next start.
         named: Query name -> location, for the remedy.
 
     Raises:
-        JobRunningError: If a driver of this package runs it, or comes up.
+        JobRunningError: If a driver of this package runs it, or is starting.
         AdoptedBeforeError: If it was adopted.
         HistoryError: If it has runs, or savepoints, that no one has given back.
     """
@@ -153,32 +153,32 @@ def require_outside(runs: JobView, states: set[HomeState], named: Mapping[str, s
     return slot
 
 
-def say_home(
+def record_home(
     runs: JobView,
     state: HomeState,
     queries: Sequence[Outside],
     *,
     by: str,
     savepoint_id: str | None = None,
-    since: OutsideLife | None = None,
-) -> OutsideLife:
-    """Write down who runs the job, and return what is written now.
+    since: OutsideRecord | None = None,
+) -> OutsideRecord:
+    """Record who runs the job, and return what is recorded now.
 
     A job that was left stays so while its savepoints are taken from outside: that also names the way back.
 
     Args:
         runs: The job.
-        state: What its home is to say.
+        state: The new state of its home.
         queries: Its checkpoints.
-        by: Who asks, for people.
+        by: Who asks, for people to read.
         savepoint_id: What it continues from.
-        since: What this caller saw before it began: what another one has said or started since then stands.
-            None for what is seen now.
+        since: What this caller read before it began: what another one has recorded or started since stands.
+            None for what is recorded now.
 
     Raises:
-        AdoptedBeforeError: If another caller said something else, or a driver has taken the job over since.
+        AdoptedBeforeError: If another caller recorded something else, or a driver has taken over since.
     """
-    since = since if since is not None else see(runs)
+    since = since if since is not None else read_outside(runs)
     slot, head = since.slot, since.head
     home = Home(
         state=state,
@@ -198,7 +198,7 @@ def say_home(
     except (ObjectChangedError, ObjectExistsError) as error:
         found = runs.board.home()
         if found is not None and replace(found.value, at_ms=0, by="") == replace(home, at_ms=0, by=""):
-            return OutsideLife(slot=found, head=head)
+            return OutsideRecord(slot=found, head=head)
         raise AdoptedBeforeError(
             f"Job {runs.board.job} was expected to be left alone, found that another caller takes or adopts "
             "it at this moment.",
@@ -212,25 +212,25 @@ def say_home(
             state_after="The job continues as it was started; nothing was adopted.",
             remedy="Find out who started it, and from what (flinkstyle job status).",
         )
-    return OutsideLife(slot=runs.board.home(), head=head)
+    return OutsideRecord(slot=runs.board.home(), head=head)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutsideLife:
-    """What is recorded of a job's life outside, as a caller saw it."""
+class OutsideRecord:
+    """What is recorded of a job that plain Spark may run, as a caller read it."""
 
     slot: Slot[Home] | None
     head: Generation | None
-    """Of the job, read before ``slot``: what is said as of it binds no start of a later one."""
+    """Of the job, read before ``slot``: what is recorded for it binds no start of a later head."""
 
 
-def see(runs: JobView) -> OutsideLife:
-    """Look at what is recorded now."""
+def read_outside(runs: JobView) -> OutsideRecord:
+    """Return what is recorded now."""
     head = head_of(runs)
-    return OutsideLife(slot=runs.board.home(), head=head)
+    return OutsideRecord(slot=runs.board.home(), head=head)
 
 
 def head_of(runs: JobView) -> Generation | None:
-    """Return the generation that the job's state here is of; None before the first."""
+    """Return the newest generation that took the job over; None before the first."""
     current = runs.board.current()
     return current.value.head if current is not None else None

@@ -1,6 +1,6 @@
 """Whether the next version of a running job, or its next Spark, can continue where it is; before it stops.
 
-Only what is given on the command line is known here. The driver that comes up looks again, at its session.
+Only what is given on the command line is known here. The driver that comes up checks again, with its session.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _ASK = "import importlib.metadata as m; print(m.version('pyspark'))"
 _TIMEOUT_S = 30
 _VERSION = re.compile(r"\d+\.\d+\.\d+[^\s'\"]*")
-_SAYS_VERSION = ("RELEASE", "version.py")
+_VERSION_FILES = ("RELEASE", "version.py")
 """A file of a distribution, and one of a PySpark that pip installed."""
 log = logging.getLogger(__name__)
 
@@ -64,25 +64,25 @@ def spark_findings(runs: JobView, spec: JobSpec, target: SubmitTarget) -> tuple[
 
 
 def spark_version(target: SubmitTarget) -> str:
-    """Return the version of the Spark that a target starts; empty if it cannot be told from here."""
+    """Return the version of the Spark that a target starts; empty if it is not known here."""
     if target.spark_home is not None:
-        said = (Path(target.spark_home) / name for name in _SAYS_VERSION)
-        found = next((_VERSION.search(path.read_text()) for path in said if path.is_file()), None)
+        files = (Path(target.spark_home) / name for name in _VERSION_FILES)
+        found = next((_VERSION.search(path.read_text()) for path in files if path.is_file()), None)
         return found[0] if found else ""
     try:
-        asked = subprocess.run(  # noqa: S603  # the interpreter that runs the user's scripts
+        answer = subprocess.run(  # noqa: S603  # the interpreter that runs the user's scripts
             [target.python, "-c", _ASK], capture_output=True, text=True, timeout=_TIMEOUT_S, check=True
         )
     except (OSError, subprocess.SubprocessError) as error:
         log.warning("The version of Spark of %s is not known here: %s", target.python, error)
         return ""
-    return asked.stdout.strip()
+    return answer.stdout.strip()
 
 
 def _changed(run: Run, spec: JobSpec, target: SubmitTarget) -> dict[str, str]:
     """Return the settings that are not those of the running version.
 
-    A script may have set others over what both are given, so that equal ones tell nothing.
+    A script may override what both are given: a setting that is equal here may still differ there.
     """
     launch = run.claim.launch
     before = {**launch["target"]["conf"], **launch["spec"]["conf"]} if launch else {}

@@ -1,4 +1,4 @@
-"""What every phase of a cutover is given, how an attempt shows that it works, and how a cutover rests."""
+"""What every phase of a cutover is given, how an attempt shows that it is at work, and where it all ends."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ class CutoverSettings:
     steady_window_s: float = 1.0
     """How long nothing may arrive; longer than the producers' ``linger.ms`` plus a request."""
     broker_timeout_s: float = 60.0
-    """How long a question to a cluster is asked again: a broker restarts, partitions change leaders."""
+    """For how long a request to a cluster is repeated: a broker restarts, partitions change leaders."""
     hold_lease_s: float = 120.0
-    """How long a hold of the producers lasts that nobody renews; after as long without a beat others bring
-    the cutover to rest. Longer than a store or a machine may be away for."""
+    """How long a hold of the producers lasts without a renewal; after as long without a beat another caller
+    may bring the cutover to rest. Longer than a store or a machine may be away for."""
     caught_up_timeout_s: float = 120.0
     stop_timeout_s: float = 300.0
     takeover_timeout_s: float = 180.0
@@ -98,10 +98,10 @@ class CutoverContext:
     part_of: str | None = None
     """The cutover that this one is made for, which stays open meanwhile."""
     work: Work | None = None
-    """What shows that this attempt works; None while none does."""
+    """What shows that this attempt is at work; None while none is."""
 
     def at_work(self) -> Work:
-        """Return what shows, around the work of an attempt that has begun, that it works."""
+        """Return the context manager that shows, while an attempt works on the cutover, that it does."""
         self.work = Work(
             self.client.view.board,
             self.journal,
@@ -116,7 +116,7 @@ class CutoverContext:
         return 0.0
 
     def show_work(self) -> None:
-        """Show it now, to a driver that takes over only while it is shown.
+        """Show now that this attempt is at work: a driver waits for that before it takes over.
 
         Raises:
             HoldLostError: If it is too late for that.
@@ -142,7 +142,7 @@ class CutoverContext:
         return self.journal.close(phase, action())
 
     def in_window(self) -> Self:
-        """Return the same with a client that looks often, for as long as the job is down."""
+        """Return the same with a client that polls often, for as long as the job is down."""
         client = self.client
         return replace(
             self,
@@ -151,8 +151,8 @@ class CutoverContext:
 
     def generation(self, which: str) -> Generation:
         """Return generation ``old`` or ``new`` as the journal has it."""
-        found = (self.journal.result("standby") or {})[which]
-        return Generation(int(found))
+        number = (self.journal.result("standby") or {})[which]
+        return Generation(int(number))
 
     def old(self) -> Generation:
         """Return the generation to move: as first journalled, else the one that runs now.
@@ -185,7 +185,7 @@ class CutoverContext:
         """Require that the run which an earlier attempt has named still has the job.
 
         Raises:
-            JobNotRunningError: If somebody has started another one since: its script may read otherwise.
+            JobNotRunningError: If another run was started since: its script may read other topics.
         """
         old, current = self.old(), self.client.view.board.current()
         if current is not None and current.value.head != old:
@@ -213,10 +213,10 @@ class CutoverContext:
 
 
 def late(who: str, what: str, timeout_s: float, *, found: Successor | None = None) -> StepTimeoutError:
-    """Return the error for something that was waited for too long; with what is ``found`` of a driver."""
-    said = f", found that {found.state}" if found is not None else ""
+    """Return the error for a step that took too long; it names the state of the driver ``found``."""
+    state = f", found that {found.state}" if found is not None else ""
     return StepTimeoutError(
-        f"{who} was expected to {what} within {timeout_s:g} s{said}.",
+        f"{who} was expected to {what} within {timeout_s:g} s{state}.",
         state_after="It may still be starting.",
         remedy="Look at the end of its log for what holds it up, then try again.",
     )
@@ -224,12 +224,12 @@ def late(who: str, what: str, timeout_s: float, *, found: Successor | None = Non
 
 # Shows that an attempt works on a cutover, and renews what it holds, for as long as its process lives.
 #
-# Others judge by it: whoever sees that it has not changed for its lease may bring the cutover to rest. That
-# is a courtesy, not a fence: an attempt that was taken for dead finds itself replaced in the journal.
+# A caller that sees no new beat for a whole lease may bring the cutover to rest. That is a courtesy, not a
+# fence: an attempt that was taken for dead finds itself replaced in the journal.
 
 _BEATS_PER_LEASE: Final = 5
 DUE_S: Final = 0.5
-"""How often it is shown where a driver waits for it."""
+"""How often the attempt beats while a driver waits for that."""
 
 
 class Work:
@@ -250,7 +250,7 @@ class Work:
             board: The job's records.
             journal: The cutover's.
             cutover: What it is.
-            lease_s: After how many seconds without a beat others take it for dead.
+            lease_s: After how many seconds without a beat other callers take it for dead.
             renew: Renews what is held; returns for how many seconds producers are certain to be held from now
                 on, 0 if no driver may take over for that.
         """
@@ -269,7 +269,7 @@ class Work:
         self._ended.set()
 
     def beat(self) -> None:
-        """Renew what is held, and show that somebody works."""
+        """Renew what is held, and record that this attempt is at work."""
         with self._lock:
             held_s = self._renew()
             self._number += 1
@@ -297,7 +297,7 @@ class Work:
                 self.beat()
             except StoreError as error:
                 log.warning("It could not be shown that this attempt works: %s", error)
-            except FlinkstyleError as error:  # a later attempt is in charge, or what was held is gone
+            except FlinkstyleError as error:  # a later attempt is in charge, or the hold has ended
                 if not self._ended.is_set():
                     log.warning("%s", error)
                 return

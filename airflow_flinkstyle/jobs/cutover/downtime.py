@@ -1,4 +1,4 @@
-"""How long a cutover let its job stand still, and whose share of that is whose.
+"""How long a job stood still in a cutover, and which part of that each side took.
 
 From the last commit of the old run to the first of the new one, by the clocks of the drivers and of the
 process that stopped the job.
@@ -28,7 +28,7 @@ class Downtime:
     spark_s: float
     """From there until the first commit: Spark's start of the query and its first batch."""
     batch_ms: Mapping[str, int]
-    """What the first batch consisted of, by Spark's names; empty if nobody saw."""
+    """What the first batch consisted of, by Spark's names; empty if that is not known."""
 
     def as_markdown(self) -> str:
         """Return it in a line."""
@@ -52,8 +52,8 @@ def of_cutover(
 
     Args:
         journal: Its records.
-        old: The last words of the old run.
-        new: What the new one says.
+        old: The last heartbeat of the old run.
+        new: The heartbeat of the new one.
         began: The phase with which its window began.
         seen: The result of the phase that saw the first batch: ``first_commit_at_ms``, ``first_batch_ms``.
     """
@@ -74,14 +74,14 @@ def of_cutover(
     )
 
 
-def batch_ms(beat: Heartbeat, before: Mapping[str, int]) -> dict[str, int]:
-    """Return what the first batch of a run consisted of, as far as Spark has told; else nothing.
+def batch_ms(heartbeat: Heartbeat, before: Mapping[str, int]) -> dict[str, int]:
+    """Return what the first batch of a run consisted of, as far as Spark has reported it; else nothing.
 
     Args:
-        beat: Of the new run.
+        heartbeat: Of the new run.
         before: Query name -> last batch of the old run.
     """
-    for name, query in sorted(beat.queries.items()):
+    for name, query in sorted(heartbeat.queries.items()):
         pace = query.pace
         if pace is not None and pace.batch_id == before.get(name, -1) + 1:
             return {name: int(ms) for name, ms in pace.parts_ms.items()}

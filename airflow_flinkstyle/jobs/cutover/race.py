@@ -26,7 +26,7 @@ def winner(context: CutoverContext) -> tuple[Generation, Generation | None]:
     client, new, current = context.client, context.new, context.client.view.board.current()
     if current is not None and current.value.generation == new:
         return current.value.generation, new
-    # Not always the one that the journal names: somebody may have started the job between two attempts.
+    # Not always the one that the journal names: another caller may have started the job between two attempts.
     old = current.value.head if current is not None else context.old()
     if old_has_closed(context, old):
         return _race(context, old, new), new
@@ -37,7 +37,7 @@ def winner(context: CutoverContext) -> tuple[Generation, Generation | None]:
 
 
 def old_has_closed(context: CutoverContext, old: Generation) -> bool:
-    """Take the stop request back; if it was accepted before, wait for how it ends."""
+    """Take the stop request back; if it was accepted before, wait until it ends, and return if it closed."""
     client = context.client
     wait = client.view.waiting(context.settings.stop_timeout_s)
     relaunch_failed = True

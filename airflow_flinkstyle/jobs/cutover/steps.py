@@ -53,15 +53,15 @@ def refuse_another(context: CutoverContext, old: Generation) -> None:
                 f"Generation {old} of job {board.job} was expected to be in no migration, found "
                 f"migration or upgrade {migration_id} under way.",
                 state_after="This one changed nothing; the other one continues.",
-                remedy="Wait until the other one's last task has settled it; if nobody works on it any more, "
-                "settle it (flinkstyle migration settle). If it was this task with other answers, give it "
+                remedy="Wait until the other one's last task has settled it; if no task works on it, "
+                "settle it (flinkstyle migration settle). If it was this task with other answers, restore "
                 "those and clear it.",
             )
 
 
-# A cutover that is asked for once more after it was done: it still is so, or that is an error.
+# A finished cutover that is asked for once more: either the job is still as it left it, or that is an error.
 #
-# A retry cannot be told from a clear: doing it again could undo what somebody has done since.
+# A retry cannot be told from a clear: doing it again could undo what a person has done since.
 
 
 def require_still(context: CutoverContext, what: str, is_so: Callable[[Run], bool]) -> None:
@@ -92,7 +92,7 @@ def require_still(context: CutoverContext, what: str, is_so: Callable[[Run], boo
 
 
 def require_room(runs: JobView, spec: JobSpec, target: SubmitTarget) -> tuple[str, bool]:
-    """Return what the next driver takes while it waits, in words, and whether all of that is free.
+    """Return what the next driver takes while it waits, as a sentence, and whether all of that is free.
 
     What is merely not free is no error: a cluster may grow, and a driver begins with fewer executors.
 
@@ -118,24 +118,24 @@ def require_room(runs: JobView, spec: JobSpec, target: SubmitTarget) -> tuple[st
             remedy="Free what others hold, or raise the quota or the queue's limit; an upgrade can do "
             "without a second driver (standby='none').",
         )
-    told = f"Beside the driver that runs, the next one waits until it takes over: {needed}."
+    sentence = f"Beside the driver that runs, the next one waits until it takes over: {needed}."
     if (short := lack(needed, room)) is None:
-        log.info("%s", told)
-        return told, True
-    told += f" Now {short}: it may wait, or begin with fewer executors."
-    log.warning("%s", told)
-    return told, False
+        log.info("%s", sentence)
+        return sentence, True
+    sentence += f" Now {short}: it may wait, or begin with fewer executors."
+    log.warning("%s", sentence)
+    return sentence, False
 
 
 PRECOPY = "precopy"
-"""The phase that saves once more, when the driver that is next waits."""
+"""The phase that saves once more, when the next driver waits."""
 
 
 def start_standby(context: CutoverContext) -> Mapping[str, Any]:
     """Start the next driver and wait until it is ready, before anything is held or stopped.
 
     Returns:
-        Generations ``old`` and ``new``; ``rehearsal``, what came of one as a line and as a table, or None.
+        Generations ``old`` and ``new``; ``rehearsal``, its outcome as a line and as a table, or None.
 
     Raises:
         NotTestedError: If the rehearsal read no rows of a query, and that is not allowed.
@@ -154,33 +154,33 @@ def start_standby(context: CutoverContext) -> Mapping[str, Any]:
     )
     client.requests.ask_to_attend(context.old(), timeout_s + context.settings.stop_timeout_s)
 
-    def has_come_up(beat: Heartbeat) -> bool:
-        return beat.state == "standby" and bool(beat.application_id)  # its script has come up
+    def has_come_up(heartbeat: Heartbeat) -> bool:
+        return heartbeat.state == "standby" and bool(heartbeat.application_id)  # its script has come up
 
     try:
-        await_word(client, handle.generation, has_come_up, "come up and wait", timeout_s)
+        await_heartbeat(client, handle.generation, has_come_up, "come up and wait", timeout_s)
     except DriverFailedError:
-        told_of_rehearsal(client.view, handle.generation)
+        rehearsal_report(client.view, handle.generation)
         raise
-    told = told_of_rehearsal(client.view, handle.generation) if rehearse is not None else None
+    report = rehearsal_report(client.view, handle.generation) if rehearse is not None else None
     if rehearse is not None and not rehearse.allow_untested:
         _require_tested(client.view, handle.generation)
-    return {"old": context.old(), "new": handle.generation, "rehearsal": told}
+    return {"old": context.old(), "new": handle.generation, "rehearsal": report}
 
 
-def await_word(
+def await_heartbeat(
     client: JobClient,
     generation: Generation,
-    has_said: Callable[[Heartbeat], bool],
+    is_ready: Callable[[Heartbeat], bool],
     what: str,
     timeout_s: float,
     check: Callable[[], None] = lambda: None,
 ) -> None:
-    """Wait until a driver that waits says something in its heartbeat; raise if it ends, or is late."""
+    """Wait until the heartbeat of a waiting driver shows that it is ready; raise if it ends, or is late."""
     wait = client.view.waiting(timeout_s)
     while True:
         run = client.view.run(generation)
-        if run.heartbeat is not None and has_said(run.heartbeat):
+        if run.heartbeat is not None and is_ready(run.heartbeat):
             return
         if run.is_over or not run.holds_the_job:
             raise client.drivers.driver_failed(client.drivers.end_stuck(run))
@@ -189,8 +189,8 @@ def await_word(
         check()
 
 
-def told_of_rehearsal(runs: JobView, generation: Generation) -> Mapping[str, str] | None:
-    """Return what came of a rehearsal, as a line and as a table; None if nothing was said."""
+def rehearsal_report(runs: JobView, generation: Generation) -> Mapping[str, str] | None:
+    """Return the outcome of a rehearsal, as a line and as a table; None if none was recorded."""
     rehearsal = runs.board.rehearsal(generation)
     if rehearsal is None:
         return None
@@ -226,11 +226,11 @@ def precopy(context: CutoverContext) -> Mapping[str, Any]:
     saved = save(context, PRECOPY)
     client.view.board.write_precopy(new, saved["savepoint_id"])
 
-    def has_copied(beat: Heartbeat) -> bool:
-        return bool(beat.precopied == saved["savepoint_id"])
+    def has_copied(heartbeat: Heartbeat) -> bool:
+        return bool(heartbeat.precopied == saved["savepoint_id"])
 
     timeout_s = context.settings.standby_timeout_s
-    await_word(client, new, has_copied, "copy a savepoint", timeout_s, context.journal.check)
+    await_heartbeat(client, new, has_copied, "copy a savepoint", timeout_s, context.journal.check)
     client.requests.ask_to_attend(context.old(), context.settings.stop_timeout_s)
     return saved
 
@@ -259,7 +259,7 @@ def stop(context: CutoverContext) -> Mapping[str, Any]:
 
 
 def takeover(context: CutoverContext) -> Mapping[str, Any]:
-    """Wait until ``current.json`` names the new driver; start it again if it dies without a word."""
+    """Wait until ``current.json`` names the new driver; start it again if it dies before that."""
     client, old, new = context.client, context.old(), context.new
     wait = client.view.waiting(context.settings.takeover_timeout_s)
     while True:

@@ -1,6 +1,6 @@
 """A migration as it was approved: one value, parsed once, that every task and every try applies.
 
-Nothing in it is looked up again by name: it holds a file's offsets, not its path. Clusters are the
+Nothing in it is resolved again by name: it holds a file's offsets, not its path. Clusters are the
 exception: how to log in to them is a connection's secret, and no secret is stored. So it holds their ids,
 to be compared.
 """
@@ -59,7 +59,7 @@ class Migration:
     target: ClusterRef
     mirror: MirrorSettings | None = None
     rename: Mapping[str, str] = field(default_factory=dict)
-    """Source topic -> target topic, or several with commas, beyond what the mirror's policy says."""
+    """Source topic -> target topic, or several with commas, beyond what the mirror's policy renames."""
     strategies: StrategyRules = PROVED
     isolation: Isolation = "read_uncommitted"
     """The job's own."""
@@ -135,14 +135,14 @@ class Approved:
 
     migration: Migration
     told: Mapping[str, Any]
-    """The answers that it was read from, as the tasks of the DAG are told them: to notice other ones."""
+    """The answers that it was read from, as the DAG's tasks get them: they show which have changed."""
     source_cluster_id: str | None = None
     target_cluster_id: str | None = None
-    """As the clusters themselves said; None if nobody asked them."""
+    """As the clusters themselves answered; None if they were not asked."""
 
     @property
     def digest(self) -> str:
-        """Return a name for exactly this."""
+        """Return a short name for exactly this content."""
         fields = {**self.as_fields(), "told": None}
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:_SHORT]
 
@@ -172,13 +172,13 @@ class Approved:
             raise _malformed(str(error)) from error
         raise _malformed(f"format {version}")
 
-    def differing(self, told: Mapping[str, Any]) -> dict[str, str]:
-        """Return the answers that are others now: by name, what was approved and what was found."""
-        names = sorted(self.told.keys() | told.keys())
+    def differing(self, answers: Mapping[str, Any]) -> dict[str, str]:
+        """Return the answers that differ now: by name, what was approved and what was found."""
+        names = sorted(self.told.keys() | answers.keys())
         return {
-            name: f"approved {self.told.get(name)!r:.200}, found {told.get(name)!r:.200}"
+            name: f"approved {self.told.get(name)!r:.200}, found {answers.get(name)!r:.200}"
             for name in names
-            if self.told.get(name) != told.get(name)
+            if self.told.get(name) != answers.get(name)
         }
 
     def as_markdown(self) -> str:
@@ -239,7 +239,7 @@ def _start_text(start: Start) -> str:
 
 
 def _changed(settings: MirrorSettings | FenceTerms | None, *always: str) -> str:
-    """Return the fields that are not as by default, behind those that are always shown."""
+    """Return the fields that differ from the default, after those that are always shown."""
     if settings is None:
         return "none"
     values = asdict(settings)

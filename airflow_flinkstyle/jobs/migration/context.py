@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 class ProducerHold:
     """Holds producers for one attempt.
 
-    A renewal counts from when it was begun, by this process's own clock, and producers count from when they
-    see it: so until then none of them writes. One that comes after that renews nothing.
+    This process counts the lease from when a renewal was begun, producers count it from when they read it:
+    none of them writes while this process counts. A renewal that is late renews nothing.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class ProducerHold:
         self._for_takeover = False
 
     def begin(self, generation: Generation | None) -> None:
-        """Hold them; if the lease ends once ``generation`` runs the job they write to the new cluster."""
+        """Hold them; if the lease ends while ``generation`` runs the job, they write to the new cluster."""
         with self._lock:
             self._lease = HoldLease(lease_s=self._lease_s, renewal=1, generation=generation)
             self._apply(self._lease)
@@ -68,7 +68,7 @@ class ProducerHold:
             return min(self._lease_s, self._until_s - self._clock.now_s) if self._for_takeover else 0.0
 
     def let_take_over(self) -> None:
-        """Let the driver that was told to take over do so, for as long as producers are held."""
+        """Let the driver that has its takeover order take over, for as long as producers are held."""
         self._for_takeover = True
 
     def require(self) -> None:
@@ -81,7 +81,7 @@ class ProducerHold:
             self._require()
 
     def release(self, position: Released) -> None:
-        """Release them, and renew nothing any more."""
+        """Release them, and stop renewing."""
         with self._lock:
             self._lease, self._for_takeover = None, False
             self._switch.apply(position, self._token)
@@ -97,8 +97,8 @@ class ProducerHold:
     def _require(self) -> None:
         if self._lease is None or self._clock.now_s >= self._until_s:
             raise HoldLostError(
-                f"Producers were expected to be held, found that it was not renewed for {self._lease_s:g} s: "
-                "they may have written since.",
+                f"Producers were expected to be held, found that the hold was not renewed for "
+                f"{self._lease_s:g} s: they may have written since.",
                 state_after="The new driver has not taken the job over.",
                 remedy="Look for what kept this task from the store for so long; then migrate again.",
             )
@@ -133,7 +133,7 @@ class MigrationContext(CutoverContext):
         return self.held
 
     def let_take_over(self) -> None:
-        """Tell the driver that has its order for how long producers are held, now and again."""
+        """Record, now and with each beat, for how long producers are held: the driver waits for that."""
         self.hold.let_take_over()
         if self.work is not None:
             self.work.beat()
@@ -145,8 +145,8 @@ class MigrationContext(CutoverContext):
     @property
     def sources(self) -> dict[str, list[str]]:
         """``query/source`` -> topics that the old generation reads on the old cluster, as journalled."""
-        noted = (self.journal.result("standby") or {}).get("sources")
-        return dict(noted) if noted else sources_read(self, self.generation("old"))
+        recorded = (self.journal.result("standby") or {}).get("sources")
+        return dict(recorded) if recorded else sources_read(self, self.generation("old"))
 
     @property
     def topics(self) -> list[str]:
@@ -155,11 +155,11 @@ class MigrationContext(CutoverContext):
 
 
 def sources_read(context: MigrationContext, old: Generation) -> dict[str, list[str]]:
-    """Return ``query/source`` -> topics on the old cluster; a driver that starts again tells few, or none."""
+    """Return ``query/source`` -> topics on the old cluster; a restarted driver reports few, or none."""
     slot, old_id = context.client.view.board.heartbeat(old), context.kafka.old_cluster_id
     return {
         f"{query}/{name}": sorted(source.topic_ids)
-        for query, beat in (slot.value.queries if slot else {}).items()
-        for name, source in beat.sources.items()
+        for query, status in (slot.value.queries if slot else {}).items()
+        for name, source in status.sources.items()
         if source.cluster_id == old_id
     }

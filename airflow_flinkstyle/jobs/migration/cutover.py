@@ -2,7 +2,7 @@
 
 Phases, each journalled (``journal``): standby, precopy, hold (which puts up the fence), caught-up, ends,
 stop, translate, rewrite, takeover-order (all in ``window``), takeover, release, running.
-Before the new driver has ``current.json`` every error is rolled back; after it nothing is by itself.
+Before the new driver has ``current.json`` every error is rolled back; after that nothing is undone by itself.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Cutover(MigrationContext):
             RolledBackError: If it was given up: the job runs on the old cluster, and its producers too.
             MigrationEndedError: If it went back before.
             StepTimeoutError: If the job took over on the new cluster and does not commit.
-            DoneBeforeError: If it was done before, and the job has gone elsewhere since.
+            DoneBeforeError: If it was done before, and the job reads another cluster by now.
         """
         self.begin()
         with self.at_work():
@@ -103,13 +103,13 @@ class Cutover(MigrationContext):
     def _has_taken_over(self) -> bool:
         """Return whether the new driver has the job, as the journal or ``current.json`` says."""
         current = self.client.view.board.current()
-        named = current is not None and current.value.generation == self.new
-        return named or self.journal.result("takeover") is not None
+        is_current = current is not None and current.value.generation == self.new
+        return is_current or self.journal.result("takeover") is not None
 
     def _is_there(self, run: Run) -> bool:
         """Return whether a later run of the job reads the new cluster too."""
         queries = run.heartbeat.queries.values() if run.heartbeat is not None else ()
-        read = {source.cluster_id for beat in queries for source in beat.sources.values()}
+        read = {source.cluster_id for query in queries for source in query.sources.values()}
         return build_report(self.client.view, self.journal).plan.target_cluster_id in read
 
     def _refuse_if_ended(self) -> None:
@@ -149,7 +149,7 @@ class Cutover(MigrationContext):
     # --- back, and the last task --------------------------------------------------------------
 
     def _give_up(self, error: FlinkstyleError) -> FlinkstyleError:
-        """Go back, and say so; if the new driver had won meanwhile, say that."""
+        """Go back, and return the error that says so, or that the new driver had taken over meanwhile."""
         log.warning("Giving up: %s", error)
         winner = roll_back(self)
         job = job_after(self)
@@ -167,7 +167,7 @@ class Cutover(MigrationContext):
         )
 
     def settle(self) -> Settled:
-        """Bring everything to rest, whatever became of ``run``: the last task, with ``all_done``."""
+        """Bring everything to rest, however ``run`` ended: the last task, with ``all_done``."""
         return settle(self)
 
 
@@ -187,7 +187,7 @@ def _release_new(context: MigrationContext) -> Mapping[str, Any]:
 
 
 def complete_cutover(context: MigrationContext, rewritten: Manifest) -> Mapping[str, Any]:
-    """Wait for the first batch, look back once more, and commit for the group whose lag is watched."""
+    """Wait for the first batch, check for late writes once more, and commit for the group that is watched."""
     group = context.group
     return {
         **_first_commit(context, rewritten),
@@ -196,10 +196,10 @@ def complete_cutover(context: MigrationContext, rewritten: Manifest) -> Mapping[
     }
 
 
-def warned(look: Callable[[], str | None]) -> str | None:
-    """Return what a look says, or why it could not look: the job has moved, nothing may fail it now."""
+def warned(check: Callable[[], str | None]) -> str | None:
+    """Return what a check finds, or why it failed: the job has moved, nothing may fail the migration now."""
     try:
-        return look()
+        return check()
     except FlinkstyleError as error:
         log.warning("The migration is done, but: %s", error)
         return f"WARNING: {error}"
@@ -210,7 +210,7 @@ def _first_commit(context: MigrationContext, rewritten: Manifest) -> Mapping[str
 
     Returns:
         ``first_commit_at_ms``, epoch milliseconds, None for nothing to read; ``first_batch_ms``, what the
-        batch consisted of, as far as Spark has told.
+        batch consisted of, as far as Spark has reported it.
     """
     client, new = context.client, context.generation("new")
     before = {query.name: query.batch_id for query in rewritten.queries}
@@ -220,15 +220,15 @@ def _first_commit(context: MigrationContext, rewritten: Manifest) -> Mapping[str
         status = client.drivers.ensure_running()
         slot = client.view.board.heartbeat(new)
         commits = [
-            beat.batch_committed_at_ms
-            for name, beat in (slot.value.queries if slot else {}).items()
-            if beat.batch_id is not None and beat.batch_id > before.get(name, -1)
+            query.batch_committed_at_ms
+            for name, query in (slot.value.queries if slot else {}).items()
+            if query.batch_id is not None and query.batch_id > before.get(name, -1)
         ]
-        # A driver that was started again names a batch that the one before it committed, at no time it knows.
-        if told_ms := [at for at in commits if at is not None]:
-            first_ms = min(told_ms)
-            told = batch_ms(slot.value, before) if slot else {}
-            return {"first_commit_at_ms": first_ms, "first_batch_ms": told}
+        # A driver that was started again names a batch that the one before it committed, without a time.
+        if commits_ms := [at for at in commits if at is not None]:
+            first_ms = min(commits_ms)
+            parts_ms = batch_ms(slot.value, before) if slot else {}
+            return {"first_commit_at_ms": first_ms, "first_batch_ms": parts_ms}
         if wait.again():
             continue
         if not isinstance(status, Dead):
@@ -282,24 +282,24 @@ def settle(context: MigrationContext) -> Settled:
 
 def _settle(context: MigrationContext) -> Settled:
     journal, client = context.journal, context.client
-    named, new = _named(context), client.view.own_claim(f"{journal.migration_id}/next")
+    current, new = _current_generation(context), client.view.own_claim(f"{journal.migration_id}/next")
     if journal.read("rollback") is None and (
-        named == new is not None or journal.result("takeover") is not None
+        current == new is not None or journal.result("takeover") is not None
     ):
         release(context)
-        if named == new:
-            return _on_the_new_cluster(context, named)
-        return Settled(where="new", generation=named, detail="It had moved; later runs are not its matter.")
-    found = roll_back(context)
-    if found["position"] == "release_new" and found["winner"] == _named(context):
-        return _on_the_new_cluster(context, found["winner"])
-    where = _WHERE[found["position"]]
-    detail = f"Producers: {found['position']}. {job_after(context)}"
-    return Settled(where=where, generation=found["winner"], detail=detail)
+        if current == new:
+            return _on_the_new_cluster(context, current)
+        return Settled(where="new", generation=current, detail="The job had moved; a later run has it now.")
+    back = roll_back(context)
+    if back["position"] == "release_new" and back["winner"] == _current_generation(context):
+        return _on_the_new_cluster(context, back["winner"])
+    where = _WHERE[back["position"]]
+    detail = f"Producers: {back['position']}. {job_after(context)}"
+    return Settled(where=where, generation=back["winner"], detail=detail)
 
 
 def job_after(context: MigrationContext) -> str:
-    """Start the job again if its driver died, and say what it does once that was seen; for messages."""
+    """Start the job again if its driver died, and return a sentence on its status after that."""
     client, timeout_s = context.client, context.settings.takeover_timeout_s
     wait = client.view.waiting(timeout_s)
     while True:
@@ -313,7 +313,7 @@ def job_after(context: MigrationContext) -> str:
             return f"As seen now, {describe_status(status)}."
 
 
-def _named(context: MigrationContext) -> Generation | None:
+def _current_generation(context: MigrationContext) -> Generation | None:
     current = context.client.view.board.current()
     return current.value.generation if current else None
 
@@ -327,7 +327,7 @@ def _on_the_new_cluster(context: MigrationContext, generation: Generation | None
 
 
 def _require_quiet_old(context: MigrationContext) -> None:
-    """Where people switch by hand, prove that nobody was left behind on the old cluster."""
+    """Require that no producer writes to the old cluster any more: people may have forgotten one."""
     writes = context.kafka.who_writes(context.topics, context.settings.steady_window_s)
     if writes is not None:
         raise ProducersNotHeldError(
@@ -337,7 +337,7 @@ def _require_quiet_old(context: MigrationContext) -> None:
         )
 
 
-# A migration by its journal alone: enough to bring it to rest, by whoever finds it unfinished.
+# A migration by its journal alone: enough for any caller that finds it unfinished to bring it to rest.
 
 
 def approved_of(runs: JobView, migration_id: str) -> Approved:
@@ -355,7 +355,7 @@ def approved_of(runs: JobView, migration_id: str) -> Approved:
             f"What was approved of migration {migration_id} of job {job} was expected in its journal, found "
             "nothing.",
             state_after="Nothing was changed.",
-            remedy="Let the program that began it go on, or settle it.",
+            remedy="Let the program that began it continue, or settle it.",
         )
     return Approved.from_fields(fields)
 
@@ -363,7 +363,7 @@ def approved_of(runs: JobView, migration_id: str) -> Approved:
 def resumed(
     client: JobClient, moving: Migration, migration_id: str, *, kafka: KafkaSide, switch: ProducerSwitch
 ) -> Cutover:
-    """Return the migration, to be settled; to run its window it needs what the next driver is started by.
+    """Return the migration, to be settled; to run its window it would need the next driver's settings.
 
     Args:
         client: Of the job.

@@ -1,4 +1,4 @@
-"""The fail-back of a finished migration: what it has moved, in the other direction."""
+"""The fail-back of a finished migration: it moves the job and its producers back."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Topics = Literal["original", "as_mirrored"]
 """Which topics of the old cluster the job reads again:
 
 - ``original``: those it read before the migration. The mirror back must write to them, and only what is
-  new: where it begins is noted for it.
+  new: where it is to begin is stored for it.
 - ``as_mirrored``: copies that the mirror back makes of the whole topics, named by its policy.
 """
 
@@ -56,21 +56,21 @@ class FinishedMigration:
     plan: OffsetRewritePlan
     """With the ends of the target's logs when the job had stopped and producers were held."""
     fence: FenceRecord | None
-    """What keeps producers away from the old topics since; None if it was not asked to."""
+    """What keeps producers away from the old topics since; None if no fence was asked for."""
     approved: Migration | None = None
     """As it was approved; None if a program moved the job by itself, without the operators."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailBack:
-    """What a migration back starts from."""
+    """What a migration back starts with."""
 
     migration_id: str
     """The one that it reverses."""
     rename: Mapping[str, str]
-    """Topic that the job reads now -> topic to read then, beyond what the mirror's policy says."""
+    """Topic that the job reads now -> topic to read then, beyond what the mirror's policy renames."""
     noted: Offsets
-    """Where the mirror back was told to begin."""
+    """Where the mirror back is set to begin."""
 
     def as_markdown(self) -> str:
         """Render for the approval."""
@@ -124,16 +124,18 @@ def _ran_as(done: Mapping[str, PhaseRecord]) -> int:
 
 
 def fill_back(form: MigrationForm, finished: FinishedMigration) -> MigrationForm:
-    """Return the form of a migration back, with what the finished one says where it has no answer. Pure.
+    """Return the form of a migration back; where it has no answer, with that of the finished one. Pure.
 
-    The clusters and the mirror's aliases are swapped. Where the finished one knew no alias of its target, the
-    form must.
+    The clusters and the mirror's aliases are swapped. Where the finished one had no alias of its target, the
+    form must name it.
     """
     before = finished.approved
     if before is None:
         return form
     mirror = {name: value for name, value in (form.mirror or {}).items() if value not in (None, "")}
-    if before.mirror is not None and not before.mirror.keeps_offsets:  # such a one has no aliases
+    if (
+        before.mirror is not None and not before.mirror.keeps_offsets
+    ):  # a mirror that keeps offsets has no aliases
         swapped = {"source_alias": before.mirror.target_alias, "target_alias": before.mirror.source_alias}
         mirror = {**{name: alias for name, alias in swapped.items() if alias != UNNAMED}, **mirror}
     return replace(
@@ -166,7 +168,7 @@ def topics_back(plan: OffsetRewritePlan) -> dict[str, str]:
 def mirror_begins(plan: OffsetRewritePlan) -> Offsets:
     """Return where the logs of the target ended when everything on them was on the old cluster too. Pure.
 
-    Only of topics whose positions were proved: of others nobody knows what they held.
+    Only of topics whose positions were proved: what the others held then is not known.
     """
     proved = {move.target_topic for move in plan.moves if isinstance(move.after, (Exact, Bounded))}
     picked = {move.target_topic for move in plan.moves} - proved
@@ -184,7 +186,7 @@ def begin_fail_back(
     mirror_timeout_s: float,
     signer: Signer,
 ) -> FailBack:
-    """Prepare a migration back: tell the mirror where to begin, and require that it has copied what is new.
+    """Prepare a migration back: set where the mirror begins, and require that it has copied what is new.
 
     The fence that the migration left on the old topics is taken down.
 
@@ -194,14 +196,14 @@ def begin_fail_back(
         now: The cluster that the job reads, the form's source.
         then: The cluster to go back to, the form's target.
         migration_id: The migration to reverse; None for the newest.
-        topics: See there.
-        mirror_timeout_s: For what is on the cluster now; 0 only looks.
-        signer: Verifies what the migration left.
+        topics: See ``Topics``.
+        mirror_timeout_s: How long to wait for records that are on the cluster now; 0 only checks.
+        signer: Verifies the migration's records.
 
     Raises:
-        BadInputError: If there is nothing to reverse, or the job has gone elsewhere since.
+        BadInputError: If there is nothing to reverse, or the job reads another cluster by now.
         ClusterMismatchError: If the connections are not the clusters of that migration.
-        MirrorBehindError: If records are only where the job is now; they are counted by partition.
+        MirrorBehindError: If records are only on the job's cluster; they are counted by partition.
     """
     require_names(form)
     finished = last_migration(store, form.job, migration_id, signer=signer)
@@ -228,7 +230,7 @@ def require_there(board: JobBoard, finished: FinishedMigration) -> None:
     """
     last = board.current_heartbeat()
     queries = last.queries.values() if last is not None else ()
-    read = {source.cluster_id for beat in queries for source in beat.sources.values()}
+    read = {source.cluster_id for query in queries for source in query.sources.values()}
     if read and finished.plan.target_cluster_id not in read:
         raise BadInputError(
             f"Job {board.job} was expected to read cluster {finished.plan.target_cluster_id}, where "
@@ -253,7 +255,7 @@ def _not_copied(
     here, there = mirror.source_alias, mirror.target_alias
     return MirrorBehindError(
         f"Everything on {now} was expected to be on {then} too. {found.describe()}",
-        state_after="The job and its producers stay where they are; where a mirror back begins is noted "
+        state_after="The job and its producers stay where they are; where a mirror back begins is stored "
         "for it.",
         remedy=f"Stop the mirror {there}->{here}, start MirrorMaker {here}->{there} for these topics and let "
         "it catch up, then fail back again.",

@@ -1,12 +1,12 @@
-"""The fence in a migration's window, and the watch for producers that wake behind the check.
+"""The fence in a migration's window, and the watch for producers that wake after the check.
 
 Two phases of the journal, ``PHASE`` within ``hold`` and ``ENDS_PHASE`` behind ``caught-up``.
 
 The cutover calls, in this order: ``raise_fence`` between two proofs that producers are held, ``note_ends``
-once the mirror has caught up, ``require_quiet`` right before the new driver's takeover order (nothing is
-past return yet), ``late_writes`` once it has taken over and again behind its first commit. ``drop_fence``
+once the mirror has caught up, ``require_quiet`` right before the new driver's takeover order (until then
+all can be undone), ``late_writes`` once it has taken over and again behind its first commit. ``drop_fence``
 belongs before every release to the old cluster. After a success the fence stays: a producer that was
-left behind gets an error instead of writing what nobody reads.
+left behind gets an error instead of writing what no job reads.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _STILL_OLD = "Nothing has moved: the job keeps running on the old cluster."
 
 
 class FenceWatch(Protocol):
-    """An eye on the old cluster, and the fence around it."""
+    """Reads the ends of the old cluster's logs, and has the fence around it."""
 
     @property
     def fence(self) -> Fence:
@@ -65,21 +65,21 @@ class LiveWatch:
     fence: Fence
 
     def ends(self, topics: Collection[str]) -> Offsets:
-        """Look once."""
+        """Read the cluster."""
         return describe(self.cluster, topics).ends
 
     def late_writes(self, ends: Offsets) -> str | None:
-        """Look again."""
+        """Read the ends again, and compare."""
         found = since(self.cluster, ends)
         return explain(self.cluster, found) if isinstance(found, Moving) else None
 
 
 def raise_fence(journal: CutoverJournal, watch: FenceWatch, topics: Collection[str]) -> Mapping[str, Any]:
-    """Put the fence up, its record journalled before; call it again in every attempt that has not stopped.
+    """Put the fence up, after its record was journalled; call it again in every attempt that has not stopped.
 
     Raises:
-        AttemptSupersededError: If a later attempt has begun. If that one has gone back already, what
-            this one put up behind it is taken down first.
+        AttemptSupersededError: If a later attempt has begun. If that one has gone back already, the
+            fence that this one put up after that is taken down first.
     """
     known = journal.read(PHASE)
     intent = known.intent if known else watch.fence.plan(topics).as_dict()
@@ -87,7 +87,7 @@ def raise_fence(journal: CutoverJournal, watch: FenceWatch, topics: Collection[s
     record = FenceRecord.from_dict(phase.record.intent)
     try:
         watch.fence.put(record)
-    finally:  # also of a call that failed: it may have come through
+    finally:  # also after a call that failed: the cluster may have done it
         _lift_after_rollback(journal, watch, record)
     log.info("%s", record.describe())
     return phase.record.result or journal.close(phase, {"kind": record.kind, "fence": record.describe()})
@@ -103,7 +103,7 @@ def _lift_after_rollback(journal: CutoverJournal, watch: FenceWatch, record: Fen
 
 
 def drop_fence(journal: CutoverJournal, watch: FenceWatch) -> None:
-    """Take down what this migration has put up, whichever attempt it was; else do nothing.
+    """Take down the fence that any attempt of this migration has put up; else do nothing.
 
     Raises:
         FenceStandsError: If the cluster does not let it; take it down again. ``FenceStandsYetError`` if that
@@ -125,7 +125,7 @@ def drop_fence(journal: CutoverJournal, watch: FenceWatch) -> None:
 
 
 def note_ends(journal: CutoverJournal, watch: FenceWatch, topics: Collection[str]) -> Mapping[str, Any]:
-    """Remember where the old logs end while producers are held; the first attempt's word counts."""
+    """Record where the old logs end while producers are held; what the first attempt recorded counts."""
     phase = journal.open(ENDS_PHASE, {})
     return phase.record.result or journal.close(phase, {"ends": encode(watch.ends(topics))})
 
@@ -140,7 +140,7 @@ def require_quiet(journal: CutoverJournal, watch: FenceWatch) -> None:
 
     Raises:
         FenceDownError: If entries were removed of the fence.
-        LateWritesError: If records or open transactions came behind the noted ends.
+        LateWritesError: If records or open transactions came after the noted ends.
     """
     known = journal.read(PHASE)
     if known is not None and (gone := watch.fence.missing(FenceRecord.from_dict(known.intent))):

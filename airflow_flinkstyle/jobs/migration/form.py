@@ -1,4 +1,4 @@
-"""What a person says about a migration: one form, by the names of its fields.
+"""What a person answers about a migration: one form, by the names of its fields.
 
 Imports no reader of its fields, so that a DAG's file that names it is parsed quickly.
 """
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigrationForm:
-    """What a person says about a migration; the operators' ``migration`` has these names."""
+    """A person's answers about a migration; the operators' ``migration`` has these names."""
 
     job: str
     source_kafka_conn_id: str | None = None
     """The cluster to leave; None: the one that the job reads, among those that jobs may use."""
     target_kafka_conn_id: str = ""
     mirror: Mapping[str, Any] | None = None
-    """``MirrorSettings`` by its fields' names. Aliases that are left out are found by MirrorMaker's internal
+    """``MirrorSettings`` by its fields' names. Missing aliases are read from MirrorMaker's internal
     topics, where positions are to be proved; ``none`` as an alias says that there is no mirror."""
     rename: Mapping[str, str] | None = None
-    """Source topic -> target topic, or several with commas, beyond what the mirror's policy says."""
+    """Source topic -> target topic, or several with commas, beyond what the mirror's policy renames."""
     way: str = "proved"
     """How sources move: ``proved``, ``new_identity`` or ``producers_first``."""
     start: str | Mapping[str, Any] | None = None
@@ -48,8 +48,8 @@ class MigrationForm:
     allow: Sequence[str] | str = ("exact",)
     producer_switch: str | None = None
     script_servers: str | None = None
-    """``kafka.bootstrap.servers`` as the script writes it; None: as the running job says, else as the
-    source's connection has it."""
+    """``kafka.bootstrap.servers`` as the script writes it; None: as the running job reports it, else as
+    the source's connection has it."""
     kafka_options: Mapping[str, str] | None = None
     """More options of Spark's Kafka source on the target; recorded, so no secrets."""
     timeouts: Mapping[str, float] | None = None
@@ -81,7 +81,7 @@ class MigrationForm:
         )
 
     def answers(self) -> dict[str, Any]:
-        """Return what is not as it is by default, by name; ``of`` takes it."""
+        """Return the answers that differ from the defaults, by name; ``of`` takes them."""
         given = ((item, getattr(self, item.name)) for item in fields(self) if item.name != "job")
         return {
             **{item.name: value for item, value in given if item.name != "unknown" and value != item.default},

@@ -1,4 +1,4 @@
-"""From a form to a migration: what the job and the clusters know is filled in, then it is read."""
+"""From a form to a migration: open answers are filled in from the job and the clusters, then it is read."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class JobSource:
     servers: str | None
     """As it reads now; None while the query waits."""
     script_servers: str | None
-    """As the script writes it; None if nobody knows."""
+    """As the script writes it; None if that is not known."""
     isolation: str | None
     conn_id: str | None
     """The connection that the start gave it; None if it reads as its script says."""
@@ -72,7 +72,7 @@ class FindMirror(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookUps:
-    """Where answers are found that a form leaves open; connections are named."""
+    """Find answers that a form leaves open; connections go by their names."""
 
     servers: Callable[[str], str]
     """Returns ``bootstrap.servers`` of a connection."""
@@ -80,11 +80,11 @@ class LookUps:
     """Asks the cluster of a connection for its id."""
     find_mirror: FindMirror
     allowed: Sequence[str]
-    """The connections that jobs may use; empty if nobody listed them."""
+    """The connections that jobs may use; empty if none are listed."""
 
     @classmethod
     def of(cls, kafka: Callable[[str], KafkaCluster], allowed: Sequence[str]) -> Self:
-        """Look in the clusters themselves."""
+        """Return look-ups that ask the clusters themselves."""
 
         def find(source: str, target: str, topics: Sequence[str], *, offsets_topic: str) -> FoundMirror:
             return find_mirror(kafka(source), kafka(target), topics, offsets_topic=offsets_topic)
@@ -98,7 +98,7 @@ class LookUps:
 
 
 def fill_in(form: MigrationForm, runs: JobView, look_ups: LookUps) -> MigrationForm:
-    """Return the form with the answers that the job and the clusters know, where it has none.
+    """Return the form with its open answers filled in from the job and the clusters.
 
     Raises:
         BadInputError: If an answer is missing, and more than one thing, or nothing, is found in its place.
@@ -131,9 +131,9 @@ def _sources(runs: JobView) -> Iterator[JobSource]:
     if last is None:
         return
     rules = _rules(runs)
-    for beat in last.queries.values():
-        for name, identity in beat.sources.items():
-            reading = beat.reads.get(name)
+    for query in last.queries.values():
+        for name, identity in query.sources.items():
+            reading = query.reads.get(name)
             servers = reading.servers if reading is not None else None
             rule = next((rule for rule in rules if rule.options.get(_SERVERS) == servers), None)
             yield JobSource(
@@ -156,7 +156,7 @@ def _rules(runs: JobView) -> tuple[KafkaOverride, ...]:
 
 
 def _of_cluster(sources: Sequence[JobSource], conn_id: str, look_ups: LookUps) -> list[JobSource]:
-    """Return the sources that read a cluster; all where they read only one: a pre-flight compares it."""
+    """Return the sources that read a cluster; all if they read only one: the pre-flight compares its id."""
     if len({one.cluster_id for one in sources}) < 2:
         return list(sources)
     cluster_id = look_ups.cluster_id(conn_id)
@@ -169,11 +169,11 @@ def _of_cluster(sources: Sequence[JobSource], conn_id: str, look_ups: LookUps) -
 def _connection(form: MigrationForm, sources: Sequence[JobSource], look_ups: LookUps) -> str:
     """Return the connection of the cluster that the job reads and that is not the one to move to."""
     target = look_ups.cluster_id(form.target_kafka_conn_id)
-    left = {one.cluster_id for one in sources} - {target}
-    if len(left) != 1:
-        read = ", ".join(sorted(map(id_words, left))) or f"none but {target}, where it is to go"
+    candidates = {one.cluster_id for one in sources} - {target}
+    if len(candidates) != 1:
+        read = ", ".join(sorted(map(id_words, candidates))) or f"none but {target}, where it is to go"
         raise _missing(form, "source_kafka_conn_id", f"job {form.job} reads the clusters {read}")
-    (cluster_id,) = left
+    (cluster_id,) = candidates
     given = {one.conn_id for one in sources if one.cluster_id == cluster_id and one.conn_id}
     if len(given) == 1:
         return given.pop()
@@ -213,7 +213,7 @@ def _lacks_mirror(form: MigrationForm) -> bool:
 def _mirror(
     form: MigrationForm, old: str, look_ups: LookUps, topics: Sequence[str]
 ) -> Mapping[str, Any] | None:
-    """Return the mirror's settings, its aliases and its policy as its own topics tell them."""
+    """Return the mirror's settings, its aliases and its policy as its own topics show them."""
     if not _lacks_mirror(form):
         return form.mirror
     given = dict(form.mirror or {})
@@ -221,7 +221,7 @@ def _mirror(
     found = look_ups.find_mirror(old, form.target_kafka_conn_id, topics, offsets_topic=offsets_topic)
     source = given.get("source_alias") or _one("source_alias", found.source_aliases)
     if source is None:
-        return form.mirror  # there is none: the pre-flight says what that means
+        return form.mirror  # there is no mirror: the pre-flight reports what that means
     named = found.target_aliases if len(found.target_aliases) == 1 else (UNNAMED,)
     target = given.get("target_alias") or named[0]
     policy = given.get("replication_policy") or found.replication_policy
@@ -264,13 +264,13 @@ def read_form(
     """Read the form: files and savepoints that it names become the offsets that they hold now.
 
     Args:
-        form: What a person said.
+        form: A person's answers.
         servers: Returns the ``bootstrap.servers`` of a cluster's connection.
         repository: The job's savepoints.
-        producer_switch: What holds producers if the form does not say.
+        producer_switch: What holds producers if the form names none.
 
     Raises:
-        BadInputError: If something cannot be understood, or a secret would be recorded.
+        BadInputError: If an answer is not valid, or a secret would be recorded.
     """
     require_names(form)
     source, target = (

@@ -37,7 +37,7 @@ Side = Literal["old", "new"]
 
 
 class KafkaSide(Protocol):
-    """Everything a cutover needs to know of Kafka; topics go by their names on the old cluster."""
+    """All that a cutover asks of Kafka; topics go by their names on the old cluster."""
 
     @property
     def old_cluster_id(self) -> str | None:
@@ -45,10 +45,10 @@ class KafkaSide(Protocol):
 
     @property
     def new_cluster_id(self) -> str | None:
-        """What they read then."""
+        """What they read after the move."""
 
     def who_writes(self, topics: Collection[str], window_s: float) -> str | None:
-        """Return None if nothing comes to the old cluster over the window, else a sentence on where."""
+        """Return None if the old cluster gets no records for that long, else a sentence on where it does."""
 
     def await_mirrored(self, sources: Mapping[str, Collection[str]], timeout_s: float) -> None:
         """Wait until MirrorMaker has mirrored everything that the sources' ways need.
@@ -71,11 +71,11 @@ class KafkaSide(Protocol):
         """Return how many offsets the new cluster has behind a rewritten savepoint's positions."""
 
     def commit_for(self, group: str, manifest: Manifest) -> str:
-        """Commit a rewritten savepoint's positions for a consumer group on the new cluster, and say so."""
+        """Commit a rewritten savepoint's positions for a group on the new cluster; return a summary."""
 
     @property
     def watch(self) -> FenceWatch:
-        """An eye on the old cluster, and the fence around it."""
+        """Watches the old cluster, and has the fence around it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,13 +85,13 @@ class LiveKafka:
     old: KafkaCluster
     new: KafkaCluster
     mirror: MirrorSettings | None
-    """None: nothing says how far the target is; proofs then refuse what content alone cannot decide."""
+    """None: nothing shows how far the target is; proofs then refuse what content alone cannot decide."""
     rename: Mapping[str, str] = field(default_factory=dict)
-    """Old topic -> new topic, or several with commas, beyond what MirrorMaker's policy says."""
+    """Old topic -> new topic, or several with commas, beyond what MirrorMaker's policy renames."""
     isolation: Isolation = "read_committed"
     """What the job itself reads."""
     allow: Policies = EXACT_ONLY
-    """Which verdicts are good enough; ``chosen`` ones are wherever ``strategies`` picks positions."""
+    """Which verdicts are accepted; ``chosen`` is accepted wherever ``strategies`` picks positions."""
     strategies: StrategyRules = PROVED
     """How each source moves."""
     fence: Fence | None = None
@@ -109,15 +109,15 @@ class LiveKafka:
 
     @property
     def watch(self) -> FenceWatch:
-        """An eye on the old cluster, and the fence around its topics."""
+        """Watches the old cluster, and has the fence around its topics."""
         return LiveWatch(cluster=self.old, fence=self.fence or PassiveFence(cluster=self.old))
 
     def view(self, side: Side, topics: Collection[str]) -> ClusterView:
-        """Look at topics of one cluster, by their names there."""
+        """Read topics of one cluster, by their names there."""
         return describe(self.old if side == "old" else self.new, topics)
 
     def who_writes(self, topics: Collection[str], window_s: float) -> str | None:
-        """Look at the ends of all partitions twice."""
+        """Read the ends of all partitions twice, and compare."""
         found = steady_ends(self.old, topics, window_s)
         return explain(self.old, found) if isinstance(found, Moving) else None
 
@@ -152,11 +152,11 @@ class LiveKafka:
         return sum(max(0, found.end - offset) for found, offset in ranges if found is not None)
 
     def commit_for(self, group: str, manifest: Manifest) -> str:
-        """Commit positions as the group's; of two sources of one topic the one that is behind counts."""
-        behind = Offsets()
+        """Commit positions as the group's; of two sources of one topic the lower position counts."""
+        lowest = Offsets()
         for offsets in self._positions(manifest):
-            behind |= {tp: min(offset, behind.get(tp, offset)) for tp, offset in offsets.items()}
-        return set_group_offsets(self.new, group, behind).describe()
+            lowest |= {tp: min(offset, lowest.get(tp, offset)) for tp, offset in offsets.items()}
+        return set_group_offsets(self.new, group, lowest).describe()
 
     def _positions(self, manifest: Manifest) -> list[Offsets]:
         """Return where every source that reads the new cluster is."""

@@ -1,4 +1,4 @@
-"""A job as it runs after its Kafka sources have moved: its rules by what its script says."""
+"""A job after its Kafka sources have moved: its overrides, by the servers that its script names."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _SERVERS = "kafka.bootstrap.servers"
 
 
 def renamed_topics(runs: JobView, kafka: LiveKafka) -> dict[str, str]:
-    """Return topic -> topic on the target for all the current run reads on the old cluster; {} if equal."""
+    """Return topic -> topic on the target, for all that the run reads on the old cluster; {} if equal."""
     last = runs.board.current_heartbeat()
     old_id = kafka.old_cluster_id
     topics = {
         topic
-        for beat in (last.queries.values() if last is not None else ())
-        for seen in beat.sources.values()
-        if seen.cluster_id == old_id
-        for topic in seen.topic_ids
+        for query in (last.queries.values() if last is not None else ())
+        for source in query.sources.values()
+        if source.cluster_id == old_id
+        for topic in source.topic_ids
     }
     renamed = {topic: ",".join(kafka.target_topics([topic])) for topic in sorted(topics)}
     return renamed if any(topic != new for topic, new in renamed.items()) else {}
@@ -45,7 +45,7 @@ def moved_spec(
     Args:
         spec: The job as it runs now, perhaps moved before.
         old_servers: Where it reads now.
-        script_servers: What its script writes, unless a rule already says it.
+        script_servers: The servers in its script, unless an override names them already.
         options: Set on the matching sources.
         rename: Topic that it reads now -> topic to read then.
     """
@@ -70,12 +70,12 @@ def moved_spec(
 
 
 def renamed_again(first: Mapping[str, str], then: Mapping[str, str]) -> dict[str, str]:
-    """Return what the script's names lead to when names that were renamed before are renamed again."""
+    """Return topic in the script -> topic to read, when topics that were renamed before are renamed again."""
 
-    def led_on(names: str) -> str:
+    def renamed(names: str) -> str:
         return ",".join(dict.fromkeys(then.get(name, name) for name in names.split(",")))
 
-    both = {topic: led_on(names) for topic, names in first.items()}
+    both = {topic: renamed(names) for topic, names in first.items()}
     reached = {name for names in first.values() for name in names.split(",")}
     both |= {topic: name for topic, name in then.items() if topic not in reached}
     return both if any(topic != names for topic, names in both.items()) else {}

@@ -1,4 +1,4 @@
-"""Look, before anything is held or stopped, whether a migration can work; changes nothing."""
+"""Check, before anything is held or stopped, whether a migration can work; changes nothing."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 def mirrored(target: KafkaCluster, mirror: MirrorSettings, sinks: Iterable[SinkLineage]) -> list[str]:
     """Return a sentence for each control topic that is copied to the target under its own name.
 
-    MirrorMaker notes what it has copied, so a topic that the sink made there itself is not taken for a copy.
-    A mirror that keeps offsets notes nothing: with it the topic must not be there while the sink is not.
+    MirrorMaker records what it has copied, so a topic that the sink made there is not taken for a copy.
+    A mirror that keeps offsets records nothing: then the topic may be there only if the sink is.
     """
     if mirror.keeps_offsets:
         own = describe(target, ()).cluster_id
@@ -66,7 +66,7 @@ _MUCH_LAG = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreflightFinding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     check: str
     level: Level
@@ -75,7 +75,7 @@ class PreflightFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preflight:
-    """Everything that was looked at."""
+    """The results of all checks."""
 
     findings: tuple[PreflightFinding, ...]
 
@@ -110,15 +110,15 @@ def run_preflight(
     target: SubmitTarget | None = None,
     manifest: Manifest | None = None,
 ) -> Preflight:
-    """Look at the job, its next Spark, both clusters, MirrorMaker, retention and the producer switch.
+    """Check the job, its next Spark, both clusters, MirrorMaker, retention and the producer switch.
 
     Args:
         runs: The job; it must run.
         kafka: The clusters and MirrorMaker's settings.
         switch: How producers are held; only read.
-        target: Where the job is to run then; None for where it runs now.
-        manifest: A recent savepoint, whose positions say what the job has read. Without one, what the
-            target's retention would delete of the whole log is a warning only.
+        target: Where the job is to run after the move; None for where it runs now.
+        manifest: A recent savepoint, whose positions show what the job has read. Without one, records that
+            the target's retention would delete are a warning only.
     """
     findings, sources = [*_job(runs)], _sources(runs)
     checks: list[tuple[str, Callable[[], PreflightFinding]]] = [
@@ -151,7 +151,7 @@ def _job(runs: JobView) -> list[PreflightFinding]:
 
 
 def spark_finding(runs: JobView, target: SubmitTarget | None) -> PreflightFinding:
-    """Compare what the running version was given with what the next one will be."""
+    """Compare the settings of the running version with those of the next one."""
     status = runs.status()
     findings: tuple[compat.Incompatibility, ...] = ()
     if target is not None and isinstance(status, Running) and status.run.claim.launch:
@@ -162,15 +162,15 @@ def spark_finding(runs: JobView, target: SubmitTarget | None) -> PreflightFindin
 
 
 def _standby(runs: JobView, target: SubmitTarget | None) -> PreflightFinding:
-    """Say what the next driver takes beside the one that runs."""
+    """Report what the next driver takes beside the one that runs."""
     status = runs.settled_status(at_most_s=0)
     if isinstance(status, NeverStarted):
         return PreflightFinding(
-            check="standby", level="warning", detail="The job never ran: nothing tells its size."
+            check="standby", level="warning", detail="The job never ran: its size is not known."
         )
     spec, at = runs.launch_of(status.run.generation)
-    told, is_free = require_room(runs, spec, target or at)
-    return PreflightFinding(check="standby", level="ok" if is_free else "warning", detail=told)
+    sentence, is_free = require_room(runs, spec, target or at)
+    return PreflightFinding(check="standby", level="ok" if is_free else "warning", detail=sentence)
 
 
 def _sources(runs: JobView) -> Sources | None:
@@ -180,8 +180,8 @@ def _sources(runs: JobView) -> Sources | None:
         return None
     return {
         f"{query}/{name}": source
-        for query, beat in status.heartbeat.queries.items()
-        for name, source in beat.sources.items()
+        for query, reported in status.heartbeat.queries.items()
+        for name, source in reported.sources.items()
     }
 
 
@@ -196,13 +196,13 @@ def _clusters(kafka: LiveKafka, sources: Sources) -> PreflightFinding:
     old, new = kafka.old_cluster_id, kafka.new_cluster_id
     read = {source.cluster_id for source in sources.values()}
     if old is None and new is None:
-        detail = "Neither cluster tells an id: nothing shows that they are two, or which one the job reads."
+        detail = "Neither cluster has an id: nothing shows that they are two, or which one the job reads."
         return PreflightFinding(check="clusters", level="refusal", detail=detail)
     if old == new:
         detail = f"Both connections lead to cluster {old}; two clusters were expected."
         return PreflightFinding(check="clusters", level="refusal", detail=detail)
     if old not in read:
-        named = ", ".join(sorted(one or "one that tells no id" for one in read))
+        named = ", ".join(sorted(one or "one without an id" for one in read))
         detail = f"The job reads cluster {named or 'none'}, but {kafka.old} is cluster {old}."
         return PreflightFinding(check="clusters", level="refusal", detail=detail)
     return PreflightFinding(
@@ -211,7 +211,7 @@ def _clusters(kafka: LiveKafka, sources: Sources) -> PreflightFinding:
 
 
 def _topics(kafka: LiveKafka, sources: Sources) -> PreflightFinding:
-    """Compare topic ids with the job's, and the topics of both clusters with what their ways ask for."""
+    """Compare topic ids with the job's, and the topics of both clusters with what the sources' ways need."""
     topics = _on_old(kafka, sources)
     old, new = kafka.view("old", topics), kafka.view("new", kafka.target_topics(topics))
     wrong = [
@@ -235,13 +235,13 @@ def _topics(kafka: LiveKafka, sources: Sources) -> PreflightFinding:
 def _of_rule(
     kafka: LiveKafka, sources: Sources, applies: Callable[[SourceRule], bool]
 ) -> dict[str, str | None]:
-    """Return topic -> topic id of the sources on the old cluster whose rule is such a one."""
+    """Return topic -> topic id of the sources on the old cluster whose rule meets ``applies``."""
     return _on_old(kafka, {name: s for name, s in sources.items() if applies(kafka.strategies.named(name))})
 
 
 def _to_prove(kafka: LiveKafka, sources: Sources) -> set[str]:
     old_id = kafka.old_cluster_id
-    on_old = {name: seen.topic_ids for name, seen in sources.items() if seen.cluster_id == old_id}
+    on_old = {name: source.topic_ids for name, source in sources.items() if source.cluster_id == old_id}
     return kafka.to_prove({name: list(topic_ids) for name, topic_ids in on_old.items()})
 
 
@@ -291,8 +291,8 @@ def _fence(kafka: LiveKafka, sources: Sources) -> PreflightFinding:
 
 def _control_topics(runs: JobView, kafka: LiveKafka) -> PreflightFinding:
     status = runs.status()
-    beats = status.heartbeat.queries.values() if isinstance(status, Running) else ()
-    sinks = [one for beat in beats if beat.sinks for one in beat.sinks.lineages]
+    queries = status.heartbeat.queries.values() if isinstance(status, Running) else ()
+    sinks = [lineage for query in queries if query.sinks for lineage in query.sinks.lineages]
     found = mirrored(kafka.new, kafka.mirror, sinks) if kafka.mirror and sinks else []
     detail = " ".join(found) or f"None of {len(sinks)} is mirrored."
     return PreflightFinding(check="control topics", level="refusal" if found else "ok", detail=detail)
@@ -313,7 +313,7 @@ def _switch(switch: ProducerSwitch) -> PreflightFinding:
     position = switch.read()
     if position == "hold":
         detail = (
-            "Producers are held already: another migration is under way, or nobody finishes it "
+            "Producers are held already: another migration is under way, or was left unfinished "
             "(flinkstyle migration list)."
         )
         return PreflightFinding(check="producer switch", level="refusal", detail=detail)

@@ -1,8 +1,8 @@
 """Hold producers, and release them to one cluster: the interface users implement, and two that are here.
 
-A hold is a lease: whoever works on the migration renews it, and it ends by itself if nobody does. That needs
-producers, or something beside them, that count: a switch with ``hold`` (``LeasedSwitch``). With any other
-switch a hold lasts until somebody applies another position.
+A hold is a lease: the attempt that works on the migration renews it, and without renewals it ends by itself.
+For that, producers or a process beside them must count the time: a switch with ``hold`` (``LeasedSwitch``).
+With any other switch a hold lasts until another position is applied.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ Position = Literal["hold", "release_old", "release_new"]
 @stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldLease:
-    """How long a hold lasts that nobody renews, and where producers write then."""
+    """How long a hold lasts without a renewal, and where producers write after that."""
 
     lease_s: float
-    """Counted by each producer from its own first look at this renewal; no two clocks are compared."""
+    """Each producer counts it from when it first reads this renewal; no two clocks are compared."""
     renewal: int
-    """1 begins the hold; a higher one renews it, and brings back none that was released."""
+    """1 begins the hold; a higher one renews it, but not once it was released."""
     generation: Generation | None
     """The next run of the job, which reads the new cluster."""
     back_to: Released = "release_old"
@@ -66,7 +66,7 @@ class ProducerSwitch(Protocol):
         """Bring producers into a position.
 
         Must be idempotent, and must refuse (``StaleTokenError``) a token lower than the highest it has
-        seen for the job: a call that slept must not undo what was settled since. Need not wait until
+        seen for the job: a call that was delayed must not undo what was settled since. Need not wait until
         producers obey: the caller proves that from the ends of the topics.
         """
 
@@ -80,8 +80,8 @@ class LeasedSwitch(ProducerSwitch, Protocol):
     def hold(self, lease: HoldLease, token: int) -> None:
         """Hold producers for ``lease.lease_s`` from now on: begin that, or renew it.
 
-        Called again and again while they are held. If it is not, they write to the cluster that the lease
-        says, with no further call. Must refuse a token as ``apply`` does, and a renewal (``lease.renewal``
+        Called again and again while they are held. Without such calls they write, at the lease's end, to the
+        cluster that it names. Must refuse a token as ``apply`` does, and a renewal (``lease.renewal``
         above 1) of a hold that was released (``HoldLostError``).
         """
 
@@ -153,30 +153,30 @@ class StoreProducerSwitch:
                 seen = found.version if found else None
                 write_over(self._store, self._key, wanted.to_bytes(), seen=seen)
             except (ObjectExistsError, ObjectChangedError):
-                continue  # look again: the other call's token may be the higher one
+                continue  # read it again: the other call's token may be the higher one
             return
 
-    def _require_may_follow(self, wanted: SwitchRecord, there: SwitchRecord) -> None:
-        if there.token > wanted.token:
+    def _require_may_follow(self, wanted: SwitchRecord, current: SwitchRecord) -> None:
+        if current.token > wanted.token:
             raise StaleTokenError(
                 f"Token {wanted.token} was expected to be the highest for switch {self._key}, found "
-                f"{there.token}.",
+                f"{current.token}.",
                 state_after=f"The switch stays as it is; {wanted.position} was not applied.",
                 remedy="Nothing is to be done: a newer attempt of the migration is in charge.",
             )
         renews = wanted.lease is not None and wanted.lease.renewal > 1
-        if renews and (there.position != "hold" or there.token != wanted.token):
+        if renews and (current.position != "hold" or current.token != wanted.token):
             raise HoldLostError(
-                f"Switch {self._key} was expected to hold the producers, found it at {there.position}.",
+                f"Switch {self._key} was expected to hold the producers, found it at {current.position}.",
                 state_after="It stays so.",
-                remedy="Nothing is to be done: somebody has released them.",
+                remedy="Nothing is to be done: another attempt has released them.",
             )
 
     def read(self) -> Position | None:
         """Return where producers are to write now; None before the first switch.
 
-        A hold that was not renewed for its lease, as far as this process has looked, has ended: then it is
-        where the job runs. Any other error than that the store cannot be reached leaves producers held.
+        A hold that this process has seen unchanged for its lease has ended: then producers write where the
+        job runs. Any other error than that the store cannot be reached leaves producers held.
         """
         begun_s = self._sightings.clock.now_s
         found = self._store.get(self._key)
@@ -186,14 +186,15 @@ class StoreProducerSwitch:
         if record.position != "hold" or record.lease is None:
             return record.position
         seen = self._sightings.note(f"{self._store.uri}/{self._key}", found.version, begun_s=begun_s)
-        return self._behind(record.lease) if seen.still_s >= record.lease.lease_s else "hold"
+        return self._after(record.lease) if seen.still_s >= record.lease.lease_s else "hold"
 
     def is_held(self) -> bool:
-        """Return whether the record says hold, also where that has ended by itself."""
+        """Return whether the record is at ``hold``, also if the lease has ended."""
         found = self._store.get(self._key)
         return found is not None and SwitchRecord.from_bytes(found.data).position == "hold"
 
-    def _behind(self, lease: HoldLease) -> Released:
+    def _after(self, lease: HoldLease) -> Released:
+        """Return where producers write once a hold has ended."""
         board = JobBoard(self._store, self._key.rpartition("/")[0])
         current = board.current()
         generation = current.value.generation if current is not None else None
@@ -208,7 +209,7 @@ class StoreProducerSwitch:
 class ManualSwitch:
     """People hold and release producers by hand; the ends of the topics prove that they did.
 
-    No hold of theirs ends by itself: they are told where to start the producers by whoever settles it.
+    Their hold does not end by itself: who settles the migration tells them where to start the producers.
     """
 
     _ASKED: ClassVar[dict[Position, str]] = {
@@ -223,7 +224,7 @@ class ManualSwitch:
         log.warning("By hand, please (step %d): %s", token, self._ASKED[position])
 
     def read(self) -> Position | None:
-        """Return None: nobody but the producers' owner can tell."""
+        """Return None: only the producers' owner knows."""
         return None
 
 

@@ -41,17 +41,17 @@ class CutoverReport:
     notes: tuple[str, ...]
     """What else there is to know: the fence, records left behind on the old cluster, group offsets."""
     decided: Mapping[str, Any] | None
-    """Who approved it: ``by``, ``at`` (ISO 8601) and ``choice``; None if nobody was asked."""
+    """Who approved it: ``by``, ``at`` (ISO 8601) and ``choice``; None if no person was asked."""
     plan: OffsetRewritePlan
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for XCom."""
-        told = {"phases_s": dict(self.phases_s), "notes": list(self.notes), "table": self.plan.as_markdown()}
+        plain = {"phases_s": dict(self.phases_s), "notes": list(self.notes), "table": self.plan.as_markdown()}
         fields = {
-            name: getattr(self, name) for name in self.__slots__ if name not in ("plan", "downtime", *told)
+            name: getattr(self, name) for name in self.__slots__ if name not in ("plan", "downtime", *plain)
         }
         downtime = asdict(self.downtime) if self.downtime is not None else None
-        return {**fields, **told, "downtime": downtime, "downtime_s": self.downtime_s}
+        return {**fields, **plain, "downtime": downtime, "downtime_s": self.downtime_s}
 
     @property
     def downtime_s(self) -> float | None:
@@ -59,7 +59,7 @@ class CutoverReport:
         return self.downtime.total_s if self.downtime is not None else None
 
     def as_event(self) -> dict[str, Any]:
-        """Return what an asset's event says."""
+        """Return the fields of an asset's event."""
         return {
             "job": self.job,
             "migration_id": self.migration_id,

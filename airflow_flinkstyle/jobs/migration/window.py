@@ -32,9 +32,9 @@ def start_standby(context: MigrationContext) -> Mapping[str, Any]:
 
 
 def hold(context: MigrationContext) -> Mapping[str, Any]:
-    """Hold the producers that obey, fence off those that sleep, and prove that nobody writes.
+    """Hold the producers that obey, fence off those that sleep, and prove that no producer writes.
 
-    The fence comes behind a first proof: it would refuse what an obedient producer is still flushing.
+    The fence comes after a first proof: before, it would refuse what an obedient producer still flushes.
     """
     context.hold.begin(context.new)
     topics = context.topics
@@ -45,9 +45,9 @@ def hold(context: MigrationContext) -> Mapping[str, Any]:
 
 
 def hold_again(context: MigrationContext) -> None:
-    """Hold producers for an attempt that finds the job stopped; what was written meanwhile sends it back.
+    """Hold producers for an attempt that finds the job stopped; records written meanwhile roll it back.
 
-    The hold of the attempt before it may have ended, and producers may have obeyed that.
+    The hold of the attempt before may have ended, and producers may have written since.
     """
     context.hold.begin(context.new)
     _await_quiet(context, context.topics)
@@ -57,7 +57,9 @@ def hold_again(context: MigrationContext) -> None:
 
 
 def _await_quiet(context: MigrationContext, topics: Collection[str]) -> None:
-    wait = context.client.view.clock.wait(context.settings.hold_timeout_s, every_s=0)  # a look takes its time
+    wait = context.client.view.clock.wait(
+        context.settings.hold_timeout_s, every_s=0
+    )  # each check waits itself
     while True:
         writes = context.kafka.who_writes(topics, context.settings.steady_window_s)
         if writes is None:
@@ -74,7 +76,7 @@ def _await_quiet(context: MigrationContext, topics: Collection[str]) -> None:
 def caught_up(context: MigrationContext) -> Mapping[str, Any]:
     """Wait for the mirror, where a way needs it."""
     context.kafka.await_mirrored(context.sources, context.settings.caught_up_timeout_s)
-    context.hold.require()  # before the job is stopped for nothing
+    context.hold.require()  # else the job would be stopped for nothing
     return {}
 
 
@@ -99,14 +101,14 @@ def _require_watched(context: MigrationContext, manifest: Manifest) -> None:
     if missed := sorted(read - fence_phase.watched(context.journal)):
         raise ProducersNotHeldError(
             f"All topics that the job reads were expected to be watched, found that {', '.join(missed)} were "
-            "not: its driver did not tell of them when the migration began.",
+            "not: its driver did not report them when the migration began.",
             state_after="The savepoint is kept.",
             remedy="Migrate again once all queries run.",
         )
 
 
 def _require_whole_output(context: MigrationContext, manifest: Manifest) -> None:
-    """Require that a sink which moves leaves no batch half written: the new driver would refuse it for ever.
+    """Require that a sink which moves leaves no batch half written: the new driver would always refuse it.
 
     A stop that comes before the script has started a query finds its planned batch as a dead driver left it.
     """
@@ -121,7 +123,7 @@ def _require_whole_output(context: MigrationContext, manifest: Manifest) -> None
             raise LineageError(
                 f"Savepoint {manifest.savepoint_id} was expected to hold query {query.name} between two "
                 f"batches, because its sink moves to another cluster, found that batch {query.batch_id + 1} "
-                "was planned: a part of it may stand in the old output.",
+                "was planned: a part of it may be in the old output.",
                 state_after="The savepoint is kept.",
                 remedy="Migrate again once all queries of the job run.",
             )
@@ -140,7 +142,7 @@ def rewrite(context: MigrationContext, planned: Mapping[str, Any], manifest: Man
 def order_takeover(
     context: MigrationContext, rewritten: Manifest, batches: Mapping[str, int]
 ) -> Mapping[str, Any]:
-    """Let the new driver take over while producers are held, if nobody has written since the proof."""
+    """Let the new driver take over while producers are held, if nothing was written since the proof."""
     fence_phase.require_quiet(context.journal, context.kafka.watch)
     context.hold.require()
     order = order_to_restore(rewritten, closed_at=dict(batches))

@@ -29,7 +29,7 @@ class UpgradeContext(CutoverContext):
 
     standby: Standby = "warm"
     if_committed: Rewind = "continue"
-    """How to go back from a version that had committed, or moved a sink; ``continue`` cannot, and raises."""
+    """How to go back from a version that had committed, or moved a sink; ``continue`` raises instead."""
     skip_known_batches: bool = False
     """Accept, for the rollback, that a sink or a function leaves out batch ids that it has seen."""
     compare: CompareAsked | None = None
@@ -37,9 +37,9 @@ class UpgradeContext(CutoverContext):
     compare_from: str | None = None
     """The savepoint from which both run; None for the newest."""
     expect: Expect = "same"
-    """Which outcome lets the upgrade go on; ``differs``: any."""
+    """With which outcome the upgrade continues; ``differs``: any."""
     comparison: Mapping[str, Any] | None = None
-    """What was compared before, and a person has seen: kept in the report, and not compared again."""
+    """A comparison that a person has already read: kept in the report, and not made again."""
     bounds: Bounds = UNWATCHED
     """What the new version must keep once it has committed."""
     back_to: FromSavepoint | None = None

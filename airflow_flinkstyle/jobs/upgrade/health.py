@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _MINUTE_S = 60
 _BEFORE_S = 600
-"""Of so long before its stop the old version's rate is the mean."""
+"""The old version's rate is the mean over this long before its stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,40 +37,40 @@ class Bounds:
     """How long it is watched after its first batch; several times what a batch takes. 0: not at all."""
     max_lag: int | None = None
     """How many records a source, or a topic, may be behind at the end, unless it was further behind at the
-    begin; known for Kafka only. None: any number."""
+    start; known for Kafka only. None: any number."""
     min_rate: float | None = 0.5
-    """Which part of the old version's input rows per second it must read, if so much is there and it falls
-    behind otherwise. None: any."""
+    """Which part of the old version's input rows per second it must read, if that much arrives and it falls
+    behind. None: any."""
 
 
 UNWATCHED = Bounds()
 
 
 class Rates:
-    """The input rates that the heartbeats of one driver tell: of each query the mean of its batches."""
+    """The input rates that one driver's heartbeats report: of each query the mean of its batches."""
 
     def __init__(self, since_ms: int) -> None:
         """Args: ``since_ms``: batches that began before do not count, epoch milliseconds of the driver."""
         self._since_ms = since_ms
-        self._seen: dict[str, dict[int, float]] = {}
+        self._rates: dict[str, dict[int, float]] = {}
 
-    def add(self, beat: Heartbeat) -> None:
+    def add(self, heartbeat: Heartbeat) -> None:
         """Note the newest batch of each query, once."""
-        for name, query in beat.queries.items():
+        for name, query in heartbeat.queries.items():
             pace = query.pace
             if pace is not None and pace.begun_at_ms >= self._since_ms and pace.input_rows_per_s is not None:
-                self._seen.setdefault(name, {})[pace.batch_id] = pace.input_rows_per_s
+                self._rates.setdefault(name, {})[pace.batch_id] = pace.input_rows_per_s
 
     def rows_per_s(self) -> float | None:
-        """Return what all queries read together; None if no batch was seen."""
-        return sum(fmean(rates.values()) for rates in self._seen.values()) if self._seen else None
+        """Return what all queries read together; None if no batch was noted."""
+        return sum(fmean(rates.values()) for rates in self._rates.values()) if self._rates else None
 
 
 def rate_before(old: Heartbeat, history: History | None) -> float | None:
     """Return the input rows per second of a version that has closed.
 
     Args:
-        old: Its last words.
+        old: Its last heartbeat.
         history: The job's, by the minute; a job that is too young for one is known by its last batches.
     """
     until_s = old.written_at_ms // 1000 - _MINUTE_S
@@ -96,20 +96,20 @@ def behind(first: Heartbeat, now: Heartbeat, bounds: Bounds) -> Iterator[str]:
 def slower(
     first: Heartbeat, now: Heartbeat, *, rate: float | None, before: float | None, bounds: Bounds
 ) -> Iterator[str]:
-    """Yield why it reads too little, if it falls behind and enough was there to read.
+    """Yield why it reads too little, if it falls behind and enough arrived to read.
 
-    What was there is what it read and what its lag has grown by. Where that is less, as at night, a few
-    records more or less at the moments of two looks tell nothing.
+    What arrived is what it read plus what its lag has grown by. Where little arrives, as at night, a few
+    records more or less at the two heartbeats prove nothing.
     """
     if bounds.min_rate is None or not before or rate is None or rate >= bounds.min_rate * before:
         return
-    lag, was = sum(lags(now).values()), sum(lags(first).values())
+    lag, before_lag = sum(lags(now).values()), sum(lags(first).values())
     seconds = (now.written_at_ms - first.written_at_ms) / 1000
-    grows_by = (lag - was) / seconds if seconds > 0 else inf
-    if lag > was and rate + grows_by >= bounds.min_rate * before:
+    grows_by = (lag - before_lag) / seconds if seconds > 0 else inf
+    if lag > before_lag and rate + grows_by >= bounds.min_rate * before:
         yield (
             f"It reads {rate:,.0f} rows per second, where the version before read {before:,.0f}, and has "
-            f"fallen from {was} to {lag} records behind."
+            f"fallen from {before_lag} to {lag} records behind."
         )
 
 
@@ -118,19 +118,19 @@ def unknown(now: Heartbeat, *, rate: float | None, before: float | None, bounds:
     without = sorted(now.queries.keys() - {name for name, _ in lags(now)})
     named = ", ".join(without)
     if without and bounds.max_lag is not None:
-        yield f"How far {named} is behind: only Kafka tells."
+        yield f"How far {named} is behind: only Kafka reports that."
     if bounds.min_rate is not None and not before:
-        yield "Its rate: the version before has told none."
+        yield "Its rate: the version before has reported none."
     elif bounds.min_rate is not None and rate is None:
         yield "Its rate: it has run no batch that began in this time."
     elif bounds.min_rate is not None and without:
-        yield f"The rate of {named}: only Kafka tells whether there was more to read."
+        yield f"The rate of {named}: only Kafka reports whether there was more to read."
 
 
-def lags(beat: Heartbeat) -> dict[tuple[str, str], int]:
+def lags(heartbeat: Heartbeat) -> dict[tuple[str, str], int]:
     """Return (query, where) -> records behind: by topic where offsets are committed, else by source."""
     found: dict[tuple[str, str], int] = {}
-    for name, query in beat.queries.items():
+    for name, query in heartbeat.queries.items():
         by_topic = {(name, topic): lag for group in query.groups.values() for topic, lag in group.lag.items()}
         found.update(by_topic or _by_source(name, query.pace))
     return found
@@ -148,8 +148,8 @@ def _by_source(name: str, pace: Pace | None) -> Mapping[tuple[str, str], int]:
 # Whether a new version commits its first batch after the takeover.
 
 _MOST_RETRIES = 1
-"""How often a new version is started again that fails, of a cause that may pass, before it has committed. A
-running job has half an hour; here the version before waits to go on."""
+"""How often a new version is started again that fails before its first commit, of a cause that may pass. A
+running job is retried for half an hour; here the version before waits to continue."""
 
 
 def await_first(context: CutoverContext, new: Generation, before: Mapping[str, int]) -> Mapping[str, Any]:
@@ -163,7 +163,7 @@ def await_first(context: CutoverContext, new: Generation, before: Mapping[str, i
     Returns:
         ``failure``, why there was none, or None; ``batches``, query name -> batch seen committed, or None if
         there was nothing to read; ``first_commit_at_ms``, epoch milliseconds, or None; ``first_batch_ms``,
-        what that batch consisted of, as far as Spark has told.
+        what that batch consisted of, as far as Spark has reported it.
     """
     client, timeout_s = context.client, context.settings.first_commit_timeout_s
     wait = client.view.waiting(timeout_s)
@@ -178,18 +178,18 @@ def await_first(context: CutoverContext, new: Generation, before: Mapping[str, i
         else:
             failure = f"it committed none within {timeout_s:g} s."
         run = client.view.run(new)
-        beats = run.heartbeat.queries if run.heartbeat else {}
+        queries = run.heartbeat.queries if run.heartbeat else {}
         batches = run.heartbeat.batches() if run.heartbeat else {}
-        behind = [name for name, batch in batches.items() if batch > before.get(name, -1)]
-        if behind and status is not None:
-            at_ms = [at for name in behind if (at := beats[name].batch_committed_at_ms) is not None]
+        committed = [name for name, batch in batches.items() if batch > before.get(name, -1)]
+        if committed and status is not None:
+            at_ms = [at for name in committed if (at := queries[name].batch_committed_at_ms) is not None]
             return {
                 "failure": None,
                 "batches": batches,
                 "first_commit_at_ms": min(at_ms, default=None),
                 "first_batch_ms": batch_ms(run.heartbeat, before) if run.heartbeat else {},
             }
-        # The status decides, not the later look: a driver that failed between the two is asked for its error.
+        # The status decides, not the later heartbeat: of a driver that failed in between, its error is read.
         if status is None or isinstance(status, Closed):
             return _failed(failure if status is None else "its script ended.")
         if not wait.again():
@@ -214,7 +214,7 @@ def _has_planned(context: CutoverContext, new: Generation, before: Mapping[str, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """What was seen of a new version."""
+    """What was observed of a new version."""
 
     observed_s: float
     reasons: tuple[str, ...]
@@ -261,7 +261,7 @@ def observe(context: CutoverContext, new: Generation, bounds: Bounds) -> Health:
         over = bool(ended or list(_certain(first, now))) or not wait.again()
         context.journal.check()
     if first is None or now is None:
-        return Health(observed_s=0, reasons=("It told nothing.",), batches={}, unknown=())
+        return Health(observed_s=0, reasons=("No heartbeat was found.",), batches={}, unknown=())
     reasons = [ended] if ended else [*_certain(first, now)]
     unknown: list[str] = []
     if not reasons:
@@ -277,55 +277,55 @@ def observe(context: CutoverContext, new: Generation, bounds: Bounds) -> Health:
 
 
 def how_ended(last: Heartbeat) -> str:
-    """Return why nothing runs any more, by a run's last words."""
+    """Return why a run has ended, by its last heartbeat."""
     return f"Its driver has failed: {': '.join(last.error)}" if last.error else "Its script has ended."
 
 
 def _judged(
     context: CutoverContext,
     new: Generation,
-    seen: tuple[Heartbeat, Heartbeat],
+    heartbeats: tuple[Heartbeat, Heartbeat],
     rate: float | None,
     bounds: Bounds,
 ) -> tuple[list[str], list[str]]:
     """Return what a whole observation shows, and what it cannot show."""
-    board, (first, now) = context.client.view.board, seen
+    board, (first, now) = context.client.view.board, heartbeats
     old, history = board.heartbeat(context.old()), board.history()
     before = rate_before(old.value, history.value if history else None) if old else None
-    stalled, unseen = _stalled(context, new, first)
+    stalled, unread = _stalled(context, new, first)
     reasons = [
         *stalled,
         *behind(first, now, bounds),
         *slower(first, now, rate=rate, before=before, bounds=bounds),
     ]
-    return reasons, [*unseen, *unknown(now, rate=rate, before=before, bounds=bounds)]
+    return reasons, [*unread, *unknown(now, rate=rate, before=before, bounds=bounds)]
 
 
 def _certain(first: Heartbeat, now: Heartbeat) -> Iterator[str]:
-    """Yield what no longer look would change."""
+    """Yield what makes it unhealthy however long it is observed."""
     if now.incarnation != first.incarnation:
         times = now.incarnation - first.incarnation
         yield f"Its driver died and was started again, {times} times."
     for name in now.unregistered:
         yield f"Query {name} was {PAST_THE_AGENT}."
-    for name, beat in sorted(now.queries.items()):
-        if beat.failed:
+    for name, query in sorted(now.queries.items()):
+        if query.failed:
             yield f"An error has ended query {name}: see the driver's log."
 
 
 def _stalled(context: CutoverContext, new: Generation, first: Heartbeat) -> tuple[list[str], list[str]]:
-    """Return the queries with a batch under way that have committed none, and those that cannot be told.
+    """Return the queries with a batch under way that have committed none, and those with unreadable logs.
 
     A query without records plans no batch, and is well.
     """
-    run, stalled, unseen = context.client.view.run(new), [], []
+    run, stalled, unread = context.client.view.run(new), [], []
     for name in sorted(run.heartbeat.queries if run.heartbeat else ()):
         before = first.batches().get(name, -1)
         try:
             done, planned = last_run.newest_batches(context.client.view, run, name)
         except FlinkstyleError as error:
-            unseen.append(f"Whether query {name} has a batch under way: {error.problem}")
+            unread.append(f"Whether query {name} has a batch under way: {error.problem}")
             continue
         if planned is not None and (-1 if done is None else done) <= before < planned:
             stalled.append(f"Query {name} has committed no batch, and batch {planned} is under way.")
-    return stalled, unseen
+    return stalled, unread

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.types import Rewind
 
 _MOST = 20
-"""So many savepoints are listed."""
+"""How many savepoints are listed at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class GenerationVersion:
     args: tuple[str, ...]
     conf: Mapping[str, str]
 
-    def says(self) -> str:
+    def label(self) -> str:
         """Return it for a table."""
         return f"generation {self.generation}: {' '.join((self.script, *self.args))}"
 
@@ -66,14 +66,14 @@ class RollbackTarget:
     def cells(self) -> tuple[str, ...]:
         """Return its row."""
         if self.savepoint_id is None or self.taken_at_ms is None:
-            return ("where the job is", self.version.says(), "now", "nothing")
+            return ("where the job is", self.version.label(), "now", "nothing")
         when = moment(self.taken_at_ms)
         if self.renumbered is not None:
             since = f"not counted: {self.renumbered} since"
-            return (self.savepoint_id, self.version.says(), f"{when}, at {batch_words(self.batches)}", since)
+            return (self.savepoint_id, self.version.label(), f"{when}, at {batch_words(self.batches)}", since)
         counts = ", ".join(f"{count} of {name}" for name, count in sorted(self.behind.items()) if count)
         since = f"batches: {counts}" if counts else "nothing"
-        return (self.savepoint_id, self.version.says(), f"{when}, at {batch_words(self.batches)}", since)
+        return (self.savepoint_id, self.version.label(), f"{when}, at {batch_words(self.batches)}", since)
 
 
 def previous(runs: JobView) -> GenerationVersion:
@@ -85,7 +85,7 @@ def previous(runs: JobView) -> GenerationVersion:
     versions = list(_versions(runs))
     now = versions[0] if versions else None
     for version in versions[1:]:
-        if now is not None and _told(version) != _told(now):
+        if now is not None and _settings(version) != _settings(now):
             return version
     raise JobNotRunningError(
         f"Job {runs.job} was expected to have run another version before, found none.",
@@ -99,7 +99,7 @@ def require_savepoint(runs: JobView, savepoint_id: str) -> Generation:
 
     Raises:
         BadInputError: If no run of this job took it; or if it is of another cluster than the job reads now,
-            to which no producer may write any more.
+            where producers may be fenced off.
     """
     manifest = runs.repository.read(savepoint_id)
     taken_from = manifest.taken_from_generation
@@ -110,8 +110,8 @@ def require_savepoint(runs: JobView, savepoint_id: str) -> Generation:
             remedy="Start the job from it with StartStreamingJobOperator, which names the script.",
         )
     last = runs.board.current_heartbeat()
-    now = last.queries.values() if last is not None else ()
-    reads = {id_words(source.cluster_id) for beat in now for source in beat.sources.values()}
+    queries = last.queries.values() if last is not None else ()
+    reads = {id_words(source.cluster_id) for query in queries for source in query.sources.values()}
     read = {id_words(position.cluster_id) for query in manifest.queries for position in query.kafka.values()}
     if reads and not read <= reads:
         raise BadInputError(
@@ -178,7 +178,7 @@ def _versions(runs: JobView) -> Iterator[GenerationVersion]:
         generation = order.parent.generation if order is not None else None
 
 
-def _told(version: GenerationVersion) -> tuple[object, ...]:
+def _settings(version: GenerationVersion) -> tuple[object, ...]:
     return (version.script, version.args, dict(version.conf))
 
 
@@ -219,10 +219,13 @@ def roll_back_to(
             state_after="Nothing was stopped.",
             remedy="Name a savepoint, or leave both out to continue where the job is.",
         )
-    noted = (
-        journal.approve({"generation": _whose(client.view, savepoint_id)}) if not journal.approved() else {}
+    recorded = (
+        journal.approve({"generation": _generation_of(client.view, savepoint_id)})
+        if not journal.approved()
+        else {}
     )
-    chosen = Generation((journal.approved() or noted)["generation"])  # a retry finds another version running
+    # As recorded: a retry may find another version running.
+    chosen = Generation((journal.approved() or recorded)["generation"])
     spec, target = client.view.launch_of(chosen)
     back_to = None
     if savepoint_id is not None:
@@ -244,7 +247,7 @@ def roll_back_to(
     ).run()
 
 
-def _whose(runs: JobView, savepoint_id: str | None) -> Generation:
+def _generation_of(runs: JobView, savepoint_id: str | None) -> Generation:
     if savepoint_id is None:
         return previous(runs).generation
     return require_savepoint(runs, savepoint_id)

@@ -1,4 +1,4 @@
-"""State in more partitions, in RocksDB, or changed, as a part of an upgrade: what the new driver is told.
+"""State in more partitions, in RocksDB, or changed, as a part of an upgrade: the settings of the new driver.
 
 The driver writes the state before it starts (``agent.run.repartition``): that of the hot savepoint, on which
 it rehearses, and in the window that of the savepoint with which the old version stopped.
@@ -115,7 +115,7 @@ def undone(old: JobSpec, new: JobSpec, saved: Manifest) -> JobSpec:
 
     Args:
         old: What ran before.
-        new: The version that is left.
+        new: The version to go back from.
         saved: What the old one stopped with.
     """
     if STATE_PROVIDER in new.conf:

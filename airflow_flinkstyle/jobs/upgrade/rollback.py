@@ -1,4 +1,4 @@
-"""How the old version continues after a new one that failed: what that has left decides."""
+"""How the old version continues after a new one that failed, by what the new one has written."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ _SOURCE_LOG: Final = re.compile(r"sources/\d+/\d+(\.compact)?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedVersion:
-    """The logs and last words of a driver that has ended."""
+    """The logs and the last heartbeat of a driver that has ended."""
 
     committed: Mapping[str, BatchId]
     """Query name -> newest committed batch."""
     planned: Mapping[str, tuple[BatchId, str]]
     """Query name -> the batch that was planned behind it, and its offsets."""
-    last_words: Mapping[str, QueryStatus]
+    last_status: Mapping[str, QueryStatus]
     checkpoints: Mapping[str, ObjectStore] = field(default_factory=dict)
     """Query name -> its checkpoint, of those with a planned batch."""
 
@@ -68,13 +68,13 @@ class FailedVersion:
                     f"batch {batch} of query {name} was planned behind a repartition: a part of it may be "
                     f"written, and the old version would write the same records as batch {batch - 1}"
                 )
-            if cluster := _moved_to(saved[name].sinks, self.last_words[name].sinks):
+            if cluster := _moved_to(saved[name].sinks, self.last_status[name].sinks):
                 moved = f"a transactional sink of query {name} moved before batch {batch}"
                 return f"{moved}: a part of that batch may be on cluster {cluster}"
         return None
 
 
-def look_at(runs: JobView, lock: OfflineLock) -> FailedVersion:
+def read_failed(runs: JobView, lock: OfflineLock) -> FailedVersion:
     """Read the logs of the driver that the lock represents."""
     committed, planned, checkpoints = {}, {}, {}
     for name in lock.last_words.queries:
@@ -89,7 +89,7 @@ def look_at(runs: JobView, lock: OfflineLock) -> FailedVersion:
     return FailedVersion(
         committed=committed,
         planned=planned,
-        last_words=lock.last_words.queries,
+        last_status=lock.last_words.queries,
         checkpoints=checkpoints,
     )
 
@@ -106,7 +106,8 @@ def _moved_to(before: Sinks | None, after: Sinks | None) -> str | None:
 def carry_planned(manifest: Manifest, failed: FailedVersion, runs: JobView) -> Manifest:
     """Publish the savepoint with the batches that were planned behind it, by id, offsets and source logs.
 
-    What the sinks had written comes from the last words of who planned them: a part may stand there.
+    What the sinks had written comes from the last heartbeat of the driver that planned them: a part of the
+    batches may already be there.
     """
     planned = failed.planned
     if not planned:
@@ -117,11 +118,11 @@ def carry_planned(manifest: Manifest, failed: FailedVersion, runs: JobView) -> M
     def carry(query: QuerySnapshot) -> QuerySnapshot:
         if query.name not in planned:
             return query
-        told = failed.last_words[query.name].sinks or query.sinks
+        sinks = failed.last_status[query.name].sinks or query.sinks
         logged = source_logs(query, failed.checkpoints[query.name], runs)
         files = tuple(sorted((*query.files, *logged), key=lambda entry: entry.path))
         offsets = _as_saved(planned[query.name][1], query)
-        return replace(query, planned_offsets=offsets, sinks=told, files=files)
+        return replace(query, planned_offsets=offsets, sinks=sinks, files=files)
 
     return publish_derived(manifest, runs.repository, f"sp-carry-{digest}", carry)
 
@@ -153,10 +154,10 @@ def require_possible(runs: JobView, if_committed: Rewind, *, skip_known: bool) -
     if if_committed != "re-emit" or skip_known:
         return
     last = runs.board.current_heartbeat()
-    told = last.queries if last is not None else {}
-    found = [name for name, beat in sorted(told.items()) if may_skip(beat.sink, beat.sinks)]
+    queries = last.queries if last is not None else {}
+    found = [name for name, query in sorted(queries.items()) if may_skip(query.sink, query.sinks)]
     if found:
-        named = ", ".join(f"{told[name].sink} of query {name}" for name in found)
+        named = ", ".join(f"{queries[name].sink} of query {name}" for name in found)
         raise SinkSkipsError.of(
             f"{named}, which leaves out, or may leave out, batches whose ids it has seen "
             "(if_committed='re-emit')",
@@ -165,9 +166,9 @@ def require_possible(runs: JobView, if_committed: Rewind, *, skip_known: bool) -
 
 
 def another(upgrade: UpgradeContext) -> Mapping[str, Any] | None:
-    """Return the run that somebody else has started since the failure, which is left alone; None if none is.
+    """Return the run that another caller has started since the failure, to be left alone; None without one.
 
-    The new version's driver, if it still waits for its order, is ended: no start goes on beside it.
+    The new version's driver, if it still waits for its order, is ended: no start continues beside it.
 
     Returns:
         ``generation`` that has the job, ``how``, and ``another``.
@@ -186,7 +187,7 @@ def another(upgrade: UpgradeContext) -> Mapping[str, Any] | None:
 
 
 def committed_after_all(upgrade: UpgradeContext) -> Mapping[str, Any] | None:
-    """Return the new version if it has committed after all, as before a retry, and only a choice leads back.
+    """Return the new version if it has committed after all: then only a rewind leads back.
 
     Returns:
         ``generation`` that runs, ``how``, and ``stays``; None if the old version is to run again.
@@ -216,8 +217,8 @@ def roll_back(upgrade: UpgradeContext) -> Mapping[str, Any]:
             return _running(
                 upgrade, client.starts.start(spec, target, claim_key=key), "by an earlier attempt"
             )
-    told = new is not None and client.view.board.takeover_order(new) is not None
-    ended = new is None or (told and isinstance(client.drivers.end_driver(new), Gone))
+    ordered = new is not None and client.view.board.takeover_order(new) is not None
+    ended = new is None or (ordered and isinstance(client.drivers.end_driver(new), Gone))
     current = client.view.board.current()
     if current is not None and current.value.generation == old:
         winner, new = race.winner(upgrade)
@@ -227,14 +228,14 @@ def roll_back(upgrade: UpgradeContext) -> Mapping[str, Any]:
         if winner != new:
             client.drivers.wait_running(winner, timeout_s=upgrade.settings.takeover_timeout_s)
             return {"generation": winner, "how": "in its own checkpoint: the new version never took over"}
-        # It was faster: one that somebody has started again since the one above was killed.
+        # It was faster: another caller has started it again since its driver was ended above.
         ended = isinstance(client.drivers.end_driver(winner), Gone)
     handle, how = _from_new(upgrade, driver_has_ended=ended)
     return _running(upgrade, handle, how)
 
 
 def _may_run(runs: JobView, own: Generation | None) -> bool:
-    """Return whether a generation was told to run, and neither the new version nor a lock was faster."""
+    """Return whether a generation has its takeover order, and no other one has the job since."""
     if own is None or runs.board.takeover_order(own) is None:
         return False
     current = runs.board.current()
@@ -255,7 +256,7 @@ def _from_new(upgrade: UpgradeContext, *, driver_has_ended: bool) -> tuple[RunHa
     with offline_lock.hold_offline(
         client.view, key, driver_has_ended=driver_has_ended, needed=set(saved)
     ) as lock:
-        failed = look_at(client.view, lock)
+        failed = read_failed(client.view, lock)
         lock.close(failed.committed, ids={}, under_way=failed.planned.keys())
     began = begun_at(saved, upgrade.spec, manifest.savepoint_id, client.view.repository)
     why_not = failed.why_no_rollback(manifest, began)

@@ -1,9 +1,9 @@
 """Replace a running job by a new version: standby, stop with a savepoint, takeover, first batch; or back.
 
 The steps are those of every cutover (``jobs.cutover``). Until the new version has taken the job over, every
-error leads back by itself; before the stop the old version just runs on. Once the new version has committed a
-batch, or moved a sink and may have written there, going back would repeat batches or lose them: then a person
-must have chosen ``fork`` or ``re-emit`` beforehand.
+error is rolled back by itself; before the stop the old version just keeps running. Once the new version has
+committed a batch, or moved a sink and may have written there, going back would repeat batches or lose them:
+then a person must have chosen ``fork`` or ``re-emit`` beforehand.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class UpgradeReport:
     """What both versions computed on the same records: ``verdict``, ``summary``, a line, and ``table``,
     markdown; None if they were not compared."""
     health: str | None
-    """What was seen of the new version after its first batch, in a line; None if it was not observed."""
+    """What was observed of the new version after its first batch, in a line; None without that."""
     phases_s: Mapping[str, float]
     """Seconds per phase, retries included."""
 
@@ -122,9 +122,9 @@ class Upgrade(UpgradeContext):
         Raises:
             UpgradeRolledBackError: If the new version failed; the old one runs, and was never stopped if the
                 error says so.
-            JobRunningError: If it failed, and somebody else has started the job since; that run is left.
-            UpgradeChoiceError: If it failed after it had committed, and nothing was chosen.
-            UpgradeUnhealthyError: If it commits, is not well, and the old one cannot continue where it is; it
+            JobRunningError: If it failed, and another caller has started the job since; that run is kept.
+            UpgradeChoiceError: If it failed after it had committed, and no way back was chosen.
+            UpgradeUnhealthyError: If it commits, is unhealthy, and the old one cannot continue from there; it
                 runs on.
             SinkSkipsError: If the rollback would use batch ids again that a sink may leave out; nothing was
                 stopped.
@@ -165,7 +165,7 @@ class Upgrade(UpgradeContext):
         return build_report(self)
 
     def settle(self) -> Settled:
-        """Bring an upgrade to rest that nobody works on: finished if the new version runs, else undone.
+        """Bring an upgrade to rest that no task works on: finished if the new version runs, else undone.
 
         Raises:
             UpgradeChoiceError: If the new version failed after it had committed: the job is stopped.
@@ -179,7 +179,7 @@ class Upgrade(UpgradeContext):
                     generation = current.value.generation if current is not None else None
                     return Settled(where="new", generation=generation, detail="The new version runs.")
             else:
-                failure = "It was not finished, and nobody worked on it any more."
+                failure = "It was not finished, and no task worked on it any more."
             if not self._has_begun():
                 return UNTOUCHED
             back = self.phase("rollback", {"failure": failure}, self._go_back)
@@ -188,8 +188,8 @@ class Upgrade(UpgradeContext):
 
     def _has_taken_over(self) -> bool:
         current = self.client.view.board.current()
-        named = current is not None and current.value.generation == self.new
-        return named or self.journal.result("takeover") is not None
+        is_current = current is not None and current.value.generation == self.new
+        return is_current or self.journal.result("takeover") is not None
 
     def _is_done(self) -> bool:
         """Return whether an earlier attempt has come to the end."""
@@ -251,7 +251,7 @@ class Upgrade(UpgradeContext):
     def _back_from_where_it_is(self) -> Mapping[str, Any]:
         """Upgrade to the old version: nothing is repeated or lost, if its plan fits the state as it is now.
 
-        If it does not, what was chosen counts; where nothing was, the new version runs on.
+        If it does not, ``if_committed`` decides; with ``continue`` the new version runs on.
         """
         spec, target = self.client.view.launch_of(self.old())
         spec = repartition.undone(spec, self.spec, self._saved())
@@ -283,7 +283,7 @@ class Upgrade(UpgradeContext):
         how = f"from savepoint {report.savepoint_id}, where the new one stopped"
         return {"generation": report.generation, "how": how}
 
-    # --- what is looked at before anything is started or stopped ------------------------------
+    # --- what is checked before anything is started or stopped --------------------------------
 
     def _require_possible(self) -> None:
         rollback.require_possible(self.client.view, self.if_committed, skip_known=self.skip_known_batches)
@@ -357,13 +357,13 @@ class Upgrade(UpgradeContext):
         return {"old": old, "new": None} if self.standby == "none" else steps.start_standby(self)
 
     def _let_take_over(self, manifest: Manifest) -> Mapping[str, Any]:
-        """Tell the driver that waits; where none does, start one."""
+        """Order the waiting driver to take over; where none waits, start one."""
         self.journal.check()
         origin, new = self.back_to or FromSavepoint(savepoint_id=manifest.savepoint_id), self.new
         if new is None or self.client.view.claim(new).prepare_savepoint_id is None:
             handle = self.client.starts.start(self.spec, self.target, claim_key=self.next_key, origin=origin)
             return {"generation": handle.generation}
-        if self.client.view.board.takeover_order(new) is None:  # else it was told, and may run already
+        if self.client.view.board.takeover_order(new) is None:  # else it has its order, and may run already
             plan = plan_savepoint(self.client.view, origin, self.next_key)
             self.client.starts.order_takeover(new, plan.order, plan.own_ids)
         return {"generation": new}
@@ -382,11 +382,11 @@ class Upgrade(UpgradeContext):
     def _restored(self, new: Generation) -> Mapping[str, int]:
         """Return the batches at which a driver began that did not begin where the old one stopped.
 
-        That is the savepoint's batch, or a number behind every other; its heartbeat says which. One that has
-        committed before this first look at it is behind one of the two.
+        That is the savepoint's batch, or a number above every other; its heartbeat shows which. A driver that
+        has committed before this first read is one batch above one of the two.
         """
-        order, beat = self.client.view.board.takeover_order(new), self.client.view.run(new).heartbeat
-        if order is None or order.savepoint_id is None or beat is None:
+        order, heartbeat = self.client.view.board.takeover_order(new), self.client.view.run(new).heartbeat
+        if order is None or order.savepoint_id is None or heartbeat is None:
             return {}
         numbers = order.unused_from if order.rewind == "fork" else {}
         began = {
@@ -395,7 +395,7 @@ class Upgrade(UpgradeContext):
         }
         return {
             name: batch - 1 if batch - 1 in began.get(name, ()) and batch not in began[name] else batch
-            for name, batch in beat.batches().items()
+            for name, batch in heartbeat.batches().items()
         }
 
     def _observe(self) -> Mapping[str, Any]:
@@ -411,14 +411,14 @@ class Upgrade(UpgradeContext):
         return Generation(taken["generation"]) if taken is not None else self.generation("new")
 
 
-# An upgrade by its journal alone: enough to bring it to rest, by whoever finds it unfinished.
+# An upgrade by its journal alone: enough for any caller that finds it unfinished to bring it to rest.
 
 
 def resumed(client: JobClient, migration_id: str) -> Upgrade:
     """Return the upgrade, to be settled.
 
-    What its task was told and no record has (how to go back from a version that has committed, how long to
-    observe it) is left to a person.
+    What only its task knew, and no record has (how to go back from a version that has committed, how long to
+    observe it), is for a person to decide.
     """
     journal = CutoverJournal(
         client.view.board.store,

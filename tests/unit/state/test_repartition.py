@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from airflow_flinkstyle.savepoint.manifest import FileEntry, QuerySnapshot
 from airflow_flinkstyle.state.errors import REPARTITION
-from airflow_flinkstyle.state.repartition import require_all_told, require_planned
+from airflow_flinkstyle.state.repartition import require_all_listed, require_planned
 from airflow_flinkstyle.types import BatchId
 from testbed.refusals import refuses
 
@@ -26,9 +26,9 @@ QUERY = QuerySnapshot(
 
 
 def test_operator_that_spark_does_not_list_is_named_since_nobody_would_compare_it():
-    require_all_told(QUERY, {0, 1})
+    require_all_listed(QUERY, {0, 1})
     with refuses(REPARTITION, match="of query totals that has state, found nothing of 1"):
-        require_all_told(QUERY, {0})
+        require_all_listed(QUERY, {0})
 
 
 def test_planned_batch_whose_number_is_taken_is_refused():

@@ -13,7 +13,7 @@ import pytest
 
 from airflow_flinkstyle.checkpoint.found import look_into
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.jobs.adoption.outside import look
+from airflow_flinkstyle.jobs.adoption.outside import inspect_query
 from airflow_flinkstyle.storage.open import open_as_hadoop
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ SHAPES = [
 def adoption_of(location: str) -> str:
     """Read a checkpoint as an adoption does: how far it came, or the code of the refusal."""
     try:
-        found = look("orders", location, open_as_hadoop)
+        found = inspect_query("orders", location, open_as_hadoop)
         _ = found.newest.kafka_sources
     except FlinkstyleError as error:
         return error.code
@@ -191,7 +191,7 @@ def test_folder_of_many_queries_names_those_below_it(tmp_path: Path):
         logs(at=name)(tmp_path)
     assert first_start_of(str(tmp_path)) == "begins anew"
     with pytest.raises(FlinkstyleError) as refused:
-        look("orders", str(tmp_path), open_as_hadoop)
+        inspect_query("orders", str(tmp_path), open_as_hadoop)
     assert "Below it are the checkpoints clicks, totals" in refused.value.remedy
 
 

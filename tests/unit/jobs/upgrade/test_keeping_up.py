@@ -50,13 +50,13 @@ def test_job_that_reads_less_because_less_arrives_is_not_slower_for_a_few_record
 def test_what_only_kafka_tells_is_said_not_to_be_judged():
     rates = a_beat(a_pace(lag=None))
     assert list(unknown(rates, rate=1.0, before=1.0, bounds=Bounds(max_lag=1))) == [
-        "How far orders is behind: only Kafka tells.",
-        "The rate of orders: only Kafka tells whether there was more to read.",
+        "How far orders is behind: only Kafka reports that.",
+        "The rate of orders: only Kafka reports whether there was more to read.",
     ]
     kafka = a_beat(a_pace())
     assert list(unknown(kafka, rate=1.0, before=1.0, bounds=Bounds(max_lag=1))) == []
     assert list(unknown(kafka, rate=1.0, before=None, bounds=Bounds())) == [
-        "Its rate: the version before has told none."
+        "Its rate: the version before has reported none."
     ]
     assert list(unknown(kafka, rate=None, before=1.0, bounds=Bounds())) == [
         "Its rate: it has run no batch that began in this time."

@@ -37,7 +37,7 @@ SAVED = a_manifest(
 
 def failed(*, committed: int, planned: int | None = None) -> FailedVersion:
     found = {} if planned is None else {"a": (BatchId(planned), "v1\n{}\n{}")}
-    return FailedVersion(committed={"a": BatchId(committed)}, planned=found, last_words={})
+    return FailedVersion(committed={"a": BatchId(committed)}, planned=found, last_status={})
 
 
 @pytest.mark.parametrize("given", ["changes:of_orders", '{"0": []}', {"0": [{"does": "DropKeys"}]}])
