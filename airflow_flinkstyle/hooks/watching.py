@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 BURST_MINUTES: Final = 30
 """After a rest, so many minutes' requests may be made at once: a lost host ends many jobs together."""
 _NOT_URGENT: Final = 10
-"""Of these minutes, so many are for requests that can wait."""
+"""How many of these requests may be for what can wait."""
 _NO_PULSES_S: Final = 30.0
 """How often the pulses of a root that has none are listed."""
 _NAMES_S: Final = 60.0
@@ -64,9 +64,9 @@ class InNeed:
     """A job that needs a task."""
 
     mark: str
-    """Names what is wrong: the same mark is not reported twice."""
+    """Names what is wrong: a trigger does not fire twice for the same mark."""
     seen: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    """When its driver last gave a sign of life (``Sightings.told``)."""
+    """Versions of its driver's records, and for how long each has not changed (``Sightings.told``)."""
 
 
 class WatchedRoot:
@@ -171,7 +171,9 @@ class WatchedRoot:
             raise error
         if not error.retryable:
             return InNeed(mark=_mark(error))
-        log.warning("Job %s cannot be inspected now: %s", job, error.problem)  # its cluster is away
+        log.warning(
+            "Job %s cannot be inspected now, and is tried again: %s", job, error.problem
+        )  # its cluster is away
         self._rounds.called(job)
         return None
 
@@ -246,7 +248,7 @@ def _counted(client: JobClient, store: Any) -> JobClient:  # noqa: ANN401 - as a
 
 
 def _waits_s(client: JobClient, run: Run) -> float:
-    """Return how long to wait for a driver that failed of a cause that may pass; else 0."""
+    """Return how long to wait until a driver that failed of a passing cause is started again; else 0."""
     is_to_wait = (run.may_be_retried or run.was_not_taken) and not run.was_retried_enough(
         client.view.clock.now_ms()
     )
