@@ -65,7 +65,7 @@ def of_kubernetes(connection: Connection) -> tuple[str | None, dict[str, str]]:
     """Return the kubeconfig of a connection of the kubernetes provider, and settings of Spark.
 
     Raises:
-        BadInputError: If it holds the kubeconfig itself, which a relaunch would not have, or has another type.
+        BadInputError: If it holds the kubeconfig itself, which no relaunch would have, or has another type.
     """
     if connection.conn_type != "kubernetes":
         raise BadInputError(
