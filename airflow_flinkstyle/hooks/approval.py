@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 def stored(hook: StreamingJobHook, form: MigrationForm, migration_id: str) -> Approved | None:
-    """Return the approved answers; None if none are stored yet. Reads no file that the form names.
+    """Return the approved answers; None if none are stored yet. Nothing that the form names is read.
 
     Raises:
         NotAsApprovedError: If the form holds other answers and the window has not begun.

@@ -79,12 +79,12 @@ def cutover(
 
 
 def settle_abandoned(hook: StreamingJobHook, job: str, *, afresh: bool = False) -> list[tuple[str, Settled]]:
-    """Finish or undo each abandoned migration and upgrade of a job; those that a task works on continue.
+    """Finish or undo each abandoned migration and upgrade of a job; leave those at work.
 
     Args:
         hook: What opens connections.
         job: The job.
-        afresh: Also those that a task may work on, without waiting to see.
+        afresh: Also those that may be at work, without waiting to see.
 
     Returns:
         What was settled, as text, and its outcome.
@@ -97,7 +97,7 @@ def settle_abandoned(hook: StreamingJobHook, job: str, *, afresh: bool = False) 
 
     for one in find_unsettled(client.view.board):
         if not afresh and not is_abandoned(client.view, one):
-            hook.log.info("A task works on %s of job %s", one, job)
+            hook.log.info("Another process works on %s of job %s", one, job)
             continue
         settled.append((str(one), settle(client, one, migration=migration, afresh=True)))
         hook.log.warning("%s of job %s: %s (%s)", one, job, settled[-1][1].where, settled[-1][1].detail)
