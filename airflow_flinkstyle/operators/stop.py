@@ -30,8 +30,8 @@ class StopStreamingJobOperator(SavepointMaker):
     :param drain: Read to the present end of the inputs, and stop there; hold the producers first to
         read everything. Implies ``aligned``. Windows that are open stay open in the state. (templated)
     :param on_failed_savepoint: What to do if the savepoint fails, for example because the store stays
-        unreachable. ``keep_running``: the queries resume, and the task fails. ``close``: the job stops without a
-        savepoint, in its checkpoint, and the task succeeds with ``savepoint_error`` in its result.
+        unreachable. ``keep_running``: the queries resume, and the task fails. ``close``: the job stops
+        without a savepoint, in its checkpoint, and the task succeeds with ``savepoint_error`` in its result.
         (templated)
     :param timeout_s: How long draining and savepoint may take.
     """
