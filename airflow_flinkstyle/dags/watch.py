@@ -51,8 +51,8 @@ def watch_dag(
         )
     known = list(jobs if jobs is not None else defined_jobs().jobs.values())
     # Without a job a run would end at once, and the next one begin: an endless loop.
-    often = "@continuous" if known else timedelta(hours=1)
-    with DAG(dag_id, schedule=often, **{**settings_of(__doc__), **with_retries(arguments)}) as dag:
+    interval = "@continuous" if known else timedelta(hours=1)
+    with DAG(dag_id, schedule=interval, **{**settings_of(__doc__), **with_retries(arguments)}) as dag:
         for conn_id in sorted({job.flinkstyle_conn_id for job in known}):
             watch = WatchJobsOperator(
                 task_id=f"watch_{conn_id}",

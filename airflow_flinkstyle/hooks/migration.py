@@ -95,12 +95,12 @@ def settle_abandoned(hook: StreamingJobHook, job: str, *, afresh: bool = False) 
         moving = approved_of(client.view, migration_id).migration
         return cutover(hook, moving, migration_id, starts_driver=False)
 
-    for one in find_unsettled(client.view.board):
-        if not afresh and not is_abandoned(client.view, one):
-            hook.log.info("Another process works on %s of job %s", one, job)
+    for work in find_unsettled(client.view.board):
+        if not afresh and not is_abandoned(client.view, work):
+            hook.log.info("Another process works on %s of job %s", work, job)
             continue
-        settled.append((str(one), settle(client, one, migration=migration, afresh=True)))
-        hook.log.warning("%s of job %s: %s (%s)", one, job, settled[-1][1].where, settled[-1][1].detail)
+        settled.append((str(work), settle(client, work, migration=migration, afresh=True)))
+        hook.log.warning("%s of job %s: %s (%s)", work, job, settled[-1][1].where, settled[-1][1].detail)
     return settled
 
 

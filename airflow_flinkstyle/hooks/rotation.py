@@ -141,7 +141,7 @@ def rotate_jobs(
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    def one(job: SparkStreamingJob) -> tuple[SparkStreamingJob, Rotated | FlinkstyleError]:
+    def outcome_of(job: SparkStreamingJob) -> tuple[SparkStreamingJob, Rotated | FlinkstyleError]:
         try:
             return job, rotate(job)
         except FlinkstyleError as error:
@@ -149,4 +149,4 @@ def rotate_jobs(
             return job, error
 
     with ThreadPoolExecutor(at_once, thread_name_prefix="flinkstyle rotation") as pool:
-        return list(pool.map(one, jobs))
+        return list(pool.map(outcome_of, jobs))

@@ -116,12 +116,12 @@ class CompareVersionsOperator(StreamingJobOperator):
             new = next_version(
                 spec, script=text_or_none(self.script), args=self.args, conf=mapping(self.conf)
             )
-            elsewhere = text_or_none(self.spark_conn_id)
+            spark_conn_id = text_or_none(self.spark_conn_id)
             comparison = as_told(
                 compare_versions(
                     client,
                     Version(spec=spec, target=target),
-                    Version(spec=new, target=hook.target(elsewhere) if elsewhere else target),
+                    Version(spec=new, target=hook.target(spark_conn_id) if spark_conn_id else target),
                     key=self.request_key(context),
                     savepoint_id=savepoint_id,
                     asked=compared(self),

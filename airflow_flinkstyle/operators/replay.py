@@ -83,12 +83,12 @@ class ReplayStreamingJobOperator(StreamingJobOperator):
             spec, target = recorded_launch(job.view)
             savepoint_id = savepoint_to_compare(job, text_or_none(self.savepoint_id))
             self.show_savepoint(context, savepoint_id)
-            elsewhere = text_or_none(self.spark_conn_id)
+            spark_conn_id = text_or_none(self.spark_conn_id)
             generation = replay_job(
                 job,
                 beside,
                 next_version(spec, script=text_or_none(self.script), args=self.args, conf=mapping(self.conf)),
-                hook.target(elsewhere) if elsewhere else target,
+                hook.target(spark_conn_id) if spark_conn_id else target,
                 key=self.request_key(context),
                 asked=ReplayAsked(
                     savepoint_id=savepoint_id,

@@ -39,4 +39,4 @@ class SettleStreamingJobOperator(StreamingJobOperator):
             settled = settle_abandoned(self.hook, self.job, afresh=is_true("now", self.now))
         if not settled:
             self.log.info("Job %s has no abandoned migration or upgrade", self.job)
-        return [{"what": what, **asdict(how)} for what, how in settled]
+        return [{"what": what, **asdict(outcome)} for what, outcome in settled]

@@ -32,8 +32,7 @@ class WatchStreamingJobOperator(StreamingJobOperator):
     A driver that died without an error, or was told to end by its cluster or a person (SIGTERM), is started
     again, from its own checkpoint. One that recorded an error fails the task with it, also after a rotation
     has saved the job; so does a newest savepoint that is too old, and an adopted job whose old checkpoint
-    has moved on. The task is skipped for a job
-    that was stopped, or never started: it is meant to be down.
+    has moved on. The task is skipped for a job that was stopped, or never started: it is meant to be down.
     Returns generation, batches and the newest savepoint.
 
     :param fresh: How old the newest savepoint may be, in seconds or like ``36h``; None for any age.
