@@ -1,6 +1,6 @@
 """Drill the restore of a savepoint, in a scratch run that writes nothing.
 
-A driver beside the job restores all files, lets Spark run some batches on the copy, and deletes it. The
+A driver beside the job restores all files, lets Spark run some batches on the copy, and deletes the copy. The
 task reports time and size; it fails if the savepoint cannot be restored or run. The job is not touched.
 """
 

@@ -258,7 +258,7 @@ def compare_fields(
             False,
             type="boolean",
             title="Let scripts write past their queries",
-            description="Each compared run repeats the writes. If not allowed, writes that are seen fail it.",
+            description="Each compared run repeats these writes. Else a detected one fails the comparison.",
             section=section,
         ),
         "expect": Param(

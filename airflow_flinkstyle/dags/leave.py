@@ -1,4 +1,4 @@
-"""Give a streaming job back to plain Spark: it stops, and its checkpoints are written where you choose.
+"""Give a streaming job back to plain Spark: stop it with a savepoint, write its checkpoints where you choose.
 
 The log of the task has the `spark-submit` that continues it, the command that adopts it again, and what stays
 behind. Pause the DAGs that start, watch or rotate the job.

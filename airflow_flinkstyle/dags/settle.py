@@ -1,7 +1,7 @@
 """Finish or undo an abandoned migration or upgrade of a job.
 
-Its DAG run may have been deleted, timed out, or paused in its window. If the next driver has
-the job, it is finished; else the job goes back to where it ran. Producers are released to the same side.
+Its DAG run may have been deleted, timed out, or paused in its window. If the next driver has the job, it is
+finished; else the job goes back to where it ran. Producers are released to the same side.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def _fields() -> dict[str, Param]:
             False,
             type="boolean",
             title="Read the inputs to their end first",
-            description="To their present end; hold the producers first to read everything.",
+            description="To where they end at that moment; hold the producers first to read everything.",
         ),
         "on_failed_savepoint": Param(
             "keep_running",

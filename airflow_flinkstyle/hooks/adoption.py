@@ -127,7 +127,7 @@ def answer_of(hook: StreamingJobHook, job: str, key: str) -> Mapping[str, Any] |
 def take_if_outside(
     hook: StreamingJobHook, job: str, key: str, watched: WatchedCheckpoint, *, by: str
 ) -> Manifest | None:
-    """Take a savepoint of a job that plain Spark runs; None if the job was adopted since."""
+    """Take a savepoint of a job that plain Spark runs; None if this package runs the job by now."""
     from airflow_flinkstyle.hooks.progress import ProgressLog
     from airflow_flinkstyle.jobs.adoption.taking import take_outside
 

@@ -90,9 +90,9 @@ class _RunningAdoptionOperator(SavepointMaker):
 class AdoptRunningJobOperator(_RunningAdoptionOperator):
     """Adopt a job while plain Spark runs it: a driver waits with its state, the old one ends, it takes over.
 
-    Until the old driver is asked to end, every error leaves it running. A retry continues; after that nothing
-    is undone by itself. Returns savepoint, generation, batches, how the old driver's end is known, and for
-    how long the job was down.
+    Until the old driver is asked to end, every error leaves it running; after that nothing is undone by
+    itself. A retry continues. Returns savepoint, generation, batches, how the old driver's end is known, and
+    for how long the job was down.
 
     :param script: The PySpark script, as the next driver sees it. (templated)
     :param args: Its arguments. (templated)
@@ -115,9 +115,8 @@ class AdoptRunningJobOperator(_RunningAdoptionOperator):
         from airflow_flinkstyle.hooks.adoption import ending
 
         with airflow_errors():
-            old_driver_end = ending(self.end_pid, self.end_command, self.gone_command)
-            adoption = self.adoption(context, self.request_key(context), old_driver_end)
-            return self.show(context, adoption, finish=False)
+            end = ending(self.end_pid, self.end_command, self.gone_command)
+            return self.show(context, self.adoption(context, self.request_key(context), end), finish=False)
 
 
 class PrepareAdoptionOperator(_RunningAdoptionOperator):
@@ -133,8 +132,8 @@ class PrepareAdoptionOperator(_RunningAdoptionOperator):
         from airflow_flinkstyle.hooks.adoption import ending_or_person
 
         with airflow_errors():
-            old_driver_end = ending_or_person(self.end_pid, self.end_command, self.gone_command)
-            rehearsal = self.adoption(context, run_key(context), old_driver_end).bring_up()
+            end = ending_or_person(self.end_pid, self.end_command, self.gone_command)
+            rehearsal = self.adoption(context, run_key(context), end).bring_up()
         if rehearsal is not None:
             context["ti"].xcom_push(key="markdown", value=rehearsal["table"])
         self.log.info("A driver waits with the state of job %s", self.job)
@@ -223,8 +222,8 @@ class FinishAdoptionOperator(_RunningAdoptionOperator):
         key = run_key(context)
         with airflow_errors():
             answer = answer_of(self.hook, self.job, key)
-            old_driver_end = ending_by_answer(answer, self.end_pid, self.end_command, self.gone_command)
-            adoption = self.adoption(context, key, old_driver_end)
+            end = ending_by_answer(answer, self.end_pid, self.end_command, self.gone_command)
+            adoption = self.adoption(context, key, end)
             if answer is None and not (self.end_pid or self.end_command):
                 raise adoption.abandon("Nobody said that the old driver has ended.")
             if answer is None or answer["choice"] != GIVE_UP:

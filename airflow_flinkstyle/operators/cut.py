@@ -78,15 +78,13 @@ class CutJobsOperator(BaseOperator):
             asset = savepoint_asset(job, self.flinkstyle_conn_id)
             event = {"job": job, "savepoint_id": savepoint_id, "cut_id": done.cut_id}
             emit(context, SAVEPOINTS, asset, event)
-        contents = ", ".join(
-            f"{job} in {savepoint_id}" for job, savepoint_id in sorted(done.savepoints.items())
-        )
-        self.log.info("Cut %s holds %s", done.cut_id, contents)
+        held = ", ".join(f"{job} in {savepoint_id}" for job, savepoint_id in sorted(done.savepoints.items()))
+        self.log.info("Cut %s holds %s", done.cut_id, held)
         self._require_stopped(context, done)
         return {"cut_id": done.cut_id, "savepoints": dict(done.savepoints)}
 
     def _require_stopped(self, context: Context, done: JobsCut) -> None:
-        """Fail where a job did not stop; the cut's savepoints are in XCom ``savepoints`` also then."""
+        """Fail if a job did not stop; XCom ``savepoints`` has the cut's savepoints even so."""
         if not done.not_stopped:
             return
         context["ti"].xcom_push(key="savepoints", value=dict(done.savepoints))

@@ -21,7 +21,7 @@ _SLACK_S = 60.0
 
 
 class DrillRestoreOperator(StreamingJobOperator):
-    """Restore a savepoint into a scratch run, let Spark run some batches on it, and delete it.
+    """Restore a savepoint into a scratch run, let Spark run some batches there, and delete the copy.
 
     A driver beside the job restores the files of all queries, and runs each query's own plan on the copy into
     a sink that writes nothing. The job is not touched, whether it runs or not; meanwhile the driver needs the
@@ -40,7 +40,7 @@ class DrillRestoreOperator(StreamingJobOperator):
     :param env: The environment of that script; it is recorded, so no secrets. (templated)
     :param timeout_s: How long all of it may take.
     :param deferrable: Wait in the triggerer, so that no worker slot is held.
-    :param poll_interval_s: How often the triggerer polls.
+    :param poll_interval_s: Seconds between two polls of the triggerer.
     """
 
     template_fields: Sequence[str] = (

@@ -19,8 +19,8 @@ class MigrationOperator(StreamingJobOperator):
     """Base of the operators of a migration; all tasks of one DAG run belong to the same migration.
 
     Give all of them the same answers. They are read once: what ``PlanMigrationOperator`` shows for the
-    approval is stored, and every later task applies that, even if files that they name change. Until the
-    window begins, a task with other answers fails; after that it completes what was approved.
+    approval is stored, and every later task applies that, even if files that the answers name change.
+    Until the window begins, a task with other answers fails; after that it completes what was approved.
 
     :param migration: The answers, by the names of ``jobs.migration.form.MigrationForm``, which explains each:
         ``source_kafka_conn_id`` and ``target_kafka_conn_id``, and where they differ from the defaults

@@ -33,7 +33,7 @@ class TakeSavepointOperator(SavepointMaker):
     :param kafka_conn_ids: For such a job: connections of the Kafka clusters that it reads. (templated)
     :param timeout_s: How long the savepoint may take.
     :param deferrable: Wait in the triggerer, so that no worker slot is held.
-    :param poll_interval_s: How often the triggerer polls.
+    :param poll_interval_s: Seconds between two polls of the triggerer.
     """
 
     template_fields: Sequence[str] = (*SavepointMaker.template_fields, "checkpoints", "kafka_conn_ids")

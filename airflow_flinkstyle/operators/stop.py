@@ -27,7 +27,7 @@ class StopStreamingJobOperator(SavepointMaker):
     :param savepoint: Take a savepoint of the stopped job. (templated)
     :param alignment: ``none`` stops each query after its batch; ``aligned`` stops all of them at the same
         Kafka offsets. (templated)
-    :param drain: Read to the present end of the inputs, and stop there; hold the producers first to
+    :param drain: Read to where the inputs end at that moment, and stop there; hold the producers first to
         read everything. Implies ``aligned``. Windows that are open stay open in the state. (templated)
     :param on_failed_savepoint: What to do if the savepoint fails, for example because the store stays
         unreachable. ``keep_running``: the queries resume, and the task fails. ``close``: the job stops
