@@ -303,7 +303,7 @@ def _noticed(root: Root, watched: WatchedRoot, hook: Any, job: str) -> float:  #
 def _look(watched: WatchedRoot, hook: Any) -> dict[str, Any]:  # noqa: ANN401
     """Look as the trigger does, every second."""
     begun_s = time.monotonic()
-    found = dict(watched.look(hook, {}))
+    found = dict(watched.inspect_due(hook, {}))
     if not found:
         time.sleep(max(0.0, begun_s + 1.0 - time.monotonic()))
     return found

@@ -1,7 +1,7 @@
 """DAGs as functions: each returns a DAG for one job of yours, or for any job that its form names.
 
-A module is one DAG; its docstring is what Airflow shows of it. ``form`` and ``defined`` are shared. What a
-task does belongs to ``operators``.
+A module is one DAG; Airflow shows its docstring. ``form``, ``fields`` and ``defined`` are shared. What a task
+does belongs to ``operators``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Adopt a streaming job that plain Spark ran and that has stopped: it continues here at the same batch.
 
-Stop the old job first. Its checkpoint is only read; a small file beside it tells who adopted it. Then start
-the job (`start_job`), from its last state, as always.
+Stop the old job first. Its checkpoint is only read; a small file beside it names the job that adopted it.
+Then start the job (`start_job`), from its last state, as always.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def adopt_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> DA
             arguments of ``DAG``.
     """
     fields = {
-        **job_fields("What the job is to be called here."),
+        **job_fields("Name for the job here."),
         **outside_fields(),
-        **_look(),
+        **_checkpoint_fields(),
         **connection_fields(),
     }
     form = Form(fields, job, given)
@@ -46,7 +46,7 @@ def adopt_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> DA
     return dag
 
 
-def _look() -> dict[str, Param]:
+def _checkpoint_fields() -> dict[str, Param]:
     return {
         "spark_version": Param(
             None,
@@ -58,8 +58,8 @@ def _look() -> dict[str, Param]:
         "still_s": Param(
             None,
             type=["null", "string"],
-            title="Must stand still for",
-            description="For so long nothing may have been written: 30s, 5m. Empty: three of its intervals.",
+            title="Unchanged for",
+            description="How long nothing may have been written: 30s, 5m. Empty: three of its intervals.",
             section=MORE,
         ),
     }

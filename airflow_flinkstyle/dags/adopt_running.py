@@ -2,10 +2,10 @@
 
 A driver comes up beside the old one, restores a copy of its state, and rehearses on it. Then the old driver
 is ended: by its process id, by a command, or by you: the DAG waits until you say that it has ended. Its
-checkpoint must stand still; the rest is captured, and the waiting driver takes over.
+checkpoint must no longer change; the rest is captured, and the waiting driver takes over.
 
-Before you begin, suspend what would start the old job again. Until its driver is told to end, every error
-leaves it as it is. After that nothing goes back by itself: clear `finish` to continue, or clear `end_old` and
+Before you begin, suspend what would start the old job again. Until its driver is asked to end, every error
+leaves it as it is. After that nothing is undone by itself: clear `finish` to continue, or clear `end_old` and
 give up there, and start the old job as before.
 """
 
@@ -40,7 +40,7 @@ def adopt_running_dag(job: Job = None, *, dag_id: str | None = None, **given: An
     """
     program = program_fields(MORE)
     fields = {
-        **job_fields("What the job is to be called here."),
+        **job_fields("Name for the job here."),
         **outside_fields(),
         "script": program["script"],
         **_ending(),
@@ -49,16 +49,16 @@ def adopt_running_dag(job: Job = None, *, dag_id: str | None = None, **given: An
     }
     form = Form(fields, job, given)
     with form.dag("adopt_running_job", dag_id, __doc__, max_active_runs=1) as dag:
-        how = form.answers("end_pid", "end_command")
-        told = {
+        old_driver_end = form.answers("end_pid", "end_command")
+        arguments = {
             **form.job,
             **form.answers("checkpoints", "kafka_conn_ids", "script", "args", "conf", "env", "spark_conn_id"),
-            **how,
+            **old_driver_end,
             **form.answers("gone_command", "rehearse_batches"),
             "retries": 2,
             "retry_delay": timedelta(seconds=10),
         }
-        prepare = PrepareAdoptionOperator(task_id="prepare", **told)
+        prepare = PrepareAdoptionOperator(task_id="prepare", **arguments)
         end_old = AskToEndOldJobOperator(
             task_id="end_old",
             subject=f"End the old driver of job {form.shown('job')} now. Has it ended?",
@@ -66,9 +66,9 @@ def adopt_running_dag(job: Job = None, *, dag_id: str | None = None, **given: An
             "it, then answer: the job is down meanwhile. What the waiting driver has tried:\n\n"
             "{{ ti.xcom_pull(task_ids='prepare', key='markdown') or 'Nothing.' }}",
             **form.job,
-            **how,
+            **old_driver_end,
         )
-        finish = FinishAdoptionOperator(task_id="finish", trigger_rule="all_done", **told)
+        finish = FinishAdoptionOperator(task_id="finish", trigger_rule="all_done", **arguments)
         prepare >> end_old >> finish
     return dag
 
@@ -79,13 +79,13 @@ def _ending() -> dict[str, Param]:
             None,
             type=["null", "string"],
             title="Command that ends the old driver",
-            description="On the worker, no shell: yarn application -kill ID. It must succeed twice. Neither "
-            "this nor a process id: you are asked to end it.",
+            description="On the worker, no shell: yarn application -kill ID. It must also succeed the "
+            "second time. Without this and a process id you are asked to end it.",
         ),
         "gone_command": Param(
             None,
             type=["null", "string"],
-            title="Command that looks",
+            title="Command that checks the end",
             description="Succeeds once the old driver has ended; run until it does.",
             section=MORE,
         ),

@@ -1,4 +1,4 @@
-"""DAGs of all jobs that are defined: what each does for one job, as often as there are jobs."""
+"""DAGs of all defined jobs: the same tasks for each job."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.definition import SparkStreamingJob
 
 RETRIES: Final = {"retries": 2, "retry_delay": timedelta(seconds=10)}
-"""A store that is away for a moment wakes nobody."""
+"""A store that is away for a moment alerts nobody."""
 
 
 def settings_of(doc: str | None) -> dict[str, Any]:
-    """Return what DAGs without a form have in common, with what Airflow shows of one."""
+    """Return the arguments that DAGs without a form share, with the text that Airflow shows."""
     return {
         "start_date": datetime(2026, 1, 1, tzinfo=UTC),
         "catchup": False,
@@ -31,7 +31,7 @@ def settings_of(doc: str | None) -> dict[str, Any]:
 
 
 def with_retries(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return a DAG's arguments with ``RETRIES``, unless they say otherwise."""
+    """Return a DAG's arguments with ``RETRIES``, unless they set others."""
     return {**arguments, "default_args": {**RETRIES, **arguments.get("default_args", {})}}
 
 
@@ -49,10 +49,10 @@ def dag_of_jobs(
     Args:
         jobs: Definitions; None: those that ``[flinkstyle] jobs`` names, and one more task, which fails while
             one of them cannot be used.
-        add_jobs: Adds their tasks; ``each`` makes it of what adds those of one.
+        add_jobs: Adds their tasks; ``each`` makes it from a function for one job.
         dag_id: The DAG's name.
         schedule: How often.
-        doc: What Airflow shows of it.
+        doc: Text that Airflow shows.
         arguments: Further arguments of ``DAG``.
     """
     with DAG(dag_id, schedule=schedule, **{**settings_of(doc), **with_retries(arguments)}) as dag:
@@ -63,7 +63,7 @@ def dag_of_jobs(
 
 
 def each(add_job: Callable[[SparkStreamingJob], object]) -> Callable[[list[SparkStreamingJob]], object]:
-    """Return what adds the tasks of each job; none of them waits for those of another one."""
+    """Return a function that adds the tasks of each job; no job waits for another one."""
 
     def add(jobs: list[SparkStreamingJob]) -> None:
         for job in jobs:
@@ -82,5 +82,5 @@ def every_definition_is_used() -> None:
 
 
 def group_of(job: SparkStreamingJob) -> str:
-    """Return the name of a job's group of tasks: the job's own, with what Airflow refuses there replaced."""
+    """Return the name of a job's group of tasks: the job's, with what Airflow refuses there replaced."""
     return job.job.replace(".", "--")

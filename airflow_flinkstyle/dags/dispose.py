@@ -1,7 +1,7 @@
 """Dispose of savepoints of a job, and free the files that no other one needs.
 
-Where the form names none, task `choose` lists the newest ones with their age, size, and why each is kept.
-One that is pinned, in use, or the last good one is refused, unless the form says so.
+If the form names none, task `choose_savepoints` lists the newest ones with their age, size, and why each is
+kept. One that is pinned, in use, or the last good one is refused, unless the form allows it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _fields() -> dict[str, Param]:
             type=["null", "array"],
             items={"type": "string", "enum": ["pinned", "in_use", "last_good"]},
             examples=["pinned", "in_use", "last_good"],
-            title="Although it is",
+            title="Dispose although it is",
             description="Protections to override.",
             section=MORE,
         ),

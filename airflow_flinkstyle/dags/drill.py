@@ -1,6 +1,6 @@
 """Drill the restore of a savepoint, in a scratch run that writes nothing.
 
-A driver beside the job restores all files, lets Spark run some batches on the copy, and throws it away. The
+A driver beside the job restores all files, lets Spark run some batches on the copy, and deletes the copy. The
 task reports time and size; it fails if the savepoint cannot be restored or run. The job is not touched.
 """
 
@@ -38,7 +38,7 @@ def drill_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> DA
 
 
 def size_fields() -> dict[str, Param]:
-    """Return the fields about how much is run."""
+    """Return the fields for the size of a drill."""
     return {
         "batches": Param(2, type="integer", minimum=1, title="Batches to run"),
         "records": Param(10_000, type="integer", minimum=1, title="Records of a batch"),

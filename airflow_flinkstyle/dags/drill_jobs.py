@@ -36,7 +36,7 @@ def drill_jobs_dag(
         jobs: Definitions, as ``read_jobs(folder).values()``; None: those that ``[flinkstyle] jobs`` names.
         dag_id: The DAG's name.
         schedule: How often.
-        arguments: Further arguments of ``DAG``; ``max_active_tasks`` says how many drills run at once.
+        arguments: Further arguments of ``DAG``; ``max_active_tasks`` limits how many drills run at once.
     """
     settings = {"params": size_fields(), "max_active_tasks": ONE_AT_A_TIME, **arguments}
     return dag_of_jobs(jobs, each(_drill), dag_id=dag_id, schedule=schedule, doc=__doc__, arguments=settings)
@@ -44,12 +44,12 @@ def drill_jobs_dag(
 
 def _drill(job: SparkStreamingJob) -> None:
     names = ("script", "args", "conf", "env", "spark_conn_id")  # while plain Spark runs it, none is recorded
-    told = {name: value for name, value in job.operator_arguments().items() if name in names}
+    program = {name: value for name, value in job.operator_arguments().items() if name in names}
     DrillRestoreOperator(
         task_id=job.job,
         job=job.job,
         flinkstyle_conn_id=job.flinkstyle_conn_id,
-        **(told if job.checkpoints else {}),
+        **(program if job.checkpoints else {}),
         batches="{{ params['batches'] }}",
         records="{{ params['records'] }}",
         deferrable=False,  # Airflow counts no deferred task as active, so all drills would run at once

@@ -1,6 +1,6 @@
 """Copy a savepoint of a streaming job out, with everything it needs: to a folder, or to one file.
 
-The copy needs nothing of the savepoint root; `flinkstyle savepoint import` brings it into another one.
+The copy is complete without the savepoint root; `flinkstyle savepoint import` brings it into another one.
 """
 
 from __future__ import annotations

@@ -46,9 +46,9 @@ def fail_back_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -
             **form.answers("migration_id", "topics", "mirror_timeout_s"),
             **form.job,
         )
-        told = {**form.job, "migration": "{{ ti.xcom_pull(task_ids='begin')['migration'] }}"}
+        arguments = {**form.job, "migration": "{{ ti.xcom_pull(task_ids='begin')['migration'] }}"}
         question = f"Move job {form.shown('job')} back to the cluster that it came from?"
-        begin >> add_migration(form, told, question=question, shown=(*SHOWN, "begin"))
+        begin >> add_migration(form, arguments, question=question, shown=(*SHOWN, "begin"))
     return dag
 
 

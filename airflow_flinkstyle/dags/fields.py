@@ -47,7 +47,7 @@ def connection_fields() -> dict[str, Param]:
 
 
 def place_fields(description: str, section: str = MORE) -> dict[str, Param]:
-    """Return the fields for the savepoint root, and for where a driver runs if not where its job does."""
+    """Return the fields for the savepoint root, and for the Spark connection if it is not the job's."""
     return {
         **connection_fields(),
         "spark_conn_id": Param(
@@ -74,7 +74,7 @@ def program_fields(section: str | None = None) -> dict[str, Param]:
 
 
 def driver_fields() -> dict[str, Param]:
-    """Return the fields for where a driver runs, and what it finds there."""
+    """Return the fields for where a driver runs, and its environment."""
     return {
         "env": Param(
             None,
@@ -113,13 +113,13 @@ def outside_fields() -> dict[str, Param]:
 
 
 def skip_known_fields() -> dict[str, Param]:
-    """Return the field that accepts batches that a sink leaves out."""
+    """Return the field that accepts that a sink skips batches."""
     return {
         "skip_known_batches": Param(
             False,
             type="boolean",
-            title="Accept left-out batches",
-            description="A sink or a function may leave out batches whose ids it has seen.",
+            title="Accept skipped batches",
+            description="A sink or a function may skip batches whose ids it has seen.",
             section=MORE,
         ),
     }
@@ -148,8 +148,8 @@ def leave_fields() -> dict[str, Param]:
             type=["null", "array"],
             examples=["s3a://bucket/checkpoints/orders"],
             title="Checkpoints left behind",
-            description="Of plain Spark, one location per line, in the words of the refusal: their queries "
-            "begin anew.",
+            description="Of plain Spark, one location per line, as the refusal names them: their queries "
+            "begin from scratch.",
             section=MORE,
         ),
     }
@@ -188,13 +188,13 @@ def trial_fields() -> dict[str, Param]:
 
 
 def untested_fields(section: str = MORE) -> dict[str, Param]:
-    """Return the field that lets a version take over of which the rehearsal says nothing."""
+    """Return the field that lets a version take over though the rehearsal could not test it."""
     return {
         "allow_untested": Param(
             False,
             type="boolean",
             title="Allow a version that was not tested",
-            description="A rehearsal tests nothing of a query for which there are no records to read.",
+            description="A rehearsal cannot test a query for which there are no records to read.",
             section=section,
         ),
     }
@@ -220,7 +220,7 @@ def version_fields(section: str | None = None) -> dict[str, Param]:
             None,
             type=["null", "object"],
             title="Spark settings",
-            description="Settings to change; null takes one away.",
+            description="Settings to change; null removes one.",
             section=section,
         ),
     }
@@ -229,13 +229,13 @@ def version_fields(section: str | None = None) -> dict[str, Param]:
 def compare_fields(
     section: str | None = None, *, differs: str = "Report whatever is found"
 ) -> dict[str, Param]:
-    """Return the fields about how two versions are compared; ``differs``: what that answer is called."""
+    """Return the fields about how two versions are compared; ``differs``: label of that answer."""
     return {
         "keys": Param(
             None,
             type=["null", "object"],
             title="Keys",
-            description='By query, the columns that tell its rows apart: {"totals": ["customer"]}. Without, '
+            description='By query, the columns that identify its rows: {"totals": ["customer"]}. Without, '
             "whole rows are compared.",
             section=section,
         ),
@@ -258,7 +258,7 @@ def compare_fields(
             False,
             type="boolean",
             title="Let scripts write past their queries",
-            description="Each compared run writes it once more; else that fails where it can be seen.",
+            description="Each compared run repeats these writes. Else a detected one fails the comparison.",
             section=section,
         ),
         "expect": Param(

@@ -23,32 +23,32 @@ _KNOWN = "known"
 """Name of the known answers in templates."""
 
 _ANSWER = "answer"
-"""Name of what an answer goes through in templates."""
+"""Name of the function that each answer passes through in templates."""
 _ROOT_ANSWER = "root_answer"
-"""Name of what a savepoint root that was asked for goes through: not each is for each DAG."""
+"""Name of the function that an entered savepoint root passes through: a DAG may not act on every root."""
 
 Job = str | SparkStreamingJob | None
-"""Whose DAG it is: a name, or a definition, which also answers what else it knows; None: the form asks."""
+"""The DAG's job: a name, or a definition, which answers further fields too; None: the form asks."""
 
 
 class Form:
-    """What a DAG asks for, and what it knows.
+    """The fields that a DAG asks for, and the answers that it knows.
 
     ``form["script"]`` is the template that leads to the answer, for an operator's argument.
 
     Args:
         fields: Everything that may be asked for, by name, in the order of the form.
-        job: Whose DAG it is.
-        given: By the name of a field: the answer, or a ``Param`` to ask otherwise. What has another name is
-            an argument of ``DAG``.
+        job: The DAG's job.
+        given: By the name of a field: the answer, or a ``Param`` that replaces it. Other names are
+            arguments of ``DAG``.
     """
 
     def __init__(self, fields: Mapping[str, Param], job: Job, given: Mapping[str, Any]) -> None:
         self._job = job.job if isinstance(job, SparkStreamingJob) else job
         defined = job.operator_arguments() if isinstance(job, SparkStreamingJob) else {}
-        told = {**defined, **({"job": self._job} if self._job else {}), **given}
-        asked = {name: answer for name, answer in told.items() if isinstance(answer, Param)}
-        self.known = {name: told[name] for name in fields if name in told and name not in asked}
+        answers = {**defined, **({"job": self._job} if self._job else {}), **given}
+        asked = {name: answer for name, answer in answers.items() if isinstance(answer, Param)}
+        self.known = {name: answers[name] for name in fields if name in answers and name not in asked}
         for name, answer in self.known.items():
             _require_offered(name, fields[name], answer)
         self.params = {
@@ -60,7 +60,7 @@ class Form:
         """Return whether the form leads to an answer of this name."""
         return name in self.known or name in self.params
 
-    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - stands for an answer of any type
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - a template for an answer of any type
         """Return the template that leads to an answer, whatever text it is: ``2024``, ``None``, ``{}``."""
         through = _ROOT_ANSWER if name == _ROOT and name in self.params else _ANSWER
         return f"{{{{ {through}({self._path(name)}) }}}}"
@@ -83,17 +83,17 @@ class Form:
 
     @property
     def job(self) -> dict[str, Any]:
-        """What every operator on a job is told."""
+        """Arguments of every operator on a job."""
         return self.answers("job", "flinkstyle_conn_id")
 
     def dag(self, dag_id: str, given: str | None, doc: str | None, **defaults: Any) -> DAG:
         """Return the DAG, still without tasks.
 
         Args:
-            dag_id: What the DAG is called that asks for the job.
-            given: What its author calls it; None: ``dag_id``, with the job's name behind it if it is known.
-            doc: What Airflow shows of it.
-            defaults: Arguments of ``DAG``, where the author has given none.
+            dag_id: Name of the DAG that asks for the job.
+            given: The author's name for it; None: ``dag_id``, followed by the job's name if that is known.
+            doc: Text that Airflow shows.
+            defaults: Arguments of ``DAG`` that the author has not given.
         """
         arguments = {
             "catchup": False,
@@ -125,7 +125,7 @@ class Form:
         return (str(field.value), *map(str, field.schema.get("enum") or ()))
 
     def _root_tags(self) -> list[str]:
-        """Return what tells the Savepoints page for which roots the DAG is, if not for the usual one."""
+        """Return tags that name the DAG's roots for the Savepoints page; none for the usual root alone."""
         if _ROOT in self.known:
             return [root_tag(self.known[_ROOT])]
         offered = dict.fromkeys(self._offered_roots())
@@ -133,7 +133,7 @@ class Form:
 
 
 def _quoted(answer: object) -> object:
-    """Return an answer as native rendering gives it back: it reads a text as Python, ``2024`` as a number."""
+    """Return an answer for native rendering, which would read text as Python, ``2024`` as a number."""
     return repr(str(answer)) if isinstance(answer, str) else answer
 
 
@@ -143,7 +143,7 @@ def _root_answer(
     """Return the answer, if the DAG may act on that root.
 
     Raises:
-        AirflowFailException: If it may not: who may trigger one DAG must not act on every root.
+        AirflowFailException: If it may not: a user who may trigger one DAG must not act on every root.
     """
     from airflow_flinkstyle.hooks.failures import airflow_errors
     from airflow_flinkstyle.hooks.root_rights import require_chosen
@@ -158,7 +158,7 @@ def _as_it_is(answer: object) -> object:
 
 
 def _require_offered(name: str, field: Param, answer: object) -> None:
-    """Refuse an answer that the form would refuse, where the DAG's file is parsed."""
+    """Refuse an answer that the form would refuse, when the DAG's file is parsed."""
     from airflow_flinkstyle.hooks.airflow_versions import ParamValidationError
 
     try:

@@ -1,6 +1,6 @@
-"""Give a streaming job back to plain Spark: it stops with a savepoint, which goes to where it is told.
+"""Give a streaming job back to plain Spark: stop it with a savepoint, write its checkpoints where you choose.
 
-The log of the task has the `spark-submit` that runs it on, the command that adopts it again, and what stays
+The log of the task has the `spark-submit` that continues it, the command that adopts it again, and what stays
 behind. Pause the DAGs that start, watch or rotate the job.
 """
 
@@ -32,8 +32,8 @@ def leave_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> DA
         None,
         type=["null", "object"],
         title="To",
-        description='An empty location for each query: {"totals": "s3a://bucket/ck"}. For those left out it '
-        "is the one that the script names.",
+        description='An empty location for each query: {"totals": "s3a://bucket/ck"}. For a missing '
+        "query it is the one that the script names.",
     )
     form = Form({**job_fields("Name of the job."), "to": to, **connection_fields()}, job, given)
     with form.dag("leave_job", dag_id, __doc__, max_active_runs=1) as dag:

@@ -1,6 +1,6 @@
 """Set the metrics of all jobs of a savepoint root, every 30 seconds, from the triggerer.
 
-They are Airflow's own metrics: StatsD, Datadog or OpenTelemetry, as `[metrics]` of its configuration says.
+They are Airflow's own metrics: StatsD, Datadog or OpenTelemetry, as set in `[metrics]` of its configuration.
 `dashboards/grafana.json` shows them.
 """
 

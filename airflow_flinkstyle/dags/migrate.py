@@ -53,28 +53,30 @@ def migration_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -
     return dag
 
 
-def add_migration(form: Form, told: dict[str, Any], *, question: str, shown: tuple[str, ...]) -> BaseOperator:
+def add_migration(
+    form: Form, arguments: dict[str, Any], *, question: str, shown: tuple[str, ...]
+) -> BaseOperator:
     """Add the tasks from the pre-flight to the last one, in that order; returns the first.
 
     Args:
-        form: Of the DAG.
-        told: What every operator of the migration is told.
+        form: The DAG's form.
+        arguments: Of every operator of the migration.
         question: What the approval asks.
         shown: Tasks whose tables it shows.
     """
     hot = "{{ ti.xcom_pull(task_ids='hot_savepoint') }}"
-    pre_flight = PreflightMigrationOperator(task_id="pre_flight", **told)
+    pre_flight = PreflightMigrationOperator(task_id="pre_flight", **arguments)
     hot_savepoint = TakeSavepointOperator(task_id="hot_savepoint", deferrable=True, **form.job)
-    plan = PlanMigrationOperator(task_id="plan", savepoint_id=hot, **told)
+    plan = PlanMigrationOperator(task_id="plan", savepoint_id=hot, **arguments)
     approve = ApproveMigrationOperator(
         task_id="approve",
         subject=question,
         body="\n\n".join(f"{{{{ ti.xcom_pull(task_ids='{task}', key='markdown') }}}}" for task in shown),
         **form.job,
     )
-    migrate = MigrateStreamingJobOperator(task_id="migrate", hot_savepoint_id=hot, **told)
-    verify = VerifyMigrationOperator(task_id="verify", **told)
-    settle = SettleMigrationOperator(task_id="settle", **told)
-    settle.as_teardown(on_failure_fail_dagrun=True)  # also of a run that is marked success
+    migrate = MigrateStreamingJobOperator(task_id="migrate", hot_savepoint_id=hot, **arguments)
+    verify = VerifyMigrationOperator(task_id="verify", **arguments)
+    settle = SettleMigrationOperator(task_id="settle", **arguments)
+    settle.as_teardown(on_failure_fail_dagrun=True)  # it runs also if a person marks the run as success
     pre_flight >> hot_savepoint >> plan >> approve >> migrate >> [verify, settle]
     return pre_flight

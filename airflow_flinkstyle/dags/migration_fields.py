@@ -29,7 +29,7 @@ _MIRROR: Final = {
     "keeps_offsets": "keeps_offsets",
     "ignored_headers": "ignored_headers",
 }
-"""Field of the mirror -> field of the form: ``isolation`` there is the job's."""
+"""Field of the mirror -> field of the form, in which ``isolation`` is the job's."""
 _TIMEOUTS: Final = ("hold_timeout_s", "hold_lease_s", "first_commit_timeout_s")
 _OF_THE_JOB: Final = ("job", "flinkstyle_conn_id")
 
@@ -41,7 +41,7 @@ def migration_fields(
 
     Args:
         without: Fields that the DAG does not ask for.
-        of_job: Asked for right after the job, in place of where it moves and how.
+        of_job: Fields right after the job, in place of those for where it moves and how.
     """
     asked = _first() if of_job is None else {**_job(), **of_job, **_optional_target()}
     every = {**asked, **_clusters(), **_way(), **_mirror(), **_window()}
@@ -62,7 +62,7 @@ def _job() -> dict[str, Param]:
 
 
 def _optional_target() -> dict[str, Param]:
-    """Return the field for the cluster to move to, in a DAG that knows it."""
+    """Return the field for the cluster to move to, in a DAG that has a default for it."""
     return {
         "target_kafka_conn_id": Param(
             None,
@@ -75,7 +75,7 @@ def _optional_target() -> dict[str, Param]:
 
 
 def _first() -> dict[str, Param]:
-    """Return what only a person can say."""
+    """Return the fields that only a person can answer."""
     return {
         **_job(),
         "target_kafka_conn_id": Param(
@@ -126,7 +126,7 @@ def _clusters() -> dict[str, Param]:
             None,
             type=["null", "string"],
             title="Servers in the script",
-            description="kafka.bootstrap.servers as the script writes it; empty: the running job says it.",
+            description="kafka.bootstrap.servers as the script writes it; empty: as in the running job.",
             section=CLUSTERS,
         ),
         "isolation": Param(
@@ -134,7 +134,7 @@ def _clusters() -> dict[str, Param]:
             type=["null", "string"],
             enum=[None, *ISOLATION],
             title="The job's isolation level",
-            description="kafka.isolation.level of the job's sources; empty: the running job says it.",
+            description="kafka.isolation.level of the job's sources; empty: as in the running job.",
             section=CLUSTERS,
         ),
     }
@@ -286,7 +286,7 @@ def _window() -> dict[str, Param]:
             enum=[None, "store", "manual"],
             values_display={"store": "A record they poll", "manual": "People"},
             title="Producers are held by",
-            description="Empty for what the Flinkstyle connection says.",
+            description="Empty: as set in the Flinkstyle connection.",
             section=WINDOW,
         ),
         "rehearse_batches": Param(

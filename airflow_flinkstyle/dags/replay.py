@@ -65,8 +65,8 @@ def _more() -> dict[str, Param]:
             None,
             type=["null", "array"],
             title="Outputs of its own",
-            description="Queries of which you confirm that they write elsewhere than the job's, where nobody "
-            "can see it (foreachBatch). One per line.",
+            description="Queries that you confirm to write elsewhere than the job's, where that cannot be "
+            "checked (foreachBatch). One per line.",
             section=MORE,
         ),
         "records": Param(250_000, type="integer", minimum=1, title="Records of a batch", section=MORE),

@@ -2,7 +2,7 @@
 
 Each job has its own tasks, so one that fails does not stop the others. A job that has stopped is saved once.
 How much history a job keeps is in its definition: `max_count` and `max_age`; `verify: full` reads every byte.
-The log of `prune_savepoints` says for every savepoint whether it was kept or disposed of, and why. Pinned
+The log of `prune_savepoints` shows for every savepoint whether it was kept or disposed of, and why. Pinned
 savepoints, those that a run or an open migration needs, the newest complete one, and the newest complete and
 verified one are always kept.
 """
@@ -43,8 +43,8 @@ def rotation_dag(
         jobs: Definitions, as ``read_jobs(folder).values()``; None: those that ``[flinkstyle] jobs`` names.
         dag_id: The DAG's name.
         schedule: How often.
-        tasks: For hundreds of jobs, whose tasks Airflow starts for longer than they take: so many tasks for
-            all of them, each of which holds a worker slot. None: three for each job.
+        tasks: For hundreds of jobs, whose tasks take Airflow longer to start than to run: how many tasks
+            share all jobs; each holds a worker slot. None: three tasks for each job.
         arguments: Further arguments of ``DAG``.
 
     Raises:

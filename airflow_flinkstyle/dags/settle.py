@@ -1,7 +1,7 @@
-"""Finish or undo a migration or an upgrade of a job that nobody finishes.
+"""Finish or undo an abandoned migration or upgrade of a job.
 
-For example because its DAG run was deleted, timed out, or was paused in its window. If the next driver has
-the job, it is finished; else the job goes back to where it ran. Producers are released to the same side.
+Its DAG run may have been deleted, timed out, or paused in its window. If the next driver has the job, it is
+finished; else the job goes back to where it ran. Producers are released to the same side.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def settle_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> DAG:
-    """Return a DAG that settles what is unfinished of a job.
+    """Return a DAG that settles unfinished migrations and upgrades of a job.
 
     Args:
         job: A name or a definition; None: the form asks.
@@ -46,6 +46,6 @@ def _fields() -> dict[str, Param]:
             False,
             type="boolean",
             title="At once",
-            description="Do not wait two minutes to see whether a task works on it: that one is replaced.",
+            description="Do not wait two minutes to see whether a task works on it: replace that task.",
         ),
     }

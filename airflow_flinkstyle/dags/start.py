@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def start_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> DAG:
-    """Return a DAG that starts a job, or lets it continue.
+    """Return a DAG that starts a job, or continues it.
 
     Args:
         job: A name or a definition, which also knows script, arguments and settings; None: the form asks.
@@ -109,7 +109,7 @@ def _beginning() -> dict[str, Param]:
             type=["null", "string"],
             examples=["generation 3"],
             title="History given up",
-            description="To start a job fresh that has run: its last run, in the words of the refusal.",
+            description="To start a job fresh that has run: its last run, as the refusal names it.",
             section=MORE,
         ),
         **leave_fields(),

@@ -54,7 +54,7 @@ def upgrade_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> 
             "retries": 2,
             "retry_delay": timedelta(seconds=5),
         }
-        found: Any = "{{ ti.xcom_pull(task_ids='compare') }}"
+        comparison: Any = "{{ ti.xcom_pull(task_ids='compare') }}"
         compare = CompareUpgradeOperator(
             task_id="compare",
             **version,
@@ -63,18 +63,18 @@ def upgrade_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> 
         )
         approve = ApproveDifferenceOperator(
             task_id="approve",
-            subject=f"The versions of job {form.shown('job')} compute otherwise. Upgrade it?",
+            subject=f"The versions of job {form.shown('job')} differ in their results. Upgrade it?",
             body="{{ ti.xcom_pull(task_ids='compare', key='markdown') }}",
-            comparison=found,
+            comparison=comparison,
         )
         upgrade = UpgradeStreamingJobOperator(
             task_id="upgrade",
-            trigger_rule="none_failed",  # nothing was to be compared
+            trigger_rule="none_failed",  # the comparison may be skipped
             **version,
             **form.answers("if_committed", "skip_known_batches"),
             **form.answers("standby", "rehearse_batches", "rehearse_records", "observe_s", "max_lag"),
             **form.answers("allow_untested", "min_rate", "first_commit_timeout_s"),
-            comparison=found,
+            comparison=comparison,
         )
         compare >> approve >> upgrade
     return dag
@@ -85,7 +85,7 @@ def _version() -> dict[str, Param]:
 
 
 def _comparison() -> dict[str, Param]:
-    """Return the fields about comparing both versions beforehand, which most upgrades do without."""
+    """Return the fields about comparing both versions first, which most upgrades do not use."""
     fields = compare_fields(MORE, differs="A difference, which you approve")
     return {
         "compare_batches": Param(
@@ -105,7 +105,7 @@ def _comparison() -> dict[str, Param]:
             None,
             type=["null", "string"],
             title="Savepoint to compare from",
-            description="Empty: the newest. An older one has more records behind it.",
+            description="Empty: the newest. An older one has more records after it.",
             section=MORE,
         ),
         **{name: fields[name] for name in ("keys", "ignore", "tolerance", "allow_writes", "expect")},

@@ -1,4 +1,4 @@
-"""Check that a savepoint is whole, and write it down: retention keeps the newest verified one."""
+"""Check that a savepoint is whole, and record it: retention keeps the newest verified one."""
 
 from __future__ import annotations
 

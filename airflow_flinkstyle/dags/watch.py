@@ -1,9 +1,9 @@
-"""Keep every job up that is defined, and fail where one is not as it should be.
+"""Keep every defined job up, and fail if one has a fault.
 
-A driver that died is started again within seconds, from its own checkpoint. A migration or an upgrade that
-nobody works on any more is finished or undone, and producers that it held are released. The task `not_well`
+A driver that died is started again within seconds, from its own checkpoint. An abandoned migration or
+upgrade is finished or undone, and producers that it held are released. The task `not_well`
 fails, once for each job, if the job's driver failed, or if the newest savepoint is older than `fresh` of the
-job's definition: at once, and again every hour while it stays so. A job that was stopped is left alone.
+job's definition: at once, and again every hour while that lasts. A stopped job stays stopped.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ def watch_dag(
     Args:
         jobs: Definitions, as ``read_jobs(folder).values()``; None: those that ``[flinkstyle] jobs`` names.
         dag_id: The DAG's name.
-        schedule: None: all the time. Else so often, each job in a task of its name.
+        schedule: None: all the time. Else how often, with each job in a task of its name.
         arguments: Further arguments of ``DAG``, for example ``default_args`` with an
-            ``on_failure_callback`` that notifies somebody.
+            ``on_failure_callback`` that notifies a person.
     """
     if schedule is not None:
         return dag_of_jobs(
-            jobs, each(_watch_one), dag_id=dag_id, schedule=schedule, doc=__doc__, arguments=arguments
+            jobs, each(_watch_job), dag_id=dag_id, schedule=schedule, doc=__doc__, arguments=arguments
         )
     known = list(jobs if jobs is not None else defined_jobs().jobs.values())
-    # Without a job a run would end at once, and the next one begin.
-    often = "@continuous" if known else timedelta(hours=1)
-    with DAG(dag_id, schedule=often, **{**settings_of(__doc__), **with_retries(arguments)}) as dag:
+    # Without a job a run would end at once, and the next one begin: an endless loop.
+    interval = "@continuous" if known else timedelta(hours=1)
+    with DAG(dag_id, schedule=interval, **{**settings_of(__doc__), **with_retries(arguments)}) as dag:
         for conn_id in sorted({job.flinkstyle_conn_id for job in known}):
             watch = WatchJobsOperator(
                 task_id=f"watch_{conn_id}",
@@ -65,7 +65,7 @@ def watch_dag(
     return dag
 
 
-def _watch_one(job: SparkStreamingJob) -> None:
+def _watch_job(job: SparkStreamingJob) -> None:
     WatchStreamingJobOperator(
         task_id=job.job, job=job.job, flinkstyle_conn_id=job.flinkstyle_conn_id, fresh=job.fresh
     )
@@ -73,7 +73,7 @@ def _watch_one(job: SparkStreamingJob) -> None:
 
 @task(map_index_template="{{ found['job'] }}")
 def not_well(found: dict[str, Any]) -> None:
-    """Fail with what is wrong with a job."""
+    """Fail with the error of a job."""
     from airflow_flinkstyle.hooks.failures import raise_failure
 
     raise_failure(found["failure"])

@@ -27,13 +27,13 @@ def watched_checkpoint(
     kafka_conn_ids: Sequence[str] | str | None,
     spark_version: str | None,
 ) -> WatchedCheckpoint:
-    """Return what an operator was told of a job that plain Spark runs.
+    """Return the checkpoints and clusters of a job that plain Spark runs, from an operator's arguments.
 
     Args:
         hook: With the Kafka connections.
         checkpoints: Query name -> location; also as JSON.
         kafka_conn_ids: Of the clusters that the script reads; also as one text with commas.
-        spark_version: Which Spark wrote the checkpoints; None if nobody knows.
+        spark_version: Which Spark wrote the checkpoints; None if unknown.
     """
     from airflow_flinkstyle.jobs.adoption.outside import LiveClusters
     from airflow_flinkstyle.jobs.adoption.taking import WatchedCheckpoint
@@ -47,14 +47,14 @@ def watched_checkpoint(
 
 def locations(given: Mapping[str, Any] | str | None) -> dict[str, str]:
     """Return query name -> location, as a form or an author gives it."""
-    found = mapping(given)
-    if not all(isinstance(location, str) and location for location in found.values()):
+    by_query = mapping(given)
+    if not all(isinstance(location, str) and location for location in by_query.values()):
         raise BadInputError(
-            f"A location for each query was expected, found {dict(found)}.",
+            f"A location for each query was expected, found {dict(by_query)}.",
             state_after="Nothing was done.",
             remedy='Give them as {"query": "s3a://bucket/checkpoint"}.',
         )
-    return {str(name): str(location) for name, location in found.items()}
+    return {str(name): str(location) for name, location in by_query.items()}
 
 
 def names(given: Sequence[str] | str | None) -> list[str]:
@@ -84,7 +84,7 @@ def ending(pid: int | str | None, command: str | None, gone: str | None) -> Endi
 
 
 def ending_or_person(pid: int | str | None, command: str | None, gone: str | None) -> Ending:
-    """Return what ends the old driver; without a process and a command a person does, who is asked later."""
+    """Return what ends the old driver; without a process and a command a person is asked later to end it."""
     from airflow_flinkstyle.jobs.adoption.ending import EndByPerson
 
     return ending(pid, command, gone) if pid or command else EndByPerson(confirm=lambda: False)
@@ -93,13 +93,13 @@ def ending_or_person(pid: int | str | None, command: str | None, gone: str | Non
 def ending_by_answer(
     answer: Mapping[str, Any] | None, pid: int | str | None, command: str | None, gone: str | None
 ) -> Ending:
-    """Return what ends the old driver, by what a person has answered; None: nobody did."""
+    """Return what ends the old driver, by a person's answer; None: there is none."""
     from airflow_flinkstyle.jobs.adoption.ending import EndByPerson
 
     if answer is None:
         return ending_or_person(pid, command, gone)
-    who, said_at_ms = f"{answer['by']}, at {answer['at']},", int(answer["at_ms"])
-    return EndByPerson(confirm=lambda: bool(answer["ended"]), who=who, said_at_ms=said_at_ms)
+    who, answered_at_ms = f"{answer['by']}, at {answer['at']},", int(answer["at_ms"])
+    return EndByPerson(confirm=lambda: bool(answer["ended"]), who=who, said_at_ms=answered_at_ms)
 
 
 def adoption_journal(hook: StreamingJobHook, job: str, key: str) -> CutoverJournal:
@@ -113,7 +113,7 @@ def adoption_journal(hook: StreamingJobHook, job: str, key: str) -> CutoverJourn
 def keep_answer(
     hook: StreamingJobHook, job: str, key: str, *, by: str, at: datetime, choice: str, ended: bool
 ) -> None:
-    """Keep in the journal who has said what of the old driver; a later answer takes its place."""
+    """Keep in the journal who answered what about the old driver; a later answer takes its place."""
     at_ms = int(at.timestamp() * 1000)
     who = {"by": by, "at": at.isoformat(), "at_ms": at_ms, "choice": choice, "ended": ended}
     adoption_journal(hook, job, key).decide(who, approved=ended)
@@ -127,7 +127,7 @@ def answer_of(hook: StreamingJobHook, job: str, key: str) -> Mapping[str, Any] |
 def take_if_outside(
     hook: StreamingJobHook, job: str, key: str, watched: WatchedCheckpoint, *, by: str
 ) -> Manifest | None:
-    """Take a savepoint of a job from outside; None if the job is this package's by now: it was adopted."""
+    """Take a savepoint of a job that plain Spark runs; None if this package runs the job by now."""
     from airflow_flinkstyle.hooks.progress import ProgressLog
     from airflow_flinkstyle.jobs.adoption.taking import take_outside
 

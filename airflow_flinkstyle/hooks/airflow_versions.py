@@ -44,12 +44,12 @@ async def in_thread(function: Callable[[], T], *, threads: Any = None) -> T:  # 
     """Call a trigger's function in a thread, where it may read connections.
 
     Args:
-        function: What blocks.
-        threads: An ``Executor``; None for the one that all of the process share.
+        function: A blocking call.
+        threads: An ``Executor``; None for the one that the whole process shares.
 
     Before Airflow 3.2.2 the triggerer dies of ``asyncio.to_thread`` (apache/airflow#64620): a connection that
     is read in such a thread makes an event loop of its own, and takes answers that are for the triggerer's
-    ("Response read out of order"). This thread knows the triggerer's loop, which then asks for it in turn.
+    ("Response read out of order"). This thread uses the triggerer's loop, which sends its requests in turn.
     """
     return await sync_to_async(function, thread_sensitive=False, executor=threads)()
 
@@ -68,7 +68,7 @@ def airflow_stats(*, in_triggerer: bool = False) -> Any:  # noqa: ANN401 - Airfl
     """Return Airflow's metrics.
 
     Args:
-        in_triggerer: From Airflow 3.2 on they are to be opened there: the process that runs triggers has a
+        in_triggerer: From Airflow 3.2 on they must be opened there: the process that runs triggers has a
             copy of its own, which Airflow itself does not use.
     """
     try:
@@ -79,10 +79,10 @@ def airflow_stats(*, in_triggerer: bool = False) -> Any:  # noqa: ANN401 - Airfl
 
         return Stats
     if in_triggerer:
-        of_it = [Stats] if signature(get_stats_factory).parameters else []  # 3.2
+        stats_argument = [Stats] if signature(get_stats_factory).parameters else []  # 3.2
         legacy = {"export_legacy_names": False}
-        known = legacy if legacy.keys() <= signature(Stats.initialize).parameters.keys() else {}
-        Stats.initialize(factory=get_stats_factory(*of_it), **known)
+        options = legacy if legacy.keys() <= signature(Stats.initialize).parameters.keys() else {}
+        Stats.initialize(factory=get_stats_factory(*stats_argument), **options)
     return Stats
 
 

@@ -1,7 +1,7 @@
-"""What was approved of a migration: stored before the approval, and read by every task after it.
+"""The approved answers of a migration: stored before the approval, and read by every task after it.
 
-Until the window begins, a task that is told something else is refused. Then nothing may stop it for that: it
-is completed, or brought back, with what was approved.
+Until the window begins, a task with other answers is refused. After that other answers stop nothing: the
+migration is completed, or brought back, with the approved ones.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ log = logging.getLogger(__name__)
 
 
 def stored(hook: StreamingJobHook, form: MigrationForm, migration_id: str) -> Approved | None:
-    """Return what was approved; None if nothing was stored yet. Nothing of the form is read.
+    """Return the approved answers; None if none are stored yet. Nothing that the form names is read.
 
     Raises:
-        NotAsApprovedError: If the form says something else and the window has not begun.
+        NotAsApprovedError: If the form holds other answers and the window has not begun.
     """
     journal = _journal(hook, form, migration_id)
     fields = journal.approved()
@@ -42,26 +42,28 @@ def stored(hook: StreamingJobHook, form: MigrationForm, migration_id: str) -> Ap
         return None
     approved = Approved.from_fields(fields)
     if differing := approved.differing(form.told()):
-        told = "; ".join(f"{name}: {what}" for name, what in differing.items())
+        differences = "; ".join(f"{name}: {what}" for name, what in differing.items())
         if not journal.has_begun:
             raise NotAsApprovedError(
-                f"The tasks of migration {migration_id} were expected to be told what was stored for the "
-                f"approval ({approved.digest}), found others. {told}.",
+                f"The tasks of migration {migration_id} were expected to have the answers that were stored "
+                f"for the approval ({approved.digest}), found others. {differences}.",
                 state_after="Nothing was stopped or held.",
                 remedy="Trigger a new run of the DAG with these answers, or give the task the approved ones.",
             )
-        log.warning("The window has begun, so what was approved (%s) is applied. %s", approved.digest, told)
+        log.warning(
+            "The window has begun, so what was approved (%s) is applied. %s", approved.digest, differences
+        )
     return approved
 
 
 def approved_or_read(hook: StreamingJobHook, form: MigrationForm, migration_id: str) -> Approved:
-    """Return what was approved, or what the form says where nothing is stored yet; stores nothing."""
-    found = stored(hook, form, migration_id)
-    return found or Approved(migration=read(hook, form), told=form.told())
+    """Return the approved answers, or those of the form if none are stored yet; stores nothing."""
+    approved = stored(hook, form, migration_id)
+    return approved or Approved(migration=read(hook, form), told=form.told())
 
 
 def read(hook: StreamingJobHook, form: MigrationForm) -> Migration:
-    """Read the form, with the hook's connections; what it leaves open is looked up."""
+    """Read the form, with the hook's connections; answers that it leaves open are looked up."""
     return read_form(
         fill_in(form, hook.client(form.job).view, hook.look_ups()),
         servers=lambda conn_id: hook.kafka(conn_id).bootstrap_servers,
@@ -100,7 +102,7 @@ def plan_and_store(
 
 
 def store(hook: StreamingJobHook, wanted: Approved, migration_id: str) -> Approved:
-    """Store what is to be applied; once: another try may have, and must have stored the same.
+    """Store the answers to apply, once: what another try has stored before must be the same.
 
     Raises:
         NotAsApprovedError: If something else is stored.

@@ -1,4 +1,4 @@
-"""What Airflow's assets say of a job: a new savepoint, a drilled restore, a finished migration.
+"""Airflow's assets of a job: its new savepoints, drilled restores, finished migrations.
 
 A DAG scheduled on ``savepoint_asset("orders")`` runs on each new one.
 """
@@ -29,7 +29,7 @@ def savepoint_asset(job: str, flinkstyle_conn_id: str = _DEFAULT) -> Asset:
 
 
 def drill_asset(job: str, flinkstyle_conn_id: str = _DEFAULT) -> Asset:
-    """Return the asset of a job's drilled restores; an event's ``extra`` says how long and how much."""
+    """Return the asset of a job's drilled restores; an event's ``extra`` has its time and size."""
     return _asset(job, flinkstyle_conn_id, "/drilled")
 
 

@@ -1,7 +1,7 @@
-"""From an amazon connection to how S3 is reached, by this process and by a driver.
+"""From an amazon connection to S3 settings, for this process and for a driver.
 
-What a connection assumes, a role, a web identity, a profile, is handed on as what to assume. What that gives
-is temporary, and each process gets it for itself, for as long as it runs.
+A role, a web identity or a profile that a connection assumes is handed on by its name. The credentials that
+it gives are temporary, so each process assumes it for itself, for as long as it runs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ from airflow_flinkstyle.storage.s3_settings import AssumedRole, S3Settings
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-_ASKED = {"RoleSessionName": "session_name", "ExternalId": "external_id", "DurationSeconds": "duration_s"}
+_ROLE_ARGUMENTS = {
+    "RoleSessionName": "session_name",
+    "ExternalId": "external_id",
+    "DurationSeconds": "duration_s",
+}
 """Arguments of ``assume_role`` that S3A knows too."""
 _IDENTITY = (
     *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"),
@@ -58,7 +62,7 @@ def _role(wrapper: Any, conn_id: str) -> AssumedRole | None:  # noqa: ANN401
     if wrapper.role_arn is None:
         return None
     given = dict(wrapper.assume_role_kwargs)
-    asked = {_ASKED[name]: given.pop(name) for name in tuple(given) if name in _ASKED}
+    arguments = {_ROLE_ARGUMENTS[name]: given.pop(name) for name in tuple(given) if name in _ROLE_ARGUMENTS}
     token_file = None
     if wrapper.assume_role_method == "assume_role_with_web_identity":
         extra = wrapper.extra_config
@@ -72,13 +76,13 @@ def _role(wrapper: Any, conn_id: str) -> AssumedRole | None:  # noqa: ANN401
     if given:
         raise _not_by_itself(conn_id, f"assume_role_kwargs {', '.join(sorted(given))}")
     endpoint = wrapper.get_service_endpoint_url("sts", sts_connection_assume=True)
-    return AssumedRole(arn=wrapper.role_arn, token_file=token_file, sts_endpoint=endpoint, **asked)
+    return AssumedRole(arn=wrapper.role_arn, token_file=token_file, sts_endpoint=endpoint, **arguments)
 
 
 def _not_by_itself(conn_id: str, found: str) -> BadInputError:
     return BadInputError(
         f"Connection {conn_id} should name what a driver can assume by itself (assume_role with "
-        f"{', '.join(_ASKED)}; a web identity by a token file), but names {found}.",
+        f"{', '.join(_ROLE_ARGUMENTS)}; a web identity by a token file), but names {found}.",
         state_after="Nothing was started or changed.",
         remedy="Let the machines have the role, and name neither keys nor a role in the connection; or name "
         "one that is assumed in one of these ways.",
@@ -88,7 +92,7 @@ def _not_by_itself(conn_id: str, found: str) -> BadInputError:
 def s3_environment(settings: S3Settings) -> dict[str, str]:
     """Return the settings as the environment variables that the driver's agent, and S3A, read.
 
-    An empty variable is to be taken out of what the driver inherits: it belongs to another login.
+    An empty variable is to be removed from what the driver inherits: it belongs to another login.
     """
     values = {
         "AWS_ENDPOINT_URL_S3": settings.endpoint,
@@ -112,5 +116,5 @@ def s3_environment(settings: S3Settings) -> dict[str, str]:
         }
     elif role is not None:
         values[ROLE_VARIABLE] = role_to_text(role)
-    found = {name: value for name, value in {**values, **identity}.items() if value}
-    return {**dict.fromkeys(_IDENTITY, ""), **found} if any(identity.values()) else found
+    given = {name: value for name, value in {**values, **identity}.items() if value}
+    return {**dict.fromkeys(_IDENTITY, ""), **given} if any(identity.values()) else given

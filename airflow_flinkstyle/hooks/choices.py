@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.repository.summary import Summary
 
 MOST: Final = 50
-"""So many are offered, the newest first."""
+"""How many are offered, the newest first."""
 _HEADS: Final = ("savepoint", "taken", "batches", "size", "kept because")
 
 
@@ -29,7 +29,7 @@ class Choices:
     options: tuple[str, ...]
     """One line each, which begins with the id; the newest first."""
     table: str
-    """The same with what is known of each, as markdown."""
+    """The same with details of each, as markdown."""
 
 
 def savepoint_choices(hook: StreamingJobHook, job: str) -> Choices:
@@ -39,25 +39,25 @@ def savepoint_choices(hook: StreamingJobHook, job: str) -> Choices:
         SavepointMissingError: If it has none.
     """
     repository = hook.repository(job)
-    found = list_savepoints(repository)
-    if not found:
+    savepoints = list_savepoints(repository)
+    if not savepoints:
         raise SavepointMissingError.of("to choose", job=job, uri=hook.store.uri, newest=[])
     plan = hook.prune_savepoints(job, RetentionPolicy(), by="a choice", dry_run=True, wait_s=0).plan
     reasons = {decision.savepoint_id: decision.reason for decision in plan.decisions}
-    return _offered(found[:MOST], reasons, left_out=len(found) - MOST, now_s=time.time())
+    return _offered(savepoints[:MOST], reasons, omitted=len(savepoints) - MOST, now_s=time.time())
 
 
-def _offered(found: Sequence[Summary], reasons: Mapping[str, str], *, left_out: int, now_s: float) -> Choices:
+def _offered(newest: Sequence[Summary], reasons: Mapping[str, str], *, omitted: int, now_s: float) -> Choices:
     options, rows = [], []
-    for one in found:
-        told = (
-            f"{age(now_s - one.taken_at_ms / 1000)} ago",
-            batch_words(one.batches),
-            size(one.size_bytes),
+    for savepoint in newest:
+        details = (
+            f"{age(now_s - savepoint.taken_at_ms / 1000)} ago",
+            batch_words(savepoint.batches),
+            size(savepoint.size_bytes),
         )
-        options.append(f"{one.savepoint_id} ({', '.join(told)})")
-        rows.append(row((one.savepoint_id, *told, reasons.get(one.savepoint_id, ""))))
-    more = [f"\n{left_out} older ones are not shown."] if left_out > 0 else []
+        options.append(f"{savepoint.savepoint_id} ({', '.join(details)})")
+        rows.append(row((savepoint.savepoint_id, *details, reasons.get(savepoint.savepoint_id, ""))))
+    more = [f"\n{omitted} older ones are not shown."] if omitted > 0 else []
     return Choices(
         options=tuple(options),
         table="\n".join([row(_HEADS), "|---" * len(_HEADS) + "|", *rows, *more]),

@@ -1,4 +1,4 @@
-"""What a Spark connection says of drivers on a cluster, in the Spark provider's names if it has any."""
+"""A Spark connection's settings for drivers on a cluster, by the Spark provider's names if it has any."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def of_kubernetes(connection: Connection) -> tuple[str | None, dict[str, str]]:
     """Return the kubeconfig of a connection of the kubernetes provider, and settings of Spark.
 
     Raises:
-        BadInputError: If it holds the kubeconfig itself, which a relaunch would not have, or is another's.
+        BadInputError: If it holds the kubeconfig itself, which no relaunch would have, or has another type.
     """
     if connection.conn_type != "kubernetes":
         raise BadInputError(
@@ -95,19 +95,19 @@ def _rest_urls(extra: Mapping[str, Any], master: str) -> str | None:
     return ",".join(f"{scheme}://{host}:{port}" for host in hosts)
 
 
-def most_cores(conn_id: str, said: object) -> float | None:
+def most_cores(conn_id: str, value: object) -> float | None:
     """Return what a standby may take at most, ``standby-cores`` of a Spark connection's extra.
 
     Raises:
         BadInputError: If it is no number.
     """
-    if said is None or said == "":
+    if value is None or value == "":
         return None
     try:
-        return float(str(said))
+        return float(str(value))
     except ValueError as error:
         raise BadInputError(
-            f"A number was expected as standby-cores of connection {conn_id}, found {said!r}.",
+            f"A number was expected as standby-cores of connection {conn_id}, found {value!r}.",
             state_after="Nothing was started or changed.",
             remedy="Correct it in the connection's extra.",
         ) from error

@@ -26,7 +26,7 @@ _SECRET_ENDS = (".password", ".secret", ".key.pem", ".oauthbearer.config", ".pas
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
-    """What a ``flinkstyle`` connection says."""
+    """The settings of a ``flinkstyle`` connection."""
 
     savepoint_root: str
     """``s3://bucket/prefix`` or an absolute path."""
@@ -34,10 +34,10 @@ class Defaults:
     driver_aws_conn_id: str | None
     """Whose keys a driver gets; None: those of ``aws_conn_id``."""
     kafka_connections: tuple[str, ...] | None
-    """The only Kafka connections that jobs may use, whoever names one; None: each that is named by who
-    starts something, or is in a record that was signed."""
+    """The only Kafka connections that jobs may use; None: each that the caller of a start names, or that a
+    signed record names."""
     spark_connections: tuple[str, ...] | None
-    """The only Spark connections by which jobs may be started, whoever names one; None: each."""
+    """The only Spark connections by which jobs may be started; None: each."""
     dags: tuple[str, ...] | None
     """The only DAGs whose tasks may act on this root, a ``*`` at an end for any; None: those that name the
     connection in their code."""
@@ -53,7 +53,7 @@ class Defaults:
     producer_switch: str | None
     """``store``, ``manual`` or ``module:attribute``."""
     driver_may_end_with_worker: bool
-    """Start drivers too where they end with the task or the worker that starts them."""
+    """Start drivers also where they end with the task or the worker that starts them."""
     supervise_drivers: bool
     """Start a supervisor beside each driver of the worker's machine."""
     class_archives: bool
@@ -99,7 +99,7 @@ class Defaults:
 
 
 def signer(connection: Connection, defaults: Defaults) -> Signer:
-    """Return what signs starts, with the password of the ``flinkstyle`` connection; none starts nothing.
+    """Return the signer of starts, by the ``flinkstyle`` connection's password; without one nothing starts.
 
     Raises:
         SigningKeyError: If a key is too short.
@@ -139,8 +139,8 @@ def require_allowed(defaults: Defaults, kind: str, conn_id: str) -> None:
 def kafka_cluster(connection: Connection) -> KafkaCluster:
     """Turn an apache-kafka connection into a cluster; its extra holds librdkafka's settings.
 
-    Callbacks (``oauth_cb``) are the provider's own affair: it imports those that its allow-list names, and
-    brings one for Amazon MSK and Google's managed Kafka.
+    The provider handles callbacks (``oauth_cb``): it imports those that its allow-list names, and has one
+    for Amazon MSK and Google's managed Kafka.
     """
     from airflow.sdk.log import mask_secret
 
@@ -164,7 +164,7 @@ def _with_callbacks(connection: Connection) -> dict[str, Any]:
     from airflow_flinkstyle.hooks.airflow_versions import AirflowException
 
     class Settings(KafkaBaseHook):
-        """The provider's hook, asked for the settings in place of a client."""
+        """The provider's hook, which returns the settings in place of a client."""
 
         @classmethod
         def get_connection(cls, conn_id: str) -> Connection:
@@ -180,7 +180,7 @@ def _with_callbacks(connection: Connection) -> dict[str, Any]:
     except (AirflowException, ImportError, ValueError) as error:
         raise BadInputError(
             f"The settings of connection {connection.conn_id} should be ones that the apache-kafka provider "
-            f"can use, but it says: {error}",
+            f"can use, but it refuses them: {error}",
             state_after=_NOTHING,
             remedy="Correct the connection, or the provider's configuration that this names.",
         ) from error
@@ -235,7 +235,7 @@ def connection_of(conn_id: str, *, team: str | None = None) -> Connection:
 
     Args:
         conn_id: Its id.
-        team: Whose it may be, beside those of all; tasks and triggers have their team without it.
+        team: Team that may own it; tasks and triggers know their team without this.
 
     Raises:
         ConnectionMissingError: If there is none; a retry would not find it either.
@@ -246,8 +246,8 @@ def connection_of(conn_id: str, *, team: str | None = None) -> Connection:
 
     try:
         if team is not None:
-            found: Connection = connection_of_team(conn_id, team)
-            return found
+            of_team: Connection = connection_of_team(conn_id, team)
+            return of_team
         return BaseHook.get_connection(conn_id)
     except AirflowNotFoundException as error:
         raise ConnectionMissingError.of(conn_id) from error

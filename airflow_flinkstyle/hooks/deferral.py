@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from airflow.triggers.base import BaseTrigger
 
 AT_ONCE_S = 5.0
-"""How long a task looks itself. A deferral that ends within seconds meets a race of Airflow's: its event may
+"""How long a task polls itself. A deferral that ends within seconds meets a race of Airflow's: its event may
 come before the scheduler knows of the deferral, and the task fails although all is done."""
-_LOOK_S = 0.25
+_POLL_S = 0.25
 
 
 class _Waiting(Protocol):
@@ -29,19 +29,19 @@ class _Waiting(Protocol):
     def execute_complete(self, context: Context, event: Any) -> Any: ...  # noqa: ANN401 - each has its own
 
 
-class _Looking(Protocol):
-    """A trigger that can look in this process, too."""
+class _Polling(Protocol):
+    """A trigger that can poll in this process, too."""
 
-    def look(self) -> Mapping[str, Any] | None: ...
+    def poll(self) -> Mapping[str, Any] | None: ...
 
 
 def is_deferrable(asked: bool | None) -> bool:
-    """Return what was asked for; where nothing was, what Airflow's configuration says."""
+    """Return the author's choice; without one, the default of Airflow's configuration."""
     return conf.getboolean("operators", "default_deferrable", fallback=False) if asked is None else asked
 
 
 def wait_in_triggerer(
-    task: _Waiting, trigger: _Looking | BaseTrigger, context: Context, *, timeout_s: float
+    task: _Waiting, trigger: _Polling | BaseTrigger, context: Context, *, timeout_s: float
 ) -> Any:  # noqa: ANN401
     """Wait some seconds here, then in the triggerer; the event goes to ``execute_complete`` either way.
 
@@ -56,8 +56,8 @@ def wait_in_triggerer(
     """
     end_s = time.monotonic() + min(AT_ONCE_S, timeout_s)
     while time.monotonic() < end_s:
-        event = trigger.look()  # type: ignore[union-attr]
+        event = trigger.poll()  # type: ignore[union-attr]
         if event is not None:
             return task.execute_complete(context, event)
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     return task.defer(trigger=trigger, method_name="execute_complete", timeout=timedelta(seconds=timeout_s))

@@ -12,7 +12,7 @@ UNSET = "[flinkstyle] jobs: expected a folder with definitions of jobs, found no
 
 
 def defined_jobs() -> Definitions:
-    """Return the jobs that the configuration names, and what is wrong with the others."""
+    """Return the jobs that the configuration names, and the faults of definitions that cannot be used."""
     from airflow_flinkstyle.hooks.airflow_versions import conf
 
     place = conf.get("flinkstyle", "jobs", fallback="").strip()

@@ -31,8 +31,8 @@ def begin_drill(
 ) -> tuple[Generation, str]:
     """Start the driver; returns its generation and the savepoint, ``latest`` being the newest one.
 
-    A job that was never started here, because plain Spark runs it, is drilled with the ``script`` and what
-    belongs to it. Raises as ``jobs.drills.begin_drill`` does.
+    A job that was never started here, because plain Spark runs it, is drilled with the ``script`` and its
+    arguments and settings. Raises as ``jobs.drills.begin_drill`` does.
     """
     client = hook.client(job)
     try:

@@ -18,7 +18,7 @@ def export(hook: StreamingJobHook, job: str, savepoint_id: str, *, to: str) -> E
     """Copy a savepoint out; raises as ``export_savepoint`` and ``export_archive`` do.
 
     Args:
-        hook: Whose root it is in; an S3 store is reached as that is.
+        hook: On the savepoint's root; an S3 target is reached by the same settings.
         job: The job's name.
         savepoint_id: Which; ``latest`` for the newest one.
         to: A folder (path or ``s3://...``), or a local file whose name ends in ``.tar``.

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 def airflow_errors() -> Iterator[None]:
     """Raise an error as Airflow's own, without the frames of its causes: a task's log ends with its text.
 
-    Errors nobody can retry away become ``AirflowFailException``; the others keep the task's retries.
+    Errors that no retry can cure become ``AirflowFailException``; the others keep the task's retries.
     """
     try:
         yield
@@ -43,7 +43,7 @@ def details_of(error: FlinkstyleError) -> str:
 
 
 def failure_of(error: FlinkstyleError) -> dict[str, object]:
-    """Return an error as the event of a trigger: JSON, and no decision for Airflow to take yet."""
+    """Return an error as the event of a trigger: JSON, which the task raises."""
     return {
         "block": in_a_block(error),
         "details": details_of(error),
@@ -52,15 +52,15 @@ def failure_of(error: FlinkstyleError) -> dict[str, object]:
 
 
 def raise_failure(failure: dict[str, object]) -> None:
-    """Raise in the task what ``failure_of`` brought from the triggerer."""
+    """Raise in the task the failure that the triggerer sent (``failure_of``)."""
     raise _raised(failure)
 
 
 def _raised(failure: Mapping[str, object]) -> Exception:
-    """Log the details, and return what is to be raised.
+    """Log the details, and return the exception to raise.
 
-    Airflow logs the exception's text behind its frames, and the page in front of them: so it is the text that
-    says what to do, and it is said once.
+    Airflow's log shows the exception's text after its frames, its page before them: so the text alone holds
+    what to do, once.
     """
     if failure["details"]:
         log.error("Details of what follows:\n%s", failure["details"])

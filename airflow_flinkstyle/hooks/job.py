@@ -50,12 +50,12 @@ ANSWER_S = 5.0
 
 
 class StreamingJobHook(BaseHook):
-    """Reads connections people already have and hands out what works with plain values.
+    """Reads Airflow's connections, and returns clients that work with plain values.
 
     :param flinkstyle_conn_id: Connection of type ``flinkstyle``: savepoint root and defaults.
-    :param breaker: Where others wait for the same store: its calls end within seconds, and while it does not
-        answer it is left alone.
-    :param team: Whose connections are read, where Airflow does not know that by itself: in the API server.
+    :param breaker: For a store that many callers wait for: calls end within seconds, and while the store
+        does not answer, none are made.
+    :param team: Team whose connections are read, for the API server, where Airflow does not know it.
     """
 
     conn_name_attr = "flinkstyle_conn_id"
@@ -81,18 +81,18 @@ class StreamingJobHook(BaseHook):
 
     @cached_property
     def defaults(self) -> Defaults:
-        """What the ``flinkstyle`` connection says.
+        """The settings of the ``flinkstyle`` connection.
 
         Raises:
             RootDeniedError: If the DAG of the task that this process runs may not act on that root.
         """
-        found = connections.Defaults.of(self._connection(self.flinkstyle_conn_id))
-        require_dag(found, self.flinkstyle_conn_id, asked_by().get("dag_id"))
-        return found
+        defaults = connections.Defaults.of(self._connection(self.flinkstyle_conn_id))
+        require_dag(defaults, self.flinkstyle_conn_id, asked_by().get("dag_id"))
+        return defaults
 
     @cached_property
     def s3(self) -> S3Settings | None:
-        """How the store is reached; None for a local one, or as the environment says."""
+        """How the store is reached; None for a local one, or to use the environment's settings."""
         conn_id = self.defaults.aws_conn_id
         settings = aws.s3_settings(self._connection(conn_id)) if conn_id is not None else None
         if self._breaker is None:
@@ -103,7 +103,7 @@ class StreamingJobHook(BaseHook):
 
     @cached_property
     def signer(self) -> Signer:
-        """What signs and verifies whatever leads to a process; without a password it refuses."""
+        """Signs and verifies every record that starts a process; without a password it refuses."""
         return connections.signer(self._connection(self.flinkstyle_conn_id), self.defaults)
 
     @cached_property
@@ -152,7 +152,7 @@ class StreamingJobHook(BaseHook):
             return ref.without_login()
 
     def look_ups(self) -> LookUps:
-        """Return where answers are found that a migration's form leaves open."""
+        """Return where to look up answers that a migration's form leaves open."""
         from airflow_flinkstyle.jobs.migration.form_reader import LookUps
 
         return LookUps.of(self.kafka, self.defaults.kafka_connections or ())
@@ -168,10 +168,10 @@ class StreamingJobHook(BaseHook):
         """How drivers run: detached, on the machine of the task that starts them."""
         from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 
-        reaches = aws.s3_environment(self.s3) if self.s3 is not None else {}
+        store_env = aws.s3_environment(self.s3) if self.s3 is not None else {}
         return DetachedDeployment(
             may_end_with_starter=self.defaults.driver_may_end_with_worker,
-            supervisor_env=reaches if self.defaults.supervise_drivers else None,
+            supervisor_env=store_env if self.defaults.supervise_drivers else None,
             class_archives=self.defaults.class_archives,
         )
 
@@ -252,10 +252,10 @@ class StreamingJobHook(BaseHook):
         )
 
     def look_after(self, job: str) -> Running | Starting:
-        """Start a driver again that died, or was told to end, on whichever host; return what the job does.
+        """Start a driver again that died, or was told to end, on any host; return the job's status.
 
         Raises:
-            DriverFailedError: If it said why it failed.
+            DriverFailedError: If it recorded why it failed.
             JobNotRunningError: If the job has stopped, or was never started.
         """
         from airflow_flinkstyle.jobs.errors import JobNotRunningError
@@ -275,7 +275,7 @@ class StreamingJobHook(BaseHook):
         """Return how a run's script has ended by itself, or None while it runs; keep it up as ``look_after``.
 
         Raises:
-            DriverFailedError: If it said why it failed.
+            DriverFailedError: If it recorded why it failed.
             JobNotRunningError: If it was stopped before its end, or the job was never started.
         """
         from airflow_flinkstyle.jobs.run_end import end_as_told, look_for_end
@@ -331,7 +331,7 @@ class StreamingJobHook(BaseHook):
     # --- retention ----------------------------------------------------------------------------
 
     def verify_savepoint(self, job: str, savepoint_id: str, *, level: Level, by: str) -> Verified:
-        """Check a savepoint, ``latest`` for the newest one, and write down how it went."""
+        """Check a savepoint, ``latest`` for the newest one, and record the result."""
         from airflow_flinkstyle.savepoint.files.verified import check_savepoint
 
         newest = self.newest_savepoint(job) if savepoint_id == "latest" else None
@@ -375,7 +375,7 @@ class StreamingJobHook(BaseHook):
             job: The job whose input they write.
             switch: ``store`` (a record in the savepoint root that producers poll), ``manual`` (people
                 do it, and it is proved), or ``module:attribute``, a switch or a callable that makes one
-                from this hook; None for what the connection says.
+                from this hook; None for the connection's setting.
         """
         from airflow_flinkstyle.jobs.migration.producers import simple_switch
 
@@ -383,12 +383,12 @@ class StreamingJobHook(BaseHook):
         simple = simple_switch(chosen, self.store, job)
         if simple is not None:
             return simple
-        found = load(chosen)
-        made = found if hasattr(found, "apply") and not isinstance(found, type) else found(self)
+        loaded = load(chosen)
+        made = loaded if hasattr(loaded, "apply") and not isinstance(loaded, type) else loaded(self)
         return made  # type: ignore[no-any-return]
 
     def switch_name(self, switch: str | None) -> str:
-        """Return which switch is meant: the one that is named, else what the connection says."""
+        """Return the name of the switch: the given one, else the connection's."""
         return switch or self.defaults.producer_switch or "manual"
 
     # --- the connection form's button ---------------------------------------------------------

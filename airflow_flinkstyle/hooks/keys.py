@@ -1,4 +1,4 @@
-"""Names of what a task asks for, the same for every try."""
+"""Keys of the requests of a task, the same for every try."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-_TOLD = {"dag_id": "DAG_ID", "run_id": "DAG_RUN_ID", "task_id": "TASK_ID"}
+_VARIABLES = {"dag_id": "DAG_ID", "run_id": "DAG_RUN_ID", "task_id": "TASK_ID"}
 
 
 def request_key(context: Context, asked: Mapping[str, Any] | None = None) -> str:
-    """Return who asks for what: DAG run, task and map index, without the try number: a retry re-attaches.
+    """Return the key of a request: DAG run, task and map index, without the try number: a retry re-attaches.
 
     Args:
         context: The task's.
@@ -35,18 +35,18 @@ def run_key(context: Context) -> str:
 
 
 def was_cleared(context: Context, *, retries: int) -> bool:
-    """Return whether a person has cleared the task since its first try, so that it is asked for anew.
+    """Return whether a person has cleared the task since its first try, so that it makes a new request.
 
     Airflow gives a cleared task its retries once more, on top of the tries that it has had. Nothing else
-    tells a clear from a retry; a later retry of a cleared task looks the same.
+    distinguishes a clear from a retry; a later retry of a cleared task looks the same.
     """
     return getattr(context["ti"], "max_tries", retries) > retries
 
 
 def asked_by() -> dict[str, str]:
-    """Return which task of Airflow this process runs, as Airflow tells its environment; empty for none."""
-    told = {name: os.environ.get(f"AIRFLOW_CTX_{variable}", "") for name, variable in _TOLD.items()}
-    return told if all(told.values()) else {}
+    """Return the Airflow task that this process runs, from its environment; empty for none."""
+    identity = {name: os.environ.get(f"AIRFLOW_CTX_{variable}", "") for name, variable in _VARIABLES.items()}
+    return identity if all(identity.values()) else {}
 
 
 def _key(*parts: str, asked: Mapping[str, Any] | None = None) -> str:

@@ -1,4 +1,4 @@
-"""What a form says of how a job is started, and what a new version changes of that."""
+"""A form's answers about how a job is started, and what a new version changes of that."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def arguments(args: Sequence[Any] | str | None) -> tuple[str, ...]:
 
 
 def rewind(choice: str | None) -> Rewind:
-    """Return what is to be done about batches after a savepoint; ``continue`` if nothing was chosen."""
+    """Return how to treat batches after the savepoint; ``continue`` if nothing was chosen."""
     match choice or "continue":
         case "continue" | "fork" | "re-emit" as known:
             return known
@@ -97,7 +97,7 @@ def drilled(batches: object, records: object, *, timeout_s: float) -> Rehearse:
 
 
 def compared(task: Any) -> CompareAsked:  # noqa: ANN401  # an operator with these fields
-    """Return what a task that compares is told; raises ``BadInputError`` for no batch, or what is none."""
+    """Return a task's settings of a comparison; raises ``BadInputError`` without at least one batch."""
     asked = compare_asked(
         batches=task.batches,
         records=task.records,
@@ -153,11 +153,11 @@ def number(name: str, value: object) -> int | None:
 def mapping(value: Mapping[str, Any] | str | None) -> Mapping[str, Any]:
     """Return settings given as a mapping or as JSON."""
     try:
-        found = json.loads(value) if isinstance(value, str) and value.strip() else value or {}
+        settings = json.loads(value) if isinstance(value, str) and value.strip() else value or {}
     except ValueError:
-        found = None
-    if isinstance(found, dict):
-        return found
+        settings = None
+    if isinstance(settings, dict):
+        return settings
     raise BadInputError(
         f"Spark settings were expected as a JSON object, found {value!r}.",
         state_after="Nothing was started.",
@@ -173,16 +173,16 @@ def next_version(
     conf: Mapping[str, Any] | None,
     leave_checkpoints: Sequence[str] | str | None = None,
 ) -> JobSpec:
-    """Return the job with what is given changed; a setting whose new value is None is taken away."""
+    """Return the job with the given changes; a setting whose new value is None is removed."""
     merged = {
         **spec.conf,
         **{name: plain(value) for name, value in (conf or {}).items() if value is not None},
     }
-    gone = {name for name, value in (conf or {}).items() if value is None}
+    removed = {name for name, value in (conf or {}).items() if value is None}
     return replace(
         spec,
         script=script or spec.script,
         args=spec.args if args is None else arguments(args),
-        conf={name: value for name, value in merged.items() if name not in gone},
+        conf={name: value for name, value in merged.items() if name not in removed},
         leave_checkpoints=arguments(leave_checkpoints),
     )

@@ -1,7 +1,7 @@
 """What a job reads and writes, and which run and savepoint a task was about, for OpenLineage.
 
 OpenLineage's provider asks operators for it (``get_openlineage_facets_on_complete``); without that provider
-nobody asks, and nothing of it is imported.
+it is not asked for, and nothing of the provider is imported.
 """
 
 from __future__ import annotations
@@ -44,35 +44,39 @@ class JobLineage:
 
 
 def job_lineage(hook: StreamingJobHook, job: str, savepoint_id: str | None) -> JobLineage:
-    """Read what the job's newest run says; what cannot be read is left out."""
+    """Read the records of the job's newest run; what cannot be read is missing."""
     try:
         board = hook.board(job)
         current = board.current()
         generation = current.value.generation if current is not None else None
         slot = board.heartbeat(generation) if generation is not None else None
     except FlinkstyleError as error:
-        hook.log.warning("OpenLineage is told less of job %s: %s", job, error.problem)
+        hook.log.warning("OpenLineage gets no details of job %s: %s", job, error.problem)
         return JobLineage(job=job, savepoint_id=savepoint_id)
     if slot is None:
         return JobLineage(job=job, savepoint_id=savepoint_id, generation=generation)
     return lineage_of(job, savepoint_id, generation, slot.value)
 
 
-def lineage_of(job: str, savepoint_id: str | None, generation: int | None, beat: Heartbeat) -> JobLineage:
-    """Return what a heartbeat says. Pure."""
-    sources = [(query, name) for query in beat.queries.values() for name in query.sources]
+def lineage_of(
+    job: str, savepoint_id: str | None, generation: int | None, heartbeat: Heartbeat
+) -> JobLineage:
+    """Return the lineage in a heartbeat. Pure."""
+    sources = [(query, name) for query in heartbeat.queries.values() for name in query.sources]
     inputs = {
         (f"kafka://{_first(query.reads[name].servers)}", topic)
         for query, name in sources
         if name in query.reads
         for topic in query.sources[name].topic_ids
     }
-    outputs = {place for query in beat.queries.values() if query.writes for place in places(query.writes)}
+    outputs = {
+        place for query in heartbeat.queries.values() if query.writes for place in places(query.writes)
+    }
     return JobLineage(
         job=job,
         savepoint_id=savepoint_id,
         generation=generation,
-        batches=beat.batches(),
+        batches=heartbeat.batches(),
         clusters=tuple(sorted({one for query, name in sources if (one := query.sources[name].cluster_id)})),
         inputs=tuple(sorted(inputs)),
         outputs=tuple(sorted(outputs)),
@@ -96,22 +100,22 @@ def _first(servers: str) -> str:
     return servers.partition(",")[0].strip().rpartition("://")[2]
 
 
-def as_openlineage(found: JobLineage) -> OperatorLineage[Any, Any]:
-    """Return it in OpenLineage's own types."""
+def as_openlineage(lineage: JobLineage) -> OperatorLineage[Any, Any]:
+    """Return the lineage in OpenLineage's own types."""
     from airflow.providers.openlineage.extractors import OperatorLineage
     from openlineage.client.event_v2 import InputDataset, OutputDataset
 
     from airflow_flinkstyle.hooks.lineage_facet import FlinkstyleRunFacet
 
     facet: Any = FlinkstyleRunFacet(
-        job=found.job,
-        generation=found.generation,
-        savepointId=found.savepoint_id,
-        batches=dict(found.batches),
-        kafkaClusters=list(found.clusters),
+        job=lineage.job,
+        generation=lineage.generation,
+        savepointId=lineage.savepoint_id,
+        batches=dict(lineage.batches),
+        kafkaClusters=list(lineage.clusters),
     )
     return OperatorLineage(
-        inputs=[InputDataset(namespace=namespace, name=name) for namespace, name in found.inputs],
-        outputs=[OutputDataset(namespace=namespace, name=name) for namespace, name in found.outputs],
+        inputs=[InputDataset(namespace=namespace, name=name) for namespace, name in lineage.inputs],
+        outputs=[OutputDataset(namespace=namespace, name=name) for namespace, name in lineage.outputs],
         run_facets={FACET: facet},
     )

@@ -1,7 +1,7 @@
 """A job's numbers as Airflow's own metrics: StatsD, Datadog or OpenTelemetry, as Airflow is configured.
 
-They are read from the job's records, by whoever looks: the task that watches a job, or the trigger that
-measures all of them.
+They are read from the job's records, by the task that watches a job, or by the trigger that measures all
+jobs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PREFIX: Final = "flinkstyle"
 
 
 class Stats(Protocol):
-    """What is used of Airflow's metrics."""
+    """The part of Airflow's metrics that is used here."""
 
     def gauge(self, stat: str, value: float, *, tags: dict[str, str]) -> None:
         """Set a number."""
@@ -40,12 +40,12 @@ class Measured:
 
     @property
     def tags(self) -> dict[str, str]:
-        """Whose it is; not called ``job``, which Prometheus keeps for itself."""
+        """Its job and query; not called ``job``, which Prometheus keeps for itself."""
         return {"streaming_job": self.job, **({"query": self.query} if self.query else {})}
 
     @property
     def flat_name(self) -> str:
-        """The name for a StatsD that knows no tags: it says whose it is."""
+        """The name for a StatsD without tags: it holds the job and the query."""
         owners = [part.replace(".", "__") for part in (self.job, self.query) if part]
         return ".".join((PREFIX, self.name, *owners))
 
@@ -53,14 +53,14 @@ class Measured:
 def measure(
     job: str, status: JobStatus, newest: Summary | None, *, now_ms: int, failed: bool = False
 ) -> Iterator[Measured]:
-    """Yield a job's numbers; what nobody knows is left out. Pure.
+    """Yield a job's numbers, without those that are unknown. Pure.
 
     Args:
         job: Its name.
         status: What it does.
         newest: Its newest savepoint.
         now_ms: The time.
-        failed: Whether it was closed by a caller who saved it after its driver had failed.
+        failed: Whether its driver had failed before a caller saved and closed it.
     """
     from airflow_flinkstyle.jobs.status import NeverStarted, Running, stays_down
 
@@ -74,16 +74,16 @@ def measure(
         return
     yield Measured(name="generation", value=int(status.run.generation), job=job)
     heartbeat = status.run.heartbeat
-    for query, beat in heartbeat.queries.items() if heartbeat is not None else ():
-        known = {
-            "batch": beat.batch_id,
-            "batch_age_s": _age_s(beat.batch_committed_at_ms, now_ms),
-            **(_of_pace(beat.pace, now_ms) if beat.pace is not None else {}),
-            **(_rates(beat.pace, status) if beat.pace is not None else {}),
+    for name, query in heartbeat.queries.items() if heartbeat is not None else ():
+        values = {
+            "batch": query.batch_id,
+            "batch_age_s": _age_s(query.batch_committed_at_ms, now_ms),
+            **(_of_pace(query.pace, now_ms) if query.pace is not None else {}),
+            **(_rates(query.pace, status) if query.pace is not None else {}),
         }
-        for name, value in known.items():
+        for metric, value in values.items():
             if value is not None:
-                yield Measured(name=name, value=value, job=job, query=query)
+                yield Measured(name=metric, value=value, job=job, query=name)
 
 
 def _of_pace(pace: Pace, now_ms: int) -> dict[str, float | None]:
@@ -112,19 +112,19 @@ def _age_s(at_ms: int | None, now_ms: int) -> float | None:
     return None if at_ms is None else max(0, now_ms - at_ms) / 1000
 
 
-def emit(found: Iterator[Measured], stats: Stats, *, tagged: bool) -> None:
+def emit(measured: Iterator[Measured], stats: Stats, *, tagged: bool) -> None:
     """Set each number.
 
     Args:
-        found: What was measured.
+        measured: The numbers.
         stats: Airflow's metrics.
-        tagged: Whether they keep tags apart; if not, the name says whose a number is.
+        tagged: Whether they keep tags apart; if not, the name holds the job and the query.
     """
-    for one in found:
+    for number in measured:
         if tagged:
-            stats.gauge(f"{PREFIX}.{one.name}", one.value, tags=one.tags)
+            stats.gauge(f"{PREFIX}.{number.name}", number.value, tags=number.tags)
         else:
-            stats.gauge(one.flat_name, one.value, tags={})
+            stats.gauge(number.flat_name, number.value, tags={})
 
 
 def measure_job(hook: StreamingJobHook, job: str, stats: Stats, *, tagged: bool) -> None:

@@ -1,4 +1,4 @@
-"""A migration's parts, put together from connections and from what was approved."""
+"""A migration's parts, made from connections and from the approved answers."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 
 def producer_switch(hook: StreamingJobHook, moving: Migration) -> ProducerSwitch:
-    """Return the switch as this migration calls its positions."""
+    """Return the switch; for a migration back its two positions are swapped."""
     switch = hook.producer_switch(moving.job, moving.producer_switch)
     return SwappedSwitch(switch) if moving.back else switch
 
 
 def preflight(hook: StreamingJobHook, moving: Migration, *, savepoint_id: str | None = None) -> Preflight:
-    """Look at everything a migration needs; with a savepoint also at what the job has not read yet."""
+    """Check everything a migration needs; with a savepoint also what the job has not read yet."""
     kafka = hook.live_kafka(moving)
     moved_options(kafka.new, moving.kafka_options)  # refuses what no driver can log in with
     return run_preflight(
@@ -79,37 +79,37 @@ def cutover(
 
 
 def settle_abandoned(hook: StreamingJobHook, job: str, *, afresh: bool = False) -> list[tuple[str, Settled]]:
-    """Bring every migration and upgrade of a job to rest that nobody works on; those at work are left.
+    """Finish or undo each abandoned migration and upgrade of a job; leave those at work.
 
     Args:
         hook: What opens connections.
         job: The job.
-        afresh: Also those that somebody may work on, without waiting to see.
+        afresh: Also those that may be at work, without waiting to see.
 
     Returns:
-        What was settled, in words, and how it rests.
+        What was settled, as text, and its outcome.
     """
-    client, found = hook.client(job), []
+    client, settled = hook.client(job), []
 
     def migration(migration_id: str) -> Cutover:
         moving = approved_of(client.view, migration_id).migration
         return cutover(hook, moving, migration_id, starts_driver=False)
 
-    for one in find_unsettled(client.view.board):
-        if not afresh and not is_abandoned(client.view, one):
-            hook.log.info("Somebody works on %s of job %s", one, job)
+    for work in find_unsettled(client.view.board):
+        if not afresh and not is_abandoned(client.view, work):
+            hook.log.info("Another process works on %s of job %s", work, job)
             continue
-        found.append((str(one), settle(client, one, migration=migration, afresh=True)))
-        hook.log.warning("%s of job %s: %s (%s)", one, job, found[-1][1].where, found[-1][1].detail)
-    return found
+        settled.append((str(work), settle(client, work, migration=migration, afresh=True)))
+        hook.log.warning("%s of job %s: %s (%s)", work, job, settled[-1][1].where, settled[-1][1].detail)
+    return settled
 
 
 def verify_moved(moved: Cutover | None, migration_id: str, *, timeout_s: float) -> dict[str, Any]:
-    """Prove that the job runs on the target cluster, and commits what it finds there.
+    """Prove that the job runs on the target cluster, and commits the records that it reads there.
 
     Args:
         moved: The window; None if it has not begun.
-        migration_id: Of that migration.
+        migration_id: The migration's id.
         timeout_s: How long the first batch may take.
 
     Raises:
@@ -128,14 +128,14 @@ def verify_moved(moved: Cutover | None, migration_id: str, *, timeout_s: float) 
     target_id = report.plan.target_cluster_id
     wait = client.view.clock.wait(timeout_s, every_s=1.0)
     while True:
-        beat = client.drivers.wait_running(Generation(report.generation), timeout_s=timeout_s).heartbeat
+        heartbeat = client.drivers.wait_running(Generation(report.generation), timeout_s=timeout_s).heartbeat
         for ref in report.plan.sources:
-            found = beat.queries[ref.query].sources[ref.source].cluster_id
+            found = heartbeat.queries[ref.query].sources[ref.source].cluster_id
             if found != target_id:
                 raise ClusterMismatchError.between(
                     f"Source {ref.query}/{ref.source}", expected=target_id, found=found
                 )
-        batches = beat.batches()
+        batches = heartbeat.batches()
         behind = [name for name, batch in report.plan.batches.items() if batches.get(name, -1) <= batch]
         if not behind or kafka.unread(client.view.repository.read(report.rewritten_id)) == 0:
             return {"cluster_id": target_id, "batches": batches, "generation": report.generation}

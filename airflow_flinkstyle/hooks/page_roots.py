@@ -1,8 +1,8 @@
 """Which savepoint roots the page shows, and which DAG's permissions decide who may see each.
 
 ``[flinkstyle] page`` of Airflow's configuration (``AIRFLOW__FLINKSTYLE__PAGE``): connections of type
-``flinkstyle``, separated by commas, each with a DAG after a colon. Who may read the DAG sees the root's jobs;
-who may trigger it may have the store asked again.
+``flinkstyle``, separated by commas, each with a DAG after a colon. Users who may read the DAG see the
+root's jobs; those who may trigger it may refresh them from the store.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class PageRoot:
     conn_id: str
     """Connection of type ``flinkstyle``."""
     dag_id: str
-    """Whose permissions decide."""
+    """DAG whose permissions decide."""
 
 
 def parse_roots(setting: str) -> dict[str, PageRoot]:
@@ -38,17 +38,17 @@ def parse_roots(setting: str) -> dict[str, PageRoot]:
         BadInputError: If it is not such a list.
     """
     default_dag = DEFAULT.partition(":")[2]
-    found: dict[str, PageRoot] = {}
+    roots: dict[str, PageRoot] = {}
     for entry in filter(None, (part.strip() for part in setting.split(","))):
         match = _ENTRY.fullmatch(entry)
-        if match is None or match[1] in found:
+        if match is None or match[1] in roots:
             raise BadInputError(
                 f"[flinkstyle] page: expected connections like {DEFAULT}, each once, found {entry!r}.",
                 state_after="The Savepoints page shows no job.",
                 remedy="Correct the setting (AIRFLOW__FLINKSTYLE__PAGE) and restart the API server.",
             )
-        found[match[1]] = PageRoot(conn_id=match[1], dag_id=match[2] or default_dag)
-    return found
+        roots[match[1]] = PageRoot(conn_id=match[1], dag_id=match[2] or default_dag)
+    return roots
 
 
 def configured_roots() -> dict[str, PageRoot]:
@@ -59,21 +59,21 @@ def configured_roots() -> dict[str, PageRoot]:
 
 
 def root_tag(conn_id: str) -> str:
-    """Return the tag of a DAG that works on the jobs of one connection's root, whatever its form is told."""
+    """Return the tag of a DAG that works on the jobs of one connection's root, whatever its form holds."""
     return f"{ROOT_TAG}{conn_id}"[:_MOST_OF_A_TAG]
 
 
 def savepoint_page(conn_id: str, job: str, savepoint_id: str) -> str | None:
     """Return where the Savepoints page shows a savepoint; None if it does not show that connection's jobs.
 
-    None too if Airflow is not told its own address (``[api] base_url``): links in Airflow are absolute.
+    None too if Airflow's own address is not set (``[api] base_url``): links in Airflow are absolute.
     """
     from airflow_flinkstyle.hooks.airflow_versions import conf
 
     base = conf.get("api", "base_url", fallback=None)
     try:
         is_shown = conn_id in configured_roots()
-    except BadInputError:  # the page says so
+    except BadInputError:  # the page shows the error
         return None
     if not base or not is_shown:
         return None

@@ -17,36 +17,36 @@ _EVERY_S = 5.0
 
 
 class ProgressLog:
-    """Says it at once, then every few seconds as long as something moves.
+    """Logs it at once, then every few seconds as long as it changes.
 
     Args:
-        say: Takes one line.
+        write: Takes one line.
     """
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
         self._meter = PaceMeter()
-        self._seen_s = self._said_s = float("-inf")
+        self._reported_s = self._written_s = float("-inf")
 
     def captured(self, progress: CaptureProgress) -> None:
-        """Take note of a savepoint that this process takes."""
+        """Log the progress of a savepoint that this process takes."""
         self._observe(time.monotonic(), progress)
 
     def reported(self, progress: Progress | None) -> None:
-        """Take note of what the driver says; None before its first word."""
-        if progress is not None and progress.at_ms / 1000 != self._seen_s:
+        """Log the driver's report; None before its first one."""
+        if progress is not None and progress.at_ms / 1000 != self._reported_s:
             self._observe(progress.at_ms / 1000, progress)
 
     def _observe(self, at_s: float, progress: CaptureProgress | Progress) -> None:
-        self._seen_s = at_s
+        self._reported_s = at_s
         pace = self._meter.observe(at_s, bytes_done=progress.bytes_done, bytes_total=progress.bytes_total)
-        if 0 <= at_s - self._said_s < _EVERY_S:
+        if 0 <= at_s - self._written_s < _EVERY_S:
             return
-        self._said_s = at_s
+        self._written_s = at_s
         amount = FileProgress(
             files_done=progress.files_done,
             files_total=progress.files_total,
             bytes_done=progress.bytes_done,
             bytes_total=progress.bytes_total,
         )
-        self._say(progress_line(amount, pace))
+        self._write(progress_line(amount, pace))

@@ -1,8 +1,8 @@
 """Which DAGs may act on which savepoint root.
 
 A DAG that names a connection in its code acts on that root by its author's will. A form with a field for the
-connection would let all who may trigger that one DAG act on every root, so a root that the DAG's author has
-not offered must name the DAG itself: ``dags`` of its connection. Where that is given it binds all DAGs.
+connection would let every user who may trigger that one DAG act on every root. So a root that the DAG's
+author has not offered must list the DAG in ``dags`` of its connection. Such a list binds all DAGs.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def require_dag(defaults: Defaults, conn_id: str, dag_id: str | None) -> None:
     """Refuse a DAG that the root's list does not name, if there is a list.
 
     Args:
-        defaults: What the connection says.
+        defaults: The connection's settings.
         conn_id: Its id.
-        dag_id: Whose task acts; None outside of tasks.
+        dag_id: DAG of the task that acts; None outside of tasks.
 
     Raises:
         RootDeniedError: Naming those that may.
@@ -34,11 +34,11 @@ def require_dag(defaults: Defaults, conn_id: str, dag_id: str | None) -> None:
 
 
 def require_chosen(conn_id: Any, dag_id: str, offered: Collection[str]) -> None:  # noqa: ANN401 - an answer
-    """Refuse a root that a form was told, unless its author offered it or the root names the DAG.
+    """Refuse a root that a user enters in a form, unless its author offered it or the root lists the DAG.
 
     Args:
         conn_id: The answer.
-        dag_id: Whose form it is.
+        dag_id: DAG of the form.
         offered: The field's default, and its list if it has one.
 
     Raises:

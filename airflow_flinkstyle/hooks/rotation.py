@@ -1,4 +1,4 @@
-"""Rotating savepoints: one is taken, verified, and old ones go; of one job, or of hundreds in one task."""
+"""Rotating savepoints: take one, verify it, dispose of old ones; of one job, or of hundreds in one task."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _PRUNE_WAIT_S = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who takes a savepoint."""
+    """The caller that takes a savepoint."""
 
     key: str
     """By which a retry finds what an earlier try has begun."""
     by: str
-    """Who it is, for the record."""
+    """The caller's name in the record."""
 
 
 def begin_take(
@@ -43,20 +43,20 @@ def begin_take(
     kafka_conn_ids: Sequence[str] | str | None,
     timeout_s: float,
 ) -> Summary | Manifest | PendingRequest:
-    """Begin to take a savepoint of a job, wherever it runs.
+    """Begin to take a savepoint of a job of this package, or of one that plain Spark runs.
 
     Args:
         hook: On the job's root.
         job: Its name.
-        caller: Who asks.
-        unless_saved: Return the newest savepoint, if the job has stopped and that holds what it stopped at.
+        caller: Who takes it.
+        unless_saved: Return the newest savepoint, if the job has stopped and that holds its last state.
         alignment: As of ``TakeSavepointOperator``.
         checkpoints: For a job that plain Spark runs: query name -> location.
         kafka_conn_ids: For such a job: connections of the clusters that it reads.
         timeout_s: How long the driver may take.
 
     Returns:
-        The newest savepoint, where it is enough; one that was taken at once, since no driver of this package
+        The newest savepoint, if it is enough; one that was taken at once, since no driver of this package
         runs; or the request that the driver answers.
     """
     from airflow_flinkstyle.hooks.adoption import take_if_outside, watched_checkpoint
@@ -76,7 +76,7 @@ class Rotated:
     """What a rotation did for a job."""
 
     savepoint_id: str
-    """The one that it took, or found enough."""
+    """The one that it took, or the newest one if that is enough."""
     is_new: bool
     disposed: tuple[str, ...]
     freed_bytes: int
@@ -90,8 +90,8 @@ def rotate_job(
     Args:
         hook: On the job's root.
         job: Its definition.
-        caller: Who asks.
-        dry_run: Only say what would be disposed of.
+        caller: Who takes it.
+        dry_run: Only list what would be disposed of.
         timeout_s: How long the savepoint may take.
     """
     from airflow_flinkstyle.jobs.answers.values import one_of
@@ -129,19 +129,19 @@ def rotate_jobs(
     *,
     at_once: int,
 ) -> list[tuple[SparkStreamingJob, Rotated | FlinkstyleError]]:
-    """Rotate the savepoints of many jobs, so many at a time; what fails of one stops none of the others.
+    """Rotate the savepoints of many jobs, some at a time; a failure of one stops none of the others.
 
     Args:
         jobs: Their definitions.
-        rotate: What is done for one.
-        at_once: How many at a time.
+        rotate: Rotates one job.
+        at_once: How many jobs at a time.
 
     Returns:
-        Each job with what was done, or what went wrong.
+        Each job with what was done, or its error.
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    def one(job: SparkStreamingJob) -> tuple[SparkStreamingJob, Rotated | FlinkstyleError]:
+    def outcome_of(job: SparkStreamingJob) -> tuple[SparkStreamingJob, Rotated | FlinkstyleError]:
         try:
             return job, rotate(job)
         except FlinkstyleError as error:
@@ -149,4 +149,4 @@ def rotate_jobs(
             return job, error
 
     with ThreadPoolExecutor(at_once, thread_name_prefix="flinkstyle rotation") as pool:
-        return list(pool.map(one, jobs))
+        return list(pool.map(outcome_of, jobs))

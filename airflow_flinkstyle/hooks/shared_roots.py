@@ -1,7 +1,7 @@
 """What the triggers of a triggerer share of a savepoint root: clients, threads, whether its store answers.
 
 A triggerer has one pool of threads for the triggers of all providers, and a trigger's client of a store costs
-a tenth of a second to make. A triggerer works for one team only, so a connection's id tells one root.
+a tenth of a second to make. A triggerer works for one team only, so a connection's id names one root.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 MOST_THREADS: Final = 4
-"""That ask one root's store at a time."""
+"""How many ask one root's store at a time."""
 RENEWED_S: Final = 60.0
-"""How long a connection counts as it was read."""
+"""How long a connection is used before it is read again."""
 
 
 class SharedRoot:
@@ -39,38 +39,38 @@ class SharedRoot:
 
     @property
     def hook(self) -> StreamingJobHook:
-        """A hook for threads: it reads connections. Its stores answer within seconds, or are left alone."""
+        """A hook for threads: it reads connections. Calls to their stores end within seconds."""
         from airflow_flinkstyle.hooks.job import StreamingJobHook
 
         with self._lock:
             if self._hook is None or time.monotonic() - self._read_s > RENEWED_S:
-                found = StreamingJobHook(self._conn_id, breaker=self._breaker)
-                if self._hook is None or not _say_the_same(self._hook, found):
-                    self._hook = found
+                renewed = StreamingJobHook(self._conn_id, breaker=self._breaker)
+                if self._hook is None or not _are_equal(self._hook, renewed):
+                    self._hook = renewed
                 self._read_s = time.monotonic()
             return self._hook
 
     @property
-    def is_left_alone(self) -> bool:
-        """Whether its store has not answered, so that nobody asks it for a while."""
+    def is_paused(self) -> bool:
+        """Whether its store has not answered, so that no request is made for a while."""
         return not self._breaker.may_ask
 
     async def ask(self, function: Callable[[], T]) -> T | None:
-        """Call it in one of the root's threads; None without a call while the store is left alone."""
-        if self.is_left_alone:
+        """Call it in one of the root's threads; None without a call while the root is paused."""
+        if self.is_paused:
             return None
-        return await self.tell(lambda: None if self.is_left_alone else function())
+        return await self.call(lambda: None if self.is_paused else function())
 
-    async def tell(self, function: Callable[[], T]) -> T:
-        """Call it in one of the root's threads, whatever is known of the store."""
+    async def call(self, function: Callable[[], T]) -> T:
+        """Call it in one of the root's threads, also while the root is paused."""
         return await in_thread(function, threads=self._threads)
 
 
-def _say_the_same(known: StreamingJobHook, found: StreamingJobHook) -> bool:
-    """Return whether connections are as they were: then the clients of the stores are kept."""
+def _are_equal(known: StreamingJobHook, renewed: StreamingJobHook) -> bool:
+    """Return whether the connections have not changed: then the clients of the stores are kept."""
     try:
         return all(
-            getattr(known, name) == getattr(found, name)
+            getattr(known, name) == getattr(renewed, name)
             for name in ("defaults", "s3", "signer", "secret_env")
         )
     except FlinkstyleError:

@@ -1,7 +1,7 @@
-"""Threads that ask stores: so many for each savepoint root, and none that others of the process need.
+"""Threads that ask stores: a few for each savepoint root, apart from those that the process shares.
 
-A call to a store that hangs comes back after its time-outs, or never. So who asks one where others work too,
-in the API server and in the triggerer, asks in these.
+A call to a store that hangs returns after its time-outs, or never. So calls from the API server and from the
+triggerer, where others need the shared threads, run in these.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ IDLE_S: Final = 30.0
 
 
 class StoreThreads(Executor):
-    """At most so many threads, which no end of the process waits for."""
+    """At most ``most`` threads; the process does not wait for them when it ends."""
 
     def __init__(self, name: str, most: int, *, most_waiting: int | None = None) -> None:
-        """Begin without any.
+        """Begin without a thread.
 
         Args:
             name: Of each thread.
@@ -59,9 +59,9 @@ class StoreThreads(Executor):
         while True:
             with self._changed:
                 self._idle += 1
-                found = self._changed.wait_for(lambda: self._calls, timeout=IDLE_S)
+                has_call = self._changed.wait_for(lambda: self._calls, timeout=IDLE_S)
                 self._idle -= 1
-                if not found:
+                if not has_call:
                     self._threads -= 1
                     return
                 future, call = self._calls.popleft()
@@ -74,7 +74,7 @@ def _run(future: Future[Any], call: Callable[[], Any]) -> None:
         return
     try:
         result = call()
-    except BaseException as error:  # noqa: BLE001 - whoever waits for it is told
+    except BaseException as error:  # noqa: BLE001 - it is raised in the waiting caller
         future.set_exception(error)
     else:
         future.set_result(result)

@@ -14,7 +14,7 @@ class NoUrl:
 
 
 def manifest_url(root: str, endpoint: str | None, job: str, savepoint_id: str) -> str | NoUrl:
-    """Return an address that a person logged in to Amazon's console can open; nothing that would not open.
+    """Return an address that a person logged in to Amazon's console can open, or why there is none.
 
     Args:
         root: The savepoint root, ``s3://bucket/prefix``, ``file:///path`` or a path.

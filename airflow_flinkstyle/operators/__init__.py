@@ -1,4 +1,4 @@
-"""The operators: each says what to do and leaves the doing to the hook."""
+"""The operators: each names what to do, and the hook does it."""
 
 from __future__ import annotations
 

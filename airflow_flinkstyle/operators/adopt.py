@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class AdoptStreamingJobOperator(SavepointMaker):
     """Adopt a job that plain Spark ran and that has stopped: its checkpoint becomes its first savepoint here.
 
-    The next start continues at that batch. Nothing of Spark's is changed. A retry, or a clear, finds what was
-    done. Returns savepoint, batches, clusters and notes.
+    The next start continues at that batch. Nothing of Spark's is changed. A retry, or a clear, returns what
+    was done. Returns savepoint, batches, clusters and notes.
 
     :param checkpoints: Query name -> the ``checkpointLocation`` that the script names. (templated)
     :param kafka_conn_ids: Connections of the Kafka clusters that the script reads. (templated)
@@ -47,7 +47,7 @@ class AdoptStreamingJobOperator(SavepointMaker):
         self.still_s = still_s
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Adopt it."""
+        """Adopt the job."""
         from airflow_flinkstyle.hooks.adoption import watched_checkpoint
         from airflow_flinkstyle.hooks.progress import ProgressLog
         from airflow_flinkstyle.jobs.adoption.stopped import adopt_stopped
@@ -72,11 +72,11 @@ class AdoptStreamingJobOperator(SavepointMaker):
 class LeaveStreamingJobOperator(SavepointMaker):
     """Give a job back to plain Spark: stop it with a savepoint, and write its checkpoints where they belong.
 
-    Returns the savepoint, the ``spark-submit`` that runs it on, the command that adopts it again, and what
+    Returns the savepoint, the ``spark-submit`` that continues it, the command that adopts it again, and what
     stays behind. A retry continues.
 
     :param to: Query name -> the ``checkpointLocation`` that the script names; each must be empty. For
-        those left out it is the one that the last driver's script named. (templated)
+        a query that is missing here it is the one that the last driver's script named. (templated)
     :param timeout_s: How long the stop may take.
     """
 
@@ -90,22 +90,22 @@ class LeaveStreamingJobOperator(SavepointMaker):
         self.timeout_s = timeout_s
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Leave it."""
+        """Stop the job, and write its checkpoints."""
         from airflow_flinkstyle.hooks.adoption import locations
         from airflow_flinkstyle.jobs.adoption.leaving import leave
 
         with airflow_errors():
-            left = leave(
+            leaving = leave(
                 self.hook.client(self.job),
                 locations(self.to),
                 key=request_key(context),
                 by=run_key(context),
                 timeout_s=self.timeout_s,
             )
-            self.show_savepoint(context, left.savepoint_id)
-        self.announce(context, left.savepoint_id)
-        at = batch_words({name: int(one.batch_id) for name, one in left.checkpoints.items()})
-        self.log.info("Job %s is left at %s. Run it: %s", self.job, at, left.spark_submit)
-        for note in left.notes:
+            self.show_savepoint(context, leaving.savepoint_id)
+        self.announce(context, leaving.savepoint_id)
+        at = batch_words({name: int(one.batch_id) for name, one in leaving.checkpoints.items()})
+        self.log.info("Job %s is left at %s. Run it: %s", self.job, at, leaving.spark_submit)
+        for note in leaving.notes:
             self.log.info("%s", note)
-        return left.as_dict()
+        return leaving.as_dict()

@@ -23,7 +23,7 @@ GIVE_UP: Final = "Give up"
 
 
 class _RunningAdoptionOperator(SavepointMaker):
-    """What every task of the adoption of a running job is told."""
+    """Arguments of every task of the adoption of a running job."""
 
     template_fields: Sequence[str] = (
         *SavepointMaker.template_fields,
@@ -79,7 +79,7 @@ class _RunningAdoptionOperator(SavepointMaker):
         )
 
     def show(self, context: Context, adoption: RunningAdoption, *, finish: bool) -> dict[str, Any]:
-        """Adopt the job, all of it or what is left to do, and show what came of it."""
+        """Adopt the job, or finish a prepared adoption, and show the outcome."""
         done = adoption.finish() if finish else adoption.run()
         self.show_savepoint(context, done.savepoint_id)
         self.announce(context, done.savepoint_id)
@@ -88,11 +88,11 @@ class _RunningAdoptionOperator(SavepointMaker):
 
 
 class AdoptRunningJobOperator(_RunningAdoptionOperator):
-    """Adopt a job while plain Spark runs it: a driver waits with its state, the old one ends, it goes on.
+    """Adopt a job while plain Spark runs it: a driver waits with its state, the old one ends, it takes over.
 
-    Until the old driver is told to end, every error leaves it running. A retry continues; after that nothing
-    goes back by itself. Returns savepoint, generation, batches, how the old driver's end is known, and for
-    how long the job was down.
+    Until the old driver is asked to end, every error leaves it running; after that nothing is undone by
+    itself. A retry continues. Returns savepoint, generation, batches, how the old driver's end is known, and
+    for how long the job was down.
 
     :param script: The PySpark script, as the next driver sees it. (templated)
     :param args: Its arguments. (templated)
@@ -101,54 +101,54 @@ class AdoptRunningJobOperator(_RunningAdoptionOperator):
     :param spark_conn_id: Where the next driver runs. (templated)
     :param checkpoints: Query name -> the ``checkpointLocation`` that the old script names. (templated)
     :param kafka_conn_ids: Connections of the Kafka clusters that it reads. (templated)
-    :param end_pid: The old driver: its ``spark-submit`` on the machine of this task. (templated)
-    :param end_command: What ends the old driver, as a shell would split it. It must succeed again for one
-        that has ended. (templated)
-    :param gone_command: Succeeds once it has ended; run until it does. (templated)
+    :param end_pid: Process id of the old driver's ``spark-submit``, on the machine of this task. (templated)
+    :param end_command: Command that ends the old driver, split as by a shell. It must also succeed if the
+        driver has ended. (templated)
+    :param gone_command: Command that succeeds once the old driver has ended; run until it does. (templated)
     :param rehearse_batches: Batches to try on a copy of the state first; 0 for none. (templated)
     """
 
     asks = ("script", "args", "conf", "env", "checkpoints", "end_pid", "end_command")
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Adopt it, or continue what an earlier try began."""
+        """Adopt the job, or continue what an earlier try began."""
         from airflow_flinkstyle.hooks.adoption import ending
 
         with airflow_errors():
-            how = ending(self.end_pid, self.end_command, self.gone_command)
-            return self.show(context, self.adoption(context, self.request_key(context), how), finish=False)
+            end = ending(self.end_pid, self.end_command, self.gone_command)
+            return self.show(context, self.adoption(context, self.request_key(context), end), finish=False)
 
 
 class PrepareAdoptionOperator(_RunningAdoptionOperator):
     """Bring up the driver that is to adopt a running job: it restores a copy of its state, and rehearses.
 
-    The old driver runs on. All arguments are those of ``AdoptRunningJobOperator``; without ``end_pid`` and
-    ``end_command`` a person is to end it. ``AskToEndOldJobOperator`` and ``FinishAdoptionOperator`` follow
-    in the same DAG run. An XCom ``markdown`` tells of the rehearsal.
+    The old driver keeps running. All arguments are those of ``AdoptRunningJobOperator``; without ``end_pid``
+    and ``end_command`` a person is to end it. ``AskToEndOldJobOperator`` and ``FinishAdoptionOperator``
+    follow in the same DAG run. XCom ``markdown`` has the rehearsal's table.
     """
 
     def execute(self, context: Context) -> None:
-        """Bring it up, or find it waiting."""
+        """Start the driver, or find it waiting."""
         from airflow_flinkstyle.hooks.adoption import ending_or_person
 
         with airflow_errors():
-            how = ending_or_person(self.end_pid, self.end_command, self.gone_command)
-            told = self.adoption(context, run_key(context), how).bring_up()
-        if told is not None:
-            context["ti"].xcom_push(key="markdown", value=told["table"])
+            end = ending_or_person(self.end_pid, self.end_command, self.gone_command)
+            rehearsal = self.adoption(context, run_key(context), end).bring_up()
+        if rehearsal is not None:
+            context["ti"].xcom_push(key="markdown", value=rehearsal["table"])
         self.log.info("A driver waits with the state of job %s", self.job)
 
 
 class AskToEndOldJobOperator(AskingOperator):
-    """Ask a person to end the old driver of a job that is adopted, and wait until they say that it has ended.
+    """Ask a person to end the old driver of a job that is adopted, and wait for the answer that it has ended.
 
-    Asks nobody where a process or a command ends it, unless that has failed and this task is cleared. Who
-    answered, and when, is kept in the adoption's journal.
+    Asks nobody if a process id or a command is given, unless that has failed and this task is cleared. The
+    adoption's journal keeps who answered, and when.
 
     :param job: Name of the job. (templated)
     :param flinkstyle_conn_id: Connection with the savepoint root. (templated)
-    :param end_pid: As ``FinishAdoptionOperator`` is told. (templated)
-    :param end_command: As ``FinishAdoptionOperator`` is told. (templated)
+    :param end_pid: As of ``FinishAdoptionOperator``. (templated)
+    :param end_command: As of ``FinishAdoptionOperator``. (templated)
     """
 
     template_fields: Sequence[str] = (
@@ -179,7 +179,7 @@ class AskToEndOldJobOperator(AskingOperator):
         return StreamingJobHook(self.flinkstyle_conn_id)
 
     def execute(self, context: Context) -> Any:  # noqa: ANN401 - as its base
-        """Ask, where nothing else ends the old driver."""
+        """Ask, if nothing else ends the old driver."""
         from airflow_flinkstyle.hooks.adoption import adoption_journal
 
         if self.end_pid or self.end_command:
@@ -203,27 +203,27 @@ class AskToEndOldJobOperator(AskingOperator):
                 self.hook, self.job, run_key(context), by=by, at=event["responded_at"], choice=choice,
                 ended=choice == ENDED,
             )  # fmt: skip
-        self.log.info("%s, says %s", choice, by)
+        self.log.info("%s answered: %s", by, choice)
         return answer
 
 
 class FinishAdoptionOperator(_RunningAdoptionOperator):
-    """End the old driver, or take a person's word that it has ended; then let the waiting driver take over.
+    """End the old driver, or rely on a person's answer that it has ended; then the waiting driver takes over.
 
     Give it the trigger rule ``all_done``: where the tasks before it failed, or a person gave up, it ends the
     driver that waits. Returns what ``AdoptRunningJobOperator`` returns, and takes the same arguments.
     """
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Finish it, or give it up."""
+        """Finish the adoption, or give it up."""
         from airflow_flinkstyle.hooks.adoption import answer_of, ending_by_answer
         from airflow_flinkstyle.hooks.airflow_versions import AirflowSkipException
 
         key = run_key(context)
         with airflow_errors():
             answer = answer_of(self.hook, self.job, key)
-            how = ending_by_answer(answer, self.end_pid, self.end_command, self.gone_command)
-            adoption = self.adoption(context, key, how)
+            end = ending_by_answer(answer, self.end_pid, self.end_command, self.gone_command)
+            adoption = self.adoption(context, key, end)
             if answer is None and not (self.end_pid or self.end_command):
                 raise adoption.abandon("Nobody said that the old driver has ended.")
             if answer is None or answer["choice"] != GIVE_UP:
@@ -231,6 +231,6 @@ class FinishAdoptionOperator(_RunningAdoptionOperator):
             adoption.journal.begin(lambda: 0)
             adoption.give_up(f"{answer['by']} gave it up.")
         raise AirflowSkipException(
-            f"{answer['by']} gave the adoption of job {self.job} up: no driver waits, and its checkpoint is "
-            "as the old one left it."
+            f"{answer['by']} gave the adoption of job {self.job} up: no driver waits, and the checkpoint is "
+            "as the old driver left it."
         )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class ApproveMigrationOperator(AskingOperator, ApprovalOperator):
     """Show ``subject`` and ``body``, and wait until a person approves or rejects.
 
-    Who did, and when, is kept in the migration's journal, and is in its report.
+    The migration's journal and report hold who did, and when.
 
     :param job: Name of the job; None keeps no record. (templated)
     :param flinkstyle_conn_id: Connection with the savepoint root. (templated)
@@ -35,7 +35,7 @@ class ApproveMigrationOperator(AskingOperator, ApprovalOperator):
         self.flinkstyle_conn_id = flinkstyle_conn_id
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:  # noqa: ANN401 - as its base
-        """Keep who answered, then let the migration continue, or skip it."""
+        """Record who answered, then let the migration continue, or skip it."""
         if self.job is not None and "error" not in event:
             self._keep(self.job, context, event)
         return super().execute_complete(context, event)

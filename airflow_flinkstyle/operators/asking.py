@@ -1,4 +1,4 @@
-"""What the operators share that ask a person."""
+"""Base of the operators that ask a person."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from airflow.sdk.definitions.param import ParamsDict
 
 
 class AskingOperator(HITLOperator):
-    """Asks a person to choose, and for no values.
+    """Asks a person to choose an option, and for no other input.
 
     Airflow 3.1 alone would show the DAG's own form again, and fails to parse a DAG whose form has a required
     field.
@@ -16,6 +16,6 @@ class AskingOperator(HITLOperator):
     ui_color = "#e6ddf4"
 
     def validate_params(self) -> None:
-        """Leave out the fields of the DAG's form."""
+        """Remove the fields of the DAG's form."""
         self.params = ParamsDict()
         super().validate_params()

@@ -1,4 +1,4 @@
-"""What every operator on a streaming job has: the job, the connections, a key that survives retries."""
+"""What every operator on a streaming job shares: job, connection, and a key that all tries use."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class StreamingJobOperator(BaseOperator):
     operator_extra_links: Sequence[BaseOperatorLink] = (SavepointLink(),)
     ui_color = "#e6ddf4"
     asks: ClassVar[tuple[str, ...]] = ()
-    """Arguments that make up the request: a task that is cleared with others makes another one."""
+    """Arguments that identify the request: a task that is cleared with other values makes another request."""
 
     def __init__(self, *, job: str, flinkstyle_conn_id: str = "flinkstyle_default", **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -63,7 +63,7 @@ class StreamingJobOperator(BaseOperator):
         next_kwargs: dict[str, Any] | None,
         context: Context,
     ) -> Any:  # noqa: ANN401 - as its base
-        """Continue behind the triggerer; say what it means if that has waited too long."""
+        """Continue after the triggerer; raise ``StepTimeoutError`` if that has waited too long."""
         from airflow_flinkstyle.hooks.airflow_versions import TaskDeferralTimeout
         from airflow_flinkstyle.jobs.errors import StepTimeoutError
 
@@ -72,8 +72,8 @@ class StreamingJobOperator(BaseOperator):
         except TaskDeferralTimeout:
             late = StepTimeoutError(
                 f"Task {self.task_id} of job {self.job} was expected to end before its time-out, found that "
-                "the triggerer waited for it that long.",
-                state_after="What the driver was asked for it ends, or gives up by itself.",
+                "the triggerer waited for it until then.",
+                state_after="The driver finishes its request, or gives it up by itself.",
                 remedy="Look at the job and its driver's log. A retry finds what was done; give it more time "
                 "(timeout_s).",
             )
@@ -81,7 +81,7 @@ class StreamingJobOperator(BaseOperator):
             raise late
 
     def show_savepoint(self, context: Context, savepoint_id: str | None) -> None:
-        """Show the link to a savepoint while the task still runs, or say why there is none."""
+        """Show the link to a savepoint while the task still runs, or log why there is none."""
         if savepoint_id is None:
             return
         self._savepoint_id = savepoint_id
@@ -94,7 +94,7 @@ class StreamingJobOperator(BaseOperator):
             SavepointLink.show(context, url)
 
     def get_openlineage_facets_on_start(self) -> OperatorLineage[Any, Any]:
-        """Tell OpenLineage which job it is about."""
+        """Return the task's job for OpenLineage."""
         from airflow_flinkstyle.hooks.lineage import JobLineage, as_openlineage
 
         return as_openlineage(JobLineage(job=self.job))
@@ -103,7 +103,7 @@ class StreamingJobOperator(BaseOperator):
         self,
         task_instance: Any,  # noqa: ANN401 - Airflow's
     ) -> OperatorLineage[Any, Any]:
-        """Tell OpenLineage what the job reads and writes, and which run and savepoint it was about."""
+        """Return for OpenLineage what the job reads and writes, and the task's run and savepoint."""
         from airflow_flinkstyle.hooks.lineage import as_openlineage, job_lineage
 
         return as_openlineage(job_lineage(self.hook, self.job, self._savepoint_id))

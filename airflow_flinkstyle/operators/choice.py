@@ -1,4 +1,4 @@
-"""Let a person choose among the savepoints that there are now."""
+"""Let a person choose among the present savepoints."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.hooks.job import StreamingJobHook
 
 CHOOSE = "choose"
-"""In place of a savepoint's id: a person is asked."""
+"""Given in place of a savepoint's id to ask a person."""
 _LATER = "listed when the task runs"
 
 
 class ChooseSavepointOperator(AskingOperator):
     """Return the savepoint that was named; where that is ``choose``, ask a person which.
 
-    The list is made when the task runs: the newest savepoints with their age, batches and size. What is
-    chosen must still be there when the answer comes.
+    The list is made when the task runs: the newest savepoints with their age, batches and size. A chosen
+    savepoint must still exist when the answer comes.
 
     :param job: Name of the job. (templated)
     :param flinkstyle_conn_id: Connection with the savepoint root. (templated)
@@ -61,7 +61,7 @@ class ChooseSavepointOperator(AskingOperator):
         return StreamingJobHook(self.flinkstyle_conn_id)
 
     def execute(self, context: Context) -> Any:  # noqa: ANN401 - as its base
-        """Return what was named, or ask."""
+        """Return the named savepoint, or ask."""
         from airflow_flinkstyle.hooks.choices import savepoint_choices
 
         if self.savepoint_id != CHOOSE:
@@ -73,22 +73,22 @@ class ChooseSavepointOperator(AskingOperator):
         return super().execute(context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:  # noqa: ANN401 - as HITLOperator
-        """Return the id of what was chosen."""
+        """Return the id of the chosen savepoint."""
         answer: Mapping[str, Any] = super().execute_complete(context, event)
         chosen = [_id_of(option) for option in answer["chosen_options"]]
-        user = (answer.get("responded_by_user") or {}).get("name") or "somebody"
+        user = (answer.get("responded_by_user") or {}).get("name") or "an unknown user"
         self.log.info("Chosen by %s: %s", user, ", ".join(chosen))
         return chosen if self.SEVERAL else chosen[0]
 
     def validate_chosen_options(self, chosen_options: list[str]) -> None:
-        """Require that what was chosen is there: the list was made before."""
+        """Require that the chosen savepoints still exist: the list was made before."""
         with airflow_errors():
             repository = self.hook.repository(self.job)
             for option in chosen_options:
                 repository.read(_id_of(option))
 
     def named(self) -> Any:  # noqa: ANN401 - one, or several
-        """Return what the form or the DAG has named."""
+        """Return what the form or the DAG names."""
         from airflow_flinkstyle.jobs.answers.values import text_or_none
 
         return text_or_none(self.savepoint_id)
@@ -103,7 +103,7 @@ class ChooseSavepointsOperator(ChooseSavepointOperator):
     SEVERAL = True
 
     def named(self) -> list[str]:
-        """Return what the form or the DAG has named."""
+        """Return what the form or the DAG names."""
         given = self.savepoint_id
         parts = given.split(",") if isinstance(given, str) else given or ()
         named = [str(part).strip() for part in parts if str(part).strip()]

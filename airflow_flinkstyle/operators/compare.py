@@ -1,4 +1,4 @@
-"""Compare what two versions of a job compute on the same records, and let a person see it."""
+"""Compare what two versions of a job compute on the same records, and show it to a person."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ class CompareVersionsOperator(StreamingJobOperator):
     """Run the version that the job runs, and a new one, on the same records from one savepoint, and compare.
 
     Both run on scratch copies, in drivers of their own beside the job; nothing of the job is changed. If they
-    differ, the old version runs once more, so that what is not deterministic is told apart. The drivers need
-    the resources of two more drivers meanwhile.
+    differ, the old version runs once more, which shows what is not deterministic. Meanwhile the drivers need
+    the resources of two more drivers.
 
     Returns ``verdict`` (``same``, ``differs``, ``not comparable``), ``summary``, ``table``, ``savepoint_id``
     and ``queries``; XCom ``markdown`` has the table.
 
     :param script: The new script; empty for the same. (templated)
     :param args: Its arguments; empty for the same. (templated)
-    :param conf: Spark settings to change; null takes one away. (templated)
-    :param savepoint_id: From which both run; ``latest`` is the newest. An older one has more records behind
+    :param conf: Spark settings to change; null removes one. (templated)
+    :param savepoint_id: From which both run; ``latest`` is the newest. An older one has more records after
         it. (templated)
     :param batches: How many batches of each query both run. (templated)
     :param records: How many records such a batch reads from Kafka at most. (templated)
-    :param keys: By query, the columns that tell its rows apart, as a mapping or as JSON; a query without is
+    :param keys: By query, the columns that identify its rows, as a mapping or as JSON; a query without is
         compared by whole rows. (templated)
     :param ignore: Columns that may differ; ``name:order`` if only the order of an array may. (templated)
     :param tolerance: By column, how much its numbers may differ, as a mapping or as JSON. (templated)
@@ -42,7 +42,7 @@ class CompareVersionsOperator(StreamingJobOperator):
     :param allow_writes: Let the script write past its queries' sinks; else that fails the comparison
         (``COMPARED_WRITES``) where it can be seen. (templated)
     :param expect: ``same``: anything else fails the task (``VERSIONS_DIFFER``, ``NOT_COMPARABLE``);
-        ``differs``: whatever is found is reported. (templated)
+        ``differs``: any verdict is reported. (templated)
     :param spark_conn_id: Where the new version runs; None: where the job ran last. (templated)
     :param timeout_s: How long all of it may take.
     """
@@ -94,7 +94,7 @@ class CompareVersionsOperator(StreamingJobOperator):
         self.timeout_s = timeout_s
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Run both versions, show what was found, and fail if another verdict is expected."""
+        """Run both versions, show the comparison, and fail if another verdict is expected."""
         from airflow_flinkstyle.hooks.launches import compared, mapping, next_version
         from airflow_flinkstyle.jobs.answers.values import text_or_none
         from airflow_flinkstyle.jobs.comparison import (
@@ -116,45 +116,45 @@ class CompareVersionsOperator(StreamingJobOperator):
             new = next_version(
                 spec, script=text_or_none(self.script), args=self.args, conf=mapping(self.conf)
             )
-            elsewhere = text_or_none(self.spark_conn_id)
-            found = as_told(
+            spark_conn_id = text_or_none(self.spark_conn_id)
+            comparison = as_told(
                 compare_versions(
                     client,
                     Version(spec=spec, target=target),
-                    Version(spec=new, target=hook.target(elsewhere) if elsewhere else target),
+                    Version(spec=new, target=hook.target(spark_conn_id) if spark_conn_id else target),
                     key=self.request_key(context),
                     savepoint_id=savepoint_id,
                     asked=compared(self),
                 )
             )
-            context["ti"].xcom_push(key="markdown", value=found["table"])
-            require_expected(found, expect, job=self.job)
-        return found
+            context["ti"].xcom_push(key="markdown", value=comparison["table"])
+            require_expected(comparison, expect, job=self.job)
+        return comparison
 
 
 class CompareUpgradeOperator(UpgradeStreamingJobOperator):
     """Compare both versions of an upgrade, in a task before it, so that a person can see the table.
 
     All arguments are those of ``UpgradeStreamingJobOperator``, which is given what this returns as
-    ``comparison``. Without ``compare_batches`` it is skipped: give the upgrade the trigger rule
+    ``comparison``. Without ``compare_batches`` the task is skipped: give the upgrade the trigger rule
     ``none_failed``. XCom ``markdown`` has the table.
     """
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run both versions; fail if another verdict is expected."""
         with airflow_errors():
-            found = self.upgrade(context).compared()
-            if found is None:
+            comparison = self.upgrade(context).compared()
+            if comparison is None:
                 raise AirflowSkipException(f"The versions of job {self.job} are not to be compared.")
-            self.show_savepoint(context, found["savepoint_id"])
-        context["ti"].xcom_push(key="markdown", value=found["table"])
-        return dict(found)
+            self.show_savepoint(context, comparison["savepoint_id"])
+        context["ti"].xcom_push(key="markdown", value=comparison["table"])
+        return dict(comparison)
 
 
 class ApproveDifferenceOperator(AskingOperator, ApprovalOperator):
     """Show what two versions compute differently, and wait until a person approves or rejects.
 
-    Asks nobody where they compute the same. After a rejection the next task is skipped.
+    Asks nobody if they compute the same. After a rejection the next task is skipped.
 
     :param comparison: What ``CompareUpgradeOperator`` has returned. (templated)
     """

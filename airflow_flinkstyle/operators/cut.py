@@ -24,7 +24,8 @@ class CutJobsOperator(BaseOperator):
     """Take savepoints of several running jobs at the same Kafka offsets, or of none of them.
 
     The jobs are held for seconds until all are at the furthest offset of any. If one fails or is too slow,
-    all continue uncut and the task fails; a retry cuts anew. Each savepoint is an event of its job's asset.
+    all continue uncut and the task fails; a retry makes a new cut. Each savepoint is an event of its job's
+    asset.
 
     Returns ``{"cut_id": ..., "savepoints": {job: id}}``.
 
@@ -57,7 +58,7 @@ class CutJobsOperator(BaseOperator):
         self.timeout_s = timeout_s
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Cut them together."""
+        """Cut the jobs together."""
         from airflow_flinkstyle.hooks.job import StreamingJobHook
         from airflow_flinkstyle.jobs.cut import cut_together
 
@@ -77,18 +78,18 @@ class CutJobsOperator(BaseOperator):
             asset = savepoint_asset(job, self.flinkstyle_conn_id)
             event = {"job": job, "savepoint_id": savepoint_id, "cut_id": done.cut_id}
             emit(context, SAVEPOINTS, asset, event)
-        told = ", ".join(f"{job} in {savepoint_id}" for job, savepoint_id in sorted(done.savepoints.items()))
-        self.log.info("Cut %s holds %s", done.cut_id, told)
+        held = ", ".join(f"{job} in {savepoint_id}" for job, savepoint_id in sorted(done.savepoints.items()))
+        self.log.info("Cut %s holds %s", done.cut_id, held)
         self._require_stopped(context, done)
         return {"cut_id": done.cut_id, "savepoints": dict(done.savepoints)}
 
     def _require_stopped(self, context: Context, done: JobsCut) -> None:
-        """Fail where a job did not stop; the cut's savepoints are in XCom ``savepoints`` all the same."""
+        """Fail if a job did not stop; XCom ``savepoints`` has the cut's savepoints even so."""
         if not done.not_stopped:
             return
         context["ti"].xcom_push(key="savepoints", value=dict(done.savepoints))
-        left = "; ".join(f"job {job}: {what}" for job, what in sorted(done.not_stopped.items()))
+        running = "; ".join(f"job {job}: {reason}" for job, reason in sorted(done.not_stopped.items()))
         raise AirflowFailException(
-            f"Cut {done.cut_id} is complete and can be used, but not all jobs stopped: {left}. "
+            f"Cut {done.cut_id} is complete and can be used, but not all jobs stopped: {running}. "
             "Look at their drivers, then stop them (StopStreamingJobOperator)."
         )

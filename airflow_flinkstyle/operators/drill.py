@@ -1,4 +1,4 @@
-"""Try whether a savepoint can be restored, before it has to be."""
+"""Test whether a savepoint can be restored, before that is needed."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.types import Generation
 
 _SLACK_S = 60.0
-"""What a task that was deferred may take to read the outcome."""
+"""How long a deferred task may take to read the outcome."""
 
 
 class DrillRestoreOperator(StreamingJobOperator):
-    """Restore a savepoint into a scratch run, let Spark run some batches on it, and throw it away.
+    """Restore a savepoint into a scratch run, let Spark run some batches there, and delete the copy.
 
     A driver beside the job restores the files of all queries, and runs each query's own plan on the copy into
-    a sink that writes nothing. The job is not touched, whether it runs or not; the driver needs the resources
-    of one more driver meanwhile. A success is an event of ``hooks.assets.drill_asset``.
+    a sink that writes nothing. The job is not touched, whether it runs or not; meanwhile the driver needs the
+    resources of one more driver. A success is an event of ``hooks.assets.drill_asset``.
 
     Returns ``savepoint_id``, ``generation``, ``size_bytes``, ``restore_s``, ``batches``, ``rows``,
     ``batch_s`` and ``seconds``; XCom ``markdown`` has the table.
@@ -40,7 +40,7 @@ class DrillRestoreOperator(StreamingJobOperator):
     :param env: The environment of that script; it is recorded, so no secrets. (templated)
     :param timeout_s: How long all of it may take.
     :param deferrable: Wait in the triggerer, so that no worker slot is held.
-    :param poll_interval_s: Between two looks of the triggerer.
+    :param poll_interval_s: Seconds between two polls of the triggerer.
     """
 
     template_fields: Sequence[str] = (
@@ -128,11 +128,11 @@ class DrillRestoreOperator(StreamingJobOperator):
         from airflow_flinkstyle.jobs.drills import finish_drill
 
         with airflow_errors():
-            found = finish_drill(self.hook.client(self.job), generation, timeout_s=timeout_s)
-        emit(context, DRILLS, drill_asset(self.job, self.flinkstyle_conn_id), found.as_dict())
-        context["ti"].xcom_push(key="markdown", value=found.as_markdown())
-        self.log.info("Drilled:\n%s", found.as_markdown())
-        return dict(found.as_dict())
+            drill = finish_drill(self.hook.client(self.job), generation, timeout_s=timeout_s)
+        emit(context, DRILLS, drill_asset(self.job, self.flinkstyle_conn_id), drill.as_dict())
+        context["ti"].xcom_push(key="markdown", value=drill.as_markdown())
+        self.log.info("Drilled:\n%s", drill.as_markdown())
+        return dict(drill.as_dict())
 
     def on_kill(self) -> None:
         """End the drill's driver; the job is not touched."""

@@ -31,7 +31,7 @@ class ExportSavepointOperator(StreamingJobOperator):
         self.savepoint_id = savepoint_id
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Copy it."""
+        """Copy the savepoint."""
         from airflow_flinkstyle.hooks.exchange import export
 
         with airflow_errors():

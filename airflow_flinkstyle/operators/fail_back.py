@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 class BeginFailBackOperator(MigrationOperator):
     """Prepare the fail-back of a finished migration; the operators of a migration then do it.
 
-    Notes for a mirror back where it is to begin, takes down the fence that the migration left on the old
-    topics, and fails while records are only on the cluster that the job reads now, counted by partition.
-    What ``migration`` leaves open is as the finished migration had it, clusters and aliases swapped.
+    Records where a mirror back must begin, removes the fence that the migration left on the old topics, and
+    fails while records are only on the cluster that the job reads now, counted by partition. Answers that
+    ``migration`` leaves open are those of the finished migration, clusters and aliases swapped.
     Returns ``migration_id``, the one it reverses, and ``migration`` for the operators of the migration back.
 
     :param migration_id: The migration to reverse; None for the newest finished one. (templated)
     :param topics: ``original``: the job reads its old topics again; ``as_mirrored``: copies that the mirror
         back makes of the topics it reads now. (templated)
-    :param mirror_timeout_s: How long the mirror back may take for what is written so far. (templated)
+    :param mirror_timeout_s: How long the mirror back may take to copy the records written so far. (templated)
     """
 
     template_fields: Sequence[str] = (
@@ -49,14 +49,14 @@ class BeginFailBackOperator(MigrationOperator):
         self.mirror_timeout_s = mirror_timeout_s
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Prepare, and say what the fail-back is."""
+        """Prepare, show, and return the migration back."""
         from airflow_flinkstyle.jobs.migration.fail_back import begin_fail_back, fill_back, last_migration
 
         hook, form = self.hook, self.form()
         with airflow_errors():
             reversed_ = last_migration(hook.store, self.job, self.migration_id, signer=hook.signer)
             form = fill_back(form, reversed_)
-            found = begin_fail_back(
+            fail_back = begin_fail_back(
                 hook.store,
                 form,
                 now=hook.kafka(form.source_kafka_conn_id or ""),
@@ -66,7 +66,7 @@ class BeginFailBackOperator(MigrationOperator):
                 mirror_timeout_s=seconds("mirror_timeout_s", self.mirror_timeout_s),
                 signer=hook.signer,
             )
-        context["ti"].xcom_push(key="markdown", value=found.as_markdown())
-        self.log.info("Job %s may go back: %s", self.job, found.as_markdown())
-        answers = {**form.answers(), "rename": dict(found.rename), "back": True}
-        return {"migration_id": found.migration_id, "migration": answers}
+        context["ti"].xcom_push(key="markdown", value=fail_back.as_markdown())
+        self.log.info("Job %s may go back: %s", self.job, fail_back.as_markdown())
+        answers = {**form.answers(), "rename": dict(fail_back.rename), "back": True}
+        return {"migration_id": fail_back.migration_id, "migration": answers}

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class MigrationOperator(StreamingJobOperator):
     """Base of the operators of a migration; all tasks of one DAG run belong to the same migration.
 
-    Tell all of them the same. The answers are read once: what ``PlanMigrationOperator`` shows for the
-    approval is stored, and every task behind it applies that, whatever becomes of files that they name. Until
-    the window begins, a task that is told something else fails; then it completes what was approved.
+    Give all of them the same answers. They are read once: what ``PlanMigrationOperator`` shows for the
+    approval is stored, and every later task applies that, even if files that the answers name change.
+    Until the window begins, a task with other answers fails; after that it completes what was approved.
 
     :param migration: The answers, by the names of ``jobs.migration.form.MigrationForm``, which explains each:
         ``source_kafka_conn_id`` and ``target_kafka_conn_id``, and where they differ from the defaults
@@ -43,7 +43,7 @@ class MigrationOperator(StreamingJobOperator):
 
 
 class PreflightMigrationOperator(MigrationOperator):
-    """Look for everything that would stop or spoil a migration, before anything is touched.
+    """Check for everything that would stop or spoil a migration, before anything is touched.
 
     Returns the findings as a markdown table; a refusal among them fails the task.
     """
@@ -55,21 +55,21 @@ class PreflightMigrationOperator(MigrationOperator):
 
         with airflow_errors():
             asked = approved_or_read(self.hook, self.form(), run_key(context))
-            found = preflight(self.hook, asked.migration)
-            context["ti"].xcom_push(key="markdown", value=found.as_markdown())
-            self.log.info("Pre-flight of job %s:\n%s", self.job, found.as_markdown())
-            found.require_ok()
-        return found.as_markdown()
+            findings = preflight(self.hook, asked.migration)
+            context["ti"].xcom_push(key="markdown", value=findings.as_markdown())
+            self.log.info("Pre-flight of job %s:\n%s", self.job, findings.as_markdown())
+            findings.require_ok()
+        return findings.as_markdown()
 
 
 class PlanMigrationOperator(MigrationOperator):
     """Show where a savepoint's positions would go, and store what is to be approved; before the approval.
 
-    Producers are at work, so the plan is a preview; the window plans again, with the same rules. What is
-    stored stays: a clearing plans it again, other answers need a new DAG run. Returns the plan as JSON; in
+    Producers still write, so the plan is a preview; the window plans again, with the same rules. What is
+    stored stays: a cleared task plans it again, other answers need a new DAG run. Returns the plan as JSON;
     XCom ``markdown`` holds the from/to table and what is approved, with its digest.
 
-    :param savepoint_id: The savepoint to look at. (templated)
+    :param savepoint_id: The savepoint to plan with. (templated)
     """
 
     template_fields: Sequence[str] = (*MigrationOperator.template_fields, "savepoint_id")
@@ -96,9 +96,9 @@ class PlanMigrationOperator(MigrationOperator):
 class MigrateStreamingJobOperator(MigrationOperator):
     """The window, as one task: hold producers, stop with savepoint, prove, rewrite, resume, release.
 
-    Its phases are journalled: a retry continues behind the last one. If it has to give up before the new
-    driver has taken over, the job runs on the old cluster again and the task fails saying so; afterwards
-    nothing goes back by itself. Returns positions, times and savepoints. A success is an event of
+    Its phases are journalled: a retry continues after the last one. If it has to give up before the new
+    driver has taken over, the job runs on the old cluster again and the task fails with that message; after
+    that nothing is undone by itself. Returns positions, times and savepoints. A success is an event of
     ``hooks.assets.migration_asset``.
 
     :param hot_savepoint_id: Restored by the next driver while it waits, so that only what is new is copied
@@ -114,7 +114,7 @@ class MigrateStreamingJobOperator(MigrationOperator):
         self.hot_savepoint_id = hot_savepoint_id
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Look once more, then run the window; nothing is deferred while producers are held."""
+        """Check once more, then run the window; the task does not defer while producers are held."""
         from airflow_flinkstyle.hooks.approval import approved_or_read, require_clusters, store
         from airflow_flinkstyle.hooks.migration import cutover, preflight
 
@@ -137,7 +137,7 @@ class MigrateStreamingJobOperator(MigrationOperator):
 
 
 class VerifyMigrationOperator(MigrationOperator):
-    """Prove the end of a migration: the job runs on the target, and commits what it finds there.
+    """Prove the end of a migration: the job runs on the target, and commits the records it reads there.
 
     Returns the target's cluster id and the job's batches.
 
@@ -149,7 +149,7 @@ class VerifyMigrationOperator(MigrationOperator):
         self.timeout_s = timeout_s
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Look at what the driver itself recorded."""
+        """Read what the driver itself recorded."""
         from airflow_flinkstyle.hooks.approval import begun
         from airflow_flinkstyle.hooks.migration import verify_moved
 
@@ -162,7 +162,7 @@ class VerifyMigrationOperator(MigrationOperator):
 
 
 class SettleMigrationOperator(MigrationOperator):
-    """The last task of a migration, whatever became of the others: bring everything to rest.
+    """The last task of a migration, also after failures: finish or undo it.
 
     Make it a teardown task (``as_teardown(on_failure_fail_dagrun=True)``), so that it also runs if a person
     marks the run as failed or success. The job runs on exactly one cluster afterwards, and producers write
@@ -170,7 +170,7 @@ class SettleMigrationOperator(MigrationOperator):
     """
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Settle, and say where it rests."""
+        """Settle, and return on which cluster the job runs."""
         from dataclasses import asdict
 
         from airflow_flinkstyle.hooks.approval import begun

@@ -27,12 +27,12 @@ class ReplayStreamingJobOperator(StreamingJobOperator):
     :param as_job: Name of the new job. (templated)
     :param script: Another script; empty for the job's. (templated)
     :param args: Its arguments; empty for the job's. (templated)
-    :param conf: Spark settings to change; null takes one away. (templated)
-    :param own_outputs: Queries of which you confirm that they write elsewhere than the job's, where nobody
-        can see it, as of ``foreachBatch``. (templated)
+    :param conf: Spark settings to change; null removes one. (templated)
+    :param own_outputs: Queries that you confirm to write elsewhere than the job's, where that cannot be
+        checked, as of ``foreachBatch``. (templated)
     :param records: How many records a batch reads from Kafka at most. (templated)
     :param spark_conn_id: Where it runs; None: where the job ran last. (templated)
-    :param timeout_s: How long it may take; it runs on if it takes longer, and a retry waits for it again.
+    :param timeout_s: How long the task waits; the new job then runs on, and a retry waits for it again.
     """
 
     asks = (
@@ -83,12 +83,12 @@ class ReplayStreamingJobOperator(StreamingJobOperator):
             spec, target = recorded_launch(job.view)
             savepoint_id = savepoint_to_compare(job, text_or_none(self.savepoint_id))
             self.show_savepoint(context, savepoint_id)
-            elsewhere = text_or_none(self.spark_conn_id)
+            spark_conn_id = text_or_none(self.spark_conn_id)
             generation = replay_job(
                 job,
                 beside,
                 next_version(spec, script=text_or_none(self.script), args=self.args, conf=mapping(self.conf)),
-                hook.target(elsewhere) if elsewhere else target,
+                hook.target(spark_conn_id) if spark_conn_id else target,
                 key=self.request_key(context),
                 asked=ReplayAsked(
                     savepoint_id=savepoint_id,
@@ -97,6 +97,6 @@ class ReplayStreamingJobOperator(StreamingJobOperator):
                     own_outputs=names_of(self.own_outputs),
                 ),
             )
-            found = await_replay(beside, generation, timeout_s=self.timeout_s)
-        self.log.info("Job %s has replayed %s: %s", self.as_job, self.job, found)
-        return found
+            replayed = await_replay(beside, generation, timeout_s=self.timeout_s)
+        self.log.info("Job %s has replayed %s: %s", self.as_job, self.job, replayed)
+        return replayed

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class VerifySavepointOperator(StreamingJobOperator):
-    """Check that a savepoint is whole, and write it down; retention keeps the newest verified one.
+    """Check that a savepoint is whole, and record it; retention keeps the newest verified one.
 
     Returns ``{"savepoint_id": ..., "level": ..., "files": ..., "size_bytes": ...}``; a savepoint that is
     not whole fails the task, each bad file named.
 
     :param savepoint_id: Which; ``latest`` is the newest one. (templated)
-    :param level: ``quick`` looks at every file's presence and size and at the logs' content; ``full``
-        reads every byte. (templated)
+    :param level: ``quick`` checks every file's presence and size and the logs' content; ``full`` reads
+        every byte. (templated)
     """
 
     template_fields: Sequence[str] = (*StreamingJobOperator.template_fields, "savepoint_id", "level")
@@ -33,31 +33,31 @@ class VerifySavepointOperator(StreamingJobOperator):
         self.level = level
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Check it."""
+        """Check the savepoint."""
         from airflow_flinkstyle.savepoint.files.verify import LEVELS
 
         with airflow_errors():
             level = one_of("level", self.level, LEVELS)
-            found = self.hook.verify_savepoint(
+            verified = self.hook.verify_savepoint(
                 self.job, self.savepoint_id, level=level, by=request_key(context)
             )
-            self.show_savepoint(context, found.savepoint_id)
+            self.show_savepoint(context, verified.savepoint_id)
         self.log.info(
             "Savepoint %s is whole (%s): %d files, %s",
-            *(found.savepoint_id, found.level, found.files, size(found.size_bytes)),
+            *(verified.savepoint_id, verified.level, verified.files, size(verified.size_bytes)),
         )
         return {
-            "savepoint_id": found.savepoint_id,
-            "level": found.level,
-            "files": found.files,
-            "size_bytes": found.size_bytes,
+            "savepoint_id": verified.savepoint_id,
+            "level": verified.level,
+            "files": verified.files,
+            "size_bytes": verified.size_bytes,
         }
 
 
 class PruneSavepointsOperator(StreamingJobOperator):
     """Dispose of old savepoints, and free the files that no other one needs.
 
-    Kept whatever the limits: pinned ones, those a run or an open migration needs, the newest complete one,
+    Kept despite the limits: pinned ones, those a run or an open migration needs, the newest complete one,
     and the newest complete and verified one. The log has a row with the reason for every savepoint.
 
     Checkpoints of earlier generations go too, once a later one has committed and a savepoint of it was
@@ -69,7 +69,7 @@ class PruneSavepointsOperator(StreamingJobOperator):
 
     :param max_count: Complete savepoints to keep; None or empty for any number. (templated)
     :param max_age_s: How old one may be, in seconds or like ``7d``; None or empty for any age. (templated)
-    :param dry_run: Only say what would be done. (templated)
+    :param dry_run: Only list what would be done. (templated)
     :param wait_s: How long to wait for takes, restores and exports to end.
     """
 
@@ -117,7 +117,7 @@ class PruneSavepointsOperator(StreamingJobOperator):
             "freed_blobs": report.freed_blobs,
             "freed_bytes": report.freed_bytes,
             "noncurrent_bytes": report.noncurrent_bytes,
-            "freed_checkpoints": [one.location for one in report.freed_checkpoints],
+            "freed_checkpoints": [checkpoint.location for checkpoint in report.freed_checkpoints],
             "dry_run": report.dry_run,
         }
 
@@ -150,7 +150,7 @@ class DisposeSavepointOperator(StreamingJobOperator):
         self.wait_s = wait_s
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Dispose of it."""
+        """Dispose of the savepoint."""
         from airflow_flinkstyle.savepoint.retention.dispose import PROTECTIONS
 
         with airflow_errors():

@@ -18,8 +18,8 @@ MARKDOWN_KEY = "markdown"
 class PlanOffsetRewriteOperator(StreamingJobOperator):
     """Find where a savepoint's positions are on another cluster, each source in its way. Writes nothing.
 
-    Returns the plan as JSON; the from/to table is in XCom ``markdown`` and in the log. It needs nothing else;
-    in a migration use ``PlanMigrationOperator``, which also stores what is approved.
+    Returns the plan as JSON; the from/to table is in XCom ``markdown`` and in the log. It needs no other
+    task; in a migration use ``PlanMigrationOperator``, which also stores what is approved.
 
     :param savepoint_id: The savepoint to move. (templated)
     :param source_kafka_conn_id: Connection of type ``kafka``: the cluster it reads. None if that is gone:
@@ -28,15 +28,15 @@ class PlanOffsetRewriteOperator(StreamingJobOperator):
     :param mirror: MirrorMaker 2's settings: ``source_alias``, ``target_alias``, and if they differ from
         the defaults any other field of ``kafka.mirror.lag.MirrorSettings``. Without it, positions at the
         log's end are refused. (templated)
-    :param rename: Source topic -> target topic, or several with commas, beyond what the mirror's policy
-        says. (templated)
+    :param rename: Source topic -> target topic, or several with commas, beyond the mirror's policy.
+        (templated)
     :param isolation: The job's own ``kafka.isolation.level``. (templated)
     :param way: How sources move: ``proved``, ``new_identity`` or ``producers_first``. (templated)
     :param start: Where sources that drop their position begin, as ``kafka.start.text`` reads it. (templated)
     :param topology: ``repartitioned`` lets topics whose partitions do not fit begin at ``start``;
         ``refuse`` refuses them. (templated)
     :param sources: ``query/source`` -> any of ``way``, ``start``, ``topology``. (templated)
-    :param preview: Producers are at work: show where positions would go; no rewrite accepts that.
+    :param preview: Producers still write: show where positions would go; no rewrite accepts such a plan.
     :param fail_on_refusal: Fail if a partition has no safe offset; else only show it.
     """
 
@@ -118,7 +118,7 @@ class PlanOffsetRewriteOperator(StreamingJobOperator):
 class RewriteSavepointOffsetsOperator(SavepointMaker):
     """Apply a plan: write a new savepoint on the target cluster, whose parent is the old one.
 
-    Returns the new savepoint's id. Doing it again gives the same savepoint.
+    Returns the new savepoint's id. A second run returns the same savepoint.
 
     :param plan: What ``PlanOffsetRewriteOperator`` returned. (templated)
     :param target_kafka_conn_id: Connection of type ``kafka``: checked once more before the write. (templated)

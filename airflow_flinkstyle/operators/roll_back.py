@@ -1,4 +1,4 @@
-"""Bring a job back: to the version before, from where it is; or to a savepoint and who took it."""
+"""Bring a job back: to the version before, from where it is; or to a savepoint and its version."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ShowRollbackTargetsOperator(StreamingJobOperator):
     """Show where a job can be brought back to; returns a markdown table of versions and savepoints."""
 
     def execute(self, context: Context) -> str:
-        """Look; nothing is changed."""
+        """Read the job's history; nothing is changed."""
         from airflow_flinkstyle.jobs.upgrade.on_demand import as_markdown, rollback_targets
 
         with airflow_errors():
@@ -32,12 +32,12 @@ class RollBackStreamingJobOperator(StreamingJobOperator):
 
     Without a savepoint the version that ran before continues where the job is: no record is lost or counted
     twice, if its plan fits the state, which the rehearsal shows before anything stops. With a savepoint the
-    version that took it starts from there, and ``rewind`` says what becomes of the batches since.
+    version that took it starts from there, and ``rewind`` decides about the batches since.
 
     :param savepoint_id: Which; empty for where the job is now. (templated)
     :param rewind: With a savepoint: ``fork`` (new query id) or ``re-emit`` (batch ids are used again).
         (templated)
-    :param skip_known_batches: Accept that a sink or a function leaves out batches it knows. (templated)
+    :param skip_known_batches: Accept that a sink or a function skips batches it knows. (templated)
     :param restore_tables: ``yes``: with a savepoint, take back what the job has written since into tables of
         Delta and Iceberg; refused where others have written to them, too. (templated)
     :param standby: ``warm`` or ``none``, as for an upgrade. (templated)

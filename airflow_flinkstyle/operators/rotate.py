@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 class RotateSavepointsOperator(BaseOperator):
     """Take a savepoint of each of many jobs, verify it, and prune the old ones; it holds one worker slot.
 
-    A job that has stopped is saved once. What fails of one job stops none of the others; the task fails in
-    the end, and names the jobs. A retry finds what was taken. The savepoints are asset events
+    A job that has stopped is saved once. A failure of one job stops none of the others; the task fails in
+    the end, and names the jobs. A retry keeps what was taken. The savepoints are asset events
     (``hooks.assets``) once none has failed. Returns how many jobs were rotated (``jobs``), how many
-    savepoints are new (``taken``), how many are gone (``disposed``), and how many bytes that freed
+    savepoints are new (``taken``), how many were disposed of (``disposed``), and how many bytes that freed
     (``freed_bytes``).
 
     :param jobs: Definitions of the jobs: of each its connection, what a rotation keeps, and how it verifies.
-    :param dry_run: Only say what would be disposed of. (templated)
+    :param dry_run: Only list what would be disposed of. (templated)
     :param at_once: How many jobs at a time.
     :param timeout_s: How long the savepoint of a job may take.
     """
@@ -61,7 +61,7 @@ class RotateSavepointsOperator(BaseOperator):
         self.timeout_s = timeout_s
 
     def execute(self, context: Context) -> dict[str, int]:
-        """Rotate each, so many at a time."""
+        """Rotate each, some at a time."""
         from airflow_flinkstyle.hooks.errors import RotationError
         from airflow_flinkstyle.hooks.job import StreamingJobHook
         from airflow_flinkstyle.hooks.rotation import Caller, rotate_job, rotate_jobs
@@ -84,18 +84,18 @@ class RotateSavepointsOperator(BaseOperator):
                 )
                 return done
 
-            found = rotate_jobs(self.jobs, rotate, at_once=self.at_once)
-            failed = {job.job: one for job, one in found if isinstance(one, FlinkstyleError)}
+            outcomes = rotate_jobs(self.jobs, rotate, at_once=self.at_once)
+            failed = {job.job: error for job, error in outcomes if isinstance(error, FlinkstyleError)}
             if failed:
-                raise RotationError.of(failed, len(found))
-        done = [(job, one) for job, one in found if not isinstance(one, FlinkstyleError)]
-        for job, one in done:
-            if one.is_new:
-                extra = {"job": job.job, "savepoint_id": one.savepoint_id}
+                raise RotationError.of(failed, len(outcomes))
+        done = [(job, rotated) for job, rotated in outcomes if not isinstance(rotated, FlinkstyleError)]
+        for job, rotated in done:
+            if rotated.is_new:
+                extra = {"job": job.job, "savepoint_id": rotated.savepoint_id}
                 emit(context, SAVEPOINTS, savepoint_asset(job.job, job.flinkstyle_conn_id), extra)
         return {
             "jobs": len(done),
-            "taken": sum(one.is_new for _, one in done),
-            "disposed": sum(len(one.disposed) for _, one in done),
-            "freed_bytes": sum(one.freed_bytes for _, one in done),
+            "taken": sum(rotated.is_new for _, rotated in done),
+            "disposed": sum(len(rotated.disposed) for _, rotated in done),
+            "freed_bytes": sum(rotated.freed_bytes for _, rotated in done),
         }

@@ -26,14 +26,14 @@ class TakeSavepointOperator(SavepointMaker):
 
     :param alignment: ``none`` cuts each query where it is; ``aligned`` cuts all of them at the same Kafka
         offsets, for which they are held for seconds.
-    :param unless_saved: Return the newest savepoint, where the job has stopped and that holds what it stopped
-        at, and take no other one like it.
+    :param unless_saved: Return the newest savepoint, and take no other, if the job has stopped and that holds
+        its last state.
     :param checkpoints: For a job that plain Spark runs: query name -> the ``checkpointLocation`` that its
         script names. Its savepoints are taken from outside, until it is adopted. (templated)
     :param kafka_conn_ids: For such a job: connections of the Kafka clusters that it reads. (templated)
     :param timeout_s: How long the savepoint may take.
     :param deferrable: Wait in the triggerer, so that no worker slot is held.
-    :param poll_interval_s: Between two looks of the triggerer.
+    :param poll_interval_s: Seconds between two polls of the triggerer.
     """
 
     template_fields: Sequence[str] = (*SavepointMaker.template_fields, "checkpoints", "kafka_conn_ids")
@@ -99,7 +99,7 @@ class TakeSavepointOperator(SavepointMaker):
         return str(wait_in_triggerer(self, trigger, context, timeout_s=self.timeout_s))
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> str:
-        """Read the outcome; a request that died with its driver is asked of the next one."""
+        """Read the outcome; a request whose driver died is sent to the next driver."""
         from airflow_flinkstyle.jobs.request_slot import PendingRequest
 
         if "failure" in event:

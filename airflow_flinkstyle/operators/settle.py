@@ -1,4 +1,4 @@
-"""Bring the migrations and upgrades of a job to rest that nobody finishes."""
+"""Finish or undo abandoned migrations and upgrades of a job."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 class SettleStreamingJobOperator(StreamingJobOperator):
-    """Finish or undo every migration and upgrade of a job that was begun and that nobody works on any more.
+    """Finish or undo every migration and upgrade of a job that was begun and is not worked on any more.
 
     It needs their journals, not the DAG runs that began them. One is finished if the next driver has the job,
     else the job goes back to where it ran; producers are released to the same side.
-    Returns how each rests; an empty list if all were at rest, or are at work.
+    Returns the outcome of each; an empty list if none is unfinished, or all are at work.
 
-    :param now: Do not wait to see whether somebody works on one: that one is replaced. (templated)
+    :param now: Do not wait to see whether one is at work: a process that works on it is replaced. (templated)
     """
 
     template_fields: Sequence[str] = (*StreamingJobOperator.template_fields, "now")
@@ -30,7 +30,7 @@ class SettleStreamingJobOperator(StreamingJobOperator):
         self.now = now
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
-        """Look, wait, settle."""
+        """Find them, wait, settle."""
         from dataclasses import asdict
 
         from airflow_flinkstyle.hooks.migration import settle_abandoned
@@ -38,5 +38,5 @@ class SettleStreamingJobOperator(StreamingJobOperator):
         with airflow_errors():
             settled = settle_abandoned(self.hook, self.job, afresh=is_true("now", self.now))
         if not settled:
-            self.log.info("No migration or upgrade of job %s was to be settled", self.job)
-        return [{"what": what, **asdict(how)} for what, how in settled]
+            self.log.info("Job %s has no abandoned migration or upgrade", self.job)
+        return [{"what": what, **asdict(outcome)} for what, outcome in settled]

@@ -42,7 +42,7 @@ class ChangeSourcesOperator(SavepointMaker):
         self.preview = preview
 
     def execute(self, context: Context) -> str:
-        """Find every position, show what it means, write, and return the new id."""
+        """Find every position, show the changes, write, and return the new id."""
         from airflow_flinkstyle.jobs.answers.rules import source_changes
         from airflow_flinkstyle.rewrite.identity import change_sources, preview_changes
 
@@ -50,8 +50,8 @@ class ChangeSourcesOperator(SavepointMaker):
             hook, repository = self.hook, self.hook.repository(self.job)
             manifest = repository.read(self.savepoint_id)
             changes = source_changes(self.changes, manifest, repository, hook.kafka)
-            for query, told in preview_changes(manifest, repository, changes).items():
-                self.log.info("Query %s:\n%s", query, "\n".join(told))
+            for query, lines in preview_changes(manifest, repository, changes).items():
+                self.log.info("Query %s:\n%s", query, "\n".join(lines))
             if self.preview:
                 return self.savepoint_id
             changed = change_sources(manifest, repository, changes)

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class StartStreamingJobOperator(StreamingJobOperator):
     """Start a streaming job and return once its driver runs; the driver outlives the task.
 
-    A retry finds the start of the earlier try. A clear does, too, while that run lasts; once it was stopped
-    or has ended, a clear starts the job again. While the job runs, another start is refused, also one of the
-    same task with another script or other settings.
+    A retry re-attaches to the start of the earlier try. A clear does, too, while that run lasts; once it was
+    stopped or has ended, a clear starts the job again. While the job runs, another start is refused, also one
+    of the same task with another script or other settings.
 
     :param spark_conn_id: Connection of type ``spark``: where the driver runs. (templated)
     :param script: The PySpark script, as the driver sees it, unmodified. (templated)
@@ -35,25 +35,25 @@ class StartStreamingJobOperator(StreamingJobOperator):
         option ``flinkstyle.connection`` names the Kafka connection the driver logs in with. (templated)
     :param start_from: ``last_state`` continues where the job was: in its last run's checkpoint; where that is
         out of reach, from its newest savepoint if the job committed nothing after it; fresh only if the job
-        has no history. The log says which. ``checkpoint`` and ``savepoint`` take that or nothing. ``fresh``
-        starts without a history. (templated)
+        has no history. The log names the choice. ``checkpoint`` and ``savepoint`` take that or nothing.
+        ``fresh`` starts without a history. (templated)
     :param discard_history: For ``fresh`` over a history: what is given up, as the refusal names it, like
         ``generation 3``. It names one history, since a plain yes that stays in a DAG would start fresh at
-        every run of it: at the next run the job has another history, and is asked about again. (templated)
+        every run of it: at the next run the job has another history, and the start is refused. (templated)
     :param leave_checkpoints: Locations, as the refusal ``CHECKPOINT_FOUND`` names them, of checkpoints of
-        plain Spark that this start leaves behind: their queries begin anew. (templated)
+        plain Spark that this start leaves behind: their queries begin from scratch. (templated)
     :param savepoint_id: For ``savepoint``: which; ``latest`` is the newest one on the job's line. (templated)
     :param rewind: ``continue`` demands that the job has committed nothing after the savepoint. If it has:
-        ``fork`` (new query id; counts on behind what a sink remembers) or ``re-emit``. (templated)
-    :param skip_known_batches: Accept that a sink that remembers batches, or a function that may, leaves out
+        ``fork`` (new query id; batch ids beyond those that a sink remembers) or ``re-emit``. (templated)
+    :param skip_known_batches: Accept that a sink that remembers batches, or a function that may, skips
         those it knows. (templated)
     :param restore_tables: ``yes``: with a rewind, take back what the job has written since into tables of
         Delta and Iceberg; refused where others have written to them, too. (templated)
     :param claim_mode: ``claim`` gives the savepoint to the job: retention drops it once a newer complete
         one has taken its place. ``no_claim`` leaves it to its maker.
     :param running_timeout_s: How long the driver may take until it runs.
-    :param ends_by_itself: The script ends once it has read what is there (trigger ``availableNow``): one that
-        has ended by then was started, too. ``StreamingJobEndSensor`` waits for its end.
+    :param ends_by_itself: The script ends once it has read its input (trigger ``availableNow``): one that has
+        ended by then counts as started. ``StreamingJobEndSensor`` waits for its end.
     :param stop_on_kill: Stop the job, at a batch boundary, when a person kills the task while it starts.
     """
 
@@ -143,12 +143,12 @@ class StartStreamingJobOperator(StreamingJobOperator):
             order = client.view.board.takeover_order(handle.generation)
             self.show_savepoint(context, order.savepoint_id if order is not None else None)
             wait = client.drivers.wait_begun if self.ends_by_itself else client.drivers.wait_running
-            found = wait(handle.generation, timeout_s=self.running_timeout_s)
-            show_driver(context, client.view.pages(found.run))
+            status = wait(handle.generation, timeout_s=self.running_timeout_s)
+            show_driver(context, client.view.pages(status.run))
             tables = await_restored(client.view, handle.generation, timeout_s=self.running_timeout_s)
         for query, done in tables.items():
             self.log.info("Query %s: %s", query, done)
-        self.log.info("Job %s: %s", self.job, describe_status(found))
+        self.log.info("Job %s: %s", self.job, describe_status(status))
         return {"generation": handle.generation, "checkpoint_location": handle.checkpoint_location}
 
     def _origin(self) -> Origin:
@@ -166,6 +166,6 @@ class StartStreamingJobOperator(StreamingJobOperator):
         )
 
     def on_kill(self) -> None:
-        """Leave the stream alone, unless ``stop_on_kill`` was asked for."""
+        """Let the job run on, unless ``stop_on_kill`` is set."""
         if self.stop_on_kill and self._stop_key:
             self.hook.ask_to_stop(self.job, self._stop_key)

@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 SAVEPOINT_KEY = "savepoint_id"
-"""XCom with the savepoint, pushed also where the stop itself failed."""
+"""XCom with the savepoint, pushed also if the stop itself failed."""
 
 
 class StopStreamingJobOperator(SavepointMaker):
     """Stop a streaming job between two batches, so that no batch is run twice.
 
-    Returns ``{"batches": ..., "savepoint_id": ..., "savepoint_error": ...}``. Where the savepoint exists but
-    the run did not close, the task fails and says so, and the savepoint's id is in XCom ``savepoint_id``.
+    Returns ``{"batches": ..., "savepoint_id": ..., "savepoint_error": ...}``. If the savepoint exists but
+    the run did not close, the task fails with that message, and XCom ``savepoint_id`` has its id.
 
     :param savepoint: Take a savepoint of the stopped job. (templated)
     :param alignment: ``none`` stops each query after its batch; ``aligned`` stops all of them at the same
         Kafka offsets. (templated)
     :param drain: Read to where the inputs end at that moment, and stop there; hold the producers first to
         read everything. Implies ``aligned``. Windows that are open stay open in the state. (templated)
-    :param on_failed_savepoint: What to do if the savepoint fails, for example because the store stays away.
-        ``keep_running``: the queries resume, and the task fails. ``close``: the job stops without a
-        savepoint, in its checkpoint, and the task succeeds with ``savepoint_error`` in its result.
+    :param on_failed_savepoint: What to do if the savepoint fails, for example because the store stays
+        unreachable. ``keep_running``: the queries resume, and the task fails. ``close``: the job stops
+        without a savepoint, in its checkpoint, and the task succeeds with ``savepoint_error`` in its result.
         (templated)
     :param timeout_s: How long draining and savepoint may take.
     """
@@ -59,7 +59,7 @@ class StopStreamingJobOperator(SavepointMaker):
         self.timeout_s = timeout_s
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Ask, wait, and tell a stopped job from a mere savepoint."""
+        """Ask, wait, and fail if the savepoint exists but the job did not stop."""
         from airflow_flinkstyle.jobs.request import SavepointOnly, stop_incomplete
         from airflow_flinkstyle.jobs.request_slot import CutMode
 

@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 class UpgradeStreamingJobOperator(StreamingJobOperator):
     """Bring the new version up beside the old one, stop that with a savepoint, and wait for the first batch.
 
-    A version that does not come up never stops the old one. One that fails before it has committed a batch
-    goes back by itself. In both cases the task fails saying so.
+    A version that does not come up never stops the old one. If it fails before it has committed a
+    batch, the old version is started again. In both cases the task fails.
     Once it has committed, going back is a rewind: ``if_committed`` decides. What is not given stays as it
-    runs now. Phases are journalled: a retry continues behind the last one, and so does a clear, unless it
-    asks for another version.
+    is. Phases are journalled: a retry continues after the last one, and so does a clear, unless it asks
+    for another version.
 
     :param script: The new script. (templated)
     :param args: Its arguments. (templated)
-    :param conf: Spark settings to change; null takes one away. (templated)
+    :param conf: Spark settings to change; null removes one. (templated)
     :param shuffle_partitions: Spread the state over so many partitions from the new version on; empty for as
         many as it has. Needs state in RocksDB and PySpark 4.2. (templated)
     :param state_provider: ``rocksdb`` moves the state from Spark's default provider to RocksDB, every key
@@ -38,7 +38,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         on another cluster: ``fork`` (new query id) or ``re-emit`` (batch ids are used again); ``continue``
         fails and leaves the choice. (templated)
     :param skip_known_batches: Accept, for that rollback, that a sink that remembers batches, or a function
-        that may, leaves out those it knows. (templated)
+        that may, skips those it knows. (templated)
     :param leave_checkpoints: For a query that the new version adds: locations, as the refusal
         ``CHECKPOINT_FOUND`` names them, of checkpoints of plain Spark that are left behind. (templated)
     :param spark_conn_id: Where the new version runs; None: where the job runs now. (templated)
@@ -51,8 +51,8 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
     :param rehearse_timeout_s: How long that may take.
     :param allow_untested: Let the new version take over though a query has read no rows in the rehearsal;
         else the task fails (``NOT_TESTED``) and the old version runs on. (templated)
-    :param compare_batches: How many batches both versions run on scratch copies, and are compared by, before
-        the old one stops; 0: not compared. Needs the resources of two more drivers meanwhile. (templated)
+    :param compare_batches: How many batches both versions run on scratch copies, for a comparison, before the
+        old one stops; 0: not compared. Needs the resources of two more drivers meanwhile. (templated)
     :param compare_records: How many records such a batch reads from Kafka at most. (templated)
     :param compare_from: The savepoint from which both run; empty for the newest. (templated)
     :param keys: As for ``CompareVersionsOperator``; so are ``ignore`` and ``tolerance``. (templated)
@@ -60,14 +60,14 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
     :param tolerance: By column, how much its numbers may differ. (templated)
     :param allow_writes: Let a compared script write past its queries' sinks. (templated)
     :param expect: ``same``: any other verdict ends the upgrade, and the old version runs on
-        (``VERSIONS_DIFFER``, ``NOT_COMPARABLE``); ``differs``: whatever was found is in the report.
+        (``VERSIONS_DIFFER``, ``NOT_COMPARABLE``); ``differs``: any verdict is in the report.
         (templated)
     :param compare_timeout_s: How long the comparison may take.
     :param comparison: What ``CompareUpgradeOperator`` has returned in a task before: it is kept in the
         report, and nothing is compared again. (templated)
     :param observe_s: How long the new version is watched after its first batch, several times what a batch
         takes; 0 for not at all. If it is not well (its driver died, a query ended, is stuck or falls behind),
-        the old version continues from where it is; if its plan does not fit the state any more,
+        the old version continues where the new one is; if its plan does not fit the state any more,
         ``if_committed`` decides, and with ``continue`` the new one runs on while the task fails. (templated)
     :param max_lag: How many records a topic, or a source of Kafka, may be behind at the end of that; empty
         for any number. (templated)

@@ -1,4 +1,4 @@
-"""Keep jobs up, and tell when one is not as it should be: all of a root in one task, or one by one."""
+"""Keep jobs up, and report faults: of all jobs of a root in one task, or of one job."""
 
 from __future__ import annotations
 
@@ -21,19 +21,18 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.hooks.job import StreamingJobHook
 
-TOLD = "told"
-"""Key of the XCom that says what was told of which jobs: the next run does not tell it again at once."""
+REPORTED_KEY = "told"
+"""XCom with the faults that were reported, by job: the next run does not report them again at once."""
 _SLACK_S = 300.0
 
 
 class WatchStreamingJobOperator(StreamingJobOperator):
     """Look after a job once; run it on a schedule, shorter than the outage you can bear.
 
-    A driver that died without a word, or was told to end by its cluster or a person (SIGTERM), is started
-    again, from its own checkpoint. One that said why it failed fails the task with that error, also once a
-    rotation has saved what it left; so does a newest savepoint that is too old, and the old checkpoint of an
-    adopted job that has moved on. The task is skipped for a job
-    that was stopped, or never started: it is meant to be down.
+    A driver that died without an error, or was told to end by its cluster or a person (SIGTERM), is started
+    again, from its own checkpoint. One that recorded an error fails the task with it, also after a rotation
+    has saved the job; so does a newest savepoint that is too old, and an adopted job whose old checkpoint
+    has moved on. The task is skipped for a job that was stopped, or never started: it is meant to be down.
     Returns generation, batches and the newest savepoint.
 
     :param fresh: How old the newest savepoint may be, in seconds or like ``36h``; None for any age.
@@ -47,7 +46,7 @@ class WatchStreamingJobOperator(StreamingJobOperator):
         self.fresh = fresh
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Start the driver again if it died, and look at the newest savepoint."""
+        """Start the driver again if it died, and check the newest savepoint."""
         from airflow_flinkstyle.hooks.watching import keep_up
 
         with airflow_errors():
@@ -65,11 +64,11 @@ class WatchStreamingJobOperator(StreamingJobOperator):
 class WatchJobsOperator(BaseOperator):
     """Look after many jobs of one root, as ``WatchStreamingJobOperator`` does, by one task in the triggerer.
 
-    The triggerer looks every second, by one listing for all jobs whose drivers write pulses (``pulses`` of
+    The triggerer polls every second, by one listing for all jobs whose drivers write pulses (``pulses`` of
     the ``flinkstyle`` connection), and wakes the task for those that need it: drivers are started from a
-    worker, some at a time. Ends when a job is not well and will not be by itself, and after ``for_s``. A DAG
-    with ``schedule="@continuous"`` then begins the next run, which tells the same only once its time is over.
-    Returns a list of ``{"job": ..., "failure": ...}``: what to tell, see ``dags.watch``.
+    worker, some at a time. Ends when a job does not recover by itself, and after ``for_s``. A DAG with
+    ``schedule="@continuous"`` then begins the next run, which reports the same fault only at its own end.
+    Returns the faults, a list of ``{"job": ..., "failure": ...}``, see ``dags.watch``.
 
     :param jobs: Name of each job -> how old its newest savepoint may be, in seconds or like ``36h``, or None
         for any age; None for all jobs below the root. (templated)
@@ -105,35 +104,35 @@ class WatchJobsOperator(BaseOperator):
 
     def execute(self, context: Context) -> None:
         """Continue in the triggerer."""
-        told = context["ti"].xcom_pull(
-            task_ids=self.task_id, key=TOLD, map_indexes=-1, include_prior_dates=True
+        reported = context["ti"].xcom_pull(
+            task_ids=self.task_id, key=REPORTED_KEY, map_indexes=-1, include_prior_dates=True
         )
-        self._watch(dict(told or {}), until_s=time.time() + self.for_s)
+        self._watch(dict(reported or {}), until_s=time.time() + self.for_s)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Start what is dead, and return what is to be told; else continue in the triggerer."""
+        """Start dead drivers, and return faults to report; without any continue in the triggerer."""
         from airflow_flinkstyle.hooks.failures import raise_failure
         from airflow_flinkstyle.hooks.watching import keep_all_up
 
         if "failure" in event:
             raise_failure(event["failure"])
-        wanted, told, until_s = event["wanted"], dict(event["told"]), event["until_s"]
+        in_need, reported, until_s = event["wanted"], dict(event["told"]), event["until_s"]
         is_over = time.time() >= until_s
         with airflow_errors():
             ages = self._ages()
-            names = {*wanted, *told} if is_over else set(wanted)  # what was told is told again, once an hour
-            found = keep_all_up(
+            names = {*in_need, *reported} if is_over else set(in_need)  # old faults too, once an hour
+            errors = keep_all_up(
                 self.hook,
                 {job: ages.get(job) if ages is not None else None for job in sorted(names)},
-                {job: one["seen"] for job, one in wanted.items()},
+                {job: need["seen"] for job, need in in_need.items()},
             )
         for job in names:
-            told.pop(job, None)
-        told |= {job: wanted[job]["mark"] if job in wanted else event["told"][job] for job in found}
-        context["ti"].xcom_push(key=TOLD, value=told)
-        if found or is_over:
-            return [{"job": job, "failure": failure_of(error)} for job, error in sorted(found.items())]
-        self._watch(told, until_s=until_s)
+            reported.pop(job, None)
+        reported |= {job: in_need[job]["mark"] if job in in_need else event["told"][job] for job in errors}
+        context["ti"].xcom_push(key=REPORTED_KEY, value=reported)
+        if errors or is_over:
+            return [{"job": job, "failure": failure_of(error)} for job, error in sorted(errors.items())]
+        self._watch(reported, until_s=until_s)
         return []  # it has deferred
 
     def _ages(self) -> dict[str, float | None] | None:
@@ -141,16 +140,16 @@ class WatchJobsOperator(BaseOperator):
             return None
         return {job: seconds_or_none(f"fresh of {job}", fresh) for job, fresh in self.jobs.items()}
 
-    def _watch(self, told: dict[str, str], *, until_s: float) -> None:
+    def _watch(self, reported: dict[str, str], *, until_s: float) -> None:
         from airflow_flinkstyle.triggers.watch import WatchTrigger
 
         with airflow_errors():
             trigger = WatchTrigger(
                 flinkstyle_conn_id=self.flinkstyle_conn_id,
                 jobs=self._ages(),
-                told=told,
+                told=reported,
                 until_s=until_s,
                 requests_per_s=self.requests_per_s,
             )
-        left = timedelta(seconds=max(0.0, until_s - time.time()) + _SLACK_S)
-        self.defer(trigger=trigger, method_name="execute_complete", timeout=left)
+        remaining = timedelta(seconds=max(0.0, until_s - time.time()) + _SLACK_S)
+        self.defer(trigger=trigger, method_name="execute_complete", timeout=remaining)

@@ -1,4 +1,4 @@
-"""What all sensors have: the job, the connections, and waiting in the triggerer if asked."""
+"""What all sensors share: the job, the connection, and waiting in the triggerer if that is chosen."""
 
 from __future__ import annotations
 

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 class StreamingJobEndSensor(StreamingJobSensor):
     """Succeeds once the job's script has ended by itself (trigger ``availableNow``).
 
-    Returns ``generation``, and ``batches``: query name -> newest batch. A driver that died without a word,
-    or was told to end by its cluster or a person (SIGTERM), is started again on the way, from its own
+    Returns ``generation``, and ``batches``: query name -> newest batch. A driver that died without an error,
+    or was told to end by its cluster or a person (SIGTERM), is started again meanwhile, from its own
     checkpoint. A script that failed fails the task with its error; so does a stop before the end.
 
-    :param generation: Which run, as ``StartStreamingJobOperator`` returns it; one that has taken its place
-        since counts for it. None for the newest. (templated)
+    :param generation: Which run, as ``StartStreamingJobOperator`` returns it; a run that has replaced it
+        counts too. None for the newest. (templated)
     """
 
     template_fields: Sequence[str] = (*StreamingJobSensor.template_fields, "generation")
@@ -34,7 +34,7 @@ class StreamingJobEndSensor(StreamingJobSensor):
         self.generation = generation
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Bring the driver up if it died, then look whether the script has ended."""
+        """Start the driver again if it died, then check whether the script has ended."""
         from airflow_flinkstyle.jobs.answers.values import number_or_none
 
         with airflow_errors():
@@ -42,7 +42,7 @@ class StreamingJobEndSensor(StreamingJobSensor):
         return PokeReturnValue(end is not None, end)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Look once, and if need be wait, here or in the triggerer."""
+        """Check once, and if need be wait, here or in the triggerer."""
         if not self.deferrable:
             return cast("dict[str, Any]", super().execute(context))
         return self._wait_deferred(context, time.time() + self.timeout)
@@ -50,15 +50,15 @@ class StreamingJobEndSensor(StreamingJobSensor):
     def _wait_deferred(self, context: Context, deadline_s: float) -> dict[str, Any]:
         from airflow_flinkstyle.triggers.run_end import RunEndTrigger
 
-        found = self.poke(context)
-        if found:
-            return cast("dict[str, Any]", found.xcom_value)
+        poked = self.poke(context)
+        if poked:
+            return cast("dict[str, Any]", poked.xcom_value)
         trigger = RunEndTrigger(generation=self.generation, deadline_s=deadline_s, **self.trigger_arguments())
         ended = self.wait_deferred(trigger, context, timeout_s=deadline_s - time.time())
         return cast("dict[str, Any]", ended)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
-        """Return how it ended, or look after the driver and wait on."""
+        """Return how it ended; else start the driver again if it died, and wait on."""
         if "failure" in event:
             raise_failure(event["failure"])
         if "end" in event:

@@ -26,18 +26,18 @@ class SavepointFreshnessSensor(StreamingJobSensor):
         self.max_age_s = max_age_s
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Look once."""
+        """Check once."""
         with airflow_errors():
             fresh = self.hook.fresh_savepoint(self.job, self.max_age_s)
         return PokeReturnValue(fresh is not None, None if fresh is None else fresh.savepoint_id)
 
     def execute(self, context: Context) -> str:
-        """Look once, and if need be wait, here or in the triggerer."""
+        """Check once, and if need be wait, here or in the triggerer."""
         if not self.deferrable:
             return str(super().execute(context))
-        found = self.poke(context)
-        if found:
-            return str(found.xcom_value)
+        poked = self.poke(context)
+        if poked:
+            return str(poked.xcom_value)
         from airflow_flinkstyle.triggers.savepoint import FreshSavepointTrigger
 
         trigger = FreshSavepointTrigger(max_age_s=self.max_age_s, **self.trigger_arguments())

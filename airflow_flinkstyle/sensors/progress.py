@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class StreamingJobProgressSensor(StreamingJobSensor):
     """Succeeds once every query has committed ``batches`` more; returns query name -> newest batch.
 
-    A driver that died without a word, or was told to end by its cluster or a person (SIGTERM), is started
-    again on the way, from its own checkpoint. One that said why it failed fails the task with that error.
+    A driver that died without an error, or was told to end by its cluster or a person (SIGTERM), is started
+    again meanwhile, from its own checkpoint. One that recorded an error fails the task with that error.
     Spark commits nothing while there is nothing to read: then the sensor times out.
 
     :param batches: How many batches more than when the sensor began.
@@ -40,7 +40,7 @@ class StreamingJobProgressSensor(StreamingJobSensor):
         self._watch: ProgressWatch | None = None
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Bring the driver up if it died, then compare its batches with those at the beginning."""
+        """Start the driver again if it died, then compare its batches with those at the beginning."""
         from airflow_flinkstyle.triggers.progress import ProgressWatch
 
         with airflow_errors():
@@ -50,7 +50,7 @@ class StreamingJobProgressSensor(StreamingJobSensor):
         return PokeReturnValue(reached is not None, reached)
 
     def execute(self, context: Context) -> dict[str, int]:
-        """Look once, and if need be wait, here or in the triggerer."""
+        """Check once, and if need be wait, here or in the triggerer."""
         self._stop_key = f"{request_key(context)}-killed"
         deadline_s = time.time() + self.timeout
         result = self._wait_deferred(context, deadline_s) if self.deferrable else super().execute(context)
@@ -59,9 +59,9 @@ class StreamingJobProgressSensor(StreamingJobSensor):
     def _wait_deferred(self, context: Context, deadline_s: float) -> dict[str, int]:
         from airflow_flinkstyle.triggers.progress import ProgressTrigger
 
-        found = self.poke(context)
-        if found or self._watch is None:
-            return cast("dict[str, int]", found.xcom_value)
+        poked = self.poke(context)
+        if poked or self._watch is None:
+            return cast("dict[str, int]", poked.xcom_value)
         trigger = ProgressTrigger(
             batches=self.batches,
             baseline=self._watch.baseline,
@@ -70,11 +70,11 @@ class StreamingJobProgressSensor(StreamingJobSensor):
             request_key=self._stop_key,
             **self.trigger_arguments(),
         )
-        found = self.wait_deferred(trigger, context, timeout_s=deadline_s - time.time())
-        return cast("dict[str, int]", found)
+        batches = self.wait_deferred(trigger, context, timeout_s=deadline_s - time.time())
+        return cast("dict[str, int]", batches)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, int]:
-        """Return the batches, or look after the driver and wait on."""
+        """Return the batches; else start the driver again if it died, and wait on."""
         from airflow_flinkstyle.triggers.progress import ProgressWatch
 
         if "failure" in event:
@@ -87,6 +87,6 @@ class StreamingJobProgressSensor(StreamingJobSensor):
         return self._wait_deferred(context, event["deadline_s"])
 
     def on_kill(self) -> None:
-        """Leave the stream alone, unless ``stop_on_kill`` was asked for."""
+        """Let the job run on, unless ``stop_on_kill`` is set."""
         if self.stop_on_kill and self._stop_key:
             self.hook.ask_to_stop(self.job, self._stop_key)

@@ -1,4 +1,4 @@
-"""A trigger that looks at the store again and again until there is something to say."""
+"""A trigger that polls the store until there is an event."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.hooks.shared_roots import SharedRoot
 
 
-_AWAY = "Its store does not answer: it is asked now and then, by one of those who wait for it."
+_AWAY = "Its store does not answer: one of the waiting triggers asks it again from time to time."
 
 
 class PollTrigger(BaseTrigger):
-    """Calls ``check`` in a thread of its root, because stores block, until it answers with an event.
+    """Calls ``check`` in a thread of its root, because stores block, until it returns an event.
 
-    What may pass, such as a store that cannot be reached, is asked again: the task's deferral time-out bounds
-    that. So is a connection that is not found, for half an hour: the task had it before it deferred, and
-    Airflow calls it missing, too, while its API server does not answer. Any other error becomes the event
-    ``{"failure": ...}``, which the task raises.
+    After an error that may pass, such as a store that cannot be reached, it polls again: the task's deferral
+    time-out bounds that. So it does if a connection is not found, for half an hour: the task had it before
+    it deferred, and Airflow calls it missing, too, while its API server does not answer. Any other error
+    becomes the event ``{"failure": ...}``, which the task raises.
     """
 
     missing_for_s: ClassVar[float] = RETRY_FOR_S
@@ -59,7 +59,7 @@ class PollTrigger(BaseTrigger):
         return {}
 
     def check(self) -> dict[str, Any] | None:
-        """Look once; blocking. Returns the event's payload, or None to look again."""
+        """Check once; blocking. Returns the event's payload, or None to check again."""
         raise NotImplementedError
 
     @property
@@ -74,18 +74,18 @@ class PollTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll until there is an event, and fire it."""
-        told = False
-        while (payload := await self.root.ask(self.look)) is None:
-            if self.root.is_left_alone and not told:
-                told = True
+        has_warned = False
+        while (payload := await self.root.ask(self.poll)) is None:
+            if self.root.is_paused and not has_warned:
+                has_warned = True
                 # In a thread: a triggerer whose loop waits to write a log hangs with its supervisor, which
-                # waits for it to read. A thousand triggers that say the same at once are enough.
-                await self.root.tell(partial(self.log.warning, "Job %s: %s", self.job, _AWAY))
+                # waits for it to read. A thousand triggers log this at once.
+                await self.root.call(partial(self.log.warning, "Job %s: %s", self.job, _AWAY))
             await asyncio.sleep(self.poll_interval_s)
         yield TriggerEvent(payload)  # type: ignore[no-untyped-call]
 
-    def look(self) -> dict[str, Any] | None:
-        """Look once; blocking. Returns the event's payload, a failure included, or None to look again."""
+    def poll(self) -> dict[str, Any] | None:
+        """Check once; blocking. Returns the event's payload, a failure included, or None to poll again."""
         try:
             payload, self._missing_since_s = self.check(), None
         except FlinkstyleError as error:

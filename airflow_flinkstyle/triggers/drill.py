@@ -9,7 +9,7 @@ from airflow_flinkstyle.types import Generation
 
 
 class DrillTrigger(PollTrigger):
-    """Fires when a drill has come to its end, whichever.
+    """Fires when a drill has ended, with success or not.
 
     Args:
         generation: Under which its driver runs.
@@ -31,7 +31,7 @@ class DrillTrigger(PollTrigger):
 
     async def on_kill(self) -> None:
         """End the drill's driver when a person kills or clears the task."""
-        await self.root.tell(self._end)
+        await self.root.call(self._end)
 
     def _end(self) -> None:
         self.hook.client(self.job).drivers.dismiss(self.generation)

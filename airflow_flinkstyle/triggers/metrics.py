@@ -22,15 +22,14 @@ if TYPE_CHECKING:
 class MetricsTrigger(BaseTrigger):
     """Sets the metrics of jobs every ``every_s`` seconds, and fires after ``for_s``.
 
-    A job that cannot be read is left out of a round, which the log says.
+    A job that cannot be read is not measured in that round; the log says so.
 
     Args:
         flinkstyle_conn_id: Connection with the savepoint root.
         jobs: Their names; None for all below the root.
         every_s: From round to round.
-        for_s: How long; then a task begins the next one, so that its log does not grow for ever.
-        until_s: The same as epoch seconds, which a triggerer that is started again continues with; None: from
-            now.
+        for_s: How long; then a task begins the next trigger, so that its log does not grow for ever.
+        until_s: The same as epoch seconds, with which a restarted triggerer continues; None: from now.
     """
 
     def __init__(

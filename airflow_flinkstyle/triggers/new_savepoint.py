@@ -1,4 +1,4 @@
-"""Savepoints as asset events, whoever takes them: also a command line, or a driver that was told to stop."""
+"""Savepoints as asset events, also those taken by a command line, or by a driver that was asked to stop."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class NewSavepointTrigger(BaseEventTrigger):
     """Fires for each newest savepoint of a job; never ends.
 
     When it begins, it fires for the savepoint that is the newest then: it may have been taken while no
-    triggerer ran. So after a restart of the triggerer the newest one is told again.
+    triggerer ran. So after a restart of the triggerer it fires for the newest one again.
 
     Args:
         job: The job's name.
         flinkstyle_conn_id: Connection with the savepoint root.
-        every_s: From look to look.
+        every_s: From poll to poll.
     """
 
     def __init__(
@@ -45,17 +45,17 @@ class NewSavepointTrigger(BaseEventTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Fire with ``job`` and ``savepoint_id``."""
-        told = None
+        fired_for = None
         while True:
             newest = await shared_root(self.flinkstyle_conn_id).ask(self._newest)
-            if newest is not None and newest != told:
-                told = newest
+            if newest is not None and newest != fired_for:
+                fired_for = newest
                 event = {"job": self.job, "savepoint_id": newest}
                 yield TriggerEvent(event)  # type: ignore[no-untyped-call]
             await asyncio.sleep(self.every_s)
 
     def _newest(self) -> str | None:
-        """Return the newest savepoint's id; None if there is none, or nobody can tell now."""
+        """Return the newest savepoint's id; None if there is none, or the store does not answer."""
         try:
             newest = shared_root(self.flinkstyle_conn_id).hook.newest_savepoint(self.job)
         except FlinkstyleError as error:
@@ -67,10 +67,10 @@ class NewSavepointTrigger(BaseEventTrigger):
 def watched_savepoint_asset(
     job: str, flinkstyle_conn_id: str = "flinkstyle_default", *, every_s: float = 30.0
 ) -> Asset:
-    """Return an asset with an event for each new savepoint of a job, whoever takes it.
+    """Return an asset with an event for each new savepoint of a job, also one not taken by a DAG.
 
-    Its events come from the store, those of ``hooks.assets.savepoint_asset`` from our operators. An event's
-    ``extra["payload"]`` has ``job`` and ``savepoint_id``.
+    Its events come from the store, those of ``hooks.assets.savepoint_asset`` from this package's operators.
+    An event's ``extra["payload"]`` has ``job`` and ``savepoint_id``.
     """
     trigger = NewSavepointTrigger(job=job, flinkstyle_conn_id=flinkstyle_conn_id, every_s=every_s)
     return Asset(

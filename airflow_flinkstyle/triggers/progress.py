@@ -17,7 +17,7 @@ class ProgressWatch:
     Args:
         batches: How many more batches every query must commit.
         baseline: ``{"generation": ..., "batches": ...}`` where the watch began; None begins it now. Another
-            generation begins it anew, because a restored run counts from its savepoint's batch.
+            generation begins another baseline, because a restored run counts from its savepoint's batch.
     """
 
     def __init__(self, batches: int, baseline: Mapping[str, Any] | None = None) -> None:
@@ -34,16 +34,16 @@ class ProgressWatch:
         if not isinstance(status, Running):
             return None
         before = self.baseline["batches"]
-        started = [name for name, beat in status.heartbeat.queries.items() if not beat.waiting]
+        started = [name for name, query in status.heartbeat.queries.items() if not query.waiting]
         done = [now.get(name, -1) - before.get(name, -1) >= self.batches for name in started]
         return now if done and all(done) else None
 
 
 class ProgressTrigger(PollTrigger):
-    """Fires when every query has committed enough batches, or when the driver needs looking after.
+    """Fires when every query has committed enough batches, or when the driver has to be started again.
 
     The triggerer relaunches nothing: a detached driver would run on the triggerer's machine. It wakes
-    the task, which looks and relaunches from a worker.
+    the task, which relaunches from a worker.
 
     Args:
         batches: How many more batches every query must commit.
@@ -51,7 +51,7 @@ class ProgressTrigger(PollTrigger):
         deadline_s: Epoch seconds until which the task waits; handed back to a task that is woken up,
             because ``dag.test()`` drops what ``defer`` keeps for it.
         stop_on_kill: Stop the job, at a batch boundary, when a person kills or clears the task.
-        request_key: Who asks for that stop.
+        request_key: Key of the request for that stop.
     """
 
     def __init__(
@@ -84,18 +84,18 @@ class ProgressTrigger(PollTrigger):
         """Return ``{"batches": ...}`` once reached, or ``{"look": ...}`` for a driver that does not run."""
         status = self.hook.client(self.job).view.status()
         if not isinstance(status, (Running, Starting)):
-            return self._look(describe_status(status))
+            return self._wake_up(describe_status(status))
         if (reached := self.watch.reached(status)) is not None:
             return {"batches": reached}
         return None
 
-    def _look(self, why: str) -> dict[str, Any]:
-        return {"look": why, "baseline": self.watch.baseline, "deadline_s": self.deadline_s}
+    def _wake_up(self, reason: str) -> dict[str, Any]:
+        return {"look": reason, "baseline": self.watch.baseline, "deadline_s": self.deadline_s}
 
     async def on_kill(self) -> None:
         """Stop the job if that was asked for; else a stream outlives the tasks that watch it."""
         if self.stop_on_kill:
-            await self.root.tell(self._ask_to_stop)
+            await self.root.call(self._ask_to_stop)
 
     def _ask_to_stop(self) -> None:
         self.hook.ask_to_stop(self.job, self.request_key)

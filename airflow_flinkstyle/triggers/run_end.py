@@ -9,7 +9,7 @@ from airflow_flinkstyle.triggers.base import PollTrigger
 
 
 class RunEndTrigger(PollTrigger):
-    """Fires when the script of a run has ended by itself, or when the driver needs looking after.
+    """Fires when the script of a run has ended by itself, or when the driver has to be started again.
 
     As ``ProgressTrigger`` it relaunches nothing.
 

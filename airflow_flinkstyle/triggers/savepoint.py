@@ -29,7 +29,7 @@ class RequestTrigger(PollTrigger):
         return {"request": self.request}
 
     def check(self) -> dict[str, Any] | None:
-        """Return ``{"request": ...}``; the task reads the outcome itself, where it can also ask anew."""
+        """Return ``{"request": ...}``; the task reads the outcome itself, and can ask once more."""
         from airflow_flinkstyle.hooks.progress import ProgressLog
         from airflow_flinkstyle.jobs.request_slot import InProgress, PendingRequest
 

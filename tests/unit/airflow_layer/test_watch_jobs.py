@@ -184,7 +184,7 @@ def test_lost_host_is_not_waited_for_again_by_the_task(world: World, monkeypatch
     monkeypatch.setattr(world, "state", lambda _: Unknown("it was started on another host"))
     watched = WatchedRoot({world.job: None}, requests_per_s=1000.0)
     hook, found = StreamingJobHook(), {}
-    world.until(lambda: found.update(watched.look(hook, {})) or found)
+    world.until(lambda: found.update(watched.inspect_due(hook, {})) or found)
     seen = found[world.job].seen
     elsewhere = Sightings()
     monkeypatch.setattr(OF_THIS_PROCESS, "_seen", elsewhere._seen)  # as in the process of the task
@@ -301,10 +301,10 @@ def test_root_that_cannot_be_watched_is_told_after_a_while(root: Root, monkeypat
         until_s=time.time() + 60,
         requests_per_s=1000.0,
     )
-    assert [trigger.look() for _ in range(3)] == [None, None, None]
+    assert [trigger.poll() for _ in range(3)] == [None, None, None]
     monkeypatch.setattr(watch_trigger, "_TOLD_AFTER_S", 0.0)
     with pytest.raises(AirflowFailException, match="STORE_DENIED"):
-        operator(root).execute_complete(a_context("watch"), trigger.look() or {})
+        operator(root).execute_complete(a_context("watch"), trigger.poll() or {})
 
 
 def test_dag_without_jobs_does_not_run_all_the_time():

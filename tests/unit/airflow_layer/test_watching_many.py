@@ -35,7 +35,7 @@ def test_thousand_jobs_cost_two_requests_a_second_and_one_that_dies_is_found_wit
                 beat = Pulse(generation=Generation(1), incarnation=Incarnation(1), beat=second)
                 write_pulse(world.store, job, beat)
         asked[second] = watched.meter.requests
-        if wanted := watched.look(hook, {}):
+        if wanted := watched.inspect_due(hook, {}):
             found[second] = list(wanted)
         clock.sleep(1.0)
     first = min(found)
@@ -57,6 +57,6 @@ def test_hundred_jobs_that_stand_still_at_once_are_all_found_within_ten_seconds(
             if (second + number) % 5 == 0 and not (number < 100 and second >= 20):
                 beat = Pulse(generation=Generation(1), incarnation=Incarnation(1), beat=second)
                 write_pulse(world.store, job, beat)
-        found |= {job: second for job in watched.look(hook, {}) if second >= 20}
+        found |= {job: second for job in watched.inspect_due(hook, {}) if second >= 20}
         clock.sleep(1.0)
     assert set(jobs[:100]) <= set(found)
