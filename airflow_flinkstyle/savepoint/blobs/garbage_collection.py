@@ -107,12 +107,12 @@ class HeldPrune:
     def _free(self, blobs: Sequence[str], key: str) -> None:
         """Delete blobs, then their list; it stays if one of the deletes may still be under way."""
         failed = _each(self.repository.delete_blob, blobs)
-        left = "The savepoints are gone; files that only they needed are left, for the next prune."
+        state_after = "The savepoints are gone; files that only they needed are left, for the next prune."
         if all(isinstance(error, StoreDeniedError) for error in failed.values()):
             _withdraw(self.repository, key)
         else:
-            left += f" {key} stays, since a delete may still take effect: new savepoints rely on none in it."
-        _raise_first(failed, left)
+            state_after += f" {key} stays, as a delete may still take effect: no new savepoint relies on it."
+        _raise_first(failed, state_after)
 
 
 def _each(delete: Callable[[str], None], names: Sequence[str]) -> dict[str, StoreError]:
@@ -130,10 +130,10 @@ def _each(delete: Callable[[str], None], names: Sequence[str]) -> dict[str, Stor
     return {name: error for name, error in failed.items() if isinstance(error, StoreError)}
 
 
-def _raise_first(failed: Mapping[str, StoreError], left: str) -> None:
-    """Raise the first failure, with what all calls together have left: it knows of its own only."""
+def _raise_first(failed: Mapping[str, StoreError], state_after: str) -> None:
+    """Raise the first failure, with the state after all calls: the error knows only its own."""
     for error in failed.values():
-        raise error.rephrased(state_after=left) from error
+        raise error.rephrased(state_after=state_after) from error
 
 
 def _withdraw(repository: SavepointRepository, key: str) -> None:

@@ -119,7 +119,7 @@ class FileCopier:
         self._kept = self._still_stored(query_id)
         sizes = {path: info.size_bytes for path, info in files.items()}
         sizes |= {path: len(content) for path, content in contents.items()}
-        self._leave_worn_packs(sizes)
+        self._drop_worn_packs(sizes)
         unchanged = {path: same for path, info in files.items() if (same := self._unchanged(info, query_id))}
         rest = [path for path in sizes if path not in unchanged]
         small = [path for path in rest if self._goes_into_a_pack(path, sizes[path], contents)]
@@ -127,7 +127,7 @@ class FileCopier:
         alone = [path for path in rest if path not in packed]
 
         def copy_one(path: str) -> FileEntry:
-            self._go_on()
+            self._require_not_cancelled()
             if path in contents:
                 return self._store(path, contents[path])
             if self._server_copy is not None:
@@ -170,7 +170,7 @@ class FileCopier:
             )
             yield entry
 
-    def _go_on(self) -> None:
+    def _require_not_cancelled(self) -> None:
         if self.cancelled():
             raise TakeCancelledError.of(f"query {self.query}")
 
@@ -178,8 +178,8 @@ class FileCopier:
         """Tell whether a file is small and is read: what the service copies by itself is not."""
         return size_bytes < self.packed_below_bytes and (path in contents or self._server_copy is None)
 
-    def _leave_worn_packs(self, sizes: Mapping[str, int]) -> None:
-        """Rely on no pack of which this savepoint would need little: its files are packed anew."""
+    def _drop_worn_packs(self, sizes: Mapping[str, int]) -> None:
+        """Rely on no pack of which this savepoint would need little: its files are packed again."""
         kept = self._kept
         likely = [
             same for path, size in sizes.items() if (same := kept.get(path)) and same.size_bytes == size
@@ -232,7 +232,7 @@ class FileCopier:
         self, pool: ThreadPoolExecutor, groups: Iterable[list[str]], contents: Mapping[str, bytes]
     ) -> Iterator[list[SmallFile]]:
         def read_one(path: str) -> SmallFile:
-            self._go_on()
+            self._require_not_cancelled()
             return SmallFile.of(path, contents[path] if path in contents else self.checkpoint.read(path))
 
         def read(paths: list[str]) -> list[SmallFile]:

@@ -62,18 +62,18 @@ class QuerySource:
     """The query has gone on from ``batch_id``: cut it there all the same."""
 
     @staticmethod
-    def at_rest(name: str, checkpoint: ObjectStore, told: QueryStatus) -> QuerySource:
-        """Describe a query that nobody runs by what its last run said of it."""
+    def at_rest(name: str, checkpoint: ObjectStore, status: QueryStatus) -> QuerySource:
+        """Describe a query that does not run, by the last status that a heartbeat reported."""
         logs = {
-            source: KafkaLog(cluster_id=seen.cluster_id, topic_ids=dict(seen.topic_ids), log_range={})
-            for source, seen in told.sources.items()
+            source: KafkaLog(cluster_id=log.cluster_id, topic_ids=dict(log.topic_ids), log_range={})
+            for source, log in status.sources.items()
         }
         return QuerySource(
             name=name,
             checkpoint=checkpoint,
-            kafka=logs if logs or told.providers is not None else None,
-            sink=told.sink,
-            sinks=told.sinks,
+            kafka=logs if logs or status.providers is not None else None,
+            sink=status.sink,
+            sinks=status.sinks,
             batch_id=read_inventory(checkpoint).committed,
         )
 

@@ -70,15 +70,15 @@ class ArchiveReader:
         """Return the content or a range of it."""
         with self._opened(key) as (file, size_bytes):
             file.seek(start, os.SEEK_CUR)
-            left = max(0, size_bytes - start)
-            return file.read(left if length is None else min(length, left))
+            remaining = max(0, size_bytes - start)
+            return file.read(remaining if length is None else min(length, remaining))
 
     def download(self, key: str, target: Path) -> None:
         """Write the content to a local file, streamed."""
-        with self._opened(key) as (file, left), target.open("wb") as writer:
-            while left and (piece := file.read(min(left, _CHUNK_BYTES))):
+        with self._opened(key) as (file, remaining), target.open("wb") as writer:
+            while remaining and (piece := file.read(min(remaining, _CHUNK_BYTES))):
                 writer.write(piece)
-                left -= len(piece)
+                remaining -= len(piece)
 
     @contextlib.contextmanager
     def _opened(self, key: str) -> Iterator[tuple[IO[bytes], int]]:

@@ -218,7 +218,7 @@ def _put_back(
     for entry in damaged:
         if entry.offset is not None:
             packs.setdefault(entry.blob, []).append(entry)
-    _tell_of_holes(existing, packs, repository)
+    _distrust_holed_packs(existing, packs, repository)
     mended = (found for entries in packs.values() for found in _mend(source, repository, entries))
     require_whole(existing, mended, state_after=_STILL_DAMAGED)
     verified = verify_savepoint(existing, repository, level="full" if damaged else "quick")
@@ -227,12 +227,12 @@ def _put_back(
         log.info("Savepoint %s: %d files were put back", existing.savepoint_id, len(damaged))
 
 
-def _tell_of_holes(
+def _distrust_holed_packs(
     existing: Manifest, packs: Mapping[str, Sequence[FileEntry]], repository: SavepointRepository
 ) -> None:
-    """Let nobody rely on a pack that was missing or cut, and that this savepoint does not need all of.
+    """Let no later savepoint rely on a pack that was missing or cut, and of which this one needs only a part.
 
-    Once it is mended it has its size again, and zeros in place of what only others need.
+    Once it is mended it has its size again, and zeros in place of what only other savepoints need.
     """
     stored = repository.blob_sizes() if packs else {}
     held = needed_bytes(existing.contents.values())
@@ -269,9 +269,9 @@ def _mend(
 def _entries_there(existing: Manifest, manifest: Manifest) -> list[FileEntry]:
     """Return the files under the keys that they have here, with the digests that the export has of them."""
     entries = {
-        mine.place: replace(mine, digest=told.digest)
+        mine.place: replace(mine, digest=exported.digest)
         for here, there in zip(existing.queries, manifest.queries, strict=True)
-        for mine, told in zip(here.files, there.files, strict=True)
+        for mine, exported in zip(here.files, there.files, strict=True)
     }
     return list(entries.values())
 

@@ -261,7 +261,7 @@ def _batches(paths: Collection[str], folder: str) -> set[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seal:
-    """What an unfinished restore says of itself."""
+    """The note in the seal of an unfinished restore."""
 
     query_id: str
     savepoint_id: str
@@ -362,7 +362,7 @@ class _Writer:
 
 def _seal_of(note: str) -> _Seal:
     try:
-        told = json.loads(note)
-        return _Seal(query_id=str(told["query id"]), savepoint_id=str(told.get(_SEALED_FOR, "")))
+        fields = json.loads(note)
+        return _Seal(query_id=str(fields["query id"]), savepoint_id=str(fields.get(_SEALED_FOR, "")))
     except (ValueError, KeyError, TypeError, RecursionError):
         return _Seal(query_id=f"unknown to its note {note[:80]!r}", savepoint_id="")

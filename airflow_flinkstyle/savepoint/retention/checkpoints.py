@@ -202,13 +202,11 @@ def _freed(board: JobBoard) -> Mapping[str, str]:
     def extract(_: str, data: bytes) -> str:
         return FreedCheckpoint.from_bytes(data).claim_version
 
-    return read_folder(board, "freed", extract, unreadable=_looked_at_again)
+    return read_folder(board, "freed", extract, unreadable=_log_unreadable)
 
 
-def _looked_at_again(name: str, error: FlinkstyleError) -> None:
-    log.warning(
-        "Whether the checkpoint of generation %s was freed is looked at again: %s", name, error.problem
-    )
+def _log_unreadable(name: str, error: FlinkstyleError) -> None:
+    log.warning("Whether the checkpoint of generation %s was freed is checked again: %s", name, error.problem)
 
 
 def _record(board: JobBoard, old: OldCheckpoint, size_bytes: int) -> None:

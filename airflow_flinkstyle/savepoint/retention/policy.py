@@ -69,7 +69,7 @@ class Candidate:
 class Keep:
     """The savepoint stays."""
 
-    word: ClassVar[str] = "keep"
+    action: ClassVar[str] = "keep"
     savepoint_id: str
     reason: str
 
@@ -78,7 +78,7 @@ class Keep:
 class Dispose:
     """The savepoint goes."""
 
-    word: ClassVar[str] = "dispose"
+    action: ClassVar[str] = "dispose"
     savepoint_id: str
     reason: str
 
@@ -102,7 +102,7 @@ class RetentionPlan:
         """Return one row per savepoint: dry run and log alike."""
         lines = ["| savepoint | decision | reason |", "|---|---|---|"]
         for decision in self.decisions:
-            lines.append(row((decision.savepoint_id, decision.word, decision.reason)))
+            lines.append(row((decision.savepoint_id, decision.action, decision.reason)))
         return "\n".join(lines)
 
 

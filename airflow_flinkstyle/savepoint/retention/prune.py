@@ -201,5 +201,5 @@ def read_contents(
 
     line = read_line(JobBoard(repository.store, repository.job))
     found = in_order(needed, lambda savepoint_id: needed[savepoint_id].cut, line)
-    left = (candidate(savepoint_id, str(where)) for savepoint_id, where in found.beside)
-    return Contents(candidates=(*map(candidate, found.on_line), *left), needs=needed, blob_sizes=stored)
+    beside = (candidate(savepoint_id, str(where)) for savepoint_id, where in found.beside)
+    return Contents(candidates=(*map(candidate, found.on_line), *beside), needs=needed, blob_sizes=stored)
