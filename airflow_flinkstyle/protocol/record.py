@@ -34,7 +34,7 @@ class Record:
             type(self).from_bytes(data)
         except MessageFormatError as error:
             raise MessageFormatError(
-                f"A {self.what} was to be written, found that nobody could read it: {error.problem}",
+                f"A {self.what} was to be written, found that it could not be read back: {error.problem}",
                 state_after="It was not written.",
                 remedy="Report it: this package was given a value that its records cannot hold.",
             ) from error
