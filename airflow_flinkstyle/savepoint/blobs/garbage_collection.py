@@ -109,7 +109,9 @@ class HeldPrune:
         if all(isinstance(error, StoreDeniedError) for error in failed.values()):
             _withdraw(self.repository, key)
         else:
-            state_after += f" {key} stays, as a delete may still take effect: no new savepoint relies on it."
+            state_after += (
+                f" {key} stays, as a delete may still take effect: no new savepoint relies on blobs in it."
+            )
         _raise_first(failed, state_after)
 
 

@@ -65,8 +65,8 @@ class QuerySource:
     def at_rest(name: str, checkpoint: ObjectStore, status: QueryStatus) -> QuerySource:
         """Describe a query that does not run, by the last status that a heartbeat reported."""
         logs = {
-            source: KafkaLog(cluster_id=log.cluster_id, topic_ids=dict(log.topic_ids), log_range={})
-            for source, log in status.sources.items()
+            source: KafkaLog(cluster_id=identity.cluster_id, topic_ids=dict(identity.topic_ids), log_range={})
+            for source, identity in status.sources.items()
         }
         return QuerySource(
             name=name,
