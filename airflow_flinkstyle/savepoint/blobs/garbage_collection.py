@@ -109,9 +109,7 @@ class HeldPrune:
         if all(isinstance(error, StoreDeniedError) for error in failed.values()):
             _withdraw(self.repository, key)
         else:
-            state_after += (
-                f" {key} stays, as a delete may still take effect: no new savepoint relies on blobs in it."
-            )
+            state_after += f" {key} stays, as a delete may still take effect: new savepoints avoid its blobs."
         _raise_first(failed, state_after)
 
 
