@@ -144,7 +144,7 @@ def prune(
 
 
 def _text(report: PruneReport) -> RenderableType:
-    rows = [(one.savepoint_id, one.word, one.reason) for one in report.plan.decisions]
+    rows = [(one.savepoint_id, one.action, one.reason) for one in report.plan.decisions]
     old = [
         (", ".join(map(str, one.generations)), "free" if one.goes else "keep", one.reason)
         for one in report.checkpoints
@@ -161,7 +161,7 @@ def _pruned(report: PruneReport) -> dict[str, object]:
         "decisions": [
             {
                 "savepoint_id": decision.savepoint_id,
-                "decision": decision.word,
+                "decision": decision.action,
                 "reason": decision.reason,
             }
             for decision in report.plan.decisions

@@ -283,7 +283,7 @@ class JobView:
     def _told_to_go(self, current: Current | None, behind: LaterRecords) -> Run | None:
         """Return the newest run behind the current one that was told to go and may take over."""
         named = current.generation if current is not None else None
-        for generation in reversed(behind.told_to_go()):
+        for generation in reversed(behind.with_takeover_order()):
             if named is not None and generation <= named:
                 break
             claim, order = self.board.claim(generation), self.board.takeover_order(generation)

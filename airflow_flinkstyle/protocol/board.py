@@ -1,7 +1,7 @@
 """The job's records in the store, typed: the only place that knows their keys.
 
-Both sides use it: callers (``jobs``) and the agent. Which side may write which record is said in
-``records``; here stand the keys and the kind of write (create once, replace if unchanged).
+Both sides use it: callers (``jobs``) and the agent. ``records`` names the side that may write a record; this
+module holds the keys and the kind of write (create once, replace if unchanged).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.storage.base import ObjectStore
 
 ROOT_KEY: Final = "_root.json"
-"""No job's name begins like it, and lists of jobs leave it out."""
+"""No job's name begins with ``_``, so lists of jobs skip it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Root(Record):
 
     root_id: Name
     uri: str
-    """Where the root was when this was written: another one means that it was copied, or moved."""
+    """Where the root was when this was written: if it is elsewhere now, it was copied or moved."""
     created_at_ms: int
 
     def require_at(self, uri: str) -> None:
@@ -82,18 +82,18 @@ def adopt_root(store: ObjectStore, *, is_copy: bool) -> Root:
 
     Args:
         store: The root.
-        is_copy: The other one is used on: this one gets an id of its own, so what belongs to the other one's
-            jobs does not belong to this one's. Else it was moved, and keeps its id.
+        is_copy: The original is still used: this root gets an id of its own, so places of the original's
+            jobs are not those of its own jobs. Else the root was moved, and keeps its id.
 
     Raises:
-        ObjectChangedError: If another caller has just done so.
+        ObjectChangedError: If another caller has just adopted it.
     """
     found = store.get(ROOT_KEY)
     if found is None:
         return root_of(store)
-    known = _new(store) if is_copy else replace(Root.from_bytes(found.data), uri=store.uri)
-    store.replace(ROOT_KEY, known.to_bytes(), expected=found.version)
-    return known
+    adopted = _new(store) if is_copy else replace(Root.from_bytes(found.data), uri=store.uri)
+    store.replace(ROOT_KEY, adopted.to_bytes(), expected=found.version)
+    return adopted
 
 
 def _new(store: ObjectStore) -> Root:
@@ -102,17 +102,17 @@ def _new(store: ObjectStore) -> Root:
 
 R = TypeVar("R", bound=Record)
 WORK: Final = "0-work.json"
-"""Name of the record in a migration's or an upgrade's folder that says who works on it."""
+"""Name of the record in a migration's or an upgrade's folder that names the attempt at work."""
 CUTS = "cuts"
-"""Folder under a savepoint root, beside those of the jobs: what concerns several of them."""
+"""Folder under a savepoint root, beside the jobs' folders: the cuts of several jobs."""
 CHECKPOINTS = "checkpoints"
-"""Another one: where checkpoints are if nobody says, each job's in a folder of its name."""
+"""Folder beside the jobs' folders: checkpoints by default, each job's in a folder of its name."""
 _NO_JOBS: Final = {CUTS: "the cuts of several jobs", CHECKPOINTS: "the checkpoints of the jobs"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot(Generic[R]):
-    """A record as read, with the version a replace expects."""
+    """A record as it was read, with the version that a replace expects."""
 
     value: R
     version: str
@@ -156,13 +156,14 @@ def is_job_name(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaterRecords:
-    """What is behind the records of the driver that took a job over last: usually nothing new."""
+    """Records written after those of the driver that took a job over last: usually none."""
 
     keys: Mapping[str, str]
-    """With the version of each."""
+    """Key -> version."""
     at: Callable[[Generation, str], str]
+    """Returns the key of a generation's record, by its name."""
 
-    def told_to_go(self) -> list[Generation]:
+    def with_takeover_order(self) -> list[Generation]:
         """Return the later generations that have a takeover order, oldest first."""
         orders = [key for key in self.keys if key.endswith("/takeover-order.json")]
         return sorted(Generation(int(key.split("/")[-2])) for key in orders)
@@ -205,9 +206,9 @@ class JobBoard:
         self._put(f"{self.job}/current.json", current, seen)
 
     def behind(self, current: Current | None) -> LaterRecords:
-        """Return what was written behind the driver that took the job over last, by one listing.
+        """Return the records after those of the driver that took the job over last, by one listing.
 
-        It begins behind that driver's incarnation record: what the job did before costs nothing.
+        It begins after that driver's incarnation record, so the job's older records cost nothing.
         """
         prefix, after = f"{self.job}/runs/", ""
         if current is not None:
@@ -239,12 +240,12 @@ class JobBoard:
         return self._value(Claim, self._run(generation, "claim"))
 
     def claim_data(self, generation: Generation) -> bytes | None:
-        """Return the claim of a generation as it is stored, for who verifies it."""
+        """Return the claim of a generation as it is stored, to verify its signature."""
         found = self.store.get(self._run(generation, "claim"))
         return None if found is None else found.data
 
     def claim_digest(self, generation: Generation) -> str | None:
-        """Return the SHA-256 of a generation's claim in hex; None if nobody claimed it."""
+        """Return the SHA-256 of a generation's claim in hex; None if it was not claimed."""
         data = self.claim_data(generation)
         return None if data is None else hashlib.sha256(data).hexdigest()
 
@@ -253,15 +254,15 @@ class JobBoard:
         return f"{self.store.uri}/{self._run(generation, 'claim')}"
 
     def create_takeover_order(self, generation: Generation, order: TakeoverOrder) -> None:
-        """Let the generation's driver take over; raises ``ObjectExistsError`` if it was told before."""
+        """Let the generation's driver take over; raises ``ObjectExistsError`` if it has an order."""
         self.store.create(self._run(generation, "takeover-order"), order.to_bytes())
 
     def takeover_order(self, generation: Generation) -> TakeoverOrder | None:
-        """Return what the generation's driver was told, or None while it only waits."""
+        """Return the order of the generation's driver; None while it only waits."""
         return self._value(TakeoverOrder, self._run(generation, "takeover-order"))
 
     def takeover_order_data(self, generation: Generation) -> bytes | None:
-        """Return the same as it is stored, for who verifies it."""
+        """Return the takeover order as it is stored, to verify its signature."""
         found = self.store.get(self._run(generation, "takeover-order"))
         return None if found is None else found.data
 
@@ -270,11 +271,11 @@ class JobBoard:
         return f"{self.store.uri}/{self._run(generation, 'takeover-order')}"
 
     def create_tables_to_restore(self, generation: Generation, tables: TablesToRestore) -> None:
-        """Say what a rewind takes back; raises ``ObjectExistsError`` if an earlier try has."""
+        """Record what a rewind takes back; raises ``ObjectExistsError`` if an earlier try did."""
         self.store.create(self._run(generation, "tables-to-restore"), tables.to_bytes())
 
     def tables_to_restore_data(self, generation: Generation) -> bytes | None:
-        """Return what the generation's rewind takes back, for who verifies it; None for no tables."""
+        """Return that record as it is stored, to verify its signature; None for no tables."""
         found = self.store.get(self._run(generation, "tables-to-restore"))
         return None if found is None else found.data
 
@@ -283,12 +284,12 @@ class JobBoard:
         return f"{self.store.uri}/{self._run(generation, 'tables-to-restore')}"
 
     def create_restored_table(self, generation: Generation, query: str, restored: RestoredTable) -> None:
-        """Note that a query's table was put back; a note that is there stays."""
+        """Record that a query's table was put back; an earlier record of it stays."""
         with suppress(ObjectExistsError):
             self.store.create(self._run(generation, f"restored-tables/{query}"), restored.to_bytes())
 
     def restored_table(self, generation: Generation, query: str) -> RestoredTable | None:
-        """Return what this generation has done with a query's table; None if it was not put back yet."""
+        """Return how this generation put a query's table back; None if it has not yet."""
         return self._value(RestoredTable, self._run(generation, f"restored-tables/{query}"))
 
     def write_precopy(self, generation: Generation, savepoint_id: str) -> None:
@@ -296,17 +297,17 @@ class JobBoard:
         self.store.write(self._run(generation, "precopy"), Precopy(savepoint_id=savepoint_id).to_bytes())
 
     def precopy(self, generation: Generation) -> Precopy | None:
-        """Return what a driver that waits may copy ahead; None if its claim names all there is."""
+        """Return the newest savepoint that a waiting driver may copy ahead; None: that of its claim."""
         return self._value(Precopy, self._run(generation, "precopy"))
 
-    # --- who works on a migration or an upgrade -----------------------------------------------
+    # --- the attempt that works on a migration or an upgrade ----------------------------------
 
     def write_work(self, migration_id: str, work: WorkRecord) -> None:
-        """Say that somebody works on it; the newest beat counts."""
+        """Write the record of the attempt at work; the newest one counts."""
         self.store.write(self._work(migration_id), work.to_bytes())
 
     def work(self, migration_id: str) -> Slot[WorkRecord] | None:
-        """Return the newest beat of who works on it; None before the first."""
+        """Return the newest record of the attempt at work; None before the first."""
         return self._get(WorkRecord, self._work(migration_id))
 
     # --- driver processes ---------------------------------------------------------------------
@@ -317,13 +318,13 @@ class JobBoard:
         return slot.value.number if slot is not None else 0
 
     def create_submit(self, generation: Generation, number: int, submit: Submit) -> str:
-        """Take the right to start one driver process, behind the submit before it.
+        """Take the right to start one driver process, with the next number.
 
         Returns:
             The version that ``put_submit`` expects.
 
         Raises:
-            ObjectExistsError: If another caller has it, or a later one.
+            ObjectExistsError: If another caller has this number, or a later one.
             ObjectChangedError: If another caller took it at this moment.
         """
         key, before = self._run(generation, "submit"), self.submit(generation)
@@ -332,7 +333,7 @@ class JobBoard:
         return self._put(key, replace(submit, number=number), before)
 
     def put_submit(self, generation: Generation, submit: Submit, *, seen: str) -> None:
-        """Say what came of a submit; raises ``ObjectChangedError`` if it changed, or a later one was made."""
+        """Write a submit's outcome; raises ``ObjectChangedError`` if it changed, or a later one exists."""
         self.store.replace(self._run(generation, "submit"), submit.to_bytes(), expected=seen)
 
     def submit_place(self, generation: Generation) -> str:
@@ -354,23 +355,23 @@ class JobBoard:
         self.store.create(self._run(generation, f"incarnations/{incarnation:06d}"), record.to_bytes())
 
     def incarnation(self, generation: Generation, incarnation: Incarnation) -> IncarnationRecord | None:
-        """Return what a driver process said of itself when it began."""
+        """Return the record that a driver process wrote when it began."""
         return self._value(IncarnationRecord, self._run(generation, f"incarnations/{incarnation:06d}"))
 
     def write_driver_end(self, generation: Generation, end: DriverEnd) -> None:
-        """Tell a generation's drivers of the end of another one; the first who saw it has said it."""
+        """Record for a generation's drivers that another driver has ended; the first record stays."""
         with suppress(ObjectExistsError):
             self.store.create(self._driver_end(generation, end.generation, end.incarnation), end.to_bytes())
 
     def driver_end_data(
         self, generation: Generation, of: Generation, incarnation: Incarnation
     ) -> bytes | None:
-        """Return what a generation's drivers were told of a driver's end, for who verifies it; or None."""
+        """Return the record of a driver's end as it is stored, to verify its signature; None if none is."""
         found = self.store.get(self._driver_end(generation, of, incarnation))
         return None if found is None else found.data
 
     def driver_end_place(self, generation: Generation, of: Generation, incarnation: Incarnation) -> str:
-        """Return the root and key of that record, by which it is signed."""
+        """Return the root and key of the record of a driver's end, by which it is signed."""
         return f"{self.store.uri}/{self._driver_end(generation, of, incarnation)}"
 
     def _driver_end(self, generation: Generation, of: Generation, incarnation: Incarnation) -> str:
@@ -395,8 +396,8 @@ class JobBoard:
         """Write a heartbeat over version ``seen`` (None: the first); returns the new version.
 
         Raises:
-            ObjectChangedError: If another incarnation has written since: this one has been superseded.
-            ObjectExistsError: The same, for the first.
+            ObjectChangedError: If another incarnation has written since: this one is superseded.
+            ObjectExistsError: If another one has written the first.
         """
         return write_over(self.store, self._run(generation, "heartbeat"), heartbeat.to_bytes(), seen=seen)
 
@@ -407,7 +408,7 @@ class JobBoard:
         return self._get(History, f"{self.job}/history.json")
 
     def history_version(self) -> str:
-        """Return the version of the history, for who replaces one that cannot be read; empty for none."""
+        """Return the version of the history, to replace one that cannot be read; empty for none."""
         found = self.store.head(f"{self.job}/history.json")
         return found.version if found is not None else ""
 
@@ -418,11 +419,11 @@ class JobBoard:
     # --- a job that plain Spark runs, or ran ---------------------------------------------------
 
     def home(self) -> Slot[Home] | None:
-        """Return who runs the job outside this package; None if it never lived there."""
+        """Return how plain Spark runs, or ran, the job; None if it never did."""
         return self._get(Home, f"{self.job}/{HOME_KEY}")
 
     def binding_home(self) -> Home | None:
-        """Return who runs the job outside; None if no one does, or a driver has taken it over since."""
+        """Return the same; None if there is no such record, or a driver has taken the job over since."""
         slot = self.home()
         if slot is None:
             return None
@@ -430,7 +431,7 @@ class JobBoard:
         return slot.value if slot.value.binds(current.value.head if current is not None else None) else None
 
     def put_home(self, home: Home, *, seen: Slot[Home] | None) -> None:
-        """Say who runs it, if nothing changed since ``seen``; else raises as a replace or create does."""
+        """Write that record if unchanged since ``seen``; else raises as a replace or create does."""
         self._put(f"{self.job}/{HOME_KEY}", home, seen)
 
     # --- requests and reports -----------------------------------------------------------------
@@ -444,7 +445,7 @@ class JobBoard:
         self._put(self._run(generation, "request"), request, seen)
 
     def write_progress(self, generation: Generation, progress: Progress) -> None:
-        """Show how far a savepoint is."""
+        """Write how far a savepoint is."""
         self.store.write(self._report(generation, f"{progress.request_id}.progress"), progress.to_bytes())
 
     def progress(self, generation: Generation, request_id: str) -> Progress | None:
@@ -452,7 +453,7 @@ class JobBoard:
         return self._value(Progress, self._report(generation, f"{request_id}.progress"))
 
     def create_end(self, generation: Generation, end: End) -> None:
-        """End a request; raises ``ObjectExistsError`` if it has ended before."""
+        """Record the end of a request; raises ``ObjectExistsError`` if it has ended before."""
         self.store.create(self._report(generation, f"{end.request_id}.end"), end.to_bytes())
 
     def end(self, generation: Generation, request_id: str) -> End | None:
@@ -460,36 +461,36 @@ class JobBoard:
         return self._value(End, self._report(generation, f"{request_id}.end"))
 
     def write_rehearsal(self, generation: Generation, rehearsal: Rehearsal) -> None:
-        """Say what came of a rehearsal; a later driver of the generation rehearses anew."""
+        """Write the outcome of a rehearsal; a later driver of the generation rehearses again."""
         self.store.write(self._report(generation, "rehearsal"), rehearsal.to_bytes())
 
     def rehearsal(self, generation: Generation) -> Rehearsal | None:
-        """Return what came of the newest rehearsal of a generation; None if there was none."""
+        """Return the outcome of a generation's newest rehearsal; None if there was none."""
         return self._value(Rehearsal, self._report(generation, "rehearsal"))
 
     def write_comparison(self, generation: Generation, comparison: Comparison) -> None:
-        """Say what came of a comparison; a later driver of the generation compares anew."""
+        """Write the outcome of a comparison; a later driver of the generation compares again."""
         self.store.write(self._report(generation, "comparison"), comparison.to_bytes())
 
     def comparison(self, generation: Generation) -> Comparison | None:
-        """Return what the driver of a generation has found; None if it has not compared."""
+        """Return the outcome of a generation's comparison; None if there was none."""
         return self._value(Comparison, self._report(generation, "comparison"))
 
     # --- a replay -----------------------------------------------------------------------------
 
-    def create_replay_range(self, query: str, found: ReplayRange) -> ReplayRange:
-        """Note the range that a query runs; returns the one that was noted first."""
+    def create_replay_range(self, query: str, replay_range: ReplayRange) -> ReplayRange:
+        """Record the range that a query runs; returns the one that was recorded first."""
         key = f"{self.job}/replay/{check_name('query name', query)}.json"
         with suppress(ObjectExistsError):
-            self.store.create(key, found.to_bytes())
+            self.store.create(key, replay_range.to_bytes())
         return ReplayRange.from_bytes(self.store.read(key))
 
     def replay_ranges(self) -> dict[str, ReplayRange]:
-        """Return the ranges by query, as far as its driver has found them; empty for other jobs."""
+        """Return the recorded ranges by query; empty for a job that is no replay."""
         prefix = f"{self.job}/replay/"
-        found = {info.key: self._value(ReplayRange, info.key) for info in self.store.list(prefix)}
-        names = {key: key.removeprefix(prefix).removesuffix(".json") for key in found}
-        return {names[key]: one for key, one in found.items() if one is not None}
+        ranges = {info.key: self._value(ReplayRange, info.key) for info in self.store.list(prefix)}
+        names = {key: key.removeprefix(prefix).removesuffix(".json") for key in ranges}
+        return {names[key]: one for key, one in ranges.items() if one is not None}
 
     # --- keys ---------------------------------------------------------------------------------
 
@@ -500,7 +501,7 @@ class JobBoard:
         return f"{self.job}/migrations/{check_name('migration id', migration_id)}/{WORK}"
 
     def _report(self, generation: Generation, name: str) -> str:
-        """Return where a report is: apart from the runs, whose listing must not grow with each savepoint."""
+        """Return a report's key: outside ``runs/``, whose listing must not grow with each savepoint."""
         return f"{self.job}/reports/{generation:06d}/{name}.json"
 
     def _numbers(self, generation: Generation, folder: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""What the drivers of a comparison are told, and what the last of them says came of it."""
+"""The settings of the drivers of a comparison, and the outcome that the last of them writes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 COMPARE: Final = "spark.flinkstyle.compare"
-"""Setting that makes a drill one driver of a comparison: what ``Compare.as_setting`` returns."""
+"""Setting that makes a drill one driver of a comparison; its value is ``Compare.as_setting``."""
 ORDER: Final = ":order"
-"""Behind a column's name in ``ignore``: only the order of its array may differ."""
+"""Suffix of a column's name in ``ignore``: only the order of its array may differ."""
 
 _SHOWN: Final = 4
-"""Partitions of a batch."""
+"""How many partitions of a batch are named."""
 
 Part = Literal["old", "new", "again"]
 Verdict = Literal["same", "differs", "not comparable"]
@@ -32,7 +32,7 @@ LEAVES_OPEN: Final = (
     "Not shown by this: the sinks, functions of foreachBatch and foreach, and later batches. What UDFs call "
     "outside, each run has called once more."
 )
-"""Of every comparison."""
+"""Ends every comparison's text."""
 
 
 @stored
@@ -40,17 +40,17 @@ LEAVES_OPEN: Final = (
 class Compare:
     """One driver's part. ``old`` chooses the batches; ``new`` and ``again`` run the same ones, and compare.
 
-    ``again`` is the old version once more, in a driver of its own: what it computes otherwise is not
-    deterministic.
+    ``again`` is the old version once more, in a driver of its own: where its results differ, the script is
+    not deterministic.
     """
 
     part: Part
     old: Generation | None = None
-    """The driver whose batches are run; None for itself."""
+    """The driver that chose the batches; None for this one."""
     new: Generation | None = None
     """With ``again``: the driver that has run the new version."""
     keys: Mapping[Name, tuple[str, ...]] = field(default_factory=dict)
-    """Query -> columns that tell its rows apart; a query without is compared by whole rows."""
+    """Query -> columns that identify a row; a query without any is compared by whole rows."""
     ignore: tuple[str, ...] = ()
     """Columns that may differ; ``name:order`` for an array in any order."""
     tolerance: Mapping[str, float] = field(default_factory=dict)
@@ -58,12 +58,11 @@ class Compare:
     state: bool = True
     """Whether the state is compared too."""
     allow_writes: bool = False
-    """Whether the script may write past its queries' sinks, as it does where it is not compared."""
+    """Whether the script may write to places other than its queries' sinks, as in a normal run."""
     samples: int = 10
     """How many rows of each kind are shown."""
     sizes: tuple[int, ...] = ()
-    """Of each batch, how many records it reads at most; empty for as many batches of one size as the claim
-    says."""
+    """How many records each batch reads at most; empty: number and size of batches as in the claim."""
 
     def as_setting(self) -> str:
         """Return it as the value of ``COMPARE``."""
@@ -71,7 +70,7 @@ class Compare:
 
     @staticmethod
     def of_setting(text: str) -> Compare | None:
-        """Return what a session's setting says; None if it says nothing."""
+        """Parse a session's setting; None if it is empty."""
         return decode(Compare, json.loads(text)) if text else None
 
 
@@ -92,7 +91,7 @@ class ComparedState:
 
     operator: int
     which: str = ""
-    """The side of a join, or the variable; empty for an operator with one state."""
+    """The side of a join, or the state variable; empty for an operator with one state."""
     added: int = 0
     """Keys that only the new version has."""
     removed: int = 0
@@ -104,7 +103,7 @@ class ComparedState:
 
     @property
     def differs(self) -> bool:
-        """Whether any key does."""
+        """Whether any key differs."""
         return self.added + self.removed + self.changed > 0 and not self.not_deterministic
 
     def __str__(self) -> str:
@@ -124,9 +123,9 @@ class ComparedQuery:
 
     batches: int = 0
     input_rows: int = 0
-    """That the old version read."""
+    """Rows that the old version read."""
     replayed: bool = False
-    """Whether these were the last ones before the savepoint, since there were none after it."""
+    """Whether these rows were the last before the savepoint, since there were none after it."""
     output_mode: str = ""
     old_rows: int = 0
     """Rows of the result: all that were appended; of an update the last ones of each key; of a complete
@@ -138,7 +137,7 @@ class ComparedQuery:
     changed: int = 0
     """Pairs of rows with the same key and other values; 0 where no key was given."""
     columns: tuple[str, ...] = ()
-    """What the new version changes of the columns, a part of a sentence each."""
+    """Changes of the columns by the new version, a part of a sentence each."""
     changed_columns: Mapping[str, int] = field(default_factory=dict)
     """Column -> in how many of the changed pairs it differs."""
     not_deterministic: tuple[str, ...] = ()
@@ -162,7 +161,7 @@ class ComparedQuery:
         return sum(end - begin for begin, end in self._first_ranges().values())
 
     def first_places(self) -> list[str]:
-        """Return these by partition, those that it reads something of, for people."""
+        """Return these offsets by partition, without empty ranges, for people."""
         return [
             f"{topic}-{number} {begin:,} to {end:,}"
             for (topic, number), (begin, end) in sorted(self._first_ranges().items())
@@ -178,7 +177,7 @@ class ComparedQuery:
 
     @property
     def verdict(self) -> Verdict:
-        """Return what follows from it."""
+        """Return the verdict on this query."""
         if self.not_comparable:
             return "not comparable"
         rows = self.only_old + self.only_new + self.changed
@@ -186,47 +185,47 @@ class ComparedQuery:
         return "differs" if differs else "same"
 
     def notes(self) -> tuple[str, ...]:
-        """Return what is to be said beside the counts, a part of a sentence each."""
+        """Return the differences that the counts do not show, a part of a sentence each."""
         changed = sorted(self.changed_columns.items())
-        told = [*self.columns, *map(str, self.states)]
-        told += [f"{column} differs in {count:,}" for column, count in changed]
+        notes = [*self.columns, *map(str, self.states)]
+        notes += [f"{column} differs in {count:,}" for column, count in changed]
         if self.first_batch is not None and self.verdict == "differs":
             places = self.first_places()
             more = f", and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
             where = f" ({', '.join(places[:_SHOWN])}{more})" if places else ""
-            told.append(f"first in batch {self.first_batch}{where}")
+            notes.append(f"first in batch {self.first_batch}{where}")
         if self.not_deterministic:
-            told.append(f"not deterministic, left out: {', '.join(self.not_deterministic)}")
+            notes.append(f"not deterministic, left out: {', '.join(self.not_deterministic)}")
         if self.replayed:
-            told.append("on records that the state has already")
-        return tuple(told)
+            notes.append("on records that the state has already")
+        return tuple(notes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison(Record):
-    """``reports/<generation>/comparison.json``: of the driver that compared, written once it has."""
+    """``reports/<generation>/comparison.json``: written by the driver that compared, at the end."""
 
     what: ClassVar[str] = "comparison"
 
     incarnation: Incarnation
     savepoint_id: Name
-    """From which both versions ran."""
+    """The savepoint from which both versions ran."""
     old: Generation
     new: Generation
     again: Generation | None = None
-    """The driver that ran the old version once more; None if that has not been done."""
+    """The driver that ran the old version once more; None if none has."""
     queries: Mapping[Name, ComparedQuery]
     seconds: float
-    """What the comparing took, without the batches."""
+    """How long the comparison took, without the batches."""
     ended_at_ms: int
 
     @property
     def verdict(self) -> Verdict:
-        """Return that of the whole job."""
-        found = {query.verdict for query in self.queries.values()}
-        if "not comparable" in found or not found:
+        """Return the verdict on the whole job."""
+        verdicts = {query.verdict for query in self.queries.values()}
+        if "not comparable" in verdicts or not verdicts:
             return "not comparable"
-        return "differs" if "differs" in found else "same"
+        return "differs" if "differs" in verdicts else "same"
 
     @property
     def asks_for_another_run(self) -> bool:
@@ -238,7 +237,7 @@ class Comparison(Record):
         ran = self.queries.values()
         rows = f"{sum(one.input_rows for one in ran):,} records, {sum(one.old_rows for one in ran):,} rows"
         why = "; ".join(
-            f"{name}: {told}" for name, one in sorted(self.queries.items()) if (told := _why(one))
+            f"{name}: {reason}" for name, one in sorted(self.queries.items()) if (reason := _why(one))
         )
         return f"{self.verdict} ({rows})" + (f": {why}" if why else "")
 
@@ -278,10 +277,10 @@ def _why(one: ComparedQuery) -> str:
 
 
 def _details(name: str, one: ComparedQuery) -> Iterator[str]:
-    told = one.notes()
-    if told or one.untested:
-        left = f" Not compared: {' '.join(one.untested)}" if one.untested else ""
-        yield from ("", f"{name} ({counted(one.batches, 'batch', 'batches')}): {'; '.join(told)}.{left}")
+    notes = one.notes()
+    if notes or one.untested:
+        untested = f" Not compared: {' '.join(one.untested)}" if one.untested else ""
+        yield from ("", f"{name} ({counted(one.batches, 'batch', 'batches')}): {'; '.join(notes)}.{untested}")
     samples = [
         *((sample.kind, sample.old or "-", sample.new or "-") for sample in one.samples),
         *(("state", key, "-") for state in one.states if state.differs for key in state.samples),

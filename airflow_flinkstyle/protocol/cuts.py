@@ -1,8 +1,8 @@
-"""The records of a cut of several jobs, and where they stand: beside the jobs, in ``<root>/cuts/``.
+"""The records of a cut of several jobs, in ``<root>/cuts/``, beside the jobs' folders.
 
-Each job's agent holds its queries and says where they stand; the caller answers with one barrier for
-all. Whether the cut counts is decided by one create: the caller's ``complete`` once every savepoint is
-there, or anybody's ``abandoned`` before. Whoever comes second finds the other's word and obeys it.
+Each job's agent holds its queries and writes their positions; the caller answers with one barrier for
+all. One create decides whether the cut counts: the caller's ``complete`` once every savepoint is there, or
+any process's ``abandoned`` before. The process that comes second finds that decision and obeys it.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Cut(Record):
 
 
 def furthest(all_places: Iterable[Mapping[Place, NextOffset]]) -> dict[Place, NextOffset]:
-    """Return the barrier of queries that stand at these places: nobody has read further. Pure."""
+    """Return the barrier of queries at these positions: none has read further. Pure."""
     barrier: dict[Place, NextOffset] = {}
     for places in all_places:
         for place, offset in places.items():
@@ -97,7 +97,7 @@ class CutBoard:
         self._store = store
 
     def write_held(self, cut_id: str, job: str, held: Positions) -> None:
-        """Say where a job is held."""
+        """Write where a job is held."""
         self._store.write(self._key(cut_id, f"/held/{check_job_name(job)}"), held.to_bytes())
 
     def held(self, cut_id: str, job: str) -> Positions | None:
@@ -105,7 +105,7 @@ class CutBoard:
         return self._positions(self._key(cut_id, f"/held/{check_job_name(job)}"))
 
     def create_barrier(self, cut_id: str, barrier: Positions) -> None:
-        """Tell all held jobs where to stop; raises ``ObjectExistsError`` if they were told before."""
+        """Write where all held jobs are to stop; raises ``ObjectExistsError`` if there is a barrier."""
         self._store.create(self._key(cut_id, "/barrier"), barrier.to_bytes())
 
     def barrier(self, cut_id: str) -> Positions | None:

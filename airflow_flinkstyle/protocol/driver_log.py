@@ -1,12 +1,12 @@
 """A driver's log in a file: rotated by the driver's agent, read at its end by callers.
 
 The JVM, Python and whatever the script starts append to one open file, so the file cannot be replaced below
-them: it is copied, then emptied, as with logrotate's ``copytruncate``. No pipe can break and no process
-between can die; what is written in the moment between the two is lost.
+them: it is copied, then emptied, as with logrotate's ``copytruncate``. There is no pipe that can break and no
+process between that can die; what is written between copy and emptying is lost.
 
 A log bears its root, job, generation and claim in its name, so no other run appends to it; and its driver
 holds a lock on it for as long as it lives, whichever process of it writes. Both are needed to delete one: the
-name says whose it is, the lock that nobody writes there any more.
+name shows whose it is, a free lock that no process writes there any more.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ MOST_BYTES = 64 << 20
 KEPT = 4
 """How many rotated logs stay beside it: ``<log>.1`` is the newest."""
 KEPT_RUNS = 20
-"""Of how many of a job's runs the logs stay, where one more begins: the newest."""
+"""How many of a job's newest runs keep their logs when one more begins."""
 _TAIL_BYTES = 64 << 10
-"""How much is read for the end: a driver of months has written gigabytes."""
+"""How much of the end is read: a driver that ran for months has written gigabytes."""
 _ID_CHARACTERS = 8
 _SETTING = re.compile(r"\t[\w.]+ = |.*Config values: ?$")
 _NAME = re.compile(rf"(.+-[^-]{{1,{_ID_CHARACTERS}}})-\d{{6,}}-[^-]{{1,{_ID_CHARACTERS}}}\.log(?:\.\d+)?")
-"""Begins with whose it is: job and root."""
+"""Its group 1 is the owner: job and root."""
 
 
 def name_of(job: str, root_id: str, generation: int, claim_id: str) -> str:
@@ -70,18 +70,18 @@ def rotate(path: Path, *, most_bytes: int = MOST_BYTES, kept: int = KEPT) -> boo
             for number in range(kept, 0, -1):
                 if _rotated(path, number - 1).exists():
                     _rotated(path, number - 1).replace(_rotated(path, number))
-            shutil.copyfileobj(log, copy)  # what came meanwhile
+            shutil.copyfileobj(log, copy)  # what was written meanwhile
             copy.flush()
             log.truncate(0)
     return True
 
 
 def delete_old(path: Path, *, kept: int = KEPT_RUNS) -> list[Path]:
-    """Delete the logs of a job's earlier runs, except the newest and those in use; returns what went.
+    """Delete the logs of a job's earlier runs, except the newest and those in use; returns the deleted ones.
 
     Args:
-        path: The newest run's log, named by ``name_of``; it is there.
-        kept: Of how many runs they stay, this one included.
+        path: The newest run's log, named by ``name_of``; it exists.
+        kept: How many runs keep their logs, this one included.
 
     Raises:
         OSError: If one could not be deleted.
@@ -95,7 +95,7 @@ def delete_old(path: Path, *, kept: int = KEPT_RUNS) -> list[Path]:
         if match is not None and match[1] == own[1]:
             runs.setdefault(_stem(found), []).append(found)
     earlier = [logs for run, logs in runs.items() if run != _stem(path)]
-    # Not by number: a job that was deleted and begun anew counts its generations from 1 again.
+    # Not by number: a job that was deleted and created again counts its generations from 1 again.
     earlier.sort(key=lambda logs: max(log.stat().st_mtime_ns for log in logs))
     over = earlier[: max(0, len(runs) - kept)]
     old = [log for logs in over if not _is_in_use(logs) for log in logs]

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class ToldToEndError(FlinkstyleError):
-    """The driver was told to end by somebody who is not a caller: its cluster, its service, a person."""
+    """The driver got SIGTERM from outside this package: its cluster, its service, a person."""
 
     code = "DRIVER_TOLD_TO_END"
     retryable = True
 
     @classmethod
     def waiting(cls) -> ToldToEndError:
-        """Say what SIGTERM made of a driver that did not hold the job yet."""
+        """Return the error of a driver that got SIGTERM before it held the job."""
         return cls(
             "The driver was expected to take the job over, found that it was told to end (SIGTERM).",
             state_after="It ran no batch.",
@@ -30,7 +30,7 @@ class ToldToEndError(FlinkstyleError):
 
     @classmethod
     def drained(cls) -> ToldToEndError:
-        """Say what SIGTERM made of a run."""
+        """Return the error of a run that SIGTERM has drained."""
         return cls(
             "The driver was expected to run until a request stops it, found that it was told to end "
             "(SIGTERM).",
@@ -41,7 +41,7 @@ class ToldToEndError(FlinkstyleError):
 
 
 class PredecessorError(FlinkstyleError):
-    """The predecessor did not end the way this driver was told to require."""
+    """The predecessor did not end as this driver's takeover order requires."""
 
     code = "PREDECESSOR"
 
@@ -64,19 +64,19 @@ class RootCopiedError(FlinkstyleError):
 
 
 class CheckpointLostError(FlinkstyleError):
-    """A query would start anew because the checkpoint that it continues in is not there any more."""
+    """A query would start from scratch, because the checkpoint that it continues in is gone."""
 
     code = "CHECKPOINT_LOST"
 
 
 class PlaceOccupiedError(FlinkstyleError):
-    """A place was to be used that holds something which is not this job's."""
+    """A checkpoint location or scratch folder holds something that is not this job's."""
 
     code = "PLACE_OCCUPIED"
 
     @classmethod
     def of(cls, uri: str, expected: str, found: str) -> PlaceOccupiedError:
-        """Name the place, whose it is, and what is in it."""
+        """Name the place, what was expected there, and what is in it."""
         return cls(
             f"{uri} was expected to be {expected}; found {found}.",
             state_after="No query was started; nothing was written or deleted there.",
@@ -87,13 +87,13 @@ class PlaceOccupiedError(FlinkstyleError):
 
 
 class LineError(FlinkstyleError):
-    """The records of a job do not say where its history leads."""
+    """The records of a job contradict each other about its line."""
 
     code = "LINE"
 
     @classmethod
     def of(cls, generation: int, found: str) -> LineError:
-        """Say what was found of a generation's line."""
+        """Name the generation, and what was found in place of its parent."""
         return cls(
             f"The takeover order of generation {generation} was expected to say what it continues, an "
             f"earlier generation or nothing, found {found}.",
@@ -104,22 +104,22 @@ class LineError(FlinkstyleError):
 
 
 class CheckpointFoundError(FlinkstyleError):
-    """A query would begin anew although its script names a checkpoint in which plain Spark has run it."""
+    """A query would start from scratch although its script names a checkpoint in which plain Spark ran it."""
 
     code = "CHECKPOINT_FOUND"
 
     def __str__(self) -> str:
-        """Return the three sentences a line each: the caller of the driver takes them apart again."""
+        """Return the three sentences, a line each: the driver's caller splits them again."""
         return "\n".join((self.problem, self.state_after, self.remedy))
 
     @classmethod
     def of(cls, job: str, query: str, location: str, found: str, *, ran: Collection[str]) -> Self:
-        """Say what was found, and both ways on.
+        """Name the checkpoint, and both remedies: adopt it, or leave it behind.
 
         Args:
             job: Its name.
-            query: The query that would begin anew.
-            location: Where, as it is to be named.
+            query: The query that would start from scratch.
+            location: The checkpoint's, as the remedies name it.
             found: How far that checkpoint came.
             ran: Queries that the script had started before.
         """
@@ -132,17 +132,17 @@ class CheckpointFoundError(FlinkstyleError):
 
     @classmethod
     def unseen(cls, job: str, query: str, location: str, why: str, *, ran: Collection[str]) -> Self:
-        """Say why nobody knows whether there is one."""
+        """Return the error of a location that could not be read: whether a checkpoint is there is unknown."""
         return cls(
-            f"Query {query} of job {job} was expected to begin where no query has run, found that nobody can "
-            f"tell: {location}, which its script names, could not be looked into: {why}",
+            f"Query {query} of job {job} was expected to begin where no query has run, found that this is "
+            f"unknown: {location}, which its script names, could not be read: {why}",
             state_after=_left(ran),
-            remedy=f"Give the driver what opens that place, or correct the script. {_leave(location)}",
+            remedy=f"Give the driver the login for that place, or correct the script. {_leave(location)}",
         )
 
     @classmethod
     def elsewhere(cls, job: str, query: str, location: str, other: str, *, ran: Collection[str]) -> Self:
-        """Name the query of another job of the root that is the same."""
+        """Name the query of another job of the root that has the same sources, output and location."""
         return cls(
             f"Query {query} of job {job} was expected to be no other job's, found {other} with the same "
             f"sources, the same output and the same checkpointLocation in its script: {location}.",
@@ -154,10 +154,10 @@ class CheckpointFoundError(FlinkstyleError):
     def adopted(
         cls, job: str, query: str, location: str, by: str, root: str, *, ran: Collection[str]
     ) -> Self:
-        """Name the job that goes on from the checkpoint: it may be this one under another name."""
+        """Name the job that has adopted the checkpoint: it may be this one under another name."""
         return cls(
             f"Query {query} of job {job} was expected to begin where no query has run, found that its script "
-            f"names {location}, from which job {by} of root {root} goes on: it was adopted there.",
+            f"names {location}, from which job {by} of root {root} continues: it was adopted there.",
             state_after=_left(ran),
             remedy=f"To continue it, start job {by} instead. {_leave(location)}",
         )
@@ -174,7 +174,7 @@ def _left(ran: Collection[str]) -> str:
 
 def _adopt(job: str, query: str, location: str, ran: Collection[str]) -> str:
     named = f"--checkpoint {shlex.quote(f'{query}={location}')}"
-    if ran:  # it has a history by now
+    if ran:  # this job has a history by now
         return (
             "To continue it, adopt the checkpoints of all queries of the script under another job's name: "
             f"`flinkstyle job adopt --job {job}-moved {named} ...`."
@@ -188,6 +188,6 @@ def _adopt(job: str, query: str, location: str, ran: Collection[str]) -> str:
 def _leave(location: str) -> str:
     quoted = shlex.quote(location)
     return (
-        "To begin anew all the same, at the script's startingOffsets and without state, name what is left "
-        f"behind: `--leave-checkpoint {quoted}`, leave_checkpoints=[{location!r}]."
+        "To start from scratch instead, at the script's startingOffsets and without state, name the "
+        f"checkpoint to leave behind: `--leave-checkpoint {quoted}`, leave_checkpoints=[{location!r}]."
     )

@@ -1,7 +1,7 @@
 """The line of a job's head, as ``current.json`` and the takeover orders record it.
 
-``current.json`` repeats the newest driver's order, and that repeats the turns of its line: one request tells
-a job's history. More are asked for only while a caller holds the job, and for turns beyond those.
+``current.json`` repeats the newest driver's order, and that repeats the turns of its line: one request reads
+a job's history. More requests are needed only while a caller holds the job, and for older turns.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def read_line(board: JobBoard, *, back_to: int = 0) -> Line | None:
 def placed(board: JobBoard, generation: Generation, order: TakeoverOrder) -> TakeoverOrder:
     """Return a takeover order with the turns of its generation's line.
 
-    What a savepoint was taken from counts only if it is a generation of this job, by its records: else the
-    line begins with the savepoint, by name.
+    The generation that a savepoint was taken from counts only if this job's records have it: else the line
+    begins with the savepoint, by name.
     """
-    head, parent = read_line(board, back_to=generation), order.parent  # what is before is repeated elsewhere
+    head, parent = read_line(board, back_to=generation), order.parent  # older turns are in older orders
     line = None
     if head is not None and parent.generation is not None:
         line = head if parent.generation == head.head else _line_of(board, parent.generation)
@@ -67,7 +67,7 @@ def _line(generation: Generation, order: TakeoverOrder) -> Line:
 
 
 def _with_older(board: JobBoard, line: Line, back_to: int) -> Line:
-    """Add the turns that the head's order has no room for, as far as they matter and are still there."""
+    """Add the turns that the head's order has no room for, as far as they matter and are recorded."""
     while not line.is_whole and line.turns[0].generation > back_to:
         oldest = line.turns[0]
         before = _line_of(board, oldest.parent.generation) if oldest.parent.generation is not None else None

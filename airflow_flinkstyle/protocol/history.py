@@ -1,6 +1,6 @@
 """``<job>/history.json``: how fast a job was, in a ring of fixed size, so that plots need no other system.
 
-The newest two hours are kept by the minute, older ones ever more coarsely. Who adds a point is pure.
+The newest two hours are kept by the minute, older ones ever more coarsely. Adding a point is pure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.query_records import Pace
 
 RINGS: Final = ((60, 120), (600, 144), (3600, 168), (86400, 120))
-"""Seconds that a point stands for, and how many are kept: for two hours, a day, a week, 120 days."""
+"""Seconds that a point covers, and how many are kept: for two hours, a day, a week, 120 days."""
 _MOST: Final = 10**15
 
 
@@ -28,7 +28,7 @@ class Sample:
     """A job at one moment: all of its queries together."""
 
     at_s: Count
-    """Epoch seconds; in a ring the begin of the time that the point stands for."""
+    """Epoch seconds; in a ring the begin of the time that the point covers."""
     samples: Count = 1
     """How many moments the point is made of."""
     input_rows_per_s: float
@@ -56,14 +56,14 @@ class Ring:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History(Record):
-    """The agent's; one driver writes it, replaced only if unchanged."""
+    """Written by one driver's agent, replaced only if unchanged."""
 
     what: ClassVar[str] = "history"
 
     rings: tuple[Ring, ...] = tuple(Ring(step_s=step_s) for step_s, _ in RINGS)
 
     def with_samples(self, samples: Iterable[Sample]) -> History:
-        """Return the history with these added, in any order; of each ring the newest points stay."""
+        """Return the history with these added, in any order; each ring keeps its newest points."""
         kept = {ring.step_s: {row[0]: _sample(row) for row in ring.points} for ring in self.rings}
         rings = []
         for sample in samples:
@@ -78,20 +78,20 @@ class History(Record):
         return History(rings=tuple(rings))
 
     def answer(self) -> dict[str, list[dict[str, Any]]]:
-        """Return the same for the page: each point with the names of its fields."""
+        """Return the points for the page: each with the names of its fields."""
         return {str(step_s): encode(points) for step_s, points in self.samples().items()}
 
     def samples(self) -> dict[int, list[Sample]]:
-        """Return the points by the seconds that one stands for, the oldest first."""
+        """Return the points by the seconds that one covers, the oldest first."""
         return {ring.step_s: [_sample(row) for row in ring.points] for ring in self.rings}
 
 
 def totals(paces: Iterable[Pace | None], *, now_ms: int, runs: bool = True) -> Sample | None:
-    """Return what all queries of a job do together; None if none has told of a batch.
+    """Return how fast all queries of a job are together; None if none has reported a batch.
 
     Args:
-        paces: What each of them has told last.
-        now_ms: The time, by the clock of the driver that told it.
+        paces: The newest report of each.
+        now_ms: The time, by the clock of the driver that reported.
         runs: Whether the job runs.
     """
     known = [pace for pace in paces if pace is not None]

@@ -1,9 +1,9 @@
-"""``<job>/home.json``: who runs a job that also lives, or has lived, outside this package.
+"""``<job>/home.json``: whether plain Spark runs a job, or this package does, for one that moved between them.
 
-A job that plain Spark runs has no generation, so nothing in ``runs/`` tells of it. This record does: whether
-its savepoints are only taken from outside, whether it was adopted, or whether it was given back. It binds the
-next start until a driver of this package has taken the job over. From then on the line of the head tells
-where the job is, and an adoption only says where its old checkpoints are.
+A job that plain Spark runs has no generation, so nothing in ``runs/`` shows it. This record does: whether its
+savepoints are only taken from outside, whether it was adopted, or whether it was given back. It binds the
+next start until a driver of this package has taken the job over. From then on the line of the head shows
+where the job is, and the record of an adoption only names its old checkpoints.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HomeState = Literal["watched", "adopted", "leaving", "left"]
 @stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutsideCheckpoint:
-    """A checkpoint that plain Spark wrote, or is to go on with."""
+    """A checkpoint that plain Spark wrote, or is to continue in."""
 
     location: Text
     query_id: Text
@@ -34,7 +34,7 @@ class OutsideCheckpoint:
     batch_id: BatchId
     """Its newest committed batch when this was written."""
     planned: bool
-    """Whether the batch behind that one was planned."""
+    """Whether the batch after that one was planned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,22 +50,22 @@ class Home(Record):
     checkpoints: Mapping[Name, OutsideCheckpoint]
     """By query."""
     savepoint_id: Name | None
-    """``adopted``: what the job continues from; ``leaving``, ``left``: what is given back; else None."""
+    """``adopted``: the job continues from it; ``leaving``, ``left``: plain Spark gets it; else None."""
     after: Generation | None
     """The job's head when this was written; None before its first generation."""
     by: str
-    """Who asked, for people."""
+    """Who asked for it, for people."""
     at_ms: int
     """Epoch milliseconds, UTC."""
 
     def binds(self, head: Generation | None) -> bool:
-        """Return whether no driver of this package has taken the job over since."""
+        """Return whether no driver of this package has taken the job over since this was written."""
         return self.after == head
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptedMark(Record):
-    """``_adopted.json`` in a checkpoint location: who goes on with it elsewhere."""
+    """``_adopted.json`` in a checkpoint location: which job has adopted it."""
 
     what: ClassVar[str] = "mark of an adoption"
 

@@ -1,12 +1,12 @@
-"""The line of a job: which generations led to the one that runs, and where each was left. Pure.
+"""The line of a job: which generations led to the one that runs, and up to where each counts. Pure.
 
-Each generation says in its takeover order what it continues, its parent: a place in an earlier generation, or
-nothing of this job. So the generations form a tree, and the one that took the job over last is its head. The
-line of the head is the way from there to the beginning. Whatever is not on it was left behind by a start that
-went back, began anew, or came from elsewhere.
+The takeover order of each generation names what it continues, its parent: a place in an earlier generation,
+or nothing of this job. So the generations form a tree, and the one that took the job over last is its head.
+The line of the head is the way from there to the beginning. Everything else was abandoned by a start that
+went back, started from scratch, or came from elsewhere.
 
-Most generations continue where the one before them ended. Only the others bend the line, and only these
-turns are written down: a line of ten thousand generations is as short as the list of its rewinds.
+Most generations continue where the one before them ended. Only the others are turns of the line, and only
+turns are recorded: a line of ten thousand generations is as short as the list of its rewinds.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MOST_TURNS: Final = 32
-"""An order repeats so many of the newest turns of its line; those before are in the order of the generation
-that the oldest of them went back to."""
+"""An order repeats so many of the newest turns of its line; older ones are in the order of the generation
+that the oldest of these went back to."""
 
 
 def batches_run(batches: Iterable[int]) -> int:
-    """Return how many batches queries have run together whose newest ones have these numbers.
+    """Return how many batches queries have run together, by the number of each query's newest one.
 
     Within one generation it only grows.
     """
@@ -39,17 +39,17 @@ def batches_run(batches: Iterable[int]) -> int:
 @stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parent:
-    """What a generation continues; recorded once, so that no one has to look for it."""
+    """What a generation continues; recorded once, so that no reader has to search for it."""
 
     generation: Generation | None
-    """The generation whose state it is; None: of no generation of this job."""
+    """The generation whose state it continues; None: state of no generation of this job."""
     batches_run: Count
     """How many batches that generation's queries had run together at that point, each from its beginning."""
     savepoint_id: Name | None
-    """The savepoint that was restored; None: that generation's checkpoint was adopted, or nothing."""
+    """The savepoint that was restored; None: it continues in that generation's checkpoint, or nothing."""
 
     def __str__(self) -> str:
-        """Say where the generation began, for messages."""
+        """Name where the generation began, for messages."""
         if self.savepoint_id is not None:
             return f"savepoint {self.savepoint_id}" + (" from elsewhere" if self.generation is None else "")
         return "nothing" if self.generation is None else f"generation {self.generation}"
@@ -66,39 +66,39 @@ class Turn:
 
     generation: Generation
     parent: Parent
-    """What its generation did beyond this is left behind, and so is every generation in between."""
+    """What the parent generation did beyond this is abandoned, and so is every generation in between."""
     rewind: Rewind = "continue"
-    """What it chose about what it left."""
+    """How it treats the abandoned batches."""
 
     def __str__(self) -> str:
-        """Say what happened, for messages."""
+        """Describe the turn, for messages."""
         if self.parent == BEGINNING:
-            return f"generation {self.generation} began anew"
+            return f"generation {self.generation} started from scratch"
         how = f" ({self.rewind})" if self.rewind != "continue" else ""
         return f"generation {self.generation} started from {self.parent}{how}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnLine:
-    """The job is behind this point, or at it."""
+    """The job has passed this point, or is at it."""
 
     since: tuple[Turn, ...] = ()
     """The turns between it and the head, the oldest first."""
 
     @property
     def renumbered(self) -> Turn | None:
-        """The newest start since that gave batches other numbers; None: they compare with the head's."""
+        """The newest start since that renumbered batches; None: numbers compare with the head's."""
         return next((turn for turn in reversed(self.since) if turn.rewind == "fork"), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abandoned:
-    """The job went on from an earlier point, or from another state."""
+    """The job continued from an earlier point, or from another state."""
 
     by: Turn
 
     def __str__(self) -> str:
-        """Say by what, for tables."""
+        """Name the turn, for tables."""
         return f"abandoned: {self.by}"
 
 
@@ -109,7 +109,7 @@ class Elsewhere:
     why: str
 
     def __str__(self) -> str:
-        """Say why, for tables."""
+        """Return the reason, for tables."""
         return self.why
 
 
@@ -121,22 +121,22 @@ class Line:
     """The line of one generation.
 
     Raises:
-        LineError: If its turns are in no order that generations can have been started in: some record was
-            changed, or is of another job.
+        LineError: If no sequence of starts can have made its turns: some record was changed, or is of
+            another job.
     """
 
     head: Generation
     parent: Parent
     turns: tuple[Turn, ...]
-    """The oldest first. If that one went back to a generation, what is before it is not known here."""
+    """The oldest first. If the oldest went back to a generation, older turns are not known here."""
 
     def __post_init__(self) -> None:
-        """Refuse what no starts can have made, circles and equal numbers among it."""
+        """Refuse turns that no sequence of starts can have made, such as circles and equal numbers."""
         at = 0
         for turn in self.turns:
-            left = turn.parent.generation
-            is_later = at == 0 if left is None else at <= left
-            if not is_later or max(at, left or 0) >= turn.generation:
+            parent = turn.parent.generation
+            is_later = at == 0 if parent is None else at <= parent
+            if not is_later or max(at, parent or 0) >= turn.generation:
                 raise LineError.of(self.head, f"{turn} behind generation {at}")
             at = turn.generation
         if at > self.head or (self.parent.generation or 0) >= self.head:
@@ -157,7 +157,7 @@ class Line:
         """Return whether a point lies on the line.
 
         Args:
-            generation: Of which generation.
+            generation: The point's generation.
             run: How many batches its queries had run by then.
         """
         if generation > self.head:
@@ -167,11 +167,11 @@ class Line:
             return Abandoned(by=self.turns[0])
         if place < len(self.turns):
             turn = self.turns[place]
-            left = turn.parent
-            if left.generation is None or (generation, run) > (left.generation, left.batches_run):
+            parent = turn.parent
+            if parent.generation is None or (generation, run) > (parent.generation, parent.batches_run):
                 return Abandoned(by=turn)
         if place == 0 and self.turns and not self._is_last_known(generation):
-            return Elsewhere(why=f"of generation {generation}, of whose line no record is left")
+            return Elsewhere(why=f"of generation {generation}, whose line is not recorded any more")
         return OnLine(since=self.turns[place:])
 
     def _is_last_known(self, generation: Generation) -> bool:
@@ -181,12 +181,12 @@ class Line:
     def turns_of_next(
         self, generation: Generation, parent: Parent, rewind: Rewind, line: Line
     ) -> tuple[Turn, ...]:
-        """Return the turns of a generation that continues this line's head, or leaves it.
+        """Return the turns of a generation that continues this line's head, or abandons it.
 
         Args:
             generation: The one that is started.
             parent: What it continues; a generation of this job.
-            rewind: What was chosen about what it leaves.
+            rewind: How it treats the abandoned batches.
             line: The parent generation's own.
         """
         if parent.generation == self.head and rewind == "continue":

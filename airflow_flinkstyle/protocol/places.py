@@ -1,9 +1,9 @@
 """Who owns a place that is known by its location alone: a checkpoint location, a scratch folder.
 
-Whoever uses one first leaves a mark in it, by a conditional create. A place with anything in it that is not
-one's own is refused. So of two that come at once one has it, and what a run finds there is what this very job
-has left. The mark is beside the queries' folders, so Spark never sees it and no savepoint holds it; it is the
-first that comes, and the last that goes.
+The first run that uses a place creates a mark in it, by a conditional create. A place that holds anything of
+others is refused. So of two runs that come at once one gets it, and a run finds only what its own job wrote
+there. The mark is beside the queries' folders, so Spark never sees it and no savepoint holds it; it is
+written before anything else, and deleted after everything else.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.storage.base import ObjectStore
 
 MARK_KEY: Final = "_owner.json"
-"""No query's name begins like it."""
+"""No query's name begins with ``_``."""
 _SHOWN: Final = 5
 
 
@@ -38,7 +38,7 @@ class OwnersMark(Record):
     what: ClassVar[str] = "owner's mark"
 
     place_id: Name
-    """Of this place alone: one location is another place on each machine's disk."""
+    """Unique to this place: the same location is another place on each machine's disk."""
     root_id: Name
     root: str
     """Where that root was, for people."""
@@ -46,24 +46,24 @@ class OwnersMark(Record):
     generation: Generation
     """The first one that used the place; later ones of the job may continue in it."""
     claim_digest: str
-    """SHA-256 of that generation's claim in hex. A job that was deleted and begun anew counts its generations
-    from 1 again, but its claims are others."""
+    """SHA-256 of that generation's claim in hex. A job that was deleted and created again counts its
+    generations from 1 again, but its claims differ."""
     marked_at_ms: int
 
 
 def own_place(place: ObjectStore, board: JobBoard, generation: Generation) -> str:
-    """Make a place this job's own, or find that it is; a retry and a later incarnation find their mark.
+    """Make a place this job's own, or check that it is; a retry or a later incarnation finds the job's mark.
 
     Args:
         place: The store at the location.
         board: The job's records.
-        generation: Which is to use it.
+        generation: The one that is to use it.
 
     Returns:
         The place's id.
 
     Raises:
-        PlaceOccupiedError: If another one's mark is there, or something without a mark.
+        PlaceOccupiedError: If another job's mark is there, or files without a mark.
         RootCopiedError: If the job's root is not where it was created.
         StoreDeniedError: If the mark may not be read or written.
     """
@@ -73,7 +73,7 @@ def own_place(place: ObjectStore, board: JobBoard, generation: Generation) -> st
         found = place.get(MARK_KEY)
         if found is None:
             _require_empty(place)
-            with suppress(ObjectExistsError):  # another was first, or an answer was lost
+            with suppress(ObjectExistsError):  # another run was first, or an answer was lost
                 place.create(MARK_KEY, mark)
         data = place.read(MARK_KEY) if found is None else found.data
     except StoreDeniedError as error:
@@ -88,10 +88,10 @@ def own_place(place: ObjectStore, board: JobBoard, generation: Generation) -> st
 
 
 def require_unmarked(place: ObjectStore) -> None:
-    """Check that no job owns a place; what else is in it is not looked at.
+    """Check that no job owns a place; other files in it are not checked.
 
     Raises:
-        PlaceOccupiedError: If one does.
+        PlaceOccupiedError: If a job owns it.
     """
     found = place.get(MARK_KEY)
     if found is not None:
@@ -101,17 +101,17 @@ def require_unmarked(place: ObjectStore) -> None:
 def require_marked(place: ObjectStore, board: JobBoard, place_id: str) -> None:
     """Check that a checkpoint location is the very place in which the job ran before.
 
-    The mark is made before a run takes the job over, and heartbeats may not have told of its newest batches
-    yet. So an empty place is not one in which nothing has happened: it is gone, or another host's disk. And
-    one with a mark may be where a driver only waited, while another one ran the job elsewhere.
+    The mark is written before a run takes the job over, and heartbeats may not have reported its newest
+    batches yet. So an empty place does not mean that nothing ran: the checkpoint is gone, or on another
+    host's disk. And a marked place may be where a driver only waited, while another ran the job elsewhere.
 
     Args:
         place: The location, as it is seen from here.
         board: The job's records.
-        place_id: What ``current.json`` says of the place.
+        place_id: The id of the place in ``current.json``.
 
     Raises:
-        CheckpointLostError: If it is not: queries would begin anew, or earlier, without a word.
+        CheckpointLostError: If it is not: queries would silently start from scratch, or earlier.
     """
     found = "none" if place.head(MARK_KEY) is None else None
     if found is None and place_id and place_id_of(place, board) not in (None, place_id):
@@ -122,7 +122,7 @@ def require_marked(place: ObjectStore, board: JobBoard, place_id: str) -> None:
             f"({MARK_KEY}), found {found}: it was deleted, or is on the disk of another machine.",
             state_after="No query was started by this; checkpoints are as they were.",
             remedy="Bring it back; or start the job from a savepoint (start_from='savepoint'), or "
-            "anew (start_from='fresh'), which gives up what that run has done.",
+            "from scratch (start_from='fresh'), which gives up what that run has done.",
         )
 
 
@@ -132,7 +132,7 @@ def is_own(place: ObjectStore, board: JobBoard) -> bool:
 
 
 def place_id_of(place: ObjectStore, board: JobBoard) -> str | None:
-    """Return the id of a place that bears a mark of this job; None of any other."""
+    """Return the id of a place that bears a mark of this job; None for any other place."""
     found = place.get(MARK_KEY)
     mark = _read(found.data) if found is not None else None
     return mark.place_id if isinstance(mark, OwnersMark) and _is_of(mark, board) else None
@@ -166,7 +166,7 @@ def _require_empty(place: ObjectStore) -> None:
 
 
 def _is_of(mark: OwnersMark, board: JobBoard) -> bool:
-    """Return whether a mark was left under a claim that this job has: then nobody else may use the place."""
+    """Return whether a mark was written under a claim of this job: then no other job may use the place."""
     same = (mark.root_id, mark.job) == (board.root.root_id, board.job)
     return same and board.claim_digest(mark.generation) == mark.claim_digest
 
@@ -195,7 +195,7 @@ _NOTHING: Final = "nothing else in it"
 
 
 def _content(place: ObjectStore) -> str:
-    """Return what is in a place beside the mark, by the first names; nothing below is listed for it."""
+    """Return the first names in a place beside the mark; folders are not listed."""
     names = list(itertools.islice(place.folders(), _SHOWN + 1))
     if not names:
         files = (info.key for info in place.list() if info.key != MARK_KEY)

@@ -1,4 +1,4 @@
-"""Which operating system process a record speaks of: a pid alone is reused."""
+"""Identify the operating system process that a record names: a pid alone may be reused."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boot_id() -> str:
-    """Return what the kernel drew at its start: within one boot, a pid and a start time are one process."""
+    """Return the kernel's random id of this boot: within one boot, a pid and a start time are one process."""
     return _BOOT_ID.read_text().strip()
 
 
 def pid_namespace() -> str:
     """Return the pid namespace in which this process sees pids, as Linux numbers it.
 
-    With the boot id it tells what a pid counts in: containers and machines may share a name. Empty if
-    ``/proc`` shows another namespace's processes, where no pid can be told.
+    With the boot id it identifies where a pid counts: containers and machines may share a host name. Empty
+    if ``/proc`` shows another namespace's processes, so that pids cannot be compared.
     """
     try:
         is_own = Path("/proc/self").readlink() == Path(str(os.getpid()))
@@ -36,7 +36,7 @@ def pid_namespace() -> str:
 def process_started(pid: int) -> str | None:
     """Return ``<start time in clock ticks>@<boot id>`` of a living process; None if it has ended.
 
-    A zombie has ended: it runs nothing any more, somebody only has not asked for its exit code.
+    A zombie has ended: it runs nothing any more, only its parent has not read its exit code.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
@@ -47,16 +47,16 @@ def process_started(pid: int) -> str | None:
 
 
 def recorded_start(pid: int) -> str:
-    """Return what a record says of a process's start: one that has ended already matches no other."""
+    """Return a process's start as records hold it; that of an ended process matches no other."""
     return process_started(pid) or f"ended@{boot_id()}"
 
 
 def cluster_id(env: Mapping[str, str], folder: Path) -> str:
-    """Return what the cluster manager calls the driver that runs here; empty outside of clusters.
+    """Return the cluster manager's id of the driver that runs here; empty outside of clusters.
 
     Args:
-        env: Of the driver: YARN names the container in it, and Kubernetes the pod, if it is Spark's.
-        folder: In which it was started: a standalone worker names it after the driver.
+        env: The driver's: YARN names the container in it, and Kubernetes the pod, if it is Spark's.
+        folder: The one in which it was started: a standalone worker names it after the driver.
     """
     if match := _CONTAINER.fullmatch(env.get("CONTAINER_ID", "")):
         return f"application_{match[1]}"

@@ -1,9 +1,9 @@
 """``_pulses/<job>.json``: a sign of life of each job's driver, all in one folder of the root.
 
-A heartbeat stands in its job's folder, so a thousand of them take a thousand requests. One listing of this
-folder tells of a thousand drivers which of them have written since the listing before.
+A heartbeat is in its job's folder, so to read a thousand of them takes a thousand requests. One listing of
+this folder shows which of a thousand drivers have written since the listing before.
 
-Nothing is decided by a pulse: a job whose pulse stands still is looked at, as one without a pulse is.
+A pulse decides nothing: if a job's pulse did not change, or there is none, its heartbeat is read.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.storage.base import ObjectStore
 
 PULSES: Final = "_pulses"
-"""No job's name begins like it, and lists of jobs leave it out."""
+"""No job's name begins with ``_``, so lists of jobs skip it."""
 PULSES_VARIABLE: Final = "FLINKSTYLE_PULSES"
 """``true`` in a driver's environment: it writes pulses. Each is one more PUT in 5 s, which S3 charges for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pulse(Record):
-    """The driver's that holds the job, written over after each heartbeat that was written."""
+    """Written by the driver that holds the job, over the last one, after each heartbeat."""
 
     what: ClassVar[str] = "pulse"
 
     generation: Generation
     incarnation: Incarnation
     beat: int
-    """Of that heartbeat: so each pulse differs from the one before."""
+    """``beat`` of that heartbeat: so each pulse differs from the one before."""
 
 
 def pulse_key(job: str) -> str:
-    """Return where a job's pulse stands."""
+    """Return the key of a job's pulse."""
     return f"{PULSES}/{job}.json"
 
 
 def write_pulse(store: ObjectStore, job: str, pulse: Pulse) -> None:
-    """Write over the job's pulse, whoever has written it before."""
+    """Write the job's pulse over any earlier one."""
     store.write(pulse_key(job), pulse.to_bytes())
 
 

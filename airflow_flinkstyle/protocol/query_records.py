@@ -1,4 +1,4 @@
-"""What a heartbeat says of one query: its batches, its sources and their groups, and how fast it is."""
+"""One query in a heartbeat: its batches, its sources and their groups, and how fast it is."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SinkLineage:
     control_topic: Text
     """Holds its markers and completions, on the same cluster."""
     cluster_id: Text
-    """Where it was written to last; as the cluster itself says."""
+    """The cluster of the newest write, by the id that it gives itself."""
     completed_batch: BatchOrNone
     """-1 before the first; ahead of the query's batch while that is being committed."""
     markers: Mapping[int, int]
@@ -35,32 +35,32 @@ class SinkLineage:
 @stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sinks:
-    """All transactional sinks of one query; without any, its sinks are others."""
+    """All transactional sinks of one query; empty if its sinks are of other kinds."""
 
     lineages: tuple[SinkLineage, ...] = ()
     """By name."""
     begins: str = ""
     """Suffix of new lineages that a rewind chose, and that no batch has begun yet; empty: none."""
     under_way: bool = False
-    """The batch behind the query's last one was planned by a run that died: a part of it may stand in the
-    output. True until a sink has looked there."""
+    """The batch after the query's last one was planned by a run that died: a part of it may be in the
+    output. True until a sink has checked its output."""
 
 
 def left_by(sinks: Sinks | None, *, planned: bool) -> Sinks | None:
-    """Return what is known of sinks behind a batch, if another one was planned then or not."""
+    """Return the sinks as a run left them after a batch; ``planned``: the next batch was planned."""
     return replace(sinks, under_way=True) if sinks is not None and planned else sinks
 
 
 IDLE_S: Final = 60.0
-"""A query that told of no batch for so long, or for twice its batch's time, has rates of 0."""
+"""A query without a new batch for so long, and for twice its batch's time, has rates of 0."""
 MOST_SOURCES = 16
-"""Of so many sources a heartbeat says how fast they are."""
+"""How many sources a heartbeat describes at most."""
 MOST_PARTS = 12
-"""Of a batch's time."""
+"""How many parts of a batch's time are named at most."""
 MOST_CHARACTERS = 120
-"""Of a source's description."""
+"""Length of a source's description."""
 MOST_SERVERS_CHARACTERS = 1000
-"""Of a list of servers or a path; a longer one is left out."""
+"""Length of a list of servers or a path; a longer one is left out."""
 
 
 @stored
@@ -92,7 +92,7 @@ class Reading:
 @stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writing:
-    """Where a query writes, as far as its script says it; for people and lineage, it decides nothing."""
+    """Where a query writes, as far as its script names it; for people and lineage: no decision uses it."""
 
     servers: str | None = None
     """``bootstrap.servers`` of a Kafka sink."""
@@ -107,7 +107,7 @@ class Writing:
 class Pace:
     """A query's newest batch, by Spark's own progress (``StreamingQueryProgress``).
 
-    It is of the newest batch that Spark told of: a query without input says nothing new.
+    Of the newest batch that Spark reported: for a query without input Spark reports no new one.
     """
 
     batch_id: BatchId
@@ -118,9 +118,9 @@ class Pace:
     rows: Count
     """Input rows."""
     input_rows_per_s: float | None
-    """Rows that arrived per second since the batch before; None if Spark does not say."""
+    """Rows that arrived per second since the batch before; None if Spark does not report it."""
     processed_rows_per_s: float | None
-    """Rows per second of ``batch_ms``; None if Spark does not say."""
+    """Rows per second of ``batch_ms``; None if Spark does not report it."""
     watermark_ms: int | None
     """Event time, epoch milliseconds; None without one."""
     state_rows: Count
@@ -137,10 +137,10 @@ class Pace:
         return sum(known) if known else None
 
     def at(self, now_ms: int, *, runs: bool = True) -> Pace:
-        """Return how fast the query is now, from what it has told last.
+        """Return how fast the query is now, from its newest reported batch.
 
-        It is idle if it has told of no new batch for longer than one may take, or if its job does not run.
-        The rates that Spark says and the time of a batch are 0 then; what is unread stays.
+        It is idle if it reported no new batch for longer than one may take, or if its job does not run. Its
+        rates and the time of its batch are 0 then; its lag stays.
         """
         ended_ms = self.begun_at_ms + self.batch_ms
         if runs and now_ms - ended_ms <= max(IDLE_S * 1000, 2 * self.batch_ms):
@@ -156,7 +156,7 @@ class Pace:
 @stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedGroup:
-    """What was committed to Kafka for the consumer group of a source; nobody resumes from it."""
+    """What was committed to Kafka for the consumer group of a source; no run resumes from it."""
 
     group: str
     batch_id: BatchId | None
@@ -176,7 +176,7 @@ class CommittedGroup:
 @stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """What a script says of a query, as digests: with them a relaunched driver tells queries apart."""
+    """How a script declares a query, as digests: by them a relaunched driver tells queries apart."""
 
     location: str | None
     """The script's own ``checkpointLocation``; None if it has none."""
@@ -195,24 +195,24 @@ class SourceIdentity:
     """Which log a Kafka source reads: names and numbers alone do not tell two clusters apart."""
 
     cluster_id: KafkaId | None
-    """None if the cluster tells none."""
+    """None if the cluster gives no id."""
     topic_ids: Mapping[str, KafkaId | None]
-    """None for a topic whose id the cluster does not tell, or nobody has asked for yet."""
+    """None for a topic whose id the cluster does not give, or that was not asked for yet."""
 
     @property
     def blind_spot(self) -> str | None:
-        """Return what cannot be seen of this log, and what is still checked; None if all ids are told."""
-        untold = sorted(topic for topic, topic_id in self.topic_ids.items() if topic_id is None)
+        """Return which changes of this log are not noticed, and why; None if all ids are known."""
+        unknown = sorted(topic for topic, topic_id in self.topic_ids.items() if topic_id is None)
         hidden = ["that another cluster answers"] if self.cluster_id is None else []
-        if untold:
-            some = "" if len(untold) == len(self.topic_ids) else f" ({', '.join(untold[:8])})"
+        if unknown:
+            some = "" if len(unknown) == len(self.topic_ids) else f" ({', '.join(unknown[:8])})"
             hidden.append(f"that a topic was deleted and created again{some}")
         if not hidden:
             return None
-        told = [*(["cluster id"] if self.cluster_id is None else []), *(["topic ids"] if untold else [])]
+        lacking = [*(["cluster id"] if self.cluster_id is None else []), *(["topic ids"] if unknown else [])]
         return (
-            f"no {' and no '.join(told)} told: it is not noticed {' or '.join(hidden)}, unless the positions "
-            "do not fit into the logs"
+            f"no {' and no '.join(lacking)} known: it is not noticed {' or '.join(hidden)}, unless the "
+            "positions do not fit into the logs"
         )
 
     def of(self, topics: Collection[str]) -> SourceIdentity:
@@ -226,13 +226,13 @@ class SourceIdentity:
 @stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """What a source could not read any more at starts of its query, as its script accepts.
+    """Records that were deleted before a source read them, found at starts of its query.
 
-    Only with ``failOnDataLoss`` false; Spark leaves it out with a warning.
+    Only with ``failOnDataLoss`` false: its script accepts that Spark skips them with a warning.
     """
 
     offsets: Count
-    """Deleted between the positions and where the logs began then."""
+    """Offsets between the positions and the begin of the logs then."""
     topics: tuple[str, ...]
     """Topics that were gone, with what was unread in them."""
     batch_id: BatchId | None
@@ -248,7 +248,7 @@ class Loss:
 @stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryStatus:
-    """One query as its agent last saw it."""
+    """One query, as its agent saw it last."""
 
     query_id: Text | None
     """Spark's id of it; None until a checkpoint of it is known."""
@@ -269,9 +269,9 @@ class QueryStatus:
     waiting: bool = False
     """The run continues it, and its script has not started it yet."""
     pace: Pace | None = None
-    """What Spark says of its newest batch; None before the first."""
+    """Spark's progress report of its newest batch; None before the first."""
     started_at_ms: int | None = None
-    """When Spark was told to start it last, epoch milliseconds; None if it was not."""
+    """When its newest start was requested of Spark, epoch milliseconds; None before the first."""
     output_mode: str | None = None
     """``append``, ``update`` or ``complete``; None while the query waits."""
     failed: bool = False
@@ -279,18 +279,18 @@ class QueryStatus:
     reads: Mapping[str, Reading] = field(default_factory=dict)
     """How its Kafka sources read, by source as in ``sources``."""
     writes: Writing | None = None
-    """None if its script does not tell."""
+    """None if its script does not name it."""
     providers: Mapping[str, str] | None = None
-    """Spark's name of what each source reads from, by name or position; None if no driver has told. Kafka's
-    are in ``sources``; what others keep as their offsets is theirs alone, whatever it looks like."""
+    """Spark's name of what each source reads from, by name or position; None if no driver reported it.
+    Kafka's are in ``sources``; offsets of other sources are not read as Kafka's, even if they look alike."""
     lost: Mapping[str, Loss] = field(default_factory=dict)
-    """What starts of it could not read any more, by source."""
+    """Records deleted before it read them, by source."""
     own_location: Text | None = None
-    """The ``checkpointLocation`` that its script names, whole; None if it names none, or no driver has told.
-    Nothing is kept there: it is where plain Spark would go on."""
+    """The ``checkpointLocation`` that its script names, whole; None if it names none, or none was reported.
+    This package writes nothing there: plain Spark would continue there."""
 
     def notes(self) -> list[str]:
-        """Return what people should know of its sources: where the guard is blind, and what was lost."""
+        """Return what people should know of its sources: which changes go unnoticed, and what was lost."""
         blind = {source: seen.blind_spot for source, seen in sorted(self.sources.items())}
         found = [f"source {source}: {spot}" for source, spot in blind.items() if spot is not None]
         return [*found, *(f"source {source}: {loss}" for source, loss in sorted(self.lost.items()))]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 PROTOCOL_VERSION = 1
-"""Of the records, not of the package. It only grows together with a reader of the one before."""
+"""Of the records, not of the package. It only grows together with a reader of the version before."""
 
 
 @stored
@@ -27,16 +27,16 @@ class Record:
         """Render as JSON with the protocol version.
 
         Raises:
-            MessageFormatError: If it could not be read again: it is refused here, not by who reads it.
+            MessageFormatError: If it could not be read again: it is refused here, not by its readers.
         """
         data = json.dumps({"version": PROTOCOL_VERSION, **encode(self)}, sort_keys=True).encode()
         try:
             type(self).from_bytes(data)
         except MessageFormatError as error:
             raise MessageFormatError(
-                f"A {self.what} was to be written, found that nobody could read it: {error.problem}",
+                f"A {self.what} was to be written, found that it could not be read back: {error.problem}",
                 state_after="It was not written.",
-                remedy="Report it: the world told this package something that its records have no form for.",
+                remedy="Report it: this package was given a value that its records cannot hold.",
             ) from error
         return data
 
@@ -71,7 +71,7 @@ def _malformed(what: str, found: str) -> MessageFormatError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedRecord(Record):
-    """A record that leads to a process: its caller signs it, and whoever obeys it verifies it."""
+    """A record that leads to a process: its caller signs it, and its reader verifies it before it acts."""
 
     signature: str = ""
     """Over all other fields and the object's place (``protocol.signatures``); empty if nothing starts."""

@@ -1,4 +1,4 @@
-"""What callers and the agent tell each other.
+"""The records that callers and the agent write for each other.
 
 Silence is never success: an agent that wrote no ``closed`` has not stopped, whatever else it reported. No
 record holds a secret.
@@ -22,14 +22,14 @@ from airflow_flinkstyle.types import Alignment, ClaimMode, Generation, Incarnati
 
 Command = Literal["savepoint", "stop", "stop_with_savepoint", "none"]
 RequestState = Literal["sent", "accepted", "closing", "cancelled"]
-"""``closing``: a stop whose queries are held, with its savepoint; it cannot be taken back any more."""
+"""``closing``: a stop whose queries are held, with its savepoint; it cannot be cancelled any more."""
 Outcome = Literal["done", "refused", "failed", "cancelled", "lost"]
 SubmitState = Literal["asked", "submitted", "failed", "dead"]
-"""``failed``: no process was started; ``dead``: a person says that it has ended."""
+"""``failed``: no process was started; ``dead``: a person declared that it has ended."""
 MOST_URL_CHARACTERS = 200
-"""Of the address of Spark's UI; a longer one is left out."""
+"""Length of the address of Spark's UI; a longer one is left out."""
 PAST_THE_AGENT = "started past PySpark's writers: it is in no savepoint, and none is taken while it runs"
-"""What is said of a query in ``unregistered``."""
+"""How messages describe a query in ``unregistered``."""
 AgentState = Literal["starting", "standby", "running", "draining", "closed", "failed"]
 """``starting`` until the script starts its first query; ``standby`` then, until it has an order to run."""
 
@@ -56,7 +56,7 @@ class Claim(SignedRecord):
     what: ClassVar[str] = "claim"
 
     claim_key: str
-    """Who asks, without the try number (DAG run and task): a retry finds its own claim again."""
+    """The caller, without the try number (DAG run and task): a retry finds its own claim again."""
     follows: Generation | None
     """The generation it may take over from; None for a job's first."""
     checkpoint_location: str
@@ -65,8 +65,8 @@ class Claim(SignedRecord):
     """A hot savepoint to restore while waiting, so that less is copied in the window."""
     overrides: tuple[KafkaOverride, ...]
     lease_s: float
-    """A predecessor whose heartbeat has not changed for so long is dead; an agent that could not confirm
-    for so long ends its own process."""
+    """A predecessor whose heartbeat has not changed for so long is dead; an agent that could not confirm a
+    heartbeat for so long ends its own process."""
     launch: Mapping[str, Any]
     """What a deployment needs to start one more incarnation (``jobs.spec``); no secrets."""
     claimed_at_ms: int
@@ -75,13 +75,13 @@ class Claim(SignedRecord):
     rehearse: Rehearse | None = None
     """Whether its queries are tried on a copy of ``prepare_savepoint_id`` before the driver waits."""
     leave_checkpoints: tuple[str, ...] = ()
-    """Locations that the script names, as the refusal told them: their checkpoints are left behind, and the
-    queries begin anew. This start's choice alone: no later claim repeats it by itself."""
+    """Locations that the script names, as the refusal wrote them: their checkpoints are left behind, and the
+    queries start from scratch. Holds for this start alone: no later claim repeats it by itself."""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
-    """At a job's first start: what is declared of the queries of the root's other jobs (``Declared.key``) ->
-    whose they are, for people."""
+    """At a job's first start: ``Declared.key`` of each query of the root's other jobs -> its owner, for
+    people."""
     asked_by: Mapping[str, str] = field(default_factory=dict)
-    """The task of Airflow that asks (``dag_id``, ``run_id``, ``task_id``), for people; empty for others."""
+    """The Airflow task that claims (``dag_id``, ``run_id``, ``task_id``), for people; empty for others."""
 
     @property
     def is_drill(self) -> bool:
@@ -105,8 +105,8 @@ class TakeoverOrder(SignedRecord):
     parent: Parent
     """What the generation continues: its place in the tree of the job's generations."""
     turns: tuple[Turn, ...] = ()
-    """Where its line bends, the oldest first, its own turn among them if it is one; of a long list the
-    newest ``line.MOST_TURNS``. Given with the order, when the job's head is known."""
+    """The turns of its line, the oldest first, with its own if it is one; of a long list the newest
+    ``line.MOST_TURNS``. Set when the order is written, since the job's head is known then."""
     rewind: Rewind = "continue"
     skip_known_batches: bool = False
     """A person accepts that a sink leaves out the batches whose ids it remembers."""
@@ -118,11 +118,11 @@ class TakeoverOrder(SignedRecord):
     claim_mode: ClaimMode = "no_claim"
     """``claim``: the savepoint is this job's from now on, and goes once a newer one has taken its place."""
     while_held: Name | None = None
-    """The migration that holds the producers meanwhile: the driver takes over only while ``0-work.json`` of
-    that one says that they are. None: nobody is held."""
+    """The migration that holds the producers meanwhile: the driver takes over only while that migration's
+    ``0-work.json`` says that they are held. None: no producers are held."""
     ended: Incarnation | None = None
     """With ``closed_at`` None: the predecessor's driver that was found to have ended, as ``current.json``
-    named it. A later one has gone on since, and is not taken over. None: there is no predecessor."""
+    named it. A later driver of it has continued the job, and is not taken over. None: no predecessor."""
 
     def fits(self, current: Current | None) -> bool:
         """Return whether the predecessor is still the one that was found to have ended."""
@@ -138,7 +138,7 @@ class TakeoverOrder(SignedRecord):
 class Precopy(Record):
     """``runs/<generation>/precopy.json``: the caller's, replaced by the next: a newer hot savepoint.
 
-    A driver that waits, and has copied an older one, copies what is new in it. Nothing is decided by it.
+    A driver that waits, and has copied an older one, copies what is new in it. No decision depends on it.
     """
 
     what: ClassVar[str] = "pre-copy"
@@ -150,8 +150,8 @@ class Precopy(Record):
 class Submit(Record):
     """``runs/<generation>/submit.json``: written by the one caller that may start the newest driver process.
 
-    Written before it is started, with the next number and only if unchanged, so that of two callers one
-    starts it; replaced if unchanged with what came of it. A driver whose submit is not the newest leaves.
+    Written before the process starts, with the next number and only if unchanged, so that one of two callers
+    starts it; then replaced, if unchanged, with the outcome. A driver whose submit is not the newest ends.
     """
 
     what: ClassVar[str] = "submit"
@@ -159,7 +159,7 @@ class Submit(Record):
     number: int = 1
     """Counts the driver processes that callers asked for, from 1."""
     key: str
-    """Who asks, without the try number."""
+    """The caller, without the try number."""
     deployment: str
     state: SubmitState
     asked_at_ms: int
@@ -168,12 +168,12 @@ class Submit(Record):
     detail: str = ""
     """``failed``: why it could not be started; ``dead``: who declared it dead, and why."""
     transient: bool = False
-    """With ``failed``: whether it may be started a while later, though nobody changes anything."""
+    """With ``failed``: whether the cause may pass, so that the same start may succeed later."""
     retry: int = 0
-    """How many times in a row a driver was started again because one had failed, or could not be started, of
-    a transient cause."""
+    """How many times in a row a driver was started again after one failed, or could not be started, for a
+    transient reason."""
     retried_at: Mapping[str, int] = field(default_factory=dict)
-    """With ``retry``: the batches that were committed by then; more of them begin the count anew."""
+    """With ``retry``: the newest committed batches by then; any newer one resets the count."""
     failing_since_ms: int | None = None
     """With ``retry``: when the first of them was started again, by that caller's clock."""
 
@@ -182,8 +182,8 @@ class Submit(Record):
 class DriverEnd(SignedRecord):
     """``runs/<generation>/ended/<of>-<incarnation>.json``: a caller has seen a driver's end.
 
-    Written for the drivers of ``<generation>``, in the words that only these and callers can verify: they
-    need not wait until that driver was silent for the lease. An end is for ever, so nothing replaces it.
+    Written for the drivers of ``<generation>``, with a signature that only they and callers can verify: so
+    they need not wait until that driver was silent for its lease. An end is final: nothing replaces it.
     """
 
     what: ClassVar[str] = "driver's end"
@@ -196,8 +196,8 @@ class DriverEnd(SignedRecord):
     """How it was seen, for people."""
     seen_at_ms: int
     last_beat: int | None = None
-    """Where only its silence told: the ``beat`` of the heartbeat that did not change; this tells nothing once
-    there is another. None: its process was seen to be gone."""
+    """If only its silence shows the end: ``beat`` of the heartbeat that did not change; a newer heartbeat
+    makes this record void. None: its process was seen to be gone."""
     silent_s: float = 0.0
     """For how long the caller saw that heartbeat unchanged, by its own clock; with ``last_beat``."""
 
@@ -219,18 +219,18 @@ class IncarnationRecord(Record):
     submit: int = 0
     """The submit that it was started by; 0 if unknown."""
     cluster_id: str = ""
-    """What a cluster manager calls it: ``driver-...``, ``application_...``; empty outside of clusters."""
+    """The cluster manager's id of it: ``driver-...``, ``application_...``; empty outside of clusters."""
     agent_version: str = ""
-    """Of the package that the driver runs: for people, nothing is refused for it."""
+    """Version of the package that the driver runs: for people; no version is refused."""
 
 
 @stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsRecorded:
-    """Records of the driver that took the job over, repeated so that a look at the job reads one object.
+    """Records of the driver that took the job over, repeated so that one read shows the job's state.
 
-    Only what is never written again, and the submit with the version that it had: a reader takes it for the
-    submit as long as a listing shows that version. Nobody starts a process from these.
+    Only records that never change, and the submit with the version that it had: the copy of the submit holds
+    as long as a listing shows that version. No process is started from these copies.
     """
 
     claim: Claim
@@ -250,7 +250,7 @@ class Current(Record):
     generation: Generation
     incarnation: Incarnation
     recorded: AsRecorded | None = None
-    """None: they are to be read where they stand."""
+    """None: read each record at its own key."""
     place_id: str = ""
     """Of the checkpoint location in which that driver runs, as its owner's mark says: the same location on
     another machine's disk is another place, with another state."""
@@ -278,22 +278,22 @@ class Heartbeat(Record):
     application_id: str
     queries: Mapping[Name, QueryStatus]
     request_id: Name | None = None
-    """``closed`` only: the stop request that ended the run; None if the script or an early signal did."""
+    """``closed`` only: the stop request that ended the run; None if the script or an early signal did so."""
     savepoint_id: Name | None = None
     """``closed`` only: the savepoint the stop ended with."""
     error: tuple[str, str] | None = None
-    """Error code and text: of ``failed``; of ``closed``, why the stop has no savepoint, or that no request
-    did it (``told_to_end``)."""
+    """Error code and text: of ``failed``; of ``closed``, why the stop has no savepoint, or that a signal
+    ended the run instead of a request (``told_to_end``)."""
     transient: bool = False
     """``failed`` only: the cause may pass by itself, so the run may be started again as it is."""
     python_version: str = ""
     """Of the driver."""
     dropped: tuple[Name, ...] = ()
-    """Queries whose checkpoints may stand beside the others', and that the job is to have no more."""
+    """Queries that the job no longer has, whose checkpoints may still be beside the others'."""
     ui_url: str | None = None
     """Address of Spark's own UI, for people: ``uiWebUrl``, at most 200 characters; None without one."""
     precopied: Name | None = None
-    """The newest savepoint named to it as a pre-copy that it is done with, copied or not."""
+    """The newest savepoint of a pre-copy request that the driver has handled, copied or not."""
     unregistered: tuple[str, ...] = ()
     """Names, or ids, of queries that the driver's JVM runs and that were started past PySpark: they are in no
     savepoint, and savepoints are refused while they run. At most 16."""
@@ -302,18 +302,18 @@ class Heartbeat(Record):
 
     @property
     def told_to_end(self) -> bool:
-        """Whether the run drained because its cluster, its service or a person told it to end (SIGTERM)."""
+        """Whether the run drained because its cluster, its service or a person sent SIGTERM."""
         code = self.error[0] if self.error is not None else ""
         return (self.state, self.request_id, code) == ("closed", None, ToldToEndError.code)
 
     @property
     def is_final(self) -> bool:
-        """Whether no driver of this generation will follow: it closed, or failed of a cause that stays."""
+        """Whether no driver of this generation will follow: it closed, or failed for a lasting reason."""
         return self.state == "closed" or (self.state == "failed" and not self.transient)
 
     def batches(self) -> dict[str, int]:
         """Return query name -> newest committed batch, leaving out queries without one."""
-        return {name: beat.batch_id for name, beat in self.queries.items() if beat.batch_id is not None}
+        return {name: query.batch_id for name, query in self.queries.items() if query.batch_id is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,14 +342,14 @@ class Request(Record):
     cut_id: Name | None = None
     """Aligned only: the barrier is agreed on with other jobs under this id."""
     hold_s: float = 60.0
-    """How long the agent holds its queries for the others of a cut, before all continue uncut."""
+    """How long the agent holds its queries for the other jobs of a cut; then all continue without a cut."""
     on_failed_savepoint: OnFailedSavepoint = "keep_running"
     """Stops with a savepoint only: what to do if that fails. ``close`` stops the job without it."""
     attend_s: float = 0.0
-    """``none`` only: a stop will follow within so long, so the agent looks at the slot more often."""
+    """``none`` only: a stop will follow within so long, so the agent reads the slot more often."""
     timeout_s: float | None = None
     """How long the caller waits. By then the agent gives up a savepoint, and a stop that may be undone; None:
-    nobody said, and the agent's own patience decides."""
+    the caller set no limit, and the agent's own applies."""
 
     @property
     def may_be_undone(self) -> bool:
@@ -358,7 +358,7 @@ class Request(Record):
 
     @property
     def may_be_cancelled(self) -> bool:
-        """Whether a caller may still take it back: a stop until its queries stand, with their savepoint."""
+        """Whether a caller may still cancel it: a stop until its queries are held, with their savepoint."""
         return self.may_be_undone if self.state == "accepted" else self.state == "sent"
 
 
@@ -391,12 +391,12 @@ class End(Record):
     batches: Mapping[Name, int] = field(default_factory=dict)
     """Query name -> last committed batch, for a stop."""
     transient: bool = False
-    """Whether it failed for a reason that may pass: the same may be asked again, and nothing changed."""
+    """Whether it failed for a reason that may pass: nothing changed, and the request may be repeated."""
 
 
-# Who works on a migration or an upgrade, as the others see it: a beat that must change.
+# Which attempt works on a migration or an upgrade, as other processes see it: a counter that must change.
 #
-# Nobody compares the time of another machine with its own: a reader looks, and looks again later.
+# No process compares another machine's clock with its own: a reader reads the record, and again later.
 
 CutoverKind: TypeAlias = Literal["migration", "upgrade"]
 
@@ -405,8 +405,8 @@ CutoverKind: TypeAlias = Literal["migration", "upgrade"]
 class WorkRecord(Record):
     """``migrations/<id>/0-work.json``: written again and again by the attempt that works on it.
 
-    Nothing is started or stopped for it: it says when others may bring the migration or upgrade to rest, and
-    until when a driver that was told to take over may.
+    It starts and stops nothing: it says when others may settle the migration or upgrade, and until when a
+    driver with a takeover order may take over.
     """
 
     what: ClassVar[str] = "work on a cutover"
@@ -414,13 +414,13 @@ class WorkRecord(Record):
     cutover: CutoverKind
     attempt: int
     beat: int
-    """Counted by the attempt; with ``attempt`` it tells two beats apart."""
+    """Grows with every write of the attempt; with ``attempt`` it tells two writes apart."""
     holder: str
     """The machine and the process that work on it, for people."""
     lease_s: float
-    """Not written again for so long: nobody works on it any more."""
+    """After so long without a write, the attempt counts as ended."""
     held_s: float
-    """For how long from the begin of this write producers are certain to be held; 0 before the takeover
+    """Seconds from the begin of this write for which producers are certain to be held; 0 before the takeover
     order, and where none are held."""
     written_at_ms: int
     """Epoch milliseconds by that machine's clock, for people."""

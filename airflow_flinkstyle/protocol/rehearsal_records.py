@@ -1,4 +1,4 @@
-"""What a caller asks of a rehearsal, and what the agent says came of it."""
+"""How a caller requests a rehearsal, and the outcome that the agent writes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Compared:
     """One thing in which a new version may differ from what the savepoint holds."""
 
     query: str = ""
-    """Whose it is; empty for the whole job."""
+    """The query that it concerns; empty for the whole job."""
     what: str
     before: str
     now: str
@@ -43,13 +43,13 @@ class Rehearse:
     records: int = 10_000
     """How many records a batch may read from Kafka at most, over all partitions that the query reads."""
     timeout_s: float = 300.0
-    """For all of it."""
+    """For the whole rehearsal."""
     elsewhere: bool = False
     """Its sources reach another Kafka cluster than the savepoint's: the copy reads the newest records there,
     whatever the savepoint's positions mean."""
     only: bool = False
-    """A drill: nothing follows. The driver restores the copies of all queries, never waits for a takeover
-    order, and ends as ``closed``; so it is in nobody's way."""
+    """A drill: no takeover follows. The driver restores the copies of all queries, never waits for a takeover
+    order, and ends as ``closed``; so it keeps no other driver from starting."""
     allow_untested: bool = False
     """Whether the caller lets a version take over of which a query has read no rows in its rehearsal."""
 
@@ -57,7 +57,7 @@ class Rehearse:
 @stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RehearsedQuery:
-    """What came of one query."""
+    """The outcome for one query."""
 
     batches: int = 0
     """Batches that were committed to the scratch copy."""
@@ -66,12 +66,12 @@ class RehearsedQuery:
     input_rows: int = 0
     """Rows that its sources handed to these batches, as Spark counts them."""
     seconds: tuple[float, ...] = ()
-    """What each batch took, by Spark's ``triggerExecution``."""
+    """How long each batch took, by Spark's ``triggerExecution``."""
     state_schema: StateSchema = "none"
     state_changes: tuple[str, ...] = ()
-    """What became of the state's columns: added, dropped, renamed, widened; a part of a sentence each."""
+    """Changes of the state's columns: added, dropped, renamed, widened; a part of a sentence each."""
     watermark_ms: int | None = None
-    """Of the last batch, epoch milliseconds; None for a query without."""
+    """Of the last batch, epoch milliseconds; None for a query without a watermark."""
     untested: tuple[str, ...] = ()
     """What did not run, one sentence each."""
     replayed: bool = False
@@ -86,16 +86,16 @@ class Rehearsal(Record):
 
     incarnation: Incarnation
     savepoint_id: Name
-    """Of which it was a copy."""
+    """The savepoint that was copied."""
     not_tested: tuple[Name, ...] = ()
-    """Queries of the savepoint that have read no rows in it: it says nothing of them."""
+    """Queries of the savepoint that read no rows in it: it proves nothing about them."""
     queries: Mapping[Name, RehearsedQuery] = field(default_factory=dict)
     failure: tuple[str, str] | None = None
     """Error code and text; None if it passed."""
     compared: tuple[Compared, ...] = ()
     """What the new version changes of the job, and of the queries that it starts."""
     seconds: float
-    """All of it, the restore of the copy included."""
+    """How long it took, with the restore of the copy."""
     ended_at_ms: int
 
     def summary(self) -> str:
@@ -103,11 +103,11 @@ class Rehearsal(Record):
         if self.failure is not None:
             return f"rehearsal failed with {self.failure[0]}: {self.failure[1]}"
         ran = [query for query in self.queries.values() if query.batches]
-        said = self._ran(ran) if ran else "nothing rehearsed"
-        return f"NOT TESTED, no rows read: {', '.join(self.not_tested)}; {said}" if self.not_tested else said
+        text = self._result(ran) if ran else "nothing rehearsed"
+        return f"NOT TESTED, no rows read: {', '.join(self.not_tested)}; {text}" if self.not_tested else text
 
     @staticmethod
-    def _ran(ran: Sequence[RehearsedQuery]) -> str:
+    def _result(ran: Sequence[RehearsedQuery]) -> str:
         taken = [seconds for query in ran for seconds in query.seconds]
         schemas = {query.state_schema for query in ran} - {"none"}
         schema = "CHANGED" if "changed" in schemas else "unchanged" if schemas else "none"
@@ -141,6 +141,6 @@ class Rehearsal(Record):
         return "\n".join(shown)
 
     def _named(self, compared: Compared) -> str:
-        """Return what was compared, with its query if there are several."""
+        """Return the name of what was compared, with its query if there are several."""
         several = len({one.query for one in self.compared if one.query}) > 1
         return f"{compared.what} of {compared.query}" if several and compared.query else compared.what

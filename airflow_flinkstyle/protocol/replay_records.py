@@ -1,4 +1,4 @@
-"""What the driver of a replay is told, and what it says of the range that it runs."""
+"""The setting of a replay's driver, and the range that it records."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from airflow_flinkstyle.storage.keys import Name
 from airflow_flinkstyle.typed_json import decode, encode, stored
 
 REPLAY: Final = "spark.flinkstyle.replay"
-"""Setting that makes a job the replay of another one: what ``Replay.as_setting`` returns."""
+"""Setting that makes a job the replay of another one; its value is ``Replay.as_setting``."""
 
 
 @stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """What a job runs once more, beside the job that has run it, and where it must not write."""
+    """Which records a job runs once more, beside the job that has run them, and where it must not write."""
 
     job: Name
-    """Whose savepoint it starts from."""
+    """The job whose savepoint it starts from."""
     queries: tuple[Name, ...]
-    """Of that savepoint."""
+    """The queries of that savepoint."""
     until_ms: int | None = None
     """In each partition the first record of this time or later ends the range; epoch milliseconds. None:
-    ``until`` says where."""
+    it ends at ``until``."""
     until: Mapping[Name, Mapping[str, Offsets]] = field(default_factory=dict)
     """Query -> source -> where the range ends; a partition that is not named is not read."""
     records: int = 250_000
-    """Of a batch, over all partitions that its query reads, at most."""
+    """How many records a batch reads at most, over all partitions of its query."""
     outputs: tuple[Writing, ...] = ()
-    """Where the job writes, as far as its driver has told."""
+    """Where the original job writes, as far as its driver reported it."""
     lineages: tuple[str, ...] = ()
-    """Of the job's transactional sinks."""
+    """Of that job's transactional sinks."""
     own_outputs: tuple[Name, ...] = ()
-    """Queries of which a person says that they write elsewhere than the job's, where nobody can see it."""
+    """Queries that write elsewhere than that job's, as a person confirms: the script does not show where."""
 
     def as_setting(self) -> str:
         """Return it as the value of ``REPLAY``."""
@@ -46,7 +46,7 @@ class Replay:
 
     @staticmethod
     def of_setting(text: str) -> Replay | None:
-        """Return what a session's setting says; None if it says nothing."""
+        """Parse a session's setting; None if it is empty."""
         return decode(Replay, json.loads(text)) if text else None
 
 
@@ -54,20 +54,20 @@ class Replay:
 class ReplayRange(Record):
     """``replay/<query>.json``: the range that a query of a replay runs, written once by its first driver.
 
-    So a driver that is started again ends where the first one would have, also if records came meanwhile.
+    So a driver that is started again ends where the first one would have, even if new records have come.
     """
 
     what: ClassVar[str] = "replay range"
 
     begin: Mapping[str, Offsets]
-    """By source: of the savepoint."""
+    """By source: the savepoint's positions."""
     end: Mapping[str, Offsets]
     """By source: exclusive."""
     found_at_ms: int
 
     @property
     def offsets(self) -> int:
-        """Offsets in it: as many as records, but for marks of transactions and what was compacted."""
+        """How many offsets it has: as many as records, but for transaction markers and compacted records."""
         return sum(
             at - self.begin[source].get(partition, at)
             for source, ends in self.end.items()

@@ -1,7 +1,7 @@
-"""How a record is signed, and verified: by callers with their key, by a driver with what was made of it.
+"""How a record is signed, and verified: by callers with their key, by a driver with keys derived from it.
 
 A signature is an HMAC-SHA256 over the record's place (root, job and number included) and its JSON, in one
-canonical form. So a record is obeyed only where its caller put it.
+canonical form. So a record is valid only at the place where its caller wrote it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound="SignedRecord")
 ORDER_KEYS_VARIABLE: Final = "FLINKSTYLE_ORDER_KEYS"
-"""Brings a driver the keys, with commas, by which it knows its own takeover order, and the end of a driver
+"""Gives a driver the keys, separated by commas, that verify its own takeover order, and the end of a driver
 that it would wait for. They sign nothing else."""
 
 
 def canonical(data: bytes, place: str) -> bytes:
-    """Return what is signed of an object, whichever version of this package wrote it."""
+    """Return the bytes that are signed of an object; the same for every version of this package."""
     values = {name: value for name, value in json.loads(data).items() if name != "signature"}
     return json.dumps([place, values], sort_keys=True, separators=(",", ":")).encode()
 
@@ -38,7 +38,7 @@ def sign(keys: Iterable[str], data: bytes, place: str) -> str:
 
 
 def signed(record: R, keys: Iterable[str], place: str) -> R:
-    """Return a record with the signatures that it has at its place, one of each key."""
+    """Return a record with its signatures at this place, one of each key."""
     return replace(record, signature=sign(keys, record.to_bytes(), place))
 
 
@@ -64,7 +64,7 @@ def require(keys: Sequence[str], data: bytes, place: str, *, state_after: str, r
 
 
 def order_keys(keys: Iterable[str], claim_place: str, claim_id: str) -> tuple[str, ...]:
-    """Return what a generation's takeover order is signed with: of each key, one for this claim alone."""
+    """Return the keys that sign a generation's takeover order: one of each key, for this claim alone."""
     purpose = f"takeover order of claim {claim_id} at {claim_place}".encode()
     return tuple(digest(key, purpose) for key in keys)
 

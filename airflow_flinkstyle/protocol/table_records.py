@@ -1,4 +1,4 @@
-"""What a caller asks of a rewind about the tables that the job writes to, and what its driver has done."""
+"""Which tables a rewind has to put back, as its caller requests, and what its driver did with each."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class TablesToRestore(SignedRecord):
     what: ClassVar[str] = "tables to restore"
 
     own_ids: Mapping[Name, tuple[Text, ...]]
-    """Query name -> every id that a query of this name has had in the job: what these have written into its
-    table since the savepoint is taken back before it starts. The table of another query stays as it is."""
+    """Query name -> every id that a query of this name has had in the job: rows that these ids wrote into its
+    table since the savepoint are taken back before it starts. Tables of other queries stay as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoredTable(Record):
     """``runs/<generation>/restored-tables/<query>.json``: the agent's, created before the query starts.
 
-    Once it is there, no driver of this generation looks at the table again: what is written into it from then
-    on is the generation's own.
+    Once it is there, no driver of this generation puts the table back again: later rows are the generation's
+    own.
     """
 
     what: ClassVar[str] = "restored table"
@@ -37,9 +37,9 @@ class RestoredTable(Record):
     found: Count
     """The version that the table had, or its snapshot."""
     put_back_to: Count
-    """The one that it was put back to; ``found`` if there was nothing to take back."""
+    """The version that it was put back to; ``found`` if there was nothing to take back."""
     rows: Count | None
-    """So many rows were taken back; None if the table does not say."""
+    """How many rows were taken back; None if the table does not record it."""
 
     def __str__(self) -> str:
         """Describe it for people."""

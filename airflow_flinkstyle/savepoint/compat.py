@@ -50,9 +50,9 @@ class SparkRuntime:
     """The Spark that is to continue."""
 
     version: str
-    """As Spark says it; empty if it is not known here."""
+    """As Spark reports it; empty if unknown."""
     confs: Mapping[str, str]
-    """Settings that somebody made. Spark's defaults are not among them."""
+    """Settings that were set explicitly; Spark's defaults are not among them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ def check_confs(
 
 
 def as_asked(pinned: Mapping[str, str], confs: Mapping[str, str]) -> dict[str, str]:
-    """Return what a query pins once it has the partitions, provider and names that are asked for."""
+    """Return what a query pins once it has the requested partitions, provider and names."""
     found, partitions = dict(pinned), confs.get(REPARTITION)
     if partitions and SHUFFLE_PARTITIONS in pinned:
         found[SHUFFLE_PARTITIONS] = partitions
@@ -123,10 +123,10 @@ def is_in_default_provider(pinned: Mapping[str, str]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateChanges:
-    """What an upgrade does to the state: once to each savepoint from before it, whenever one is started."""
+    """State changes of an upgrade: applied once to each older savepoint, when a start restores it."""
 
     asked: str
-    """Key of the request; the same upgrade asked once more is not another one."""
+    """Key of the request; a repeated request is the same upgrade."""
     up_to: int
     """The generation that ran before it: savepoints of later ones have the changes."""
     changes: str
@@ -150,7 +150,7 @@ def state_changes_asked(confs: Mapping[str, str]) -> tuple[StateChanges, ...]:
 
 
 def with_state_changes(confs: Mapping[str, str], asked: StateChanges) -> dict[str, str]:
-    """Return the settings with changes more; what was asked for before is there already."""
+    """Return the settings with these changes added, unless they are there already."""
     known = state_changes_asked(confs)
     if any(one.asked == asked.asked for one in known):
         return dict(confs)
@@ -158,13 +158,13 @@ def with_state_changes(confs: Mapping[str, str], asked: StateChanges) -> dict[st
 
 
 def state_changes_due(manifest: Manifest, asked: Iterable[StateChanges]) -> list[StateChanges]:
-    """Return the changes before which a savepoint was taken."""
+    """Return the changes that are newer than a savepoint."""
     taken = manifest.taken_from_generation
     return [one for one in asked if taken is not None and taken <= one.up_to]
 
 
 def source_names_asked(confs: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return what sources are to be called, by query.
+    """Return the requested names of sources, by query.
 
     Raises:
         BadInputError: If the setting is no such JSON.
@@ -184,32 +184,32 @@ def source_names_asked(confs: Mapping[str, str]) -> dict[str, dict[str, str]]:
 
 
 def changed_id(savepoint_id: str, query: str, what: str) -> str:
-    """Return the id that a savepoint has once a query's state is changed so."""
+    """Return the id of a savepoint with this change of a query's state."""
     text = f"{savepoint_id}\0{query}\0{what}"
     return f"sp-changed-{hashlib.sha256(text.encode()).hexdigest()[:20]}"
 
 
 def converted_id(savepoint_id: str, query: str) -> str:
-    """Return the id that a savepoint has once a query's state is in RocksDB."""
+    """Return the id of a savepoint with a query's state in RocksDB."""
     return f"sp-rocksdb-{hashlib.sha256(f'{savepoint_id}{chr(0)}{query}'.encode()).hexdigest()[:20]}"
 
 
 def repartitioned_id(savepoint_id: str, partitions: int) -> str:
-    """Return the id that a savepoint has with so many partitions."""
+    """Return the id of a savepoint with this number of partitions."""
     text = f"{savepoint_id}\0{partitions}"
     return f"sp-repartition-{hashlib.sha256(text.encode()).hexdigest()[:20]}"
 
 
 def note_of_repartition(manifest: Manifest, queries: Iterable[str]) -> dict[str, str]:
-    """Return what a repartition of these queries leaves as evidence: ``read_up_to`` reads it."""
+    """Return the evidence that a repartition of these queries adds, which ``read_up_to`` reads."""
     wanted = [query for query in manifest.queries if query.name in set(queries)]
     return {_note(query): str(read_up_to(manifest, query)) for query in wanted}
 
 
 def read_up_to(manifest: Manifest, query: QuerySnapshot) -> int:
-    """Return the last batch of a query that read anything: a repartition may have made an empty one behind.
+    """Return the last batch of a query that read records: a repartition may have added an empty one after it.
 
-    Another batch of that number may have been run where the savepoint comes from.
+    The job that the savepoint comes from may have run another batch of that number.
     """
     return int(manifest.evidence.get(_note(query), query.batch_id))
 

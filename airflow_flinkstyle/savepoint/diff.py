@@ -81,7 +81,7 @@ class SavepointDiff:
     before: str
     after: str
     seconds_between: float
-    """By the clocks of whoever took them; negative if ``after`` is the older one."""
+    """By the clocks of their takers; negative if ``after`` is the older one."""
     spark_versions: tuple[str, str]
     queries: tuple[QueryDiff, ...]
     """Sorted by name."""

@@ -78,7 +78,7 @@ class SavepointConflictError(SavepointError):
 
 
 class IntentBrokenError(SavepointError):
-    """An intent was given up by somebody who wanted to free blobs, because it had not been renewed."""
+    """A process that frees blobs gave an intent up, because it had not been renewed."""
 
     code = "INTENT_BROKEN"
 
@@ -93,7 +93,7 @@ class IntentBrokenError(SavepointError):
 
 
 class RepositoryBusyError(SavepointError):
-    """Blobs are being freed, or somebody relies on them."""
+    """Blobs are being freed, or another process relies on them."""
 
     code = "REPOSITORY_BUSY"
     retryable = True
@@ -115,7 +115,7 @@ class SavepointDamagedError(SavepointError):
 
     code = "SAVEPOINT_DAMAGED"
     altered: Collection[tuple[str, int | None, int]] = ()
-    """Places (``StoredAt``) of contents that have their size but are others, as far as they were read."""
+    """Places (``StoredAt``) of contents of the right size that were altered, as far as they were read."""
     first: str = ""
     """The first finding."""
 
@@ -173,7 +173,7 @@ class TakeTimedOutError(SavepointError):
 
 
 class SparkIncompatibleError(SavepointError):
-    """A Spark that cannot continue from the savepoint, or only with other settings than it was given."""
+    """A Spark cannot continue from the savepoint, or only with settings other than it was given."""
 
     code = "SPARK_INCOMPATIBLE"
 
@@ -194,13 +194,13 @@ _OWN_MEMORY = (
 
 
 class SinkSkipsError(SavepointError):
-    """A sink that remembers batches would, or may, silently leave out some whose ids are used again."""
+    """A sink that remembers batch ids would, or may, silently skip batches whose ids are used again."""
 
     code = "SINK_SKIPS"
 
     @classmethod
     def of(cls, found: str, *, state_after: str) -> Self:
-        """Name the sink and what it would leave out."""
+        """Name the sink and the batches that it would skip."""
         return cls(
             f"Batches would be lost in {found}.",
             state_after=state_after,
@@ -211,7 +211,7 @@ class SinkSkipsError(SavepointError):
 
     @classmethod
     def unknown(cls, found: str, *, state_after: str) -> Self:
-        """Name the sink of a fork of which nobody knows what it has seen."""
+        """Name the sink of a fork of which no record tells the batches that it has seen."""
         return cls(
             f"This job's records do not tell which batches {found} has seen.",
             state_after=state_after,
@@ -233,13 +233,13 @@ class SinkSkipsError(SavepointError):
 
 
 class RenumberError(SavepointError):
-    """The batches of a query cannot be counted on behind those that its sink remembers."""
+    """The batches of a query cannot be renumbered to continue after those that its sink remembers."""
 
     code = "RENUMBER"
 
     @classmethod
     def of(cls, query: str, found: str) -> Self:
-        """Name the query and what keeps its number."""
+        """Name the query, and the state that cannot be renumbered."""
         return cls(
             f"The state of query {query} cannot get another batch number: there is {found}.",
             state_after="The query was not started; the savepoint and the sink are as they were.",
@@ -260,13 +260,13 @@ SAVEPOINT_TOMBSTONED = ErrorKind(
 
 REFERENCE_MISSING = ErrorKind(
     code="REFERENCE_MISSING",
-    means="Nobody of that name holds the savepoint.",
+    means="No holder of that name has a reference to the savepoint.",
     family=SavepointError,
 )
 
 SAVEPOINT_PROTECTED = ErrorKind(
     code="SAVEPOINT_PROTECTED",
-    means="A savepoint that somebody still needs was to be disposed of.",
+    means="A savepoint that is pinned, in use or the last good one was to be disposed of.",
     problem="Savepoint {savepoint_id} cannot be disposed of: {why}.",
     state_after="Nothing was deleted.",
     remedy="Keep it; or, if it really shall go, dispose of it with despite=[{protection!r}].",
@@ -303,7 +303,7 @@ TABLE_RESTORE = ErrorKind(
     code="TABLE_RESTORE",
     means="A query's table cannot be put back to a savepoint, or not without losing what others wrote.",
     state_after="The table is as it was; the query was not started.",
-    remedy="Put the table back by hand, or take the rows out that would be twice; then start without "
+    remedy="Put the table back by hand, or delete the rows that would be written twice; then start without "
     "restore_tables.",
     family=SavepointError,
 )
@@ -319,7 +319,7 @@ TARGET_OCCUPIED = ErrorKind(
 
 
 def reference_missing(savepoint_id: str, holder: str, uri: str, *, known: Sequence[str]) -> FlinkstyleError:
-    """Name the holder, and those that there are."""
+    """Name the holder, and the existing ones."""
     return REFERENCE_MISSING.with_text(
         f"Expected savepoint {savepoint_id} in {uri} to be held by {holder!r}, found: "
         f"{', '.join(known) or 'nobody'}.",

@@ -52,7 +52,7 @@ class FileEntry:
 
     @property
     def content(self) -> str:
-        """What tells its content apart: equal for equal contents, wherever each is stored, if it was read."""
+        """Identifies the content: equal for equal contents at any place, if the files were read."""
         return self.digest if self.digest is not None and self.digest.startswith("sha256:") else self.blob
 
 
@@ -61,7 +61,7 @@ class KafkaLog:
     """The log that one Kafka source reads, as the caller saw it; a capture adds the offsets."""
 
     cluster_id: KafkaId | None
-    """``cluster.id`` reported by the broker when the query started; None if it tells none."""
+    """``cluster.id`` reported by the broker when the query started; None if it reports none."""
     topic_ids: Mapping[str, KafkaId | None]
     log_range: Mapping[str, Mapping[int, tuple[NextOffset, NextOffset]]]
     """Earliest and end offset per partition when the savepoint was taken."""
@@ -73,9 +73,9 @@ class KafkaPosition:
     """Where one Kafka source stood, and in which log."""
 
     cluster_id: KafkaId | None
-    """``cluster.id`` reported by the broker when the query started; None if it tells none."""
+    """``cluster.id`` reported by the broker when the query started; None if it reports none."""
     topic_ids: Mapping[str, KafkaId | None]
-    """None where it is not known: the cluster tells none, or nobody asked before the driver died."""
+    """None where unknown: the cluster reports none, or the driver died before it asked."""
     offsets: Offsets
     """From ``offsets/K``: the next record to read."""
     log_range: Mapping[str, Mapping[int, tuple[NextOffset, NextOffset]]]
@@ -83,7 +83,7 @@ class KafkaPosition:
 
     @property
     def log(self) -> KafkaLog:
-        """The log it stood in, for who captures the query once more."""
+        """The log it stood in, to capture the query once more."""
         return KafkaLog(
             cluster_id=self.cluster_id, topic_ids=dict(self.topic_ids), log_range=dict(self.log_range)
         )
@@ -112,9 +112,9 @@ class QuerySnapshot:
     sink: Text | None = None
     """Spark's name of the sink (``kafka``, ``foreachBatch``, ``parquet``, ...); None if unknown."""
     sinks: Sinks | None = None
-    """What its transactional sinks had written; None if nobody recorded it."""
+    """What its transactional sinks had written; None if it was not recorded."""
     sink_table: TablePosition | None = None
-    """The newest version of its sink's table up to this batch; None if nobody found one."""
+    """The newest version of its sink's table up to this batch; None if none was found."""
     files: tuple[FileEntry, ...]
     """Sorted by path."""
 
@@ -137,7 +137,7 @@ class Manifest:
     """
 
     format_version: ClassVar[int] = 2
-    """It changes only together with a reader of the one before."""
+    """It changes only together with a reader of the format before."""
 
     savepoint_id: Name
     job: Name
@@ -154,7 +154,7 @@ class Manifest:
     its own batches have."""
     spark_version: str
     evidence: Mapping[str, str]
-    """What proves a rewrite, by name; empty for a savepoint as taken."""
+    """The proofs of a rewrite, by name; empty for a savepoint as taken."""
     cut_id: Name | None = None
     """Shared by the savepoints of several jobs that were cut together, else None."""
     queries: tuple[QuerySnapshot, ...]

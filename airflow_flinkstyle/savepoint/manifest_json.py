@@ -38,12 +38,12 @@ _HEX = re.compile("(?:[0-9a-f]{64})*")
 @stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileColumns:
-    """``files`` of a query: what is at place N of a column belongs to file N, counted from 0."""
+    """``files`` of a query: entry N of a column belongs to file N, counted from 0."""
 
     path: Any
-    """Names. One that ends in ``/`` is no file but the folder of those behind it; ``/`` is the topmost."""
+    """Names. One that ends in ``/`` is no file but the folder of the next ones; ``/`` is the topmost."""
     size_bytes: Any
-    """Of each file."""
+    """Size of each file."""
     sha256: str
     """Base64 of 32 bytes for each file that ``digest`` does not name, in order."""
     digest: Mapping[int, Digest | None]
@@ -75,7 +75,7 @@ class _PackedRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """Columns that were checked, with what was computed of them."""
+    """Columns that were checked, with values computed from them."""
 
     columns: FileColumns
     paths: list[str]
@@ -126,10 +126,10 @@ _NO_RUN = _PackedRun(sys.maxsize, sys.maxsize, "", 0, 0)
 
 
 def from_columns(columns: object) -> tuple[FileEntry, ...]:
-    """Return the files that parsed columns stand for.
+    """Return the files that parsed columns describe.
 
     Raises:
-        MismatchError: As ``checked`` does.
+        MismatchError: As ``_checked`` does.
     """
     found = _checked(columns)
     read, digits = found.columns, found.digits
@@ -174,7 +174,7 @@ def require_readable(columns: object) -> None:
 
 
 def _checked(columns: object) -> _Checked:
-    """Return parsed columns with what is to be computed of them.
+    """Return parsed columns with the values that are computed from them.
 
     Raises:
         MismatchError: If a value is none of its column, or the columns are not of the same files.
@@ -288,8 +288,8 @@ _CHECKSUM = re.compile('"checksum": ?"([0-9a-f]{64})"')
 def to_json(manifest: Manifest) -> str:
     """Render the manifest; equal manifests give equal text.
 
-    What could not be read back is refused. Of the files only the columns are checked for that: to parse their
-    text again would take longer than all the rest.
+    A manifest that could not be read back is refused. Of its files only the columns are checked: to parse
+    their text again would take longer than everything else.
 
     Raises:
         ManifestFormatError: If a value could not be read back, such as a path with a line feed.

@@ -21,7 +21,7 @@ class FileProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferPace:
-    """What the last seconds say of the rest."""
+    """The rate of the last seconds, and the time that the rest takes at it."""
 
     bytes_per_s: float | None
     """None until two moments were seen."""
@@ -30,7 +30,7 @@ class TransferPace:
 
 
 def progress_line(amount: FileProgress, pace: TransferPace) -> str:
-    """Say it in one line of a log."""
+    """Render both as one line of a log."""
     mib = 1 << 20
     line = (
         f"{amount.files_done} of {amount.files_total} files, "
@@ -66,5 +66,6 @@ class PaceMeter:
         if at_s == first_s:
             return TransferPace(bytes_per_s=None, left_s=None)
         rate = (bytes_done - first_bytes) / (at_s - first_s)
-        left = max(0, bytes_total - bytes_done)
-        return TransferPace(bytes_per_s=rate, left_s=left / rate if rate else (None if left else 0.0))
+        remaining = max(0, bytes_total - bytes_done)
+        left_s = remaining / rate if rate else (None if remaining else 0.0)
+        return TransferPace(bytes_per_s=rate, left_s=left_s)

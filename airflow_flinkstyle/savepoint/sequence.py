@@ -1,9 +1,9 @@
-"""In which order the savepoints of a job were cut, and which of them its head has left behind. Pure.
+"""In which order the savepoints of a job were cut, and which of them its head has abandoned. Pure.
 
 Takers run on machines whose clocks differ: one that is ten minutes behind must not make an older savepoint
 the newest. So the order is the job's own: along the line of its head, by the generation that a savepoint was
 taken from and by the batches that its queries had run; both only grow. A savepoint that was made from another
-has that one's place. Those that are not on the line are no part of that order.
+has the place of that one. Those that are not on the line are not part of this order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavepointCut:
-    """What tells where in its job's history a savepoint was cut; see ``Manifest`` for the fields."""
+    """Where in its job's history a savepoint was cut; see ``Manifest`` for the fields."""
 
     savepoint_id: str
     taken_at_ms: int
@@ -41,11 +41,11 @@ class InOrder(Generic[T]):
     on_line: tuple[T, ...]
     """Those on the line of its head, the newest first; all of a job that never ran."""
     beside: tuple[tuple[T, Abandoned | Elsewhere], ...]
-    """The others, the newest first as far as generations tell, each with why it is not on the line."""
+    """The others, the newest first by generation, each with why it is not on the line."""
 
 
 def cut_of(manifest: Manifest) -> SavepointCut:
-    """Return what tells a savepoint's place."""
+    """Return the place of a savepoint in its job's history."""
     return SavepointCut(
         savepoint_id=manifest.savepoint_id,
         taken_at_ms=manifest.taken_at_ms,

@@ -2,8 +2,8 @@
 
 Spark's file sink keeps the newest batch id beside its output and leaves out every batch up to it, whichever
 query it comes from; Delta and Iceberg do the same per query id. All do so silently: a restored savepoint
-whose batch ids are used again loses rows. What ``foreachBatch``, ``foreach`` and sinks unknown here do with
-a batch id, nobody but their author knows: Delta's recipe for idempotent writes leaves out those it knows.
+whose batch ids are used again loses rows. Only the author knows what ``foreachBatch``, ``foreach`` and sinks
+unknown here do with a batch id: Delta's recipe for idempotent writes leaves out those it knows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FILE_SINKS: Final = frozenset({"avro", "csv", "json", "orc", "parquet", "text", "xml"})
 TABLE_SINKS: Final = frozenset(get_args(TableFormat))
 WRITE_NOWHERE: Final = frozenset({"console", "memory", "noop"})
-"""Sinks whose output nobody keeps."""
+"""Sinks whose output is not kept."""
 FORGETFUL: Final = WRITE_NOWHERE | {"kafka"}
 """Sinks that write every batch that they are given."""
 SINK_LOG: Final = "_spark_metadata"
@@ -44,10 +44,10 @@ def may_remember(sink: str | None) -> bool:
 
 
 def may_skip(sink: str | None, written: Sinks | None) -> bool:
-    """Tell whether batch ids used again are, or may be, left out, by what a run has told of a query.
+    """Tell whether batch ids used again are, or may be, left out, by what a run reported of a query.
 
-    Only the agent, which sees the script, can judge a ``foreach``, which need not be handed ids, and a
-    function with a transactional sink in it.
+    Only the agent, which sees the script, can judge a ``foreach``, which may not get ids, and a function
+    with a transactional sink in it.
     """
     if remembers_batches(sink):
         return True
@@ -56,7 +56,7 @@ def may_skip(sink: str | None, written: Sinks | None) -> bool:
 
 
 def remembering(queries: Iterable[QuerySnapshot]) -> list[str]:
-    """Return what would leave out batches used again, for messages."""
+    """Return the sinks that would leave out batch ids used again, for messages."""
     return [f"{query.sink} of query {query.name}" for query in queries if remembers_batches(query.sink)]
 
 

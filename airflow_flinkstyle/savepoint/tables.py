@@ -51,7 +51,7 @@ def since_savepoint(query: QuerySnapshot, line: Iterable[TableCommit], own: Coll
         own: Every id that a query of this name has had in this job.
 
     Raises:
-        FlinkstyleError: ``TABLE_RESTORE`` if others have written in between or later, or that cannot be told.
+        FlinkstyleError: ``TABLE_RESTORE`` if others have written in between or later, or that is unknown.
     """
     where = f"The {query.sink} table of query {query.name}"
     if query.sink_table is None:
@@ -67,7 +67,7 @@ def since_savepoint(query: QuerySnapshot, line: Iterable[TableCommit], own: Coll
     else:
         raise TABLE_RESTORE.with_text(
             f"{where} was expected to be made of {query.sink_table}, found that its history does not lead "
-            "there: versions have expired, somebody has put it back too far, or it is another table.",
+            "there: versions have expired, it was put back too far, or it is another table.",
         )
     return _change(where, query.sink_table.version, since[::-1], own)
 

@@ -193,7 +193,7 @@ def test_checkpoint_that_another_job_has_adopted_is_that_jobs(spark: SparkSessio
     (place / ADOPTED_KEY).write_bytes(mark.to_bytes())
     with pytest.raises(CheckpointFoundError) as refused:
         look(spark, str(place))
-    assert "from which job orders of root s3://shop/savepoints goes on" in refused.value.problem
+    assert "from which job orders of root s3://shop/savepoints continues" in refused.value.problem
     assert "start job orders instead" in refused.value.remedy
     look(spark, str(place), left=[str(place)])
     (place / ADOPTED_KEY).write_bytes(b"{")
@@ -215,7 +215,7 @@ def test_query_that_another_job_of_the_root_has_is_that_jobs(spark: SparkSession
     ["dbfs:/ck", "abfss://c@account.dfs.core.windows.net/ck", "gs://bucket/ck", "nofs://host/ck", "ck:x"],
 )
 def test_place_that_nobody_can_look_into_is_refused_unless_it_is_named(spark: SparkSession, location: str):
-    assert f"{location}, which its script names, could not be looked into" in found(spark, location)
+    assert f"{location}, which its script names, could not be read" in found(spark, location)
     look(spark, location, left=[location])
 
 
@@ -229,7 +229,7 @@ def test_checkpoint_on_s3_is_found_with_the_sessions_own_login(spark: SparkSessi
     read = outside.inspect_query("orders", location, partial(open_as_hadoop, s3=s3_settings(s3_server)))
     assert (read.batch_id, read.query_id) == (0, "5c3f4a0e-0000-4000-8000-000000000000")
     look(spark, "s3a://first-start/jobs/another")
-    assert "could not be looked into" in found(spark, "s3a://no-such-bucket-here/ck")
+    assert "could not be read" in found(spark, "s3a://no-such-bucket-here/ck")
 
 
 @pytest.mark.matrix

@@ -1,4 +1,4 @@
-"""The right to free blobs: one process at a time, and none while anybody relies on them."""
+"""The right to free blobs: one process at a time, and none while another process relies on them."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
 _BATCH = 1000
-"""Blobs condemned at a time: a prune that was given up leaves a list of so many keys to avoid."""
+"""Blobs condemned at a time: a prune that was given up leaves a list of at most so many keys to avoid."""
 _THREADS = 16
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldPrune:
-    """The prune slot, held at a moment when nobody relied on blobs."""
+    """The prune slot, taken at a moment when no process relied on blobs."""
 
     repository: SavepointRepository
     renewed: Renewed[PruneSlot]
 
     def delete(self, *, savepoints: Sequence[str], blobs: Collection[str]) -> None:
-        """Delete manifests, what was noted about them, then blobs that nothing else needs.
+        """Delete manifests, the notes on them, then blobs that no other savepoint needs.
 
         Raises:
             IntentBrokenError: If another process has given this prune up; it deletes nothing more then.
-            StoreError: If a delete fails; it says what is left.
+            StoreError: If a delete fails; it names what stays.
         """
         ordered = sorted(blobs)
         if savepoints or ordered:
@@ -62,27 +62,27 @@ class HeldPrune:
         store, slot = self.repository.store, self.renewed.record
         key = condemned_key(self.repository, slot.prune_id)
         condemned = Condemned(holder=slot.holder, savepoints=tuple(savepoints), blobs=tuple(blobs))
-        self.renewed.require_alive()  # a list of one that was given up before would outlive its reasons
+        self.renewed.require_alive()  # if given up before, its list would stay for no reason
         store.write(key, condemned.to_bytes())
         try:
-            self.renewed.require_alive()  # who gives this prune up later finds the list
+            self.renewed.require_alive()  # a process that gives this prune up later finds the list
         except IntentBrokenError:
             store.delete(key)
             raise
         self._dispose(savepoints, key)
-        self._forget(savepoints, key)  # before the blobs: later the notes may be of a new pin
+        self._forget(savepoints, key)  # before the blobs: later there may be notes of a new pin
         self._free(blobs, key)
 
     def _dispose(self, savepoints: Sequence[str], key: str) -> None:
         """Delete manifests; a savepoint stays only if its delete was refused for certain."""
-        self.renewed.outlives_its_holder = True  # until every delete had its answer
+        self.renewed.outlives_its_holder = True  # until every delete was answered
         failed = _each(self.repository.delete_manifest, savepoints)
         in_doubt = [name for name, error in failed.items() if not isinstance(error, StoreDeniedError)]
         if in_doubt:
             _raise_first(
                 failed,
-                f"A delete may still take effect, so {', '.join(in_doubt)} counts as disposed of: whoever "
-                f"needs the job's savepoints next ends that, {self.renewed.record.lease_s:g} s from now. No "
+                f"A delete may still take effect, so {', '.join(in_doubt)} counts as disposed of: the "
+                f"next take, restore or prune completes that, {self.renewed.record.lease_s:g} s from now. No "
                 f"file was deleted; new savepoints do not rely on those that {key} names.",
             )
         self.renewed.outlives_its_holder = False
@@ -91,7 +91,7 @@ class HeldPrune:
             _raise_first(
                 failed,
                 "Savepoints whose manifest was not deleted before that stay whole, and the next prune "
-                "decides on them anew; no file was deleted.",
+                "decides on them again; no file was deleted.",
             )
 
     def _forget(self, savepoints: Sequence[str], key: str) -> None:
@@ -100,23 +100,21 @@ class HeldPrune:
         failed = failed or _each(self.repository.store.delete, held)
         if failed:
             _withdraw(self.repository, key)
-            _raise_first(
-                failed, "The savepoints are gone; their files are left for the next prune, and notes on them."
-            )
+            _raise_first(failed, "The savepoints are gone; their files and notes stay for the next prune.")
 
     def _free(self, blobs: Sequence[str], key: str) -> None:
         """Delete blobs, then their list; it stays if one of the deletes may still be under way."""
         failed = _each(self.repository.delete_blob, blobs)
-        left = "The savepoints are gone; files that only they needed are left, for the next prune."
+        state_after = "The savepoints are gone; files that only they needed stay for the next prune."
         if all(isinstance(error, StoreDeniedError) for error in failed.values()):
             _withdraw(self.repository, key)
         else:
-            left += f" {key} stays, since a delete may still take effect: new savepoints rely on none in it."
-        _raise_first(failed, left)
+            state_after += f" {key} stays, as a delete may still take effect: new savepoints avoid its blobs."
+        _raise_first(failed, state_after)
 
 
 def _each(delete: Callable[[str], None], names: Sequence[str]) -> dict[str, StoreError]:
-    """Delete several at a time; after a failure, nothing more is begun. Returns what failed, by name."""
+    """Delete several at a time; after a failure, begin no more. Returns the failures, by name."""
     with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="free") as pool:
         begun = {name: pool.submit(delete, name) for name in names}
         try:
@@ -130,10 +128,10 @@ def _each(delete: Callable[[str], None], names: Sequence[str]) -> dict[str, Stor
     return {name: error for name, error in failed.items() if isinstance(error, StoreError)}
 
 
-def _raise_first(failed: Mapping[str, StoreError], left: str) -> None:
-    """Raise the first failure, with what all calls together have left: it knows of its own only."""
+def _raise_first(failed: Mapping[str, StoreError], state_after: str) -> None:
+    """Raise the first failure, with the state after all calls: the error knows only its own."""
     for error in failed.values():
-        raise error.rephrased(state_after=left) from error
+        raise error.rephrased(state_after=state_after) from error
 
 
 def _withdraw(repository: SavepointRepository, key: str) -> None:
@@ -153,18 +151,18 @@ def hold_prune(
     poll_s: float = 0.5,
     clock: Clock = CLOCK,
 ) -> Iterator[HeldPrune]:
-    """Hold ``prune.json`` while nobody relies on blobs; expired intents are given up.
+    """Hold ``prune.json`` while no process relies on blobs; expired intents are given up.
 
     Args:
         repository: The job's savepoints.
-        holder: Who, for the messages of those who wait.
+        holder: Who prunes, for the messages of processes that wait.
         lease_s: After so long without a renewal another process may give the prune up.
-        wait_s: How long to wait for takes, restores, exports and other prunes, which are not held up by it.
-        poll_s: Between two looks.
-        clock: By which it waits.
+        wait_s: How long to wait for takes, restores, exports and other prunes; they need not wait for it.
+        poll_s: Seconds between two reads.
+        clock: The clock of the wait.
 
     Raises:
-        RepositoryBusyError: If a process still relies on blobs then; each is named.
+        RepositoryBusyError: If a process still relies on blobs after ``wait_s``; each is named.
     """
     slot = _acquire(repository, holder=holder, lease_s=lease_s, wait_s=wait_s, poll_s=poll_s, clock=clock)
     renewed = Renewed(repository.store, slot_key(repository), slot)

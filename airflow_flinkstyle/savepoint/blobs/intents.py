@@ -1,11 +1,11 @@
 """Who relies on blobs: ``<job>/takes/<id>.json``, one per take, restore, export, pre-copy, pin or full check.
 
-An intent is written before the first look at the blobs, and removed after the manifest. Whoever finds
-``prune.json`` held right after writing it withdraws and waits; who holds ``prune.json`` reads the
-intents after taking it, and deletes nothing while one is live. So one of the two always sees the other.
+An intent is written before the blobs are first listed, and removed after the manifest. A process that finds
+``prune.json`` held right after it wrote its intent withdraws it and waits; the holder of ``prune.json`` reads
+the intents after taking it, and deletes nothing while one is live. So one of the two always sees the other.
 
-Nobody who was given up can be stopped, only made harmless, whenever it wakes: the id of the savepoint that
-it wanted to publish is tombstoned before its intent is removed, so that its conditional create fails.
+A process that was given up cannot be stopped, only made harmless, in case it wakes: the id of the savepoint
+that it wanted to publish is tombstoned before its intent is removed, so that its conditional create fails.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Intent(Leased):
     """The savepoint it will make; its id is tombstoned when the intent is given up. None if it makes none."""
 
     def __str__(self) -> str:
-        """Name it as a message does."""
+        """Name the intent in messages."""
         return f"{self.kind} {super(Intent, self).__str__()}"
 
 
@@ -57,14 +57,14 @@ class Held:
     renewed: Renewed[Intent]
 
     def require_alive(self) -> None:
-        """Require that nobody has given the intent up; raises ``IntentBrokenError``."""
+        """Require that no process has given the intent up; raises ``IntentBrokenError``."""
         self.renewed.require_alive()
 
     def publish(self, repository: SavepointRepository, manifest: Manifest) -> None:
         """Publish a savepoint; raises as ``require_alive`` and ``repository.publish`` do.
 
-        A create without an answer may still take effect, after this process has gone on. The intent then
-        stays until its lease has passed, so that nothing is freed before the id is tombstoned.
+        A create without an answer may still take effect later. The intent then stays until its lease has
+        passed, so that nothing is freed before the id is tombstoned.
         """
         self.require_alive()
         try:
@@ -92,12 +92,12 @@ def hold_intent(
     Args:
         repository: The job's savepoints.
         kind: What for.
-        holder: Who, for the messages of those who wait.
+        holder: Who relies on them, for the messages of processes that wait.
         publishes: Id of the savepoint that the block publishes; a block that publishes must name it.
         lease_s: After so long without a renewal another process may give the intent up.
         wait_s: How long to wait for a prune to end.
-        give_up_waiting: Asked while waiting; a yes ends it at once.
-        poll_s: Between two looks.
+        give_up_waiting: Called while waiting; True ends the wait at once.
+        poll_s: Seconds between two reads.
 
     Raises:
         RepositoryBusyError: If a prune has not ended in time.
@@ -132,7 +132,7 @@ def _declare(
     poll_s: float,
     give_up_waiting: Callable[[], bool],
 ) -> tuple[str, LeasedRecord[Intent]]:
-    """Write the intent while nobody frees blobs; returns its key and version."""
+    """Write the intent while no process frees blobs; returns its key, and the intent as written."""
     watch, wait = LeaseWatch(), CLOCK.wait(wait_s, every_s=poll_s)
     while True:
         key = f"{repository.job}/takes/{uuid.uuid4().hex}.json"

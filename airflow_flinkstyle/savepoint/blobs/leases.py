@@ -32,10 +32,10 @@ _LEAST_RENEWAL_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leased(Record):
-    """A record that is renewed; others may give it up once it was not, for its lease on their own clock."""
+    """A record that is renewed; others may give it up after its lease, by their clock, without a renewal."""
 
     holder: str | None
-    """For people: which task, driver or command; None if nobody holds it."""
+    """For people: which task, driver or command; None if it is free."""
     lease_s: LeaseSeconds
     begun_at_ms: EpochMs
     """By the holder's clock: for people, never for the lease."""
@@ -43,7 +43,7 @@ class Leased(Record):
     """Grows with every renewal, so that the record changes."""
 
     def __str__(self) -> str:
-        """Name it as a message does."""
+        """Name the record in messages."""
         begun = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.begun_at_ms / 1000))
         return f"{self.what} of {self.holder}, begun {begun}"
 
@@ -61,12 +61,12 @@ class LeasedRecord(Generic[L]):
 
 @dataclass(slots=True)
 class LeaseWatch:
-    """Since when each record has not changed, on this machine's clock: other clocks may differ."""
+    """Since when each record has been unchanged, by this machine's clock: other clocks may differ."""
 
     _since: dict[str, tuple[str, float]] = field(default_factory=dict)
 
     def is_expired(self, key: str, seen: LeasedRecord[L]) -> bool:
-        """Tell whether the record has been at this version for its whole lease, as far as was watched."""
+        """Tell whether this watch saw the record at this version for its whole lease."""
         version, since_s = self._since.get(key, ("", 0.0))
         if version != seen.version:
             self._since[key] = (seen.version, time.monotonic())
@@ -85,7 +85,7 @@ class Renewed(Generic[L]):
         threading.Thread(target=self._keep, name=f"renew {key}", daemon=True).start()
 
     def require_alive(self) -> None:
-        """Renew it now; raises ``IntentBrokenError`` if somebody has given it up."""
+        """Renew it now; raises ``IntentBrokenError`` if another process has given it up."""
         with self._lock:
             if not self._broken:
                 self._write(replace(self.record, beat=self.record.beat + 1))
@@ -93,7 +93,7 @@ class Renewed(Generic[L]):
                 raise IntentBrokenError.of(str(self.record), self._store.uri, self.record.lease_s)
 
     def let_go(self, last: L | None = None) -> None:
-        """Stop renewing it, and write a last record in its place unless somebody has given it up."""
+        """Stop renewing it, and write a last record unless another process has given it up."""
         self._ended.set()
         if last is None:
             return
@@ -118,7 +118,7 @@ class Renewed(Generic[L]):
     def _is_ours(self, data: bytes) -> bool:
         try:
             found = type(self.record).from_bytes(data)
-        except FlinkstyleError:  # garbage: whoever wrote it, it is ours no more
+        except FlinkstyleError:  # garbage that others wrote: the record is not ours any more
             return False
         return replace(found, beat=0) == replace(self.record, beat=0)
 

@@ -1,8 +1,8 @@
 """What each savepoint needs, with every manifest read once as long as it does not change.
 
-Whoever frees blobs reads the manifests before it holds ``prune.json``, and then, while everybody waits for
-it, again: only those that are new or changed since. A listing that shows the version that was read means
-the same content.
+A process that frees blobs reads the manifests before it holds ``prune.json``, and again while it holds it and
+others wait: then only those that are new or changed. A manifest whose listed version is the one that was read
+has the same content.
 """
 
 from __future__ import annotations

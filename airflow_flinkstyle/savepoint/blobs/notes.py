@@ -28,7 +28,7 @@ def read_notes(repository: SavepointRepository, folder: str, kind: type[R]) -> M
 
     def extract(savepoint_id: str, data: bytes) -> str:
         key = note_key(repository, folder, savepoint_id)
-        parse_stored(kind, repository, key, data)  # what is remembered can be parsed
+        parse_stored(kind, repository, key, data)  # only what can be parsed is cached
         return data.decode()
 
     texts = read_folder(repository, folder, extract)
@@ -36,6 +36,6 @@ def read_notes(repository: SavepointRepository, folder: str, kind: type[R]) -> M
 
 
 def delete_notes(repository: SavepointRepository, savepoint_id: str) -> None:
-    """Delete what stood beside a savepoint that is gone."""
+    """Delete the records of a savepoint that is gone."""
     for folder in FOLDERS:
         repository.store.delete(note_key(repository, folder, savepoint_id))

@@ -2,7 +2,7 @@
 
 A request for each small file costs a hundred times what its bytes do: a millisecond of CPU in the client, and
 money in the bucket. A pack is one blob, and is kept or deleted as a whole. Later savepoints that need little
-of it pack that anew, so that it goes with the last savepoint that needs more.
+of it pack that part again, so that it is freed with the last savepoint that needs more.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 PACKED_BELOW_BYTES: Final = 1 << 20
 """A larger file is one request that is worth its cost."""
 PACK_BYTES: Final = 8 << 20
-"""About as long to send as a request takes to be answered; so much of each pack under way is in memory."""
+"""Takes about as long to send as a request takes to be answered; each pack under way needs so much memory."""
 MOST_FILES: Final = 1 << 16
-"""In a pack."""
+"""How many files a pack holds."""
 WORN: Final = 0.5
-"""If a savepoint would need less than this part of an earlier pack, it packs those files anew. So its packs
+"""If a savepoint would need less than this part of an earlier pack, it packs those files again. So its packs
 hold at most twice what it needs, and no pack is kept for a few files."""
 
 
@@ -53,7 +53,7 @@ def put_pack(
     Args:
         repository: Where it goes.
         files: In the order in which they are to lie.
-        is_new: Called with key and size in bytes; a no means that the blob is there already.
+        is_new: Called with key and size in bytes; False means that the blob is there already.
     """
     contents = {file.sha256: file.content for file in files}
     if len(contents) == 1:
@@ -63,7 +63,7 @@ def put_pack(
     for sha256, content in contents.items():
         offsets[sha256] = end
         end += len(content)
-    # What it holds follows from these digests alone, and hashing it again would take as long as they did.
+    # Its content follows from these digests alone; to hash it again would take as long as they did.
     name = hashlib.sha256(bytes.fromhex("".join(contents))).hexdigest()
     blob = repository.key_for(f"packs/{name}")
     if is_new(blob, end):
@@ -104,7 +104,7 @@ def needed_bytes(entries: Iterable[FileEntry]) -> Mapping[str, int]:
 
 
 def worn_packs(entries: Sequence[FileEntry]) -> set[str]:
-    """Return the packs of which a savepoint that needs these files of them would need little."""
+    """Return the packs of which a savepoint with these files would need little."""
     needed = needed_bytes(entries)
     return {
         entry.blob

@@ -1,11 +1,11 @@
 """``<job>/prune.json``: who frees blobs; ``<job>/condemned/<id>.json``: which.
 
-The slot is never deleted, only replaced if unchanged, so that nobody who wakes late can give away what
-another holds. A list of the condemned is written before the first delete, and removed by its writer after the
-last one. As long as a list is there, a delete may still be under way, so no new savepoint relies on a key
-that is in one. The savepoints in a list count as condemned only while its writer, or who took the slot from
-the writer, holds the slot. A writer that gives the slot back has disposed of them, or its delete was
-certainly refused: such a savepoint stays an ordinary one, and may have been pinned since.
+The slot is never deleted, only replaced if unchanged, so that a process that wakes late cannot free a slot
+that another holds. A list of condemned blobs is written before the first delete, and removed by its writer
+after the last one. As long as a list is there, a delete may still be under way, so no new savepoint relies on
+a key that is in one. The savepoints in a list count as condemned only while its writer, or the process that
+took the slot from the writer, holds the slot. A writer that gives the slot back has disposed of them, or its
+delete was certainly refused: such a savepoint stays an ordinary one, and may have been pinned since.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class PruneSlot(Leased):
 
     prune_id: str
     in_force: tuple[str, ...] = ()
-    """Prunes that were given up, the newest last: the holder ends what their lists were disposing of."""
+    """Prunes that were given up, the newest last: the holder disposes of the savepoints in their lists."""
 
     def freed(self) -> PruneSlot:
         """Return the slot as it is given back."""
@@ -50,20 +50,20 @@ class PruneSlot(Leased):
 class Condemned(Record):
     """``condemned/<prune id>.json``: what one prune is deleting.
 
-    ``altered-<savepoint id>.json`` and ``mended-<savepoint id>.json``: what is bad, or may be.
+    ``altered-<savepoint id>.json`` and ``mended-<savepoint id>.json``: blobs that are, or may be, damaged.
     """
 
     what: ClassVar[str] = "list of condemned blobs"
 
     holder: str | None
-    """Once this process has certainly ended, a list that was left can be deleted by hand."""
+    """Once this process has certainly ended, a list that is still there can be deleted by hand."""
     savepoints: tuple[Name, ...]
     """Ids that the prune disposes of; they count only while the slot names the prune."""
     blobs: tuple[str, ...]
 
 
 def read_slot(repository: SavepointRepository) -> LeasedRecord[PruneSlot] | None:
-    """Return the slot, or None if nobody ever held it."""
+    """Return the slot; None if it was never held."""
     key = slot_key(repository)
     found = repository.store.get(key)
     if found is None:
@@ -74,7 +74,7 @@ def read_slot(repository: SavepointRepository) -> LeasedRecord[PruneSlot] | None
 def take_slot(
     repository: SavepointRepository, seen: LeasedRecord[PruneSlot] | None, *, holder: str, lease_s: float
 ) -> LeasedRecord[PruneSlot] | None:
-    """Take the slot as it was seen, free or expired; returns None if somebody else was first."""
+    """Take the slot as it was seen, free or expired; returns None if another process was first."""
     gave_up = (*seen.record.in_force, seen.record.prune_id) if seen and seen.record.holder is not None else ()
     mine = PruneSlot(
         prune_id=uuid.uuid4().hex, holder=holder, lease_s=lease_s, begun_at_ms=now_ms(), in_force=gave_up
@@ -101,7 +101,7 @@ def free_slot(repository: SavepointRepository, taken: LeasedRecord[PruneSlot]) -
 
 
 def condemned_blobs(repository: SavepointRepository) -> frozenset[str]:
-    """Return the blobs that somebody may still delete."""
+    """Return the blobs that a prune may still delete, or that may be damaged."""
     folder = f"{repository.job}/condemned/"
     lists = (_condemned(repository, info.key) for info in repository.store.list(folder))
     return frozenset(blob for found in lists if found is not None for blob in found.blobs)

@@ -1,16 +1,16 @@
 """``<job>/references/<savepoint id>/<holder>.json``: who needs a savepoint; written before the need begins.
 
-A pin, a start and a standby, a drill, and a restore in claim mode all hold a savepoint in this one way. A
-reference is written under an intent, or by a process that is protected otherwise, and counts once the intent
-is found alive after it was written: a prune either sees it, or has given that intent up. It is released by
-the event that ends the need (a person unpins; the generation is superseded, closes or fails for good), never
-by age.
+A pin, a start, a standby, a drill, and a restore in claim mode all hold a savepoint in this one way. A
+reference is written under an intent, or while something else protects the savepoint, and counts if the intent
+is still alive after that write: a prune either sees it, or has given that intent up. It is released by the
+event that ends the need (a person unpins; the generation is superseded, closes or fails for good), never by
+age.
 
-Claim mode means what it does in Flink: the savepoint belongs to the job that was restored from it, and goes
-once a newer complete one has taken its place, without anybody disposing of it. The files are copied in both
-modes. Hard links would share them only on one file system, and only while nothing ever opens one for writing:
-Spark uses the names ``N.zip``, ``N.changelog`` and ``N.delta`` again when it runs a batch again, and whether
-that replaces the file or its content is up to the checkpoint's file manager.
+Claim mode means the same as in Flink: the savepoint belongs to the job that was restored from it, and a prune
+disposes of it once a newer complete one has taken its place. The files are copied in both modes. Hard links
+would share them only on one file system, and only while no process ever opens one for writing: Spark uses the
+names ``N.zip``, ``N.changelog`` and ``N.delta`` again when it runs a batch again, and the checkpoint's file
+manager decides whether that replaces the file or its content.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 FOLDER = "references"
 PIN = "pin"
-"""Holder of the one reference that a person may have to a savepoint."""
+"""Holder of a person's reference: a savepoint has one pin at most."""
 Need = Literal["pin", "start", "prepare", "restored"]
 
 
@@ -48,16 +48,16 @@ class Reference(Record):
     need: Need
     """``prepare``: a standby, or a drill, copies it; ``restored``: by hand, in claim mode."""
     by: str
-    """Who asked for it, for people."""
+    """Who made it, for people."""
     reason: str
     at_ms: int
-    """Epoch milliseconds, UTC: for people, and for what was restored by hand."""
+    """Epoch milliseconds, UTC: for people, and to find a newer savepoint of a restore by hand."""
     generation: Generation | None = None
-    """The run whose end releases it; None: somebody releases it by name."""
+    """The run whose end releases it; None: it is released by its holder's name."""
     claim_id: str = ""
     """Of that run's claim: two callers may try for one number."""
     claims: bool = False
-    """Claim mode: once the run has committed a batch, the savepoint is its own."""
+    """Claim mode: once the run has committed a batch, it owns the savepoint."""
 
 
 def of_generation(generation: Generation) -> str:
@@ -66,7 +66,7 @@ def of_generation(generation: Generation) -> str:
 
 
 def of_claim(generation: Generation, claim_id: str) -> str:
-    """Return the holder's name of a claim that may not come to be: another caller may be faster."""
+    """Return the holder's name of a claim before it is created: another caller may be first."""
     return f"{of_generation(generation)}-{claim_id[:8]}"
 
 
@@ -78,11 +78,10 @@ def write_reference(
 
 
 def release(repository: SavepointRepository, savepoint_id: str, holder: str) -> Reference:
-    """Release a reference, whoever holds it; what it kept is decided on by the next prune.
+    """Release a reference of any holder; the next prune decides on the savepoint.
 
     Raises:
-        FlinkstyleError: ``REFERENCE_MISSING`` if there is none of that holder; those that there are, are
-            named.
+        FlinkstyleError: ``REFERENCE_MISSING`` if that holder has none; the existing holders are named.
     """
     known = references(repository).get(savepoint_id, {})
     if holder not in known:
@@ -92,12 +91,12 @@ def release(repository: SavepointRepository, savepoint_id: str, holder: str) -> 
 
 
 def forget(repository: SavepointRepository, savepoint_id: str, holder: str) -> None:
-    """Delete a reference that keeps nothing any more; another caller may have."""
+    """Delete a reference that keeps nothing any more; another caller may have deleted it."""
     repository.store.delete(_key(repository, savepoint_id, holder))
 
 
 def keys_of(repository: SavepointRepository, savepoints: Collection[str]) -> list[str]:
-    """Return where the references to savepoints are, by one listing, for who deletes them with those."""
+    """Return the keys of references to these savepoints, by one listing, to delete them too."""
     folder = f"{repository.job}/{FOLDER}/"
     wanted = frozenset(savepoints)
     keys = (info.key for info in repository.store.list(folder))
@@ -127,7 +126,7 @@ def pin(
     at_ms: int,
     wait_s: float = 600.0,
 ) -> Reference:
-    """Pin a savepoint, or pin it anew for another reason.
+    """Pin a savepoint, or pin it again for another reason.
 
     Args:
         repository: The job's savepoints.
@@ -140,19 +139,19 @@ def pin(
     Raises:
         SavepointMissingError: If there is none of that id.
         RepositoryBusyError: If a prune has not ended in time.
-        IntentBrokenError: If this process was taken for dead meanwhile; the savepoint may be gone.
+        IntentBrokenError: If a prune took this process for dead meanwhile; the savepoint may be gone.
     """
     if not reason.strip():
         raise BadInputError(
             f"Expected a reason to keep savepoint {savepoint_id}, found none.",
             state_after="Nothing was pinned.",
-            remedy="Say why it is kept, for those who clean up later.",
+            remedy="Give the reason why it is kept, for those who clean up later.",
         )
     made = Reference(need="pin", reason=reason, by=by, at_ms=at_ms)
     with hold_intent(repository, "pin", holder=by, wait_s=wait_s) as held:
         repository.read(savepoint_id)
         write_reference(repository, savepoint_id, PIN, made)
-        held.require_alive()  # else a prune had read the references before this one was there
+        held.require_alive()  # else a prune may have read the references before this one existed
     return made
 
 
@@ -167,7 +166,7 @@ def pins(repository: SavepointRepository) -> Mapping[str, Reference]:
 
 
 def claim_savepoint(repository: SavepointRepository, savepoint_id: str, *, by: str, at_ms: int) -> None:
-    """Write down that a savepoint was restored by hand in claim mode; the same place does since the first."""
+    """Record that a savepoint was restored by hand in claim mode; per place, the first record stays."""
     holder = f"restored-{hashlib.sha256(by.encode()).hexdigest()[:16]}"
     if holder not in references(repository).get(savepoint_id, {}):
         made = Reference(

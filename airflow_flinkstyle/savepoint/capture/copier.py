@@ -1,7 +1,7 @@
-"""Bring the files of a cut into the repository, each the cheapest way that is safe.
+"""Bring the files of a cut into the repository, each in the cheapest way that is safe.
 
-What an earlier savepoint holds under the same unique name is not read again; what lies on the repository's
-own service is copied there and never fetched; everything else is read, and stored under its SHA-256.
+A file that an earlier savepoint holds under the same unique name is not read again; a file on the
+repository's own service is copied there and never fetched; all others are read, and stored by SHA-256.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _IN_MEMORY_BYTES = 1 << 20
 _READ_BYTES, _READ_FILES = 1 << 20, 64
-"""Of small files, as one thread reads them."""
+"""How many bytes and how many small files one thread reads at a time, at most."""
 _PACKS_AHEAD = 2
 """Packs that are being sent while the next one is read."""
 
@@ -54,7 +54,7 @@ class CaptureProgress:
 
 
 def never() -> bool:
-    """Answer no, the capture was not cancelled."""
+    """Return False: the capture is not cancelled."""
     return False
 
 
@@ -65,7 +65,7 @@ def ignore(_: CaptureProgress | str) -> None:
 class StoredBlobs:
     """The blobs that a take may rely on, listed once for all its queries: a listing is a request per 1,000.
 
-    What the take uploads is added. Its intent keeps every blob that was listed (``savepoint.blobs.intents``).
+    The take adds its uploads. Its intent keeps every blob that was listed (``savepoint.blobs.intents``).
     """
 
     def __init__(self, repository: SavepointRepository) -> None:
@@ -99,7 +99,7 @@ class FileCopier:
     _stored: dict[str, int] = field(init=False, default_factory=dict)
     """Blobs that are there, with their sizes in bytes."""
     _kept: Mapping[str, FileEntry] = field(init=False, default_factory=dict)
-    """Files of the earlier savepoint that are among these, by path."""
+    """Files of the earlier savepoint whose blobs are still stored, by path."""
     _in_pack: Mapping[str, FileEntry] = field(init=False, default_factory=dict)
     """Those of them that are in packs, by content."""
     _server_copy: ServerCopy | None = field(init=False, default=None)
@@ -119,7 +119,7 @@ class FileCopier:
         self._kept = self._still_stored(query_id)
         sizes = {path: info.size_bytes for path, info in files.items()}
         sizes |= {path: len(content) for path, content in contents.items()}
-        self._leave_worn_packs(sizes)
+        self._drop_worn_packs(sizes)
         unchanged = {path: same for path, info in files.items() if (same := self._unchanged(info, query_id))}
         rest = [path for path in sizes if path not in unchanged]
         small = [path for path in rest if self._goes_into_a_pack(path, sizes[path], contents)]
@@ -127,7 +127,7 @@ class FileCopier:
         alone = [path for path in rest if path not in packed]
 
         def copy_one(path: str) -> FileEntry:
-            self._go_on()
+            self._require_not_cancelled()
             if path in contents:
                 return self._store(path, contents[path])
             if self._server_copy is not None:
@@ -170,16 +170,16 @@ class FileCopier:
             )
             yield entry
 
-    def _go_on(self) -> None:
+    def _require_not_cancelled(self) -> None:
         if self.cancelled():
             raise TakeCancelledError.of(f"query {self.query}")
 
     def _goes_into_a_pack(self, path: str, size_bytes: int, contents: Mapping[str, bytes]) -> bool:
-        """Tell whether a file is small and is read: what the service copies by itself is not."""
+        """Tell whether a file is small and is read: the service copies other files by itself."""
         return size_bytes < self.packed_below_bytes and (path in contents or self._server_copy is None)
 
-    def _leave_worn_packs(self, sizes: Mapping[str, int]) -> None:
-        """Rely on no pack of which this savepoint would need little: its files are packed anew."""
+    def _drop_worn_packs(self, sizes: Mapping[str, int]) -> None:
+        """Rely on no pack of which this savepoint would need little: its files are packed again."""
         kept = self._kept
         likely = [
             same for path, size in sizes.items() if (same := kept.get(path)) and same.size_bytes == size
@@ -191,7 +191,7 @@ class FileCopier:
     def _in_packs(
         self, pool: ThreadPoolExecutor, sizes: Mapping[str, int], contents: Mapping[str, bytes]
     ) -> Iterator[FileEntry]:
-        """Read small files, and put those that no earlier pack holds into new ones as they come.
+        """Read small files, and put those that no earlier pack holds into new packs as they come.
 
         Both run a bounded way ahead, so what is in memory does not grow with the number of files.
         """
@@ -232,7 +232,7 @@ class FileCopier:
         self, pool: ThreadPoolExecutor, groups: Iterable[list[str]], contents: Mapping[str, bytes]
     ) -> Iterator[list[SmallFile]]:
         def read_one(path: str) -> SmallFile:
-            self._go_on()
+            self._require_not_cancelled()
             return SmallFile.of(path, contents[path] if path in contents else self.checkpoint.read(path))
 
         def read(paths: list[str]) -> list[SmallFile]:
@@ -260,7 +260,7 @@ class FileCopier:
     def _still_stored(self, query_id: str) -> dict[str, FileEntry]:
         """Return what an earlier savepoint of the query holds and the repository still has, by path.
 
-        A file without a digest is copied anew, which brings one: else nothing would ever find it altered.
+        A file without a digest is copied again, which adds one: else no check could ever find it altered.
         """
         if self.previous is None or self.previous.query_id != query_id:
             return {}
@@ -271,7 +271,7 @@ class FileCopier:
         }
 
     def _unchanged(self, info: ObjectInfo, query_id: str) -> FileEntry | None:
-        """Return the entry of a file that an earlier savepoint holds and nobody has to look at again."""
+        """Return the entry of a file that an earlier savepoint holds and that need not be read again."""
         same = self._kept.get(info.key)
         if same is None or same.size_bytes != info.size_bytes:
             return None
@@ -284,11 +284,11 @@ class FileCopier:
         return self.repository.key_for(origin_key(info, query_id))
 
     def _copy_inside(self, server_copy: ServerCopy, info: ObjectInfo, query_id: str) -> FileEntry:
-        """Let the service copy; one that fails because the file changed makes the capture start over."""
+        """Let the service copy; a copy that fails since the file changed makes the capture start over."""
         blob = self._origin_blob(info, query_id)
         self.uploaded(blob)
         digest = server_copy(info, self.repository.place(blob)[1]).digest
-        if digest is None:  # the service reports none: reading the file once gives one
+        if digest is None:  # the service reports none: read the file once
             digest = f"sha256:{self.repository.digest_of(blob)[0]}"
         self._stored[blob] = info.size_bytes
         return FileEntry(path=info.key, size_bytes=info.size_bytes, blob=blob, digest=digest)
@@ -321,7 +321,7 @@ class FileCopier:
         return FileEntry(path=path, size_bytes=size_bytes, blob=blob, digest=f"sha256:{digest}")
 
     def _is_new(self, blob: str, size_bytes: int) -> bool:
-        """Tell whether a blob has to be uploaded, and tell the taker of it if it has."""
+        """Return whether a blob has to be uploaded; if so, call ``uploaded`` with its key."""
         if self._stored.get(blob) == size_bytes:
             return False
         self.uploaded(blob)
@@ -329,9 +329,9 @@ class FileCopier:
 
 
 def origin_key(info: ObjectInfo, query_id: str) -> str:
-    """Return the blob key of a file that the service copies: nothing read it, so nothing knows its SHA-256.
+    """Return the blob key of a file that the service copies: it was not read, so its SHA-256 is unknown.
 
-    A file whose name is used again by Spark (``5.zip``, ``5.changelog``) is told apart by its version.
+    For a name that Spark uses again (``5.zip``, ``5.changelog``) the key holds the file's version.
     """
     folder, _, name = info.key.rpartition("/")
     if is_unique_sst(info.key):

@@ -1,4 +1,4 @@
-"""How a take meets a store that fails for a while: each call is made again until it succeeds."""
+"""How a take waits for a store that fails for a while: it repeats each call until it succeeds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 STORE_PATIENCE_S = 600.0
 """How long a job's savepoint waits for one call to a store: throttled, or away for a while."""
 _PAUSE_S, _MOST_PAUSE_S = 0.1, 5.0
-_LOOK_S = 0.25
+_CHECK_S = 0.25
 """How soon a take that waits for its store notices that it is to end."""
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -24,17 +24,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorePatience:
-    """Makes a call again while the store fails for a reason that may pass; safe for threads.
+    """Repeats a call while the store fails for a reason that may pass; safe for threads.
 
-    What a call uploaded before it failed is there, so each is for one file at most.
+    Whatever a call uploaded before it failed stays, so each call is for one file at most.
     """
 
     for_s: float
     """How long one call may continue failing; 0 to fail at once."""
     ends: Callable[[], bool]
-    """Asked while it waits: a yes ends that with ``TakeCancelledError``."""
+    """Called while it waits: True ends the wait with ``TakeCancelledError``."""
     what: str
-    """Whose savepoint, for messages."""
+    """The job or query of the savepoint, for messages."""
     clock: Clock = CLOCK
 
     def __call__(self, call: Callable[[], T]) -> T:
@@ -51,7 +51,7 @@ class StorePatience:
                 pause_s = min(2 * pause_s, _MOST_PAUSE_S)
 
     def _pause(self, pause_s: float, error: StoreError) -> None:
-        wait = self.clock.wait(pause_s, every_s=min(pause_s, _LOOK_S))
+        wait = self.clock.wait(pause_s, every_s=min(pause_s, _CHECK_S))
         while wait.again():
             if self.ends():
                 raise TakeCancelledError.of(self.what) from error

@@ -1,7 +1,7 @@
 """Copy one query's checkpoint into the repository, while the query runs or after it stopped.
 
 The logs are read first and the state after them: the state of batch K is then there, and stays for many
-batches. What Spark replaces meanwhile makes the capture start over with a newer batch.
+batches. If Spark replaces files meanwhile, the capture starts over with a newer batch.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _CHANGING = (ObjectMissingError, ObjectChangedError, StateIncompleteError)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cut:
-    """What to copy: the logs' content as read, the other files by path."""
+    """The files to copy: the logs' content as read, the others by path."""
 
     batch_id: BatchId
     query_id: str
@@ -88,22 +88,22 @@ def capture_query(
         checkpoint: Rooted at the checkpoint location.
         repository: Where the files go; nothing is published.
         name: Name of the query.
-        kafka: The log of each Kafka source, by position (offset log v1) or name (v2); None if nobody knows
-            what the sources are: those whose offsets look like Kafka's are taken for it then.
+        kafka: The log of each Kafka source, by position (offset log v1) or name (v2); None if the sources
+            are not known: then those whose offsets look like Kafka's count as Kafka sources.
         previous: The same query in an earlier savepoint; its SSTs are not read again.
         sink: Spark's name of the query's sink, if it is known.
         sinks: What its transactional sinks have written, if it is known.
         find_written: Finds what it has written to a table with versions; None for other sinks.
         batch_id: Demand that the checkpoint ends with this batch, as a stopped job's must.
-        runs_on: The query has gone on from ``batch_id``: leave what came after it out.
-        cancelled: Asked before each file, by several threads.
-        progress: Told after each file, by the calling thread.
-        uploaded: Told the key of each blob before it is uploaded, by several threads; blobs that were
-            listed before are not told.
-        stored: The blobs that are there, where other queries are captured with it; None to list them.
+        runs_on: The query has run on since ``batch_id``: leave out later batches.
+        cancelled: Called before each file, by several threads.
+        progress: Called after each file, by the calling thread.
+        uploaded: Called with the key of each blob before it is uploaded, by several threads; not for blobs
+            that were listed before.
+        stored: The listed blobs, shared with other queries of the take; None to list them.
         attempts: How often to start over when the running query replaces files meanwhile.
         threads: Files copied at a time.
-        plan_threads: Small files read at a time to find those to copy; a store's answer is waited for.
+        plan_threads: Small files read at a time to find those to copy; most of that time is waiting.
         patience_s: How long one call to a store may continue failing for a reason that may pass.
         packed_below_bytes: Smaller files that are read go into packs.
 
@@ -111,7 +111,7 @@ def capture_query(
         FlinkstyleError: ``NO_COMMIT_YET`` if the query has committed nothing yet.
         FlinkstyleError: ``CAPTURE_FAILED`` if files kept changing; retryable.
         FlinkstyleError: ``BATCH_MISMATCH`` if ``batch_id`` is given and is not the newest committed batch.
-        TakeCancelledError: If ``cancelled`` answered yes.
+        TakeCancelledError: If ``cancelled`` returned True.
         CheckpointError: If the checkpoint is of an unsupported kind, or contradicts itself.
     """
     patience = StorePatience(for_s=patience_s, ends=cancelled, what=f"query {name}")
@@ -210,11 +210,11 @@ def _plan_cut(checkpoint: ObjectStore, demanded: BatchId | None, *, runs_on: boo
 
 
 def _log_before(checkpoint: ObjectStore, batch: BatchId, contents: Mapping[str, bytes]) -> bytes:
-    """Return the offset log before the newest committed one; a stand-in once Spark has deleted it.
+    """Return the offset log before the newest committed one; a stand-in if Spark has deleted it.
 
-    With ``minBatchesToRetain`` 1 it goes when the next batch is planned. A restart behind a committed batch
-    reads it for the older kind of sources only, to show them their last batch again: one without rows, if it
-    begins where it ends.
+    With ``minBatchesToRetain`` 1 Spark deletes it when it plans the next batch. A restart after a committed
+    batch reads it for the older kind of sources only, to give them their last batch again: with the stand-in,
+    that batch ends where it begins, so it has no rows.
     """
     try:
         return checkpoint.read(f"offsets/{batch - 1}")
@@ -226,10 +226,10 @@ def _positions(offsets: OffsetLog, kafka: Mapping[str, KafkaLog] | None) -> dict
     """Join the offsets of the logs with what the caller knows of the cluster.
 
     The caller knows which sources are Kafka's: other connectors write offsets of the same form. Topics that
-    joined since somebody asked for their ids (``subscribePattern``) have none; those that left are left out.
+    came after the ids were read (``subscribePattern``) have none; topics that are gone are not included.
 
     Raises:
-        BadInputError: If the caller knows a source that is none.
+        BadInputError: If the caller names a source that the query does not have.
     """
     positions = {}
     if kafka is None:

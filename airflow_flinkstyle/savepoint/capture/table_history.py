@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.types import BatchId
 
 MOST_VERSIONS: Final = 50
-"""How many of a table's newest versions are looked at: other writers may have come since."""
+"""How many of a table's newest versions are read: other writers may have added some since."""
 _MOST_BYTES: Final = 1 << 26
 _DELTA_LOG: Final = "_delta_log/"
 _COMMIT = re.compile(r"_delta_log/(\d{20})\.json")
@@ -41,15 +41,15 @@ log = logging.getLogger(__name__)
 def written_to(
     read_line: Callable[[], Iterable[TableCommit]], sink: TableFormat, query_id: str, batch: BatchId
 ) -> TablePosition | None:
-    """Return the newest version of a query's batches up to one; None if none is found.
+    """Return the newest version that a query's batches up to this one wrote; None if none is found.
 
-    A savepoint does not fail because of it: what cannot be read is logged, and left open.
+    A savepoint does not fail because of it: a table that cannot be read is logged, and None is returned.
 
     Args:
         read_line: Returns the versions that the table is made of, the newest first.
         sink: The table's format.
         query_id: Of the query.
-        batch: Where it is cut; it may run on meanwhile.
+        batch: The one at which the query is cut; it may run on meanwhile.
     """
     try:
         line = islice(read_line(), MOST_VERSIONS)
@@ -65,7 +65,7 @@ def written_to(
 def delta_line(table: ObjectStore) -> Iterator[TableCommit]:
     """Yield the versions that a Delta table is made of, the newest first, as far as its log has them.
 
-    What a ``RESTORE`` has taken back is not among them.
+    Versions that a ``RESTORE`` has taken back are not among them.
     """
     listed = table.list(_DELTA_LOG, after=f"{_DELTA_LOG}{_checkpointed(table):020d}")
     commits = [int(match[1]) for info in listed if (match := _COMMIT.fullmatch(info.key))]
@@ -87,7 +87,7 @@ def _checkpointed(table: ObjectStore) -> int:
 def iceberg_line(table: ObjectStore) -> Iterator[TableCommit]:
     """Yield the snapshots that an Iceberg table is made of, the newest first, by its newest metadata file.
 
-    Which one is the newest only the table's catalog knows for certain: this is for people to read.
+    Only the table's catalog knows the newest one for certain: this is for people to read.
     """
     listed = [
         (int(match[1] or match[2]), info.key)

@@ -48,8 +48,8 @@ class QuerySource:
     checkpoint: ObjectStore
     """Rooted at the query's checkpoint location."""
     kafka: Mapping[str, KafkaLog] | None
-    """By position (offset log v1) or source name (v2); empty for a query without Kafka, None if nobody knows
-    what its sources are."""
+    """By position (offset log v1) or source name (v2); empty for a query without Kafka, None if its sources
+    are not known."""
     sink: str | None = None
     """Spark's name of the query's sink; None if unknown."""
     sinks: Sinks | None = None
@@ -59,28 +59,28 @@ class QuerySource:
     batch_id: BatchId | None = None
     """Demand that the checkpoint ends with this batch; None for whatever is newest."""
     runs_on: bool = False
-    """The query has gone on from ``batch_id``: cut it there all the same."""
+    """The query has run on since ``batch_id``: cut it there nevertheless."""
 
     @staticmethod
-    def at_rest(name: str, checkpoint: ObjectStore, told: QueryStatus) -> QuerySource:
-        """Describe a query that nobody runs by what its last run said of it."""
+    def at_rest(name: str, checkpoint: ObjectStore, status: QueryStatus) -> QuerySource:
+        """Describe a query that does not run, by the last status that a heartbeat reported."""
         logs = {
-            source: KafkaLog(cluster_id=seen.cluster_id, topic_ids=dict(seen.topic_ids), log_range={})
-            for source, seen in told.sources.items()
+            source: KafkaLog(cluster_id=identity.cluster_id, topic_ids=dict(identity.topic_ids), log_range={})
+            for source, identity in status.sources.items()
         }
         return QuerySource(
             name=name,
             checkpoint=checkpoint,
-            kafka=logs if logs or told.providers is not None else None,
-            sink=told.sink,
-            sinks=told.sinks,
+            kafka=logs if logs or status.providers is not None else None,
+            sink=status.sink,
+            sinks=status.sinks,
             batch_id=read_inventory(checkpoint).committed,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavepointLabel:
-    """What the manifest says about the savepoint as a whole."""
+    """Fields of the manifest about the savepoint as a whole."""
 
     savepoint_id: str
     taken_at_ms: int
@@ -106,23 +106,23 @@ def take_savepoint(
 ) -> Manifest:
     """Take a savepoint and return its manifest; if one of this id exists, that one is returned.
 
-    Whatever ends it early leaves what it uploaded: a take deletes no blob. The next take finds it in the
-    repository, and a prune frees it if none comes.
+    If it ends early, its uploads stay: a take deletes no blob. The next take finds them in the repository; if
+    there is none, a prune frees them.
 
     Args:
         repository: Where the savepoint goes.
         queries: All queries of the job.
         label: Id, time and origin.
         previous: An earlier savepoint of the job; its SSTs are not uploaded again.
-        cancelled: Asked before each file and before the manifest; a yes leaves no savepoint.
-        progress: Told after each file.
+        cancelled: Called before each file and before the manifest; True ends the take without a savepoint.
+        progress: Called after each file.
         timeout_s: Give up before the first file that would begin later; a call to a store that hangs is
             ended by the store's own time-out.
         patience_s: How long one call to a store may continue failing for a reason that may pass.
         packed_below_bytes: Smaller files that are read go into packs.
 
     Raises:
-        TakeCancelledError: If ``cancelled`` answered yes.
+        TakeCancelledError: If ``cancelled`` returned True.
         TakeTimedOutError: If it was not done in time.
         FlinkstyleError: Whatever ``capture_query`` or the store raises; no savepoint was made then.
     """
@@ -146,7 +146,7 @@ def take_savepoint(
     except SavepointConflictError:  # another attempt of the same request was first
         return repository.read(label.savepoint_id)
     except (TakeCancelledError, RepositoryBusyError) as error:
-        raise (end.reason(what) or error) from error.__cause__  # what the store said, if it waited for that
+        raise (end.reason(what) or error) from error.__cause__  # the store's error, if it waited for that
 
 
 def _take(
@@ -160,7 +160,7 @@ def _take(
     patience: StorePatience,
     packed_below_bytes: int,
 ) -> Manifest:
-    """Capture and publish while nobody frees blobs."""
+    """Capture and publish while no prune frees blobs."""
     holder = f"the taker of {label.savepoint_id}"
     with ExitStack() as stack, _uploads() as uploads:
         held = patience(
@@ -200,7 +200,7 @@ def _take(
 
 
 class _EarlyEnd:
-    """Answers whether a take is to end early, and remembers why: cancelled, or its time is up."""
+    """Tells whether a take is to end early, and remembers why: cancelled, or its time is up."""
 
     def __init__(self, cancelled: Callable[[], bool], timeout_s: float | None) -> None:
         self._ask, self._timeout_s, self._began_s = cancelled, timeout_s or math.inf, time.monotonic()
@@ -214,7 +214,7 @@ class _EarlyEnd:
         return self._cancelled or self._timed_out
 
     def reason(self, what: str) -> SavepointError | None:
-        """Return the error of an early end; None if nobody wanted one."""
+        """Return the error of an early end; None if there was no reason for one."""
         if self._cancelled:
             return TakeCancelledError.of(what)
         return TakeTimedOutError.after(self._timeout_s, what) if self._timed_out else None
@@ -222,7 +222,7 @@ class _EarlyEnd:
 
 @contextmanager
 def _uploads() -> Iterator[set[str]]:
-    """Collect what a take uploads, and say that it stays where no savepoint is made: it deletes no blob."""
+    """Collect a take's uploads, and log that they stay if no savepoint is made: a take deletes no blob."""
     uploads: set[str] = set()
     try:
         yield uploads
@@ -232,7 +232,7 @@ def _uploads() -> Iterator[set[str]]:
 
 
 def compose(job: str, snapshots: Sequence[QuerySnapshot], label: SavepointLabel) -> Manifest:
-    """Put captured queries together. Pure; whoever captured them itself publishes the result."""
+    """Make a manifest of captured queries. Pure; the caller publishes it."""
     return Manifest(
         savepoint_id=label.savepoint_id,
         job=job,

@@ -1,4 +1,4 @@
-"""An exported savepoint as one ``.tar`` file: plain files only, whatever else it holds is refused.
+"""An exported savepoint as one ``.tar`` file: plain files only, anything else in it is refused.
 
 Nothing is ever unpacked by name: the importer asks for the files it knows, and each is checked by its
 digest. Equal savepoints give equal archives, byte for byte.
@@ -70,15 +70,15 @@ class ArchiveReader:
         """Return the content or a range of it."""
         with self._opened(key) as (file, size_bytes):
             file.seek(start, os.SEEK_CUR)
-            left = max(0, size_bytes - start)
-            return file.read(left if length is None else min(length, left))
+            remaining = max(0, size_bytes - start)
+            return file.read(remaining if length is None else min(length, remaining))
 
     def download(self, key: str, target: Path) -> None:
         """Write the content to a local file, streamed."""
-        with self._opened(key) as (file, left), target.open("wb") as writer:
-            while left and (piece := file.read(min(left, _CHUNK_BYTES))):
+        with self._opened(key) as (file, remaining), target.open("wb") as writer:
+            while remaining and (piece := file.read(min(remaining, _CHUNK_BYTES))):
                 writer.write(piece)
-                left -= len(piece)
+                remaining -= len(piece)
 
     @contextlib.contextmanager
     def _opened(self, key: str) -> Iterator[tuple[IO[bytes], int]]:
@@ -122,13 +122,13 @@ class ArchiveWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give it its name, or drop it."""
+        """Give the archive its name, or delete it."""
         try:
             with _translated("write", self.uri):
                 if kind is None:
                     self._finish()
         finally:
-            with contextlib.suppress(OSError):  # a full disk's, for what was buffered and is dropped anyway
+            with contextlib.suppress(OSError):  # a full disk: the buffered rest is dropped anyway
                 self._file.close()
             self._part.unlink(missing_ok=True)
 
@@ -188,8 +188,8 @@ class _Hashing:
 def _index(file: IO[bytes], uri: str) -> dict[str, tuple[int, int]]:
     """Return where each file lies in the archive: its first byte and its size in bytes.
 
-    The headers are taken one by one instead of by ``tarfile.open``, which would also follow the kinds
-    that are refused here and read an extended header of any size into memory.
+    The headers are read one by one instead of by ``tarfile.open``, which would also follow the kinds that
+    are refused here, and read an extended header of any size into memory.
     """
     members: dict[str, tuple[int, int]] = {}
     end = file.seek(0, os.SEEK_END)

@@ -1,4 +1,4 @@
-"""One savepoint as a folder or an archive that needs nothing else; ``importing`` is the way back.
+"""One savepoint as a folder or an archive that is complete in itself; ``importing`` reads it back.
 
 ``blobs/<sha256>`` holds each content once, ``SHA256SUMS`` what ``sha256sum -c`` expects, and
 ``savepoint.json``, written last, the manifest with every file keyed by its content.
@@ -172,7 +172,7 @@ def contents_of(manifest: Manifest) -> list[FileEntry]:
 
 
 def alone(entry: FileEntry, blob: str) -> FileEntry:
-    """Return a file whose content is the blob of its SHA-256."""
+    """Return the entry of a file whose content is a blob of its own, keyed by its SHA-256."""
     return replace(entry, blob=blob, digest=f"sha256:{blob}", offset=None, pack_bytes=None)
 
 
@@ -192,7 +192,7 @@ def require_whole(
 
 
 def _require_free(target: ObjectStore, listed: Mapping[str, int], manifest: Manifest) -> None:
-    """Refuse a folder that holds anything but an export of this savepoint, or the begin of one."""
+    """Refuse a folder that holds anything but an export of this savepoint, whole or unfinished."""
     expected = f"empty, or an export of savepoint {manifest.savepoint_id} of job {manifest.job}"
     foreign = [key for key in listed if not key.startswith(BLOBS) and key not in {SUMS, MANIFEST}]
     if foreign:
@@ -218,7 +218,7 @@ def _kept(target: ObjectStore, listed: Mapping[str, int], manifest: Manifest) ->
 
 
 def _put_once(target: ObjectStore, key: str, content: bytes) -> None:
-    """Create a file; one that is there must be the same."""
+    """Create a file; an existing one must have the same content."""
     try:
         target.create(key, content)
     except ObjectExistsError:

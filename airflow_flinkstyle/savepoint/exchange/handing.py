@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def hand_over(source: SavepointRepository, savepoint_id: str, target: SavepointRepository) -> Manifest:
-    """Copy a savepoint to another job's repository, where it is one from outside; doing it again is no error.
+    """Copy a savepoint to another job's repository, as an import does; to repeat it is no error.
 
     Raises:
         SavepointMissingError: If there is none of that id.
@@ -87,7 +87,7 @@ class _AsExported:
 
 
 def _sha256(repository: SavepointRepository, manifest: Manifest, entry: FileEntry) -> str:
-    """Return a file's digest; one that the store has copied by itself is read, and compared, for it."""
+    """Return a file's SHA-256; a file that the store copied by itself is read, and checked, to get it."""
     known = known_sha256(entry)
     if known is not None:
         return known

@@ -1,7 +1,7 @@
 """An exported savepoint, from a folder or an archive, back into a repository. See ``export``.
 
-Every byte is read before the manifest exists; whatever ends an import half-way leaves blobs that the next
-prune frees.
+Every byte is read before the manifest exists; an import that ends half-way leaves blobs that the next prune
+frees.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ log = logging.getLogger(__name__)
 _SCHEME: Final = re.compile("^[a-z0-9+.-]+:/*", re.IGNORECASE)
 _SHA256: Final = re.compile("[0-9a-f]{64}")
 _MANIFEST_LIMIT_BYTES: Final = 256 << 20
-"""Of an export's manifest: some thousand times that of a job with hundreds of state stores."""
+"""Of an export's manifest: some thousand times the size for a job with hundreds of state stores."""
 _STILL_DAMAGED: Final = (
     "The savepoint that is there is still damaged; what the source has whole was put back."
 )
@@ -91,21 +91,21 @@ def import_savepoint(
     progress: Callable[[FileProgress], None] = ignore,
     packed_below_bytes: int = PACKED_BELOW_BYTES,
 ) -> Manifest:
-    """Import a savepoint; of one that the repository has already, damaged files are put back.
+    """Import a savepoint; if the repository has it already, its damaged files are put back.
 
-    From another job or another root it is a savepoint from outside: it names no generation. Cluster
-    and topic ids stay, and are checked when a job starts from it.
+    A savepoint from another job or another root names no generation here. Cluster and topic ids stay, and
+    are checked when a job starts from it.
 
     Args:
         source: A folder or an ``ArchiveReader``.
         repository: Of the job that the savepoint is to belong to.
         from_job: Name of the job it was taken from; needed where that is another one.
-        progress: Told after each file.
+        progress: Called after each file.
         packed_below_bytes: Smaller files go into packs.
 
     Raises:
         FlinkstyleError: ``EXPORT_FORMAT`` if the source is no whole export.
-        BadInputError: If it is another job's and ``from_job`` does not say so.
+        BadInputError: If it is another job's and ``from_job`` does not name that job.
         SavepointDamagedError: If a file of the source is missing or altered, or they do not fit together.
         SavepointConflictError: If the job has another savepoint of this id.
     """
@@ -118,7 +118,7 @@ def import_savepoint(
             _put_back(source, _same(existing, manifest, repository), manifest, repository, progress)
             return existing
         manifest = _stored(source, manifest, repository, progress, packed_below_bytes)
-        verify_savepoint(manifest, repository, level="full")  # as stored now, those of before included
+        verify_savepoint(manifest, repository, level="full")  # as stored now, with blobs from before
         held.publish(repository, manifest)
     log.info("Savepoint %s: imported from %s", manifest.savepoint_id, source.uri)
     return manifest
@@ -207,7 +207,7 @@ def _put_back(
     repository: SavepointRepository,
     progress: Callable[[FileProgress], None],
 ) -> None:
-    """Compare the savepoint that is there with the export, byte by byte, and replace what differs."""
+    """Compare the existing savepoint with the export, byte by byte, and replace files that differ."""
     wanted = _entries_there(existing, manifest)
     fits = each_window(partial(_fit, repository), wanted, progress=progress)
     damaged = [entry for entry, good in zip(wanted, fits, strict=True) if not good]
@@ -218,7 +218,7 @@ def _put_back(
     for entry in damaged:
         if entry.offset is not None:
             packs.setdefault(entry.blob, []).append(entry)
-    _tell_of_holes(existing, packs, repository)
+    _distrust_holed_packs(existing, packs, repository)
     mended = (found for entries in packs.values() for found in _mend(source, repository, entries))
     require_whole(existing, mended, state_after=_STILL_DAMAGED)
     verified = verify_savepoint(existing, repository, level="full" if damaged else "quick")
@@ -227,12 +227,12 @@ def _put_back(
         log.info("Savepoint %s: %d files were put back", existing.savepoint_id, len(damaged))
 
 
-def _tell_of_holes(
+def _distrust_holed_packs(
     existing: Manifest, packs: Mapping[str, Sequence[FileEntry]], repository: SavepointRepository
 ) -> None:
-    """Let nobody rely on a pack that was missing or cut, and that this savepoint does not need all of.
+    """Let no later savepoint rely on a pack that was missing or cut, and of which this one needs only a part.
 
-    Once it is mended it has its size again, and zeros in place of what only others need.
+    Once it is mended it has its size again, and zeros in place of what only other savepoints need.
     """
     stored = repository.blob_sizes() if packs else {}
     held = needed_bytes(existing.contents.values())
@@ -245,9 +245,9 @@ def _tell_of_holes(
 def _mend(
     source: ExportSource, repository: SavepointRepository, entries: Sequence[FileEntry]
 ) -> Sequence[Copied | DamagedFile]:
-    """Put damaged files of one pack back in their places; what else is in it stays as it is found.
+    """Put damaged files of one pack back in their places; the other bytes stay as they are found.
 
-    Where the pack was missing or cut, other savepoints' files have zeros then, which their digests show.
+    If the pack was missing or cut, files of other savepoints in it become zeros, which their digests show.
     """
     store, key = repository.place(entries[0].blob)
     size_bytes = entries[0].stored_bytes
@@ -269,9 +269,9 @@ def _mend(
 def _entries_there(existing: Manifest, manifest: Manifest) -> list[FileEntry]:
     """Return the files under the keys that they have here, with the digests that the export has of them."""
     entries = {
-        mine.place: replace(mine, digest=told.digest)
+        mine.place: replace(mine, digest=exported.digest)
         for here, there in zip(existing.queries, manifest.queries, strict=True)
-        for mine, told in zip(here.files, there.files, strict=True)
+        for mine, exported in zip(here.files, there.files, strict=True)
     }
     return list(entries.values())
 
@@ -337,8 +337,8 @@ def _require_plain_file(source: ExportSource, key: str) -> None:
 def _adopted(manifest: Manifest, repository: SavepointRepository, from_job: str | None) -> Manifest:
     """Return the manifest as one of the repository's job.
 
-    It keeps its generation only if that run is one below this root: another root counts its own runs, and
-    its numbers would put the savepoint behind or before those of this one.
+    It keeps its generation only if that run was one below this root: another root counts its own runs, and
+    its numbers would give the savepoint a wrong place among this root's.
     """
     job = repository.job
     if manifest.job == job:
@@ -353,7 +353,7 @@ def _adopted(manifest: Manifest, repository: SavepointRepository, from_job: str 
 
 
 def _ran_here(manifest: Manifest, repository: SavepointRepository) -> bool:
-    """Return whether this root's run of the savepoint's number wrote its checkpoints where it was copied."""
+    """Return whether the savepoint was copied from checkpoints of this root's run of that generation."""
     generation = manifest.taken_from_generation
     board = JobBoard(repository.store, repository.job)
     claim = board.claim(Generation(generation)) if generation is not None else None
@@ -369,7 +369,7 @@ def _path_of(location: str) -> str:
 
 
 def _same(existing: Manifest, manifest: Manifest, repository: SavepointRepository) -> Manifest:
-    """Return the savepoint that is there if it is this one, however its blobs are keyed."""
+    """Return the existing savepoint if its content is this one's, under whatever blob keys."""
 
     def content(one: Manifest) -> Manifest:
         unkeyed = with_files(

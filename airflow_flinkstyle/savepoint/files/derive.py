@@ -1,4 +1,4 @@
-"""Savepoints made from other savepoints: what both need is shared."""
+"""Savepoints made from other savepoints; both share the blobs that both need."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def publish_derived(
     *,
     evidence: Mapping[str, str] | None = None,
 ) -> Manifest:
-    """Publish a savepoint that differs from its parent in what ``change`` makes of each query.
+    """Publish a savepoint whose queries are the parent's, each changed by ``change``.
 
-    Its ``taken_at_ms`` is the parent's: the moment of the cut. Doing it again changes nothing.
+    Its ``taken_at_ms`` is the parent's: the moment of the cut. To repeat it changes nothing.
 
     Raises:
-        SavepointMissingError: If the parent is gone, and with it perhaps files that both would share.
+        SavepointMissingError: If the parent is gone, and perhaps files that both would share with it.
     """
     with hold_intent(
         repository, "take", holder=f"the maker of {savepoint_id}", publishes=savepoint_id
@@ -47,7 +47,7 @@ def publish_derived(
 
 
 def changed_file(repository: SavepointRepository, path: str, content: bytes) -> FileEntry:
-    """Store a file's new content; only inside ``publish_derived``'s ``change``."""
+    """Store a file's new content; call it only inside ``publish_derived``'s ``change``."""
     return FileEntry(
         path=path,
         size_bytes=len(content),

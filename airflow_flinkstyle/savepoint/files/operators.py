@@ -1,6 +1,6 @@
-"""Take stateful operators out of a query, for a version of it that has them no more.
+"""Remove stateful operators from a query, for a version of it that no longer has them.
 
-Spark numbers the operators in the order of the plan, so those behind one that goes move up.
+Spark numbers the operators in the order of the plan, so those after a removed one get lower numbers.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _STATE: Final = re.compile(r"state/(?P<operator>\d+)/(?P<rest>.+)")
 def without_operators(
     query: QuerySnapshot, dropped: Collection[int], repository: SavepointRepository
 ) -> QuerySnapshot:
-    """Return the query without these operators; only inside ``publish_derived``'s ``change``.
+    """Return the query without these operators; call it only inside ``publish_derived``'s ``change``.
 
-    The state of the others is byte for byte what it was.
+    The state of the others stays the same byte for byte.
     """
     files: list[FileEntry] = []
     for entry in query.files:
@@ -41,8 +41,8 @@ def without_operators(
 
 
 def number_after(operator: int, dropped: Collection[int]) -> int:
-    """Return the number of an operator that stays, once others are gone."""
-    return operator - sum(gone < operator for gone in dropped)
+    """Return the new number of an operator that stays, without the dropped ones."""
+    return operator - sum(number < operator for number in dropped)
 
 
 def _moved(entry: FileEntry, number: int, rest: str, repository: SavepointRepository) -> FileEntry:

@@ -1,7 +1,7 @@
 """Give a savepoint's batch another number, so that a sink that counts batches takes the next as new. Pure.
 
-Only names change: the logs are named by the batch, the state by the batch after it, and neither holds its
-number inside. Shown on Spark for the HDFS provider, RocksDB and RocksDB with changelogs.
+Only file names change: the logs are named by the batch, the state by the batch after it, and neither contains
+its number. Tested on Spark for the HDFS provider, RocksDB and RocksDB with changelogs.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def renumber(query: QuerySnapshot, batch: BatchId) -> QuerySnapshot:
     """Return the query as if its last batch had been ``batch``; no file's content changes.
 
     Raises:
-        RenumberError: If its state holds numbers inside, or does not begin with a full version.
+        RenumberError: If its state files contain numbers, or do not begin with a full version.
     """
     shift = batch - query.batch_id
     if shift == 0:
         return query
     _require_renumberable(query)
     files = [replace(entry, path=_shifted(entry.path, shift)) for entry in query.files]
-    if query.batch_id == 0:  # Spark requires the log of the batch before to be there, whatever it says
+    if query.batch_id == 0:  # Spark requires a log of the batch before, of any content
         newest = f"offsets/{batch}"
         before = f"offsets/{batch - 1}"
         files += [replace(entry, path=before) for entry in files if entry.path == newest]
@@ -69,7 +69,7 @@ def _require_renumberable(query: QuerySnapshot) -> None:
 
 
 def _without_full_version(paths: Iterable[str]) -> list[str]:
-    """Return the stores that only have steps from an empty state: those begin with number 1."""
+    """Return the stores that only have changes from an empty state, which begin with number 1."""
     kinds: dict[str, set[str]] = {}
     for path in paths:
         if match := _STATE.fullmatch(path):

@@ -3,8 +3,8 @@
 Spark must never start from a folder that is half written: without logs it would begin again from batch 0.
 So the first write is an offset log of a version that no Spark knows (the seal), in the place of the newest
 one; every start fails on it. The last write replaces it with the real one. The restored checkpoint shares
-nothing with the savepoint. It is the savepoint byte by byte, but for files in which Spark
-names the checkpoint's own place.
+no file with the savepoint. It is the savepoint byte by byte, except for files in which Spark names the
+checkpoint's own place.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _SEAL: Final = "v2147483647\n"
 _SEALED_FOR: Final = "unfinished restore of savepoint"
 _SEALS_WITHIN: Final = 3
-"""Newest offset logs among which a seal is."""
+"""How many of the newest offset logs may be the seal."""
 _SEALED = "The target holds an unfinished restore, from which Spark refuses to start."
 
 
@@ -79,15 +79,15 @@ def restore_savepoint(
         manifest: The savepoint.
         repository: Where its files are.
         open_target: Returns the store at a query's new checkpoint location, by the query's name.
-        claim_mode: ``no_claim`` leaves the savepoint to whoever made it; ``claim`` makes it the restored
-            job's, to go once a newer complete one has taken its place. The files are copied in both.
+        claim_mode: ``no_claim`` leaves the savepoint to its owner; ``claim`` gives it to the restored job:
+            it is disposed of once a newer complete one has taken its place. Both copy the files.
         complete: False for a pre-copy.
-        precopied: The savepoint that this process has copied to the targets before; nobody has written there
-            since. What is the same in both is not read again.
-        progress: Told after each file that had to be written, per query.
+        precopied: The savepoint that this process has copied to the targets before; no other has written
+            there since. Files that are the same in both are not read again.
+        progress: Called after each file that had to be written, per query.
 
     Raises:
-        FlinkstyleError: Whatever ``restore_query`` raises; nothing is claimed then.
+        FlinkstyleError: As ``restore_query`` raises; nothing is claimed then.
     """
     done = {
         query.name: restore_query(
@@ -127,22 +127,21 @@ def restore_query(
     """Restore one query; a repeated call writes only what is missing and removes what does not belong.
 
     A batch that is planned in the savepoint is planned in the checkpoint: Spark runs it again under its id,
-    with the same rows, which a sink may have seen. No blob is freed meanwhile.
+    with the same rows, which a sink may have written already. No blob is freed meanwhile.
 
     Args:
         manifest: The savepoint.
         query: One of its queries.
         repository: Where its files are.
         target: The store of the new checkpoint location.
-        complete: False copies everything but leaves the seal, so that only the files that differ are left
-            for the final savepoint.
-        precopied: What this process has copied there before; nobody has written there since.
+        complete: False copies everything but keeps the seal; the restore of the final savepoint then writes
+            only files that differ.
+        precopied: What this process has copied there before; no other has written there since.
         threads: Files written at a time.
-        progress: Told after each file that had to be written.
+        progress: Called after each file that had to be written.
 
     Raises:
-        FlinkstyleError: ``TARGET_OCCUPIED`` if the target holds another query, or the checkpoint was run
-            since.
+        FlinkstyleError: ``TARGET_OCCUPIED`` if the target holds another query, or Spark ran there since.
         SavepointDamagedError: If a file is missing or altered; the target stays sealed.
     """
     known = _copied(precopied) if precopied is not None else {}
@@ -177,7 +176,7 @@ def _restore(writer: _Writer, planned: bytes | None, *, complete: bool) -> Resto
     kept.discard(last)
     missing = [entry for entry in query.files if entry.path not in kept and entry.path != last]
     missing.sort(key=_write_order)
-    for path in _newest_log_last(extra):  # above the new seal, an older one may stand: it goes last
+    for path in _newest_log_last(extra):  # an older seal may be above the new one: delete it last
         target.delete(path)
     bytes_written = writer.write_all(missing)
     if complete:
@@ -213,7 +212,7 @@ def _planned_content(manifest: Manifest, query: QuerySnapshot) -> bytes | None:
 
 
 def _holds(writer: _Writer, listed: Collection[str], path: str, planned: bytes | None) -> bool:
-    """Tell whether the newest offset log is the real one; no list of files has that of a planned batch."""
+    """Tell whether the newest offset log is the real one; that of a planned batch is in no list of files."""
     if planned is None:
         return True
     return path in listed and writer.target.read(path) == planned
@@ -222,9 +221,9 @@ def _holds(writer: _Writer, listed: Collection[str], path: str, planned: bytes |
 def _require_free(writer: _Writer, listed: Mapping[str, int], *, newest: int) -> None:
     """Refuse a target that is not ours to write to.
 
-    Ours is: an empty one, a sealed one of the same query, or of the savepoint that this one was made from (a
-    fork has another query id), and one of the same query that was restored and never run, which shows in logs
-    that are as short as a restore writes them.
+    These are ours: an empty one; a sealed one of the same query, or of the savepoint that this one was made
+    from (a fork has another query id); and one of the same query that was restored and never run: its logs
+    are as short as a restore writes them.
     """
     if not listed:
         return
@@ -250,7 +249,7 @@ def _require_free(writer: _Writer, listed: Mapping[str, int], *, newest: int) ->
 
 
 def _newest_log_last(paths: Collection[str]) -> list[str]:
-    """Order files so that offset logs come behind all others, by the numbers of their batches."""
+    """Order files so that offset logs come after all others, by the numbers of their batches."""
     return sorted(sorted(paths), key=lambda path: sorted(_batches([path], "offsets")))
 
 
@@ -261,7 +260,7 @@ def _batches(paths: Collection[str], folder: str) -> set[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seal:
-    """What an unfinished restore says of itself."""
+    """The note in the seal of an unfinished restore."""
 
     query_id: str
     savepoint_id: str
@@ -301,7 +300,7 @@ class _Writer:
         return {entry.path for entry in compress(candidates, equal)}
 
     def _is_equal(self, entry: FileEntry) -> bool:
-        """Compare by content, but for SSTs, whose names are unique, and what was written here before."""
+        """Compare by content, except SSTs, whose names are unique, and files that this process wrote."""
         if is_unique_sst(entry.path) or self.known.get(entry.path) == entry.content:
             return True
         if is_relocatable(entry.path):
@@ -309,7 +308,7 @@ class _Writer:
         return sha256_of(self.target, entry.path)[0] == known_sha256(entry)
 
     def seal(self, path: str) -> None:
-        """Make every start of Spark fail from here on."""
+        """Write the seal: from here on every start of Spark fails."""
         note = {
             _SEALED_FOR: self.manifest.savepoint_id,
             "query id": self.query.query_id,
@@ -318,7 +317,7 @@ class _Writer:
         self.target.write(path, f"{_SEAL}{json.dumps(note)}".encode())
 
     def seal_in(self, listed: Collection[str]) -> _Seal | None:
-        """Return whose unfinished restore is there, or None if there is no seal."""
+        """Return the note of an unfinished restore; None if there is no seal."""
         for batch in sorted(_batches(listed, "offsets"), reverse=True)[:_SEALS_WITHIN]:
             content = self.target.read(f"offsets/{batch}").decode(errors="replace")
             if content.startswith(_SEAL):
@@ -362,7 +361,7 @@ class _Writer:
 
 def _seal_of(note: str) -> _Seal:
     try:
-        told = json.loads(note)
-        return _Seal(query_id=str(told["query id"]), savepoint_id=str(told.get(_SEALED_FOR, "")))
+        fields = json.loads(note)
+        return _Seal(query_id=str(fields["query id"]), savepoint_id=str(fields.get(_SEALED_FOR, "")))
     except (ValueError, KeyError, TypeError, RecursionError):
         return _Seal(query_id=f"unknown to its note {note[:80]!r}", savepoint_id="")

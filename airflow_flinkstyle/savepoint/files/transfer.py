@@ -29,7 +29,7 @@ IN_MEMORY_BYTES: Final = 1 << 20
 FILES_AT_A_TIME: Final = 8
 _SMALL_AT_A_TIME: Final = 256
 _SMALL_BYTES: Final = 8 << 20
-"""Of files in packs, as one thread takes them at most: they are read by few requests."""
+"""Bytes of files in packs that one thread takes at most: they are read by few requests."""
 R = TypeVar("R")
 
 
@@ -65,15 +65,15 @@ class Writable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """The file was written, and is what the savepoint says."""
+    """The file was written, and has the size and digest of the manifest."""
 
     sha256: str
-    """Of its content, in hex; also where the savepoint knew none."""
+    """Of its content, in hex; also if the manifest has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class DamagedFile:
-    """The file is not what the savepoint says; nothing that Spark would start from was written."""
+    """The file differs from the manifest; nothing that Spark would start from was written."""
 
     finding: str
 
@@ -159,17 +159,17 @@ def _missing(entry: FileEntry) -> DamagedFile:
 
 
 def other_size(entry: FileEntry, found: str) -> DamagedFile:
-    """Tell that a file was cut, or grew."""
+    """Return the finding that a file was cut, or grew."""
     return DamagedFile(f"{entry.path} has {found} bytes instead of {entry.size_bytes} (blob {entry.blob})")
 
 
 def altered(entry: FileEntry) -> DamagedFile:
-    """Tell that a file has its size, but other content."""
+    """Return the finding that a file has its size, but other content."""
     return DamagedFile(f"{entry.path} was altered (blob {entry.blob})")
 
 
 def known_sha256(entry: FileEntry) -> str | None:
-    """Return the expected SHA-256 in hex; None where the store made the copy, so that nothing read it."""
+    """Return the expected SHA-256 in hex; None if the store made the copy, so that no process read it."""
     kind, _, digest = (entry.digest or "").partition(":")
     return digest if kind == "sha256" else None
 
@@ -191,7 +191,7 @@ def each_file(
         work: Called by several threads.
         entries: The files.
         threads: Files at a time.
-        progress: Told after each file, by the thread that iterates.
+        progress: Called after each file, by the thread that iterates.
     """
     return _each(lambda window: [work(window[0])], [[entry] for entry in entries], entries, threads, progress)
 
@@ -210,7 +210,7 @@ def each_window(
             returns a result for each.
         entries: The files.
         threads: Calls at a time.
-        progress: Told after each file, by the thread that iterates.
+        progress: Called after each file, by the thread that iterates.
     """
     return _each(work, list(_windows(entries, threads)), entries, threads, progress)
 
@@ -218,7 +218,7 @@ def each_window(
 def _windows(entries: Sequence[FileEntry], threads: int) -> Iterator[list[FileEntry]]:
     """Yield neighbours in packs together, and every other file by itself.
 
-    Where they are written to a service, each is a request; so few of them are dealt out to all threads.
+    Written to a service, each file is a request; so even a few of them are spread over all threads.
     """
     packed = sum(entry.offset is not None for entry in entries)
     most = min(_SMALL_AT_A_TIME, -(-packed // threads))

@@ -1,7 +1,7 @@
-"""Which savepoints were checked, how deeply, when, and how it went.
+"""Which savepoints were checked, at which level, when, and with which result.
 
 ``<job>/verified/<savepoint id>.json`` of those that passed, ``<job>/damaged/...`` of those that did not. The
-latter outweighs the former: who checks may have no right to delete.
+latter outweighs the former: the checking process may have no right to delete.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class DamagedRecord(Record):
     at_ms: int
     """Epoch milliseconds, UTC."""
     found: str | None
-    """The first of the findings, for people; None once the savepoint has passed a check again."""
+    """The first finding, for people; None once the savepoint has passed a check again."""
 
 
 def record_verified(repository: SavepointRepository, verified: Verified, *, at_ms: int) -> None:
-    """Write down that a savepoint passed a check."""
+    """Record that a savepoint passed a check."""
     record = VerifiedRecord(level=verified.level, at_ms=at_ms)
     repository.store.write(note_key(repository, _PASSED, verified.savepoint_id), record.to_bytes())
     key = note_key(repository, _FAILED, verified.savepoint_id)
@@ -70,10 +70,10 @@ def record_verified(repository: SavepointRepository, verified: Verified, *, at_m
 
 
 def record_damaged(repository: SavepointRepository, savepoint_id: str, level: Level, found: str) -> None:
-    """Write down that a savepoint did not pass a check; it counts as verified no more."""
+    """Record that a savepoint did not pass a check; it no longer counts as verified."""
     record = DamagedRecord(level=level, at_ms=now_ms(), found=found[:_FOUND_SHOWN])
     repository.store.write(note_key(repository, _FAILED, savepoint_id), record.to_bytes())
-    with suppress(StoreDeniedError):  # for readers that know no record of damage
+    with suppress(StoreDeniedError):  # for readers that do not know the damaged record
         repository.store.delete(note_key(repository, _PASSED, savepoint_id))
 
 
@@ -85,21 +85,21 @@ def check_savepoint(
     by: str,
     progress: Callable[[FileProgress], None] = ignore,
 ) -> Verified:
-    """Check a savepoint, keep every prune off it meanwhile, and write down how it went.
+    """Check a savepoint while no prune can delete from it, and record the result.
 
-    A file that was altered is relied on no more: the next savepoint stores its content again, and other
-    savepoints that need it count as verified no more either.
+    No later savepoint relies on an altered file: the next one stores its content again, and other savepoints
+    that need the file no longer count as verified either.
 
     Args:
         repository: The job's savepoints.
         savepoint_id: Which one.
         level: How much to read.
-        by: Who checks, for those who wait.
-        progress: Told after each file of a full check.
+        by: Who checks, for the messages of processes that wait.
+        progress: Called after each file of a full check.
 
     Raises:
         SavepointMissingError: If there is none of that id.
-        SavepointDamagedError: If it is not whole; it counts as verified no more.
+        SavepointDamagedError: If it is not whole; it no longer counts as verified.
     """
     with hold_intent(repository, "verify", holder=by):
         try:
@@ -121,7 +121,7 @@ def _distrust(
     *,
     by: str,
 ) -> None:
-    """Let no later savepoint rely on altered blobs, and none that needs altered content count as verified."""
+    """Let no later savepoint rely on altered blobs, and no savepoint that needs them count as verified."""
     if not altered:
         return
     listed = Condemned(holder=by, savepoints=(), blobs=tuple(sorted({blob for blob, _, _ in altered})))
@@ -131,17 +131,17 @@ def _distrust(
             if manifest.savepoint_id != savepoint_id and not manifest.contents.keys().isdisjoint(altered):
                 found = f"a file that it shares with {savepoint_id} was altered"
                 record_damaged(repository, manifest.savepoint_id, level, found)
-    except FlinkstyleError as error:  # never in the way of what the check found
+    except FlinkstyleError as error:  # the check's own finding matters more
         log.warning("Other savepoints may still rely on the altered files of %s: %s", savepoint_id, error)
 
 
 def distrust_packs(
     repository: SavepointRepository, mended: Manifest, packs: Collection[str], *, by: str
 ) -> None:
-    """Let no later savepoint rely on packs that will hold again what one savepoint needs, and nothing else.
+    """Let no later savepoint rely on packs that are mended only for what one savepoint needs.
 
-    Other savepoints that need more of them count as verified no more: their files have their sizes again, so
-    only a full check would find them.
+    Other savepoints that need more of them no longer count as verified: the packs have their sizes again, so
+    only a full check would find the damage.
     """
     listed = Condemned(holder=by, savepoints=(), blobs=tuple(sorted(packs)))
     repository.store.write(condemned_key(repository, f"mended-{mended.savepoint_id}"), listed.to_bytes())

@@ -36,7 +36,7 @@ LEVELS: tuple[Level, ...] = ("quick", "full")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """What was looked at, and found good."""
+    """A check that a savepoint passed."""
 
     savepoint_id: str
     level: Level
@@ -58,7 +58,7 @@ def verify_savepoint(
         manifest: The savepoint.
         repository: Where its files are.
         level: How much to read.
-        progress: Told after each blob of a full check.
+        progress: Called after each file of a full check.
 
     Raises:
         SavepointDamagedError: If it is not whole; each bad file is listed as missing, cut or altered.
@@ -71,7 +71,7 @@ def verify_savepoint(
         both = zip(contents, read, strict=True)
         altered = {entry.place: found for entry, found in both if found is not None}
         findings = list(altered.values())
-    if not findings:  # reading the logs would only find the same again
+    if not findings:  # else reading the logs would only repeat these
         for query in manifest.queries:
             findings += [f"query {query.name}: {text}" for text in _content_findings(query, repository)]
     if findings:
@@ -83,7 +83,7 @@ def verify_savepoint(
 
 
 def _listed_findings(manifest: Manifest, stored: Mapping[str, int]) -> Iterator[str]:
-    """Yield a line for each file whose blob is not there, or not of its size; one for all in a pack."""
+    """Yield a line for each file whose blob is missing or of another size; one for all files of a pack."""
     packs: dict[str, list[FileEntry]] = {}
     for entry in sorted((e for query in manifest.queries for e in query.files), key=lambda e: e.path):
         size_bytes = stored.get(entry.blob)
@@ -116,7 +116,7 @@ def _altered(repository: SavepointRepository, entries: Sequence[FileEntry]) -> l
 
 
 def _altered_blob(repository: SavepointRepository, entry: FileEntry) -> str | None:
-    """Read a blob in pieces and compare it with its digest; one without any only has its size."""
+    """Read a blob in pieces and compare it with its digest; without one, only by size."""
     try:
         return None if repository.digest_matches(entry) else altered(entry).finding
     except ObjectMissingError:
@@ -124,7 +124,7 @@ def _altered_blob(repository: SavepointRepository, entry: FileEntry) -> str | No
 
 
 def _content_findings(query: QuerySnapshot, repository: SavepointRepository) -> Iterator[str]:
-    """Yield what does not fit together: logs that Spark could not read, state that is not complete."""
+    """Yield contradictions: logs that Spark could not read, state that is not complete."""
     batch = query.batch_id
     by_path = {entry.path: entry for entry in query.files}
     needed = {"metadata", f"commits/{batch}", f"offsets/{batch}", f"offsets/{max(0, batch - 1)}"}
@@ -135,7 +135,7 @@ def _content_findings(query: QuerySnapshot, repository: SavepointRepository) -> 
     try:
         yield from _contradictions(query, lambda path: repository.read_file(by_path[path]))
     except (StoreUnavailableError, StoreDeniedError):
-        raise  # says nothing of the savepoint
+        raise  # shows nothing about the savepoint
     except FlinkstyleError as error:
         yield error.problem
     except UnicodeDecodeError as error:

@@ -1,8 +1,8 @@
-"""Folders of many small objects, read by one listing and one object that repeats what was read before.
+"""Folders of many small objects, read by one listing and one cache object of what was read before.
 
-``<job>/cache/<folder>.json`` has two lines: format and SHA-256 of the second, which holds for each object its
-version and what was made of its content. One that was altered is ignored, like none. A version that the
-listing still shows means the same content, so the cache can be lost, stale or overwritten by anybody, and no
+``<job>/cache/<folder>.json`` has two lines: format and SHA-256 of the second line, which holds each object's
+version and the extract of its content. An altered cache is ignored, like a missing one. An unchanged version
+in the listing means unchanged content, so the cache can be lost, stale or overwritten by any process, and no
 answer changes.
 """
 
@@ -28,9 +28,9 @@ _Entries: TypeAlias = "dict[str, tuple[str, Any]]"
 _FORMAT = 1
 _THREADS = 16
 _WORTH_WRITING = 16
-"""So many objects read one by one take longer than the cache's own update."""
+"""To read so many objects one by one takes longer than to update the cache."""
 _WORTH_WRITING_BYTES = 64 << 10
-"""And so do few that are large: a manifest of 100,000 files has about 6 MB, what is made of it 300 bytes."""
+"""So does a few large ones: a manifest of 100,000 files has about 6 MB, its extract 300 bytes."""
 
 
 def read_folder(
@@ -45,10 +45,10 @@ def read_folder(
     Args:
         repository: The job's savepoints.
         folder: Below the job, without slashes.
-        extract: Turns an object's name and content into a JSON value; whoever changes what it does
-            changes the folder's format too.
-        unreadable: Told of each object that ``extract`` refuses, which is left out, and read again next
-            time: another version of this package may know it. Without, the first one ends it.
+        extract: Turns an object's name and content into a JSON value; a change of it must change the
+            folder's format too.
+        unreadable: Called for each object that ``extract`` refuses; it is left out, and read again next
+            time: another version of this package may know it. If None, the first one raises.
     """
     prefix = f"{repository.job}/{folder}/"
     listed = {
@@ -80,7 +80,7 @@ def read_folder(
 
 
 def _is_worth_it(objects: Iterable[ObjectInfo]) -> bool:
-    """Return whether a look that reads these objects costs more than the cache does."""
+    """Return whether reading these objects costs more than the cache does."""
     sizes = [info.size_bytes for info in objects]
     return len(sizes) >= _WORTH_WRITING or sum(sizes) >= _WORTH_WRITING_BYTES
 
@@ -96,7 +96,7 @@ def _read_cache(repository: JobFolder, folder: str) -> _Entries:
 
 
 def _write_cache(repository: JobFolder, folder: str, entries: _Entries) -> None:
-    with contextlib.suppress(StoreError):  # who may only read lists more slowly
+    with contextlib.suppress(StoreError):  # a process that may only read lists more slowly
         repository.store.write(_key(repository, folder), _rendered(entries))
 
 

@@ -20,7 +20,7 @@ _TOMBSTONE = b'{"tombstone": '
 _LARGE_BYTES = 64 << 10
 """Manifests above it are stored compressed; a person can read the others as they are."""
 _MOST_BYTES = 1 << 28
-"""Of text, about a million files: what claims to be more was not written by a take."""
+"""Of text, about a million files: a larger one was not written by a take."""
 _GZIP, _GZIP_LEVEL, _GZIP_WINDOW = b"\x1f\x8b", 2, 31
 
 
@@ -59,7 +59,7 @@ def parse_manifest(repository: JobFolder, savepoint_id: str, data: bytes) -> Man
 
 
 def manifest_bytes(repository: JobFolder, manifest: Manifest) -> bytes:
-    """Return what is in the store for a manifest; equal manifests give equal bytes.
+    """Return a manifest as it is stored; equal manifests give equal bytes.
 
     Raises:
         ManifestFormatError: If it could not be read back; the object that was to be is named.
@@ -87,14 +87,14 @@ def _text_of(data: bytes) -> bytes:
 
 
 def require_own(manifest: Manifest, job: str, savepoint_id: str) -> None:
-    """Refuse a manifest that lies under a name it does not carry."""
+    """Refuse a manifest whose job or id differs from its key."""
     found = (manifest.job, manifest.savepoint_id)
     if found != (job, savepoint_id):
         raise ManifestFormatError.of("job and savepoint_id", f"{(job, savepoint_id)}", found)
 
 
 def tombstone_of(why: str) -> bytes:
-    """Return what is under an id that no savepoint may get any more."""
+    """Return the object of an id that no savepoint may get any more."""
     return json.dumps({"tombstone": why}).encode()
 
 
@@ -104,8 +104,8 @@ def is_tombstone(data: bytes) -> bool:
 
 
 def reason_of(data: bytes, key: str) -> str:
-    """Return the reason that a mark gives."""
+    """Return the reason in a tombstone."""
     try:
         return str(json.loads(data)["tombstone"])
-    except (ValueError, RecursionError):  # the beginning alone says that it is a tombstone
-        return f"the mark, {key}, was altered and does not say why any more"
+    except (ValueError, RecursionError):  # the beginning alone makes it a tombstone
+        return f"the tombstone {key} was altered and does not give the reason any more"

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.repository.stored import JobFolder
 
 _GAP_BYTES: Final = 256 << 10
-"""Bytes that nobody asked for, read along because another request would take longer."""
+"""Unneeded bytes between two files, read along because another request would take longer."""
 _MOST_BYTES: Final = 16 << 20
-"""Read by one request."""
+"""How much one request reads."""
 
 
 def blob_key(job: str, blob: str) -> str:
@@ -30,8 +30,8 @@ def blob_key(job: str, blob: str) -> str:
 def read_packed(repository: JobFolder, entries: Sequence[FileEntry]) -> Mapping[StoredAt, bytes | None]:
     """Return the contents of files in packs by their places, by few requests.
 
-    What a pack that was cut does not hold any more is short, or empty; None stands for a pack that is gone.
-    Nothing is compared with its digest.
+    If a pack was cut, contents beyond its end are short, or empty; None means that the pack is gone. No
+    content is compared with its digest.
 
     Raises:
         StoreUnavailableError: If the store answered a range short although the pack is whole.

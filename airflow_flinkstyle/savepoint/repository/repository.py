@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _NEWEST = 5
 _THREADS = 16
 _AT_A_TIME = 256
-"""Manifests read ahead of whoever asks for each."""
+"""How many manifests are read ahead of the caller's iteration."""
 
 
 class SavepointRepository:
@@ -113,7 +113,7 @@ class SavepointRepository:
         return manifest
 
     def publish(self, manifest: Manifest) -> None:
-        """Make the savepoint exist; all its blobs must be there. Publishing the same again is no error.
+        """Create the savepoint's manifest; all its blobs must be there. To publish it again is no error.
 
         Raises:
             SavepointConflictError: If another savepoint of this id exists.
@@ -131,14 +131,14 @@ class SavepointRepository:
                 raise SavepointConflictError.of(manifest.savepoint_id, self.uri) from None
 
     def tombstone(self, savepoint_id: str, why: str) -> None:
-        """Let every later publishing under this id fail; a savepoint that exists stays."""
+        """Make every later publish under this id fail; an existing savepoint stays."""
         try:
             self._store.create(self._manifest_key(savepoint_id), tombstone_of(why))
         except ObjectExistsError:
             return
 
     def dispose_with_tombstone(self, savepoint_id: str, why: str) -> None:
-        """Let the savepoint be gone, and every later publishing under its id fail."""
+        """Dispose of the savepoint, and make every later publish under its id fail."""
         key = self._manifest_key(savepoint_id)
         found = self._store.get(key)
         if found is None:
@@ -148,7 +148,7 @@ class SavepointRepository:
                 self._store.replace(key, tombstone_of(why), expected=found.version)
 
     def delete_manifest(self, savepoint_id: str) -> None:
-        """Let the savepoint be gone; its blobs stay. Only under ``garbage_collection.hold_prune``."""
+        """Dispose of the savepoint; its blobs stay. Only under ``garbage_collection.hold_prune``."""
         self._store.delete(self._manifest_key(savepoint_id))
 
     def delete_blob(self, blob: str) -> None:
@@ -173,7 +173,7 @@ class SavepointRepository:
         return {info.key.removeprefix(folder): info.size_bytes for info in self._store.list(folder)}
 
     def avoid(self, blobs: Collection[str]) -> None:
-        """Reuse none of these keys from now on: somebody may still delete them."""
+        """Reuse none of these keys from now on: a prune may still delete them."""
         self._avoided = frozenset(blobs)
 
     def reusable_blobs(self) -> Mapping[str, int]:
@@ -199,7 +199,7 @@ class SavepointRepository:
 
         Args:
             source: The file.
-            is_new: Called with key and size in bytes; a no means that the blob is there already.
+            is_new: Called with key and size in bytes; False means that the blob is there already.
 
         Raises:
             FileNotFoundError: If there is no such file.
@@ -240,7 +240,7 @@ class SavepointRepository:
         return sha256_of(self._store, self._blob_key(blob))
 
     def digest_matches(self, entry: FileEntry) -> bool:
-        """Read a blob and tell whether it is what the manifest says, by the digest it has; else by size.
+        """Read a file's content and tell whether it has the manifest's digest; without one, its size.
 
         Raises:
             ObjectMissingError: If there is no such blob.

@@ -1,6 +1,6 @@
-"""What the parts of a repository share: its folder, and records as they stand there.
+"""What the parts of a repository share: the job's folder, and how its stored records are parsed.
 
-A record that is garbage is named, with what to do.
+The error of a record that cannot be parsed names its key, and what to do.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Summary:
 
     @property
     def cut(self) -> SavepointCut:
-        """What tells its place among the job's savepoints."""
+        """Its place among the job's savepoints."""
         return SavepointCut(
             savepoint_id=self.savepoint_id,
             taken_at_ms=self.taken_at_ms,
@@ -69,11 +69,11 @@ class DamagedSavepoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """A savepoint that is not on the line of the job's head: it is used only if somebody names it."""
+    """A savepoint that is not on the line of the job's head: it is used only if it is named."""
 
     savepoint: Summary
     why: str
-    """Which start has left it behind; or that it came from elsewhere."""
+    """Which start has abandoned it; or that it came from elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +131,7 @@ def newest_savepoint(repository: JobFolder) -> Manifest | None:
 
 
 def read_listing(repository: JobFolder) -> SavepointListing:
-    """Return all savepoints of the job, those whose manifest cannot be read apart from the others."""
+    """Return all savepoints of the job; those whose manifest cannot be read are listed apart."""
     found, damaged = read_summaries(repository)
     return listing_of(repository, found, damaged)
 

@@ -1,9 +1,9 @@
-"""Checkpoints of generations that others have followed: freed once the job has no way back to them.
+"""Checkpoints of earlier generations: freed once the job has no way back to them.
 
-Each start from a savepoint copies the whole state into a folder of its own, and nobody goes on in the one
-before once the new run has committed and a savepoint of it was verified. A savepoint shares no file with a
-checkpoint, so no reference to one needs a folder. What was freed is recorded, so that a prune looks at those
-that are left, however many there were.
+Each start from a savepoint copies the whole state into a folder of its own, and no run continues in the
+earlier one once the new run has committed and a savepoint of it was verified. A savepoint shares no file with
+a checkpoint, so a reference to a savepoint needs no folder. Freed checkpoints are recorded, so that a prune
+checks only the remaining ones, however many there were.
 """
 
 from __future__ import annotations
@@ -51,22 +51,22 @@ class FreedCheckpoint(Record):
     at_ms: int
     """Epoch milliseconds, UTC: for people."""
     claim_version: str
-    """Of the generation's claim in this store. Another one is of another run: a job whose ``runs`` were
-    deleted by hand counts its generations from 1 again."""
+    """Of the generation's claim in this store. A claim of another version is another run's: a job whose
+    ``runs`` were deleted by hand counts its generations from 1 again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OldCheckpoint:
-    """A checkpoint location with what is to become of it."""
+    """A checkpoint location, and whether it is freed."""
 
     generations: tuple[Generation, ...]
-    """Those that had it, the newest last: one that closed may be followed in its own checkpoint."""
+    """Those that had it, the newest last: a later one may continue in a closed one's checkpoint."""
     location: str
     goes: bool
     reason: str
     """Why it goes or stays."""
     size_bytes: int | None = None
-    """None if nobody has looked, or it is not to be seen from here."""
+    """None if it was not measured, or cannot be seen from this machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +76,9 @@ class CheckpointAccess:
     open: Callable[[str], ObjectStore]
     """Raises ``BadInputError`` for a place that only Spark's own client reaches."""
     remove: Callable[[str, ObjectStore], None]
-    """Removes a location with all that is below it."""
+    """Removes a location with everything below it."""
     vouch: Callable[[Sequence[Generation]], None]
-    """Raises ``FlinkstyleError`` unless a caller wrote that these generations had the place."""
+    """Raises ``FlinkstyleError`` unless a caller's record gives these generations the place."""
 
 
 def plan_checkpoints(
@@ -89,7 +89,7 @@ def plan_checkpoints(
     Args:
         board: The job's records.
         repository: Its savepoints.
-        needed_by: What may lead back to an old one, and keeps them all; None if nothing does.
+        needed_by: What may still go back to an old one, and keeps them all; None if nothing does.
     """
     current = board.current()
     if current is None:
@@ -128,7 +128,7 @@ def _why_kept(
 
 
 def _proof(board: JobBoard, repository: SavepointRepository, named: Generation) -> tuple[int, str]:
-    """Return the newest generation that has committed and has a verified savepoint, and that; 0 if none."""
+    """Return the newest generation that has committed and has a verified savepoint, and its id; 0 if none."""
     passed = verified_records(repository)
     taken: dict[int, str] = {}
     for one in list_savepoints(repository):
@@ -144,7 +144,7 @@ def _proof(board: JobBoard, repository: SavepointRepository, named: Generation) 
 def free_checkpoints(
     board: JobBoard, planned: Iterable[OldCheckpoint], place: CheckpointAccess, *, dry_run: bool
 ) -> tuple[OldCheckpoint, ...]:
-    """Free what goes, and return what became of each; one that cannot be freed stays, with the reason."""
+    """Free what goes, and return each with its outcome; one that cannot be freed stays, with the reason."""
     return tuple(_free(board, one, place, dry_run=dry_run) if one.goes else one for one in planned)
 
 
@@ -180,9 +180,9 @@ def _gone_or_unseen(
 
 
 def _was_here(board: JobBoard, old: OldCheckpoint) -> bool:
-    """Return whether a folder without a mark says that the checkpoint is gone: nobody else has its disk.
+    """Return whether a folder without a mark means that the checkpoint is gone: no other machine has it.
 
-    Either a driver wrote it on this machine, or none ever came so far.
+    That is so if its driver ran on this machine, or if none ever started.
     """
     for generation in old.generations:
         processes = board.incarnations(generation)
@@ -202,18 +202,16 @@ def _freed(board: JobBoard) -> Mapping[str, str]:
     def extract(_: str, data: bytes) -> str:
         return FreedCheckpoint.from_bytes(data).claim_version
 
-    return read_folder(board, "freed", extract, unreadable=_looked_at_again)
+    return read_folder(board, "freed", extract, unreadable=_log_unreadable)
 
 
-def _looked_at_again(name: str, error: FlinkstyleError) -> None:
-    log.warning(
-        "Whether the checkpoint of generation %s was freed is looked at again: %s", name, error.problem
-    )
+def _log_unreadable(name: str, error: FlinkstyleError) -> None:
+    log.warning("Whether the checkpoint of generation %s was freed is checked again: %s", name, error.problem)
 
 
 def _record(board: JobBoard, old: OldCheckpoint, size_bytes: int) -> None:
     versions = board.claim_versions()
-    for generation in reversed(old.generations):  # the first one vouches for locks behind it
+    for generation in reversed(old.generations):  # the first generation vouches for later locks
         record = FreedCheckpoint(
             location=old.location,
             size_bytes=size_bytes,
@@ -228,7 +226,7 @@ def _record(board: JobBoard, old: OldCheckpoint, size_bytes: int) -> None:
 def remove_all(location: str, store: ObjectStore) -> None:
     """Remove a checkpoint in a folder of this machine or in a bucket, the owner's mark last.
 
-    Without the mark what is left after a crash would be nobody's, and stay for ever.
+    Without the mark the files that remain after a crash would have no owner, and stay for ever.
     """
     path = store.local_path("x")
     if path is not None:

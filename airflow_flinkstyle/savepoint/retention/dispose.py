@@ -53,12 +53,12 @@ def dispose_savepoint(
     Args:
         repository: The job's savepoints.
         savepoint_id: Which one.
-        in_use: Returns savepoint id -> who needs it; asked when nobody can begin to rely on one any more.
-        holder: Who disposes of it, for those who wait.
+        in_use: Returns savepoint id -> who needs it; called when no process can begin to rely on one.
+        holder: Who disposes of it, for the messages of processes that wait.
         despite: Protections to override, each by its name.
         wait_s: How long to wait for takes, restores and exports to end.
-        lease_s: After so long without a sign of life another process may take over.
-        clock: By which it waits.
+        lease_s: After so long without a renewal another process may take over.
+        clock: The clock of the wait.
 
     Raises:
         SavepointMissingError: If there is none of that id (any more).
@@ -67,7 +67,7 @@ def dispose_savepoint(
         RepositoryBusyError: If a process still relied on blobs after ``wait_s``.
     """
     needs = Needs(repository)
-    needs.read()  # while nobody waits for it
+    needs.read()  # before others have to wait
     with hold_prune(repository, holder=holder, wait_s=wait_s, lease_s=lease_s, clock=clock) as held:
         manifest = repository.read(savepoint_id)
         contents = read_contents(repository, needs, in_use())
@@ -95,7 +95,7 @@ def _protections(contents: Contents, savepoint_id: str) -> dict[Protection, str]
         found["in_use"] = f"it is in use: {own.in_use}"
     others = [candidate for candidate in newest_first if candidate is not own]
     before, after = last_good_of(newest_first), last_good_of(others)
-    if own.beside is None:  # what the job has left behind takes the place of nothing on its line
+    if own.beside is None:  # an abandoned savepoint replaces none on the line
         after = tuple(one for one in after if one.beside is None)
     if own.is_whole and not after:
         found["last_good"] = f"it is the last complete{' and verified' if own.verified else ''} one"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionPolicy:
-    """How much history is kept; what is protected stays beyond it."""
+    """How much history is kept; protected savepoints stay beyond it."""
 
     max_count: int | None = None
     """Complete savepoints to keep, not counting those pinned or in use; None for any number."""
@@ -41,17 +41,17 @@ class Candidate:
 
     savepoint_id: str
     taken_at_ms: int
-    """By its taker's clock: how old it is, never what is newer."""
+    """By its taker's clock: for its age, never to order savepoints."""
     missing_blobs: int
     """Blobs that are not there, or not of their size; 0 for a complete one."""
     verified: Level | None
     """The newest check it passed; None if it failed one since."""
     pinned: str | None
-    """By whom and why; None if nobody pinned it."""
+    """By whom and why; None if it is not pinned."""
     in_use: str | None
-    """Who needs it: a run that started from it, an open migration; None if nobody does."""
+    """Who needs it: a run that started from it, an open migration; None if it is not in use."""
     owned: Reference | None = None
-    """What was restored from it in claim mode, and needs it until it has one of its own."""
+    """The reference of a restore in claim mode, which needs it until it has a savepoint of its own."""
     taken_from_generation: int | None = None
     """The job's run that it was taken from; None if it came from elsewhere."""
     damaged: bool = False
@@ -69,7 +69,7 @@ class Candidate:
 class Keep:
     """The savepoint stays."""
 
-    word: ClassVar[str] = "keep"
+    action: ClassVar[str] = "keep"
     savepoint_id: str
     reason: str
 
@@ -78,7 +78,7 @@ class Keep:
 class Dispose:
     """The savepoint goes."""
 
-    word: ClassVar[str] = "dispose"
+    action: ClassVar[str] = "dispose"
     savepoint_id: str
     reason: str
 
@@ -102,7 +102,7 @@ class RetentionPlan:
         """Return one row per savepoint: dry run and log alike."""
         lines = ["| savepoint | decision | reason |", "|---|---|---|"]
         for decision in self.decisions:
-            lines.append(row((decision.savepoint_id, decision.word, decision.reason)))
+            lines.append(row((decision.savepoint_id, decision.action, decision.reason)))
         return "\n".join(lines)
 
 
@@ -111,10 +111,10 @@ def plan_retention(
 ) -> RetentionPlan:
     """Decide on every savepoint, along the line of the job's head.
 
-    Kept are: pinned ones, those in use, those owned by what has no complete one of its own yet, the newest
+    Kept are: pinned ones, those in use, those whose owner has no complete one of its own yet, the newest
     whole one, the newest whole and verified one, and of the rest the newest whole ones as far as the policy
-    allows; those beside the line after all that are on it. One that is not whole takes no place among these,
-    and goes with those of its age.
+    allows; those beside the line count after all that are on it. One that is not whole does not count, and is
+    disposed of with those of its age.
     """
     last_good = last_good_of(newest_first)
     decisions: list[Decision] = []
@@ -148,11 +148,11 @@ def _is_own(found: Candidate, owner: Reference) -> bool:
 
 
 def last_good_of(newest_first: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """Return what must stay whatever the policy says: the newest whole one, and the newest verified of them.
+    """Return what stays under any policy: the newest whole one, and the newest whole and verified one.
 
-    Both: the newest one is the job's state, which must not be lost even if nobody has checked it yet; but
-    only the verified one is known to be restorable. A savepoint that the job has left behind is neither,
-    unless no whole one is on its line.
+    Both: the newest one is the job's state, which must not be lost even before it is verified; but only the
+    verified one is known to be restorable. An abandoned savepoint is neither, unless no whole one is on the
+    job's line.
     """
     whole = [candidate for candidate in newest_first if candidate.is_whole]
     whole = [candidate for candidate in whole if candidate.beside is None] or whole
@@ -161,7 +161,7 @@ def last_good_of(newest_first: Sequence[Candidate]) -> tuple[Candidate, ...]:
 
 
 def _protection(candidate: Candidate, last_good: Sequence[Candidate]) -> str | None:
-    """Return why the savepoint stays whatever its age and place."""
+    """Return why the savepoint stays at any age and place."""
     if candidate.pinned is not None:
         return f"pinned {candidate.pinned}"
     if candidate.in_use is not None:
@@ -173,7 +173,7 @@ def _protection(candidate: Candidate, last_good: Sequence[Candidate]) -> str | N
 
 
 def _expiry(candidate: Candidate, policy: RetentionPolicy, *, counted: int, now_ms: int) -> str | None:
-    """Return why the policy does not want the savepoint any more."""
+    """Return why the policy does not keep the savepoint any more."""
     age_s = (now_ms - candidate.taken_at_ms) / 1000
     if policy.max_age_s is not None and age_s > policy.max_age_s:
         return f"{age_s:.0f} s old, max_age_s is {policy.max_age_s:g}"

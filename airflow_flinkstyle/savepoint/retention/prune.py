@@ -1,8 +1,8 @@
-"""Apply retention: dispose of savepoints by policy, or of one by name, and free what none needs any more.
+"""Apply retention: dispose of savepoints by policy, and free blobs that none needs any more.
 
 Manifests go first, blobs after them: a crash in between leaves blobs that the next prune frees, never a
-savepoint with missing files. Everything that is decided upon is read while ``prune.json`` is held, but of
-the manifests only those that were not read just before.
+savepoint with missing files. Everything that a decision needs is read while ``prune.json`` is held, except
+manifests that were read just before and did not change.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class PruneReport:
     versioning: Versioning | None = None
     """Of the bucket, if it keeps versions."""
     checkpoints: tuple[OldCheckpoint, ...] = ()
-    """Those of the job's generations, with what became of each."""
+    """Those of the job's generations, with the outcome for each."""
 
     @property
     def freed_checkpoints(self) -> tuple[OldCheckpoint, ...]:
@@ -118,28 +118,28 @@ def prune(
     lease_s: float = LEASE_S,
     clock: Clock = CLOCK,
 ) -> PruneReport:
-    """Dispose of what the policy does not keep, and free every blob that nothing needs.
+    """Dispose of savepoints that the policy does not keep, and free every blob that none needs.
 
     Args:
         repository: The job's savepoints.
         policy: How much history to keep.
-        in_use: Returns savepoint id -> who needs it; asked when nobody can begin to rely on one any more.
-        holder: Who prunes, for those who wait for it.
-        ended: Returns savepoint id and holder of each reference that has been released by what happened.
-        dry_run: Only say what would be done; needs no right to free, and holds nobody up.
+        in_use: Returns savepoint id -> who needs it; called when no process can begin to rely on one.
+        holder: Who prunes, for the messages of processes that wait for it.
+        ended: Returns savepoint id and holder of each reference whose need has ended.
+        dry_run: Only report what would be done; needs no right to free, and makes no process wait.
         wait_s: How long to wait for takes, restores and exports to end.
-        lease_s: After so long without a sign of life another process may take over.
-        clock: By which it waits, and savepoints have their age.
+        lease_s: After so long without a renewal another process may take over.
+        clock: The clock of the wait, and of the savepoints' age.
 
     Raises:
-        RepositoryBusyError: If a process still relied on blobs then; nothing was deleted.
+        RepositoryBusyError: If a process still relied on blobs after ``wait_s``; nothing was deleted.
         ManifestFormatError: If a manifest cannot be read: what it needs is unknown, so nothing was deleted.
     """
     needs = Needs(repository)
     if dry_run:
         contents = read_contents(repository, needs, in_use(), ended())
         return _report(contents, repository, policy, clock, dry_run=True)[0]
-    needs.read()  # while nobody waits for it
+    needs.read()  # before others have to wait
     with hold_prune(repository, holder=holder, wait_s=wait_s, lease_s=lease_s, clock=clock) as held:
         contents = read_contents(repository, needs, in_use(), ended())
         report, orphans = _report(contents, repository, policy, clock, dry_run=False)
@@ -176,7 +176,7 @@ def read_contents(
     in_use: Mapping[str, str],
     ended: Collection[tuple[str, str]] = (),
 ) -> Contents:
-    """Read what there is to decide upon."""
+    """Read everything that the decisions need."""
     needed = needs.read()
     stored = repository.blob_sizes()
     held = references(repository)
@@ -201,5 +201,5 @@ def read_contents(
 
     line = read_line(JobBoard(repository.store, repository.job))
     found = in_order(needed, lambda savepoint_id: needed[savepoint_id].cut, line)
-    left = (candidate(savepoint_id, str(where)) for savepoint_id, where in found.beside)
-    return Contents(candidates=(*map(candidate, found.on_line), *left), needs=needed, blob_sizes=stored)
+    beside = (candidate(savepoint_id, str(where)) for savepoint_id, where in found.beside)
+    return Contents(candidates=(*map(candidate, found.on_line), *beside), needs=needed, blob_sizes=stored)

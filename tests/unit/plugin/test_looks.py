@@ -227,7 +227,7 @@ def test_savepoint_that_the_job_has_left_is_behind_the_others_and_never_the_newe
     turn = Turn(generation=Generation(3), parent=BEGINNING)
     job.seem_running(generation=3, turns=(turn,), state="closed")
     reader = reader_of(job)
-    assert {one["beside"] for one in reader.listed()} == {"abandoned: generation 3 began anew"}
+    assert {one["beside"] for one in reader.listed()} == {"abandoned: generation 3 started from scratch"}
     assert reader.row(0.0)["newest_savepoint"] is None
     states = {node["state"] for node in reader.detail()["lineage"]["nodes"] if "savepoint/" in node["id"]}
     assert states == {"abandoned"}

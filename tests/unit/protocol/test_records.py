@@ -223,7 +223,7 @@ def test_record_that_could_not_be_read_again_is_refused_where_it_is_written():
         replace(good, sources={"0": SourceIdentity(cluster_id="c", topic_ids={"t": "A" * 22})}),
         replace(good, lost={"0": Loss(offsets=-1, topics=(), batch_id=None)}),
     ):
-        with pytest.raises(MessageFormatError, match="to be written, found that nobody could read it"):
+        with pytest.raises(MessageFormatError, match="to be written, found that it could not be read back"):
             replace(beat, queries={"orders": bad}).to_bytes()
     told = replace(good, sources={"0": SourceIdentity(cluster_id=None, topic_ids={"t": None, "u": "x"})})
     written = replace(beat, queries={"orders": told})

@@ -150,7 +150,8 @@ def test_generation_between_that_went_nowhere_is_abandoned_too():
 def test_job_that_began_anew_has_abandoned_all_that_was_before():
     line = a_line(3, a_turn(3, back_to=None))
     assert ids(a_cut("old", generation=2), a_cut("new", generation=3), line=line) == ["new"]
-    assert beside(a_cut("old", generation=2), line=line) == {"old": "abandoned: generation 3 began anew"}
+    why = "abandoned: generation 3 started from scratch"
+    assert beside(a_cut("old", generation=2), line=line) == {"old": why}
 
 
 def test_savepoint_from_elsewhere_counts_once_the_job_was_started_from_it():

@@ -71,7 +71,7 @@ def test_savepoint_pinned_after_a_prune_failed_survives_the_death_of_a_later_one
     three: SavepointRepository, lists_too: bool
 ):
     three.store.refuse(denied="delete orders/" if lists_too else "delete orders/savepoints")  # type: ignore[attr-defined]
-    with pytest.raises(StoreDeniedError, match="decides on them anew"):
+    with pytest.raises(StoreDeniedError, match="decides on them again"):
         prune_to(three)
     three.store.refuse()  # type: ignore[attr-defined]
     assert len(left(three)) == lists_too

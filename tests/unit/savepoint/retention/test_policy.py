@@ -195,12 +195,13 @@ def test_what_a_check_found_damaged_is_no_state_to_restore():
 
 
 def test_what_the_job_has_left_behind_is_its_last_good_state_only_where_nothing_whole_is_on_its_line():
-    left = a_candidate("left", age_days=4, verified="full", beside="abandoned: generation 2 began anew")
+    why = "abandoned: generation 2 started from scratch"
+    left = a_candidate("left", age_days=4, verified="full", beside=why)
     policy = RetentionPolicy(max_age_s=86_400)
     decisions = decide(policy, a_candidate("line", age_days=3), left)
     assert decisions["line"] == Keep(savepoint_id="line", reason="the newest complete one")
     assert isinstance(decisions["left"], Dispose)
-    assert decisions["left"].reason.endswith("; abandoned: generation 2 began anew")
+    assert decisions["left"].reason.endswith(f"; {why}")
     assert kept(policy, a_candidate("line", age_days=3, damaged=True), left) == {"left"}
 
 
