@@ -72,8 +72,8 @@ class Admission:
         self._order: TakeoverOrder  # once it was given
         self._told: TakeoverOrder | None = None
         """The same, before anything is restored by it."""
-        self._untold_s: float | None = None
-        """When the last look began that found no order; None if the first one did."""
+        self._before_order_s: float | None = None
+        """When the last read began that found no order; None if the first read found it."""
         self._expected: checks.Expected = {}
         self._before: Heartbeat | None = None
         """Last words of the run that this one follows."""
@@ -228,12 +228,12 @@ class Admission:
             self._driver.leave_if_ending()
             prompt = clock.now_s - begun_s < takeover.PROMPT_S
             clock.sleep(takeover.GO_POLL_S if prompt else takeover.LATER_POLL_S)
-            self._untold_s, asked_s = asked_s, clock.now_s
+            self._before_order_s, asked_s = asked_s, clock.now_s
         return order
 
     def _await_held(self, held: HeldWatch | None) -> None:
         """Wait until the producers are certain to be held, if the order says so."""
-        while held is not None and not self._patiently(held.look):
+        while held is not None and not self._patiently(held.is_held):
             self._look()
             self._driver_run.clock.sleep(takeover.GO_POLL_S)
 
@@ -242,8 +242,8 @@ class Admission:
         if order.while_held is None:
             return None
         clock = self._driver_run.clock
-        watch = HeldWatch(self._board, order.while_held, untold_s=self._untold_s, clock=clock)
-        self._patiently(watch.look)
+        watch = HeldWatch(self._board, order.while_held, before_order_s=self._before_order_s, clock=clock)
+        self._patiently(watch.is_held)
         return watch
 
     def _precopy(self) -> None:

@@ -166,7 +166,7 @@ def remove_left(spark: Spark, board: JobBoard, driver_run: DriverRun) -> None:
             if claim is not None and claim.rehearse is not None:
                 if claim.is_drill and generation != driver_run.generation:
                     wait_until_silent(
-                        board, generation, claim.lease_s, look=lambda: None, clock=driver_run.clock
+                        board, generation, claim.lease_s, check=lambda: None, clock=driver_run.clock
                     )
                 location = location_of(claim.checkpoint_location)
                 if is_own(spark.open(location), board):

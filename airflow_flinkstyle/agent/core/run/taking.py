@@ -73,7 +73,7 @@ class Taking:
             cut_id=request.cut_id,
             previous=self._admission.manifest,
             cancelled=take.cancelled.is_set,
-            timeout_s=take.left_s(),
+            timeout_s=take.remaining_s(),
             progress=ProgressWriter(driver.board, driver.driver_run.generation, request),
         )
         keep_versions(driver.board, driver.repository, queries, taken)
