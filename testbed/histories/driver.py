@@ -186,10 +186,12 @@ class Driver(Process):
         self.origins = lineages.origins(
             order, manifest, self._adopted() if not relaunched else before, self.generation
         )
-        told = waiting.told(dr.last_heartbeat, manifest, before)
+        recorded = waiting.recorded(dr.last_heartbeat, manifest, before)
         self.waiting = {
             one.name: one
-            for one in waiting.look(known, self.checkpoint, told, dr.last_heartbeat, self.origins)
+            for one in waiting.read_checkpoints(
+                known, self.checkpoint, recorded, dr.last_heartbeat, self.origins
+            )
         }
         if order.while_held is not None and (seen is None or seen.value.generation != self.generation):
             watch = HeldWatch(self.board, order.while_held, before_order_s=before_order_s, clock=clock)
@@ -481,7 +483,7 @@ class Driver(Process):
     def _status(self, name: str) -> QueryStatus:
         told = self.waiting.get(name)
         if told is not None:
-            return told.beat
+            return told.status
         done, planned = self._logs(name)
         return QueryStatus(
             query_id=self._query_id(name),

@@ -206,11 +206,11 @@ class Orders:
         writer = writer.option("checkpointLocation", self.query.location).trigger(availableNow=True)
         self.query.query = PySparkQuery(writer.start(), self._spark._jvm)
         assert self.query.started.await_end(60_000)
-        return self.query.look()
+        return self.query.read_committed()
 
     @property
     def group(self) -> CommittedGroup:
-        return self.watch.with_groups({"orders": self.query.beat()})["orders"].groups["0"]
+        return self.watch.with_groups({"orders": self.query.status()})["orders"].groups["0"]
 
     def until_committed(self, batch: int) -> None:
         until("a committer is there", lambda: self.watch._committers)

@@ -124,7 +124,7 @@ class Runtime:
             checks.follow(self.describe, query)
         if self.runs_job:
             self.heartbeat_writer.found_unregistered(self.queries.unregistered())
-        return self.commits.with_groups(self.queries.beats())
+        return self.commits.with_groups(self.queries.statuses())
 
     # --- starting queries -----------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ class Runtime:
             with self._settled_if_not_started(query):
                 self.replaying.require_allowed(query)
                 self.admission.look_ahead(query)
-                if (handle := self.postponed.put_off(query)) is not None:
+                if (handle := self.postponed.postpone(query)) is not None:
                     return handle
                 self.admission.admit(query)
                 if (handle := self.replaying.begin(query)) is not None:
@@ -283,7 +283,7 @@ class Runtime:
         """Whether the job is this driver's."""
         return self.admission.taken_over
 
-    def put_off(self) -> list[Handle]:
+    def postponed_handles(self) -> list[Handle]:
         """Return the script's handles of queries whose start is put off, and of those that are replayed."""
         return self.postponed.handles() + self.replaying.handles()
 

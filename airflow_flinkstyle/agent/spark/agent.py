@@ -26,7 +26,7 @@ class Agent(Protocol):
     def await_turn(self) -> None:
         """Wait until what the script has started so far runs; at once where no start was put off."""
 
-    def put_off(self) -> list[PySpark]:
+    def postponed_handles(self) -> list[PySpark]:
         """Return the script's handles of queries whose start is put off, or that are replayed."""
 
     def wait_if_draining(self) -> bool:

@@ -446,7 +446,9 @@ class HeldWatch:
     counts that, by its own clock, from a moment that it knows to be earlier than the record.
     """
 
-    def __init__(self, board: JobBoard, migration_id: str, *, before_order_s: float | None, clock: Clock) -> None:
+    def __init__(
+        self, board: JobBoard, migration_id: str, *, before_order_s: float | None, clock: Clock
+    ) -> None:
         """Begin to watch.
 
         Args:

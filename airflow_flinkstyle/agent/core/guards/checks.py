@@ -188,7 +188,7 @@ def guard(describe: Describe, query: JobQuery, expected: Mapping[str, list[Sourc
 
 def _counted(query: JobQuery, lost: Mapping[str, Loss]) -> dict[str, Loss]:
     """Add what is lost at this start to what earlier ones could not read; one made again counts once."""
-    done, counted = query.look(), dict(query.lost)
+    done, counted = query.read_committed(), dict(query.lost)
     for source, loss in lost.items():
         before = counted.get(source)
         if before is None or before.batch_id == done:

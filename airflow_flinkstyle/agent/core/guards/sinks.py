@@ -172,7 +172,7 @@ def admit(
     skipped = left_out(query.checkpoint, newest)
     if not skipped:
         return manifest
-    if order.rewind == "fork" and manifest and snapshot and query.look() == snapshot.batch_id:
+    if order.rewind == "fork" and manifest and snapshot and query.read_committed() == snapshot.batch_id:
         return _restored(query, counted_on(manifest, query, newest, order), repository)
     found = (
         f"{query.sink.name} of query {query.name} in {query.sink.path}, which has seen batches up to "
@@ -193,7 +193,7 @@ def _admit_unknown(
 
     One that has run since was admitted before.
     """
-    done = query.look()
+    done = query.read_committed()
     number = order.unused_from.get(query.name)
     if manifest is not None and snapshot is not None and order.rewind == "fork":
         if done == snapshot.batch_id:

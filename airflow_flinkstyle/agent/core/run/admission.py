@@ -154,9 +154,9 @@ class Admission:
         self._guard(first)
         self._tables.obey(order)
         self._tables.require_possible(first)
-        found = self._waiting_queries()
-        told = {first.name: first.beat(), **{one.name: one.beat for one in found}}
-        self._heartbeat_writer.require_writable(told)
+        continued = self._waiting_queries()
+        statuses = {first.name: first.status(), **{query.name: query.status for query in continued}}
+        self._heartbeat_writer.require_writable(statuses)
         self._await_held(held)
         with self._driver.gate:
             self._driver.leave_if_ending()
@@ -164,7 +164,7 @@ class Admission:
             try:
                 self._patiently(lambda: takeover.take_current(board, driver_run, seen, self._place_id))
                 self.taken_over = self.starting = self._driver.schema_logs.is_ours = True
-                self._queries.take_over(first, found)
+                self._queries.take_over(first, continued)
                 self._heartbeat_writer.drop(self._dropped)
                 self._patiently(lambda: self._heartbeat_writer.beat("running"))
             finally:
@@ -311,8 +311,8 @@ class Admission:
     def _waiting_queries(self) -> list[waiting.WaitingQuery]:
         """Return where the queries are that this run continues."""
         last = self._driver_run.last_heartbeat
-        known = waiting.told(last, self.manifest, self._before)
-        return waiting.look(self._to_continue, self._queries.checkpoint, known, last, self._origins())
+        known, origins = waiting.recorded(last, self.manifest, self._before), self._origins()
+        return waiting.read_checkpoints(self._to_continue, self._queries.checkpoint, known, last, origins)
 
     def _origins(self) -> dict[str, lineages.Origin]:
         return lineages.origins(self._order, self.manifest, self._before, self._driver_run.generation)
@@ -353,7 +353,7 @@ class Admission:
 
     def _require_none_left(self, query: JobQuery, known: Collection[str]) -> None:
         """Refuse a query that nobody knows here and that has run in plain Spark."""
-        if query.name in known or query.looked_for or query.checkpoint.head("metadata") is not None:
+        if query.name in known or query.own_location_checked or query.checkpoint.head("metadata") is not None:
             return
         own_checkpoint.require_none(
             query,
@@ -362,7 +362,7 @@ class Admission:
             ran=[one.name for one in self._queries.all()],
             elsewhere=self._driver_run.claim.elsewhere,
         )
-        query.looked_for = True
+        query.own_location_checked = True
 
     def _await_kafka(self, guard: Callable[[], None]) -> None:
         """Guard a query as soon as the brokers answer; a bad minute of theirs is no refusal."""

@@ -105,7 +105,7 @@ class RunEnd:
         if failure is not None:
             return self._fail(self._cause(failure))
         try:
-            batches = {query.name: query.beat.batch_id for query in waiting}
+            batches = {query.name: query.status.batch_id for query in waiting}
             with listeners_away(queries):
                 batches |= {query.name: commit_planned(query) for query in queries}
             committed = {name: batch for name, batch in batches.items() if batch is not None}

@@ -165,7 +165,7 @@ class HeldCut:
         with (
             driver.start_lock,
             driver.held.begin(
-                look=self._require_wanted,
+                check=self._require_wanted,
                 before_start=lambda query: guard_again(
                     driver.describe,
                     query,
@@ -206,7 +206,7 @@ class HeldCut:
     def _commit_planned(self, queries: list[JobQuery]) -> dict[str, BatchId]:
         """Let every query commit the batch that it has planned, if it has; returns the last batch of each."""
         with ThreadPoolExecutor(max_workers=len(queries) or 1, thread_name_prefix="barrier") as pool:
-            committed = pool.map(lambda query: commit_planned(query, look=self._require_wanted), queries)
+            committed = pool.map(lambda query: commit_planned(query, check=self._require_wanted), queries)
             found = dict(zip((query.name for query in queries), committed, strict=True))
         return {name: batch for name, batch in found.items() if batch is not None}
 

@@ -76,7 +76,7 @@ class Postponed:
         self._leader: threading.Thread | None = None
         """Runs what was put off."""
 
-    def put_off(self, query: JobQuery) -> Handle:
+    def postpone(self, query: JobQuery) -> Handle:
         """Rehearse a start; returns a handle for the script, or None if the query is to be started now.
 
         Raises:

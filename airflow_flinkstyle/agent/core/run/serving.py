@@ -61,8 +61,8 @@ class Serving:
         if beside := self._driver.queries.unregistered():
             return str(UnregisteredQueryError.of(beside))
         started, waiting = self._driver.queries.started_and_waiting()
-        fresh = [query.name for query in started if query.look() is None]
-        fresh += [query.name for query in waiting if query.beat.batch_id is None]
+        fresh = [query.name for query in started if query.read_committed() is None]
+        fresh += [query.name for query in waiting if query.status.batch_id is None]
         if fresh or not started:
             return (
                 f"Expected at least one committed batch, found none of {', '.join(fresh) or 'any query'}. "

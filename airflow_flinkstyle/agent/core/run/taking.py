@@ -140,7 +140,7 @@ def take_all(
         if stopped_at is None or query.name in stopped_at  # else it was started after the cut
     ]
     for one in waiting:
-        source = QuerySource.at_rest(one.name, one.checkpoint, one.beat)
+        source = QuerySource.at_rest(one.name, one.checkpoint, one.status)
         # Without a stop it may be started meanwhile.
         sources.append(source if stopped_at else replace(source, batch_id=None))
     label = SavepointLabel(

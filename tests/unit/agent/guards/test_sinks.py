@@ -203,11 +203,11 @@ OFFSETS = b'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}\n{"logOffs
 def test_fork_into_a_function_counts_on_behind_every_batch_of_the_job_and_stays_there() -> None:
     restored, order = Restored(), an_order("fork", unused_from=70)
     assert restored.admit(order) == 70
-    assert restored.query.look() == 70
+    assert restored.query.read_committed() == 70
     assert restored.admit(order) == 70  # a relaunch before its first batch
     restored.run(71)
     assert restored.admit(order) == 70  # and behind it
-    assert restored.query.look() == 71
+    assert restored.query.read_committed() == 71
 
 
 def test_fork_that_is_restored_for_its_first_query_has_the_number_at_once() -> None:
