@@ -240,7 +240,7 @@ def orders(
     spark: SparkSession, broker: Broker, link: FaultyLink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Orders]:
     """A query whose first batch is committed."""
-    monkeypatch.setattr(batch_watch, "LOOK_S", 0.05)
+    monkeypatch.setattr(batch_watch, "POLL_S", 0.05)
     monkeypatch.setattr(batch_watch, "STOP_S", 1.0)
     with Orders(spark, broker, link, tmp_path) as orders:
         orders.batch()

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 LINGER_S = 10.0
 """How long the script may clean up after its queries have drained."""
-_LOOK_S, _AWAIT_LOOK_S = 0.02, 0.2
+_POLL_S, _AWAIT_POLL_S = 0.02, 0.2
 _STARTED_S = 30.0
 log = logging.getLogger(__name__)
 
@@ -191,7 +191,7 @@ class Runtime:
         with self._settled_if_not_started(query):
             query.trigger, query.sink = dict(seen.trigger), sinks.sink_of(self.queries.spark, seen)
             query.output_mode = seen.output_mode or query.output_mode
-            query.own_location = own_checkpoint.told(query.session, declared.named)
+            query.own_location = own_checkpoint.recorded_location(query.session, declared.named)
             start.place(query.name, query.location)
             self.schema_logs.at_start(query)
         return query
@@ -242,7 +242,7 @@ class Runtime:
 
     def _note_sink(self, query_id: str) -> None:
         """Write where a sink has opened before it writes there: whoever continues must know of the place."""
-        wait = CLOCK.wait(_STARTED_S, every_s=_LOOK_S)
+        wait = CLOCK.wait(_STARTED_S, every_s=_POLL_S)
         while not self.queries.has_started(query_id) and wait.again():
             pass  # a first batch may be faster than the return of Spark's start
         driver_run = self.driver_run
@@ -276,7 +276,7 @@ class Runtime:
             # In this order: one that is held is not active, and is active before it is held no more.
             if not besides() and not any(self.held.is_held(q.started.handle) or q.is_active for q in queries):
                 return
-            time.sleep(_AWAIT_LOOK_S)
+            time.sleep(_AWAIT_POLL_S)
 
     @property
     def runs_job(self) -> bool:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TIMEOUT = "spark.flinkstyle.executorTimeout"
 DEFAULT = "10min"
 """Longer than most clusters take to add a machine."""
-LOOK_S = 2.0
+POLL_S = 2.0
 log = logging.getLogger(__name__)
 
 
@@ -78,16 +78,16 @@ class ExecutorWatch(threading.Thread):
         self._lacking_since_s: float | None = None
 
     def run(self) -> None:
-        """Look until the process ends."""
+        """Check until the process ends."""
         pause = threading.Event()
         while True:
-            pause.wait(LOOK_S)
+            pause.wait(POLL_S)
             try:
-                self.look()
+                self.check()
             except Exception:  # a session that begins or is being stopped
                 log.debug("Executors cannot be counted", exc_info=True)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """End the process if its jobs have waited for too long."""
         most_s = self._patience_s()
         if most_s is None:

@@ -70,10 +70,10 @@ _CONFS = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{"spark.sql.shuffle.
 _SHORT = (
     *((inbox, "POLL_S", 0.01), (takeover, "GO_POLL_S", 0.01), (held_cut, "_POLL_S", 0.01)),
     *((patience, "RETRY_S", 0.01), (taking, "STORE_PATIENCE_S", 0.02)),
-    *((admission, "_LOOK_EVERY_S", 0.01), (admission, "FIRST_PATIENCE_S", 0.02)),
+    *((admission, "_CHECK_EVERY_S", 0.01), (admission, "FIRST_PATIENCE_S", 0.02)),
     *((admission, "GUARD_PATIENCE_S", 0.02), (scratch_batches, "_NEWER_S", 0.02)),
-    (same_batches, "_LOOK_S", 0.01),
-    *((runtime_module, "_AWAIT_LOOK_S", 0.005), (stopping, "_LOOK_S", 0.005)),
+    (same_batches, "_POLL_S", 0.01),
+    *((runtime_module, "_AWAIT_POLL_S", 0.005), (stopping, "_POLL_S", 0.005)),
 )
 
 

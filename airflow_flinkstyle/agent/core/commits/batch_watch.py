@@ -134,7 +134,7 @@ class BatchWatch(threading.Thread):
         return {name: replace(status, groups=groups.get(name, {})) for name, status in statuses.items()}
 
     def _newest(self, query: JobQuery) -> BatchId:
-        """Return the newest batch by asking for the next ones: a list of all costs much in an object store."""
+        """Return the newest batch by asking for the next ones: listing all is slow in an object store."""
         known = -1 if query.committed is None else query.committed
         batch = max(known, self._seen.get(query.name, -1))
         while query.checkpoint.head(f"commits/{batch + 1}") is not None:

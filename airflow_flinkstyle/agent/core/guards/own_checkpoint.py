@@ -43,7 +43,7 @@ def require_none(
     query: JobQuery,
     *,
     job: str,
-    left: Collection[str],
+    left_behind: Collection[str],
     ran: Collection[str],
     elsewhere: Mapping[str, str],
 ) -> None:
@@ -52,7 +52,7 @@ def require_none(
     Args:
         query: About to start, without a checkpoint of the job.
         job: Its job's name, for the message.
-        left: Locations whose checkpoints this start leaves behind.
+        left_behind: Locations whose checkpoints this start leaves behind.
         ran: Queries that the script had started before.
         elsewhere: What is declared of other jobs' queries -> whose they are.
 
@@ -66,17 +66,17 @@ def require_none(
     try:
         location = shown(query.session, named)
         other = elsewhere.get(query.declared.recorded().key)
-        if other is not None and not _is_left(left, named, location):
+        if other is not None and not _is_left_behind(left_behind, named, location):
             raise CheckpointFoundError.elsewhere(job, query.name, location, other, ran=ran)
         found = _found(query.session, named)
     except (StoreError, BadInputError) as error:
-        if not _is_left(left, named, location):
+        if not _is_left_behind(left_behind, named, location):
             raise CheckpointFoundError.unseen(job, query.name, location, error.problem, ran=ran) from error
         log.warning("Query %s begins anew; %s could not be looked into", query.name, location)
         return
     if found is None:
         return
-    if not _is_left(left, named, location):
+    if not _is_left_behind(left_behind, named, location):
         if found.adopted is not None:
             by, root = found.adopted.job, found.adopted.root
             raise CheckpointFoundError.adopted(job, query.name, location, by, root, ran=ran)
@@ -89,7 +89,7 @@ def shown(spark: Spark, named: str) -> str:
     return _without_file(spark.open_by_hadoop(named).qualified)
 
 
-def told(spark: Spark, named: str | None) -> str | None:
+def recorded_location(spark: Spark, named: str | None) -> str | None:
     """Return the same for the records, without a look at the place: its store may not answer now.
 
     None if the script names no place, or one that only its file system could complete; what is very long is
@@ -146,9 +146,9 @@ def _beside(spark: Spark, place: str) -> str:
     return f"; beside it {', '.join(others[:_MOST_BESIDE])}{more}" if others else ""
 
 
-def _is_left(left: Collection[str], named: str, location: str) -> bool:
+def _is_left_behind(left_behind: Collection[str], named: str, location: str) -> bool:
     own = {_plain(named), _plain(location)}
-    return any(_plain(one) in own for one in left)
+    return any(_plain(one) in own for one in left_behind)
 
 
 def _plain(location: str) -> str:

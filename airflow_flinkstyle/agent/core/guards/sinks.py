@@ -98,7 +98,7 @@ def newest_batch(spark: Spark, sink: Sink) -> BatchId | None:
     return None if newest is None else BatchId(newest)
 
 
-def left_out(checkpoint: ObjectStore, newest: BatchId | None) -> range:
+def skipped_batches(checkpoint: ObjectStore, newest: BatchId | None) -> range:
     """Return the batches to come that the sink would leave out although it has not seen their rows.
 
     A batch that is planned may be known to the sink: it was killed before its commit, and is run again with
@@ -169,7 +169,7 @@ def admit(
     snapshot = manifest.query(query.name) if manifest else None
     if query.sink.may_remember and newest is None:
         return _admit_unknown(query, snapshot, order, manifest, repository)
-    skipped = left_out(query.checkpoint, newest)
+    skipped = skipped_batches(query.checkpoint, newest)
     if not skipped:
         return manifest
     if order.rewind == "fork" and manifest and snapshot and query.read_committed() == snapshot.batch_id:

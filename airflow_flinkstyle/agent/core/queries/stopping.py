@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.types import BatchId
 
 _IDLE_ROUNDS = 3
-_ROUND_S = 0.05
+_POLL_S = 0.05
 log = logging.getLogger(__name__)
 
 
@@ -58,7 +58,7 @@ def stop_at_boundary(queries: Sequence[JobQuery], *, check: Callable[[], None] =
         remaining = flags
         while remaining := [flag for flag in remaining if not flag.try_set()]:
             check()
-            time.sleep(_ROUND_S)
+            time.sleep(_POLL_S)
     finally:
         for flag in flags:
             flag.let_go()
@@ -87,7 +87,7 @@ def wait_until_stopped(
             started.stop()
             return
         check()
-        time.sleep(_ROUND_S)
+        time.sleep(_POLL_S)
 
 
 def commit_planned(query: JobQuery, *, check: Callable[[], None] = keep_waiting) -> BatchId | None:
@@ -119,7 +119,7 @@ def commit_planned(query: JobQuery, *, check: Callable[[], None] = keep_waiting)
 def _run_once(query: JobQuery, check: Callable[[], None]) -> None:
     try:
         query.start_again(once=True)
-        while not query.started.await_end(int(_ROUND_S * 1000)):
+        while not query.started.await_end(int(_POLL_S * 1000)):
             check()
     except Exception as error:
         if not query.session.raised(error):

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
-_LOOK_EVERY_S = 1.0
+_CHECK_EVERY_S = 1.0
 GUARD_PATIENCE_S = 600.0
 """How long a relaunch waits for brokers, or a store, that cannot be reached before it fails for now."""
 FIRST_PATIENCE_S = 60.0
@@ -221,7 +221,7 @@ class Admission:
         while (
             order := self._patiently(lambda: takeover.signed_order(self._board, self._driver_run))
         ) is None:
-            if clock.now_s - looked_s > _LOOK_EVERY_S:
+            if clock.now_s - looked_s > _CHECK_EVERY_S:
                 looked_s = clock.now_s
                 self._look()
                 self._precopy()
@@ -358,7 +358,7 @@ class Admission:
         own_checkpoint.require_none(
             query,
             job=self._board.job,
-            left=self._driver_run.claim.leave_checkpoints,
+            left_behind=self._driver_run.claim.leave_checkpoints,
             ran=[one.name for one in self._queries.all()],
             elsewhere=self._driver_run.claim.elsewhere,
         )

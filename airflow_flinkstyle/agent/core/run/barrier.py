@@ -75,7 +75,7 @@ class HeldQuery:
         }
 
 
-def look(describe: Describe, query: JobQuery) -> HeldQuery:
+def read_held(describe: Describe, query: JobQuery) -> HeldQuery:
     """Read where a stopped query is, and describe the Kafka logs it reads."""
     batch = read_inventory(query.checkpoint).committed
     log = offset_log.parse(query.checkpoint.read(f"offsets/{batch}").decode())

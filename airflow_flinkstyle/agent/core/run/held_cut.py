@@ -182,15 +182,16 @@ class HeldCut:
 
     def _run_to_barrier(self, queries: list[JobQuery]) -> dict[str, BatchId]:
         """Let every query commit one batch that ends at the barrier, unless it is there."""
-        look = self._driver.describe
-        all_held = [barrier.look(look, query) for query in queries]
+        describe = self._driver.describe
+        all_held = [barrier.read_held(describe, query) for query in queries]
         end = furthest(held.places() for held in all_held)
         if self._request.drain:
             end = furthest([end, *(held.ends() for held in all_held)])
         if self._agreement is not None:
             end = self._agreement.barrier(end)
         if self._request.drain or self._agreement is not None:
-            all_held = [barrier.look(look, query) for query in queries]  # the logs have grown meanwhile
+            # The logs have grown meanwhile.
+            all_held = [barrier.read_held(describe, query) for query in queries]
         plans = [barrier.plan_batch(held, end) for held in all_held]
         for query, held, planned in zip(queries, all_held, plans, strict=True):
             barrier.check_batch(query, held, planned)

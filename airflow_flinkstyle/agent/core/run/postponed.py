@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 OTHERS_S = 10.0
 """How long the savepoint's other queries are waited for, each time the script has started one."""
-_LOOK_S = 0.05
+_POLL_S = 0.05
 
 
 class Starter(Protocol):
@@ -121,7 +121,7 @@ class Postponed:
         if threading.current_thread() is self._leader:
             return
         while self._takes_more is not None and self._rehearsal is not None:
-            if self._driver.ending.is_set() or self._over.wait(_LOOK_S):
+            if self._driver.ending.is_set() or self._over.wait(_POLL_S):
                 return
 
     def _begins(self) -> bool:
@@ -170,7 +170,7 @@ class Postponed:
                 if rehearsal.failure is None and (late or not missing):
                     self._takes_more = False
                     return self._conclude(rehearsal, missing)
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
     def _conclude(self, rehearsal: RehearsalRun, missing: set[str]) -> None:
         """Record what came of all; a query under a new name is refused while nothing was stopped."""

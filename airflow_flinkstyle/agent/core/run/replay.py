@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.cuts import Place
     from airflow_flinkstyle.types import NextOffset
 
-_LOOK_MS: Final = 50
+_POLL_MS: Final = 50
 _LEFT: Final = "The replay ends; what it has written stays in its own output. The job was not touched."
 _SCHEME: Final = re.compile("^[a-z0-9+.-]+:/*", re.IGNORECASE)
 log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class Replaying:
 
     def await_end(self) -> None:
         """Wait until the run ends; at once where nothing is replayed."""
-        while self._running and not self._driver.ending.wait(_LOOK_MS / 1000):
+        while self._running and not self._driver.ending.wait(_POLL_MS / 1000):
             pass
 
     def require_allowed(self, query: JobQuery) -> None:
@@ -130,7 +130,7 @@ class Replaying:
         started = threading.Event()
 
         def begun() -> None:
-            while not started.wait(_LOOK_MS / 1000):
+            while not started.wait(_POLL_MS / 1000):
                 self._driver.leave_if_ending()
 
         handle = query.session.stand_in(query.name, query.known_id or None, begun)
@@ -153,7 +153,7 @@ class Replaying:
         """Return where the query ends, as its first driver has found it."""
         board = self._driver.board
         with leaving(_LEFT):
-            held = barrier.look(self._driver.describe, query)
+            held = barrier.read_held(self._driver.describe, query)
         noted = board.replay_ranges().get(query.name)
         if noted is None:
             found = self._range(query, asked, held)
@@ -186,7 +186,7 @@ class Replaying:
         """Run batch after batch; a stop or a savepoint may come between two."""
         while self._run_next(query, asked, ends, start):
             query.silenced_runs.add(query.started.run_id)  # no end that the script's listeners should hear
-            while not query.started.await_end(_LOOK_MS):
+            while not query.started.await_end(_POLL_MS):
                 if self._driver.ending.is_set():
                     return
         if self._driver.ending.is_set():
@@ -224,7 +224,7 @@ class Replaying:
     def _planned(
         self, query: JobQuery, asked: Replay, ends: Mapping[Place, NextOffset]
     ) -> tuple[int, OffsetLog] | None:
-        held = barrier.look(self._driver.describe, query)
+        held = barrier.read_held(self._driver.describe, query)
         planned = barrier.plan_batch(held, held.step(ends, asked.records))
         barrier.check_batch(query, held, planned)
         return None if planned is None else (held.batch_id + 1, planned)
@@ -242,7 +242,7 @@ class Replaying:
                     return  # the last of them ends the run
                 if not missing or late:
                     break
-            time.sleep(_LOOK_MS / 1000)
+            time.sleep(_POLL_MS / 1000)
         if missing:
             log.warning("Not replayed, since the script has not started them: %s", ", ".join(sorted(missing)))
         self._driver.begin_end(Replayed())

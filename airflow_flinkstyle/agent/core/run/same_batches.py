@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 COPIES: Final = "copies"
 _END: Final = "end"
-_LOOK_S: Final = 0.2
+_POLL_S: Final = 0.2
 _BY_KAFKA_ONLY = "Only queries that read Kafka are compared: the batches of others cannot be run twice."
 _NEW = "The savepoint does not hold it: the new version begins it anew."
 _NOT_RUN = "The old version has not run it."
@@ -105,7 +105,7 @@ class Capture:
             if told is not None or self._part.other_has_ended():
                 return None
             look()
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
 
 class ComparisonPart:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent.core.errors import RehearsalTimeoutError
 from airflow_flinkstyle.agent.core.run import scratch
-from airflow_flinkstyle.agent.core.run.barrier import check_batch, look, plan_batch
+from airflow_flinkstyle.agent.core.run.barrier import check_batch, plan_batch, read_held
 from airflow_flinkstyle.agent.core.run.same_batches import as_planned
 from airflow_flinkstyle.checkpoint import state_columns
 from airflow_flinkstyle.checkpoint.inventory import list_batches
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
     from airflow_flinkstyle.protocol.rehearsal_records import Rehearse, StateSchema
 
-_LOOK_MS = 50
+_POLL_MS = 50
 _NEWER_S = 3.0
 """How long Kafka may have nothing newer than the savepoint before older records are taken."""
 _QUIET_S = 10.0
@@ -132,7 +132,7 @@ class ScratchBatches:
         return ()
 
     def _without_records(self) -> tuple[str, ...]:
-        held = look(self._driver.describe, self._copy)
+        held = read_held(self._driver.describe, self._copy)
         self._run_planned(
             held,
             held.log.planned_next(
@@ -168,13 +168,13 @@ class ScratchBatches:
         """Return where the copy is, and its next batch; None if there is nothing to read."""
         quiet_until_s = time.monotonic() + (_NEWER_S if patient else 0)
         while True:
-            held = look(self._driver.describe, self._copy)
+            held = read_held(self._driver.describe, self._copy)
             planned = plan_batch(held, held.step(held.ends(), records))
             if planned is not None or time.monotonic() > quiet_until_s:
                 check_batch(self._copy, held, planned)
                 return held, planned
             self._look()
-            time.sleep(_LOOK_MS / 1000)
+            time.sleep(_POLL_MS / 1000)
 
     # --- other sources: their own limits count --------------------------------------------------
 
@@ -187,13 +187,13 @@ class ScratchBatches:
             planned = max(list_batches(self._copy.checkpoint, "offsets"), default=-1)
             if planned <= begun and time.monotonic() > quiet_until_s:
                 break
-            if handle.await_end(_LOOK_MS):  # raises what it failed of
+            if handle.await_end(_POLL_MS):  # raises what it failed of
                 break
         self._stop(handle)
         # One that went on without its copy would fail, and end a wait of the script when the job runs here.
         while handle.has_thread:
             self._look()
-            time.sleep(_LOOK_MS / 1000)
+            time.sleep(_POLL_MS / 1000)
         for progress in handle.progress():
             if progress["batchId"] > begun and progress["durationMs"].get("addBatch") is not None:
                 self._seen.add(progress)
@@ -210,7 +210,7 @@ class ScratchBatches:
 
     def _await_end(self, handle: SparkQuery) -> None:
         try:
-            while not handle.await_end(_LOOK_MS):
+            while not handle.await_end(_POLL_MS):
                 self._look()
         except BaseException:
             self._stop(handle)

@@ -81,7 +81,7 @@ def test_unfinished_first_write_of_a_killed_run_is_deleted_and_logged(
     ("look", "left"),
     [
         (lambda kafka, query: checks.guard(kafka, query, {}), "The query was not started"),
-        (barrier.look, "the queries resume uncut"),
+        (barrier.read_held, "the queries resume uncut"),
         (taking._kafka_logs, "No savepoint was made"),
         (
             lambda kafka, query: held_cut.guard_again(kafka, query, lease_s=0.0, clock=Clock()),
