@@ -460,8 +460,8 @@ class _Agent(Runtime):
         if not self.driver.killed.is_set():  # drivers share a process here, and what sinks tell in it
             super()._note_sink(query_id)
 
-    def _look_at_queries(self) -> Mapping[str, QueryStatus]:
-        found = super()._look_at_queries()
+    def _query_statuses(self) -> Mapping[str, QueryStatus]:
+        found = super()._query_statuses()
         if self.driver.mood.tells_no_reading:
             return {name: replace(status, reads={}) for name, status in found.items()}
         return found
