@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 10
 """Longest wait for one answer; the client looks for the group's coordinator anew meanwhile."""
-_LEFT = "The group's offsets may be older than the job's progress; the job runs and never reads them."
+_STATE_AFTER = "The group's offsets may be older than the job's progress; the job runs and never reads them."
 _HAS_MEMBERS = frozenset(
     ("UnknownMemberIdException", "RebalanceInProgressException", "StaleMemberEpochException")
 )
@@ -79,18 +79,18 @@ class JvmGroup:
         if name in _HAS_MEMBERS:
             return GroupInUseError(
                 f"Offsets should be committed for {self}, but it has members, who commit for it.",
-                state_after=_LEFT,
+                state_after=_STATE_AFTER,
                 remedy="Stop its members, or give the source a group of its own (kafka.group.id).",
             )
         if says_unreachable(name, text):
             return ClusterUnreachableError(
                 f"Offsets should be committed for {self}, but no broker answered within {TIMEOUT_S} s: "
                 f"{name}: {text}",
-                state_after=_LEFT,
+                state_after=_STATE_AFTER,
                 remedy="Nothing is to be done if the brokers come back: the next batch commits again.",
             )
         return GroupCommitError(
             f"Offsets should be committed for {self}, but not all were: {name}: {text}",
-            state_after=_LEFT,
+            state_after=_STATE_AFTER,
             remedy="Allow the source's login to read the group and the topics (ACL operation READ).",
         )

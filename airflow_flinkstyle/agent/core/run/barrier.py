@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.types import BatchId, TopicPartition
 
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
-_LEFT = "Nothing was written to any checkpoint; the queries resume uncut."
+_STATE_AFTER = "Nothing was written to any checkpoint; the queries resume uncut."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ def read_held(describe: Describe, query: JobQuery) -> HeldQuery:
     batch = read_inventory(query.checkpoint).committed
     log = offset_log.parse(query.checkpoint.read(f"offsets/{batch}").decode())
     commit = commit_log.parse(query.checkpoint.read(f"commits/{batch}").decode())
-    with leaving(_LEFT):
+    with leaving(_STATE_AFTER):
         views = {
             source.key(log.version): _named(describe(source), source)
             for source in query.sources
@@ -152,7 +152,7 @@ def check_batch(query: JobQuery, held: HeldQuery, planned: OffsetLog | None) -> 
             key, recorded = source.key(held.log.version), query.identity(source, held.log.version)
             # A partition from which no batch has read has no place at the barrier.
             rules = replace(SourceRules.of(source), is_assigned=True)
-            with leaving(_LEFT):
+            with leaving(_STATE_AFTER):
                 check_source(
                     query.name, key, held.views[key], expected=[recorded], positions=positions, rules=rules
                 )
@@ -186,7 +186,7 @@ def _end(
     if before is not None and barrier < before:
         raise BarrierBehindError(
             f"{name} was expected to be at or after what query {query} has read, found it at {before}.",
-            state_after=_LEFT,
+            state_after=_STATE_AFTER,
             remedy="Cut again: the barrier is then the furthest position of all queries.",
         )
     log = view.log_range((topic, number))
@@ -194,7 +194,7 @@ def _end(
         raise BarrierUnreachableError(
             f"{name} was expected to be readable by query {query}, found that its log can be read up to "
             f"{log.last_stable} only: a transaction is open, or records were lost.",
-            state_after=_LEFT,
+            state_after=_STATE_AFTER,
             remedy="Cut again once the transaction has ended, or read all queries with one isolation.level.",
         )
     return barrier

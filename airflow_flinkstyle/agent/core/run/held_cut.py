@@ -107,7 +107,7 @@ class Agreement:
         )
 
 
-_LEFT = "The query did not resume after it was held, and the run ends; its checkpoint is as it was."
+_STATE_AFTER = "The query did not resume after it was held, and the run ends; its checkpoint is as it was."
 log = logging.getLogger(__name__)
 
 
@@ -258,7 +258,7 @@ def guard_again(describe: Describe, query: JobQuery, *, lease_s: float, clock: C
     would have begun to read them by now.
     """
     try:
-        with leaving(_LEFT):
+        with leaving(_STATE_AFTER):
             patiently(lambda: guard(describe, query, {}), for_s=lease_s, clock=clock)
     except PartitionSetError as error:
         log.warning("Query %s resumes, and Spark reads its new partitions: %s", query.name, error.problem)

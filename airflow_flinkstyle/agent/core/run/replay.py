@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.types import NextOffset
 
 _POLL_MS: Final = 50
-_LEFT: Final = "The replay ends; what it has written stays in its own output. The job was not touched."
+_STATE_AFTER: Final = "The replay ends; what it has written stays in its own output. The job was not touched."
 _SCHEME: Final = re.compile("^[a-z0-9+.-]+:/*", re.IGNORECASE)
 log = logging.getLogger(__name__)
 
@@ -152,7 +152,7 @@ class Replaying:
     def _ends(self, query: JobQuery, asked: Replay) -> dict[Place, NextOffset]:
         """Return where the query ends, as its first driver has found it."""
         board = self._driver.board
-        with leaving(_LEFT):
+        with leaving(_STATE_AFTER):
             held = barrier.read_held(self._driver.describe, query)
         noted = board.replay_ranges().get(query.name)
         if noted is None:
@@ -204,7 +204,7 @@ class Replaying:
         Planned and started under one lock: Spark would plan a batch without an end, if what is planned here
         was run for a savepoint in between.
         """
-        with self._driver.start_lock, leaving(_LEFT):
+        with self._driver.start_lock, leaving(_STATE_AFTER):
             if self._driver.ending.is_set():
                 return False
             if query.query is not None and query.is_active:  # a savepoint that was given up still runs it

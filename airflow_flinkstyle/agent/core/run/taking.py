@@ -81,7 +81,7 @@ class Taking:
 
 
 _PROGRESS_EVERY_S = 1.0
-_LEFT = "No savepoint was made."
+_STATE_AFTER = "No savepoint was made."
 _CREATE = "Look whether the topic was deleted; the query reads it no more."
 
 
@@ -177,7 +177,7 @@ def _kafka_logs(describe: Describe, query: JobQuery) -> dict[str, KafkaLog]:
     for source in query.sources:
         if source.is_kafka:
             key = source.key(version)
-            with leaving(_LEFT):
+            with leaving(_STATE_AFTER):
                 view = describe(source)
             _require_unchanged(
                 f"Source {key} of query {query.name}",
@@ -206,16 +206,18 @@ def _require_unchanged(where: str, recorded: SourceIdentity, view: ClusterView, 
         raise ClusterMismatchError(
             f"{where} started on Kafka cluster {recorded.cluster_id}, "
             f"but its servers now reach cluster {view.cluster_id}.",
-            state_after=_LEFT,
+            state_after=_STATE_AFTER,
             remedy="Find out why the bootstrap servers changed their cluster while the query ran.",
         )
     for topic, topic_id in recorded.topic_ids.items():
         seen = view.topics.get(topic)
         if seen is None and not may_be_gone:
-            raise TopicMissingError(TopicMissingError.on(f"of {where}", [topic]).problem, _LEFT, _CREATE)
+            raise TopicMissingError(
+                TopicMissingError.on(f"of {where}", [topic]).problem, _STATE_AFTER, _CREATE
+            )
         if seen is not None and ids_differ(topic_id, seen.topic_id):
             error = TopicRecreatedError.between(where, topic, expected=topic_id, found=seen.topic_id)
-            raise TopicRecreatedError(error.problem, _LEFT, error.remedy)
+            raise TopicRecreatedError(error.problem, _STATE_AFTER, error.remedy)
 
 
 class ProgressWriter:
