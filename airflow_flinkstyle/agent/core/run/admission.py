@@ -173,7 +173,7 @@ class Admission:
 
     def _remove_leftovers(self) -> None:
         spark, driver_run = self._queries.spark, self._driver_run
-        scratch.remove_left(spark, self._board, driver_run)
+        scratch.remove_leftovers(spark, self._board, driver_run)
         scratch.free_old(spark, self._board, self._repository, driver_run)
 
     def to_prepare(self) -> Manifest | None:

@@ -154,7 +154,7 @@ def free_old(spark: Spark, board: JobBoard, repository: SavepointRepository, dri
         log.warning("Checkpoints of generations before %d may be left", driver_run.generation, exc_info=True)
 
 
-def remove_left(spark: Spark, board: JobBoard, driver_run: DriverRun) -> None:
+def remove_leftovers(spark: Spark, board: JobBoard, driver_run: DriverRun) -> None:
     """Remove the copies of drivers that died in a rehearsal since the run that this one follows.
 
     A drill may be under way, which has nothing to do with who runs the job: its end is waited for.
