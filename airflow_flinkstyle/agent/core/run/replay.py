@@ -1,7 +1,7 @@
 """A job that runs a bounded range once more, beside the job whose savepoint it starts from, and then ends.
 
 Each batch is planned here, as an aligned cut plans one, so that none reads past the end: Spark never plans
-one by itself. The script holds its queries meanwhile, and waits for them as for any.
+one by itself. To the script its queries seem to run, and it waits for them as for any.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 
 
 class AdmittedStarts(Protocol):
-    """Who starts queries, and ends the run if that fails."""
+    """Starts queries, and ends the run if that fails."""
 
     def start_admitted(self, query: JobQuery, run: Callable[[], SparkQuery]) -> Handle:
         """Start a query that was admitted."""
@@ -60,30 +60,30 @@ class AdmittedStarts(Protocol):
         """Note that an admitted query is not started."""
 
     def run_to_end(self, action: Callable[[], None]) -> None:
-        """Run what no thread of the script waits for; an error ends the run."""
+        """Run an action that no thread of the script waits for; an error ends the run."""
 
 
 class Replaying:
-    """The queries of a replay; none in a driver of another job."""
+    """The queries of a replay; none in a driver that replays nothing."""
 
     def __init__(self, driver: Driver, starter: AdmittedStarts) -> None:
         self._driver, self._starter = driver, starter
         self._lock = threading.Lock()
         self._running: dict[str, Handle] = {}
-        """By query, what the script holds of it."""
+        """By query, the script's handle of it."""
         self._done: set[str] = set()
         self._newest_s = 0.0
 
     def asked(self) -> Replay | None:
-        """Return what this driver replays; None if it is another job's."""
+        """Return what this driver replays; None if it replays nothing."""
         return Replay.of_setting(self._driver.queries.spark.setting(REPLAY))
 
     def handles(self) -> list[Handle]:
-        """Return the script's handles: to it they run, also between two batches."""
+        """Return the script's handles: to the script its queries run, also between two batches."""
         return list(self._running.values())
 
     def await_end(self) -> None:
-        """Wait until the run ends; at once where nothing is replayed."""
+        """Wait until the run ends; return at once if nothing is replayed."""
         while self._running and not self._driver.ending.wait(_POLL_MS / 1000):
             pass
 
@@ -185,7 +185,7 @@ class Replaying:
     ) -> None:
         """Run batch after batch; a stop or a savepoint may come between two."""
         while self._run_next(query, asked, ends, start):
-            query.silenced_runs.add(query.started.run_id)  # no end that the script's listeners should hear
+            query.silenced_runs.add(query.started.run_id)  # the script's listeners get no event of this end
             while not query.started.await_end(_POLL_MS):
                 if self._driver.ending.is_set():
                     return
@@ -201,13 +201,13 @@ class Replaying:
     ) -> bool:
         """Begin the next batch, planned here unless it was before; return whether there is one.
 
-        Planned and started under one lock: Spark would plan a batch without an end, if what is planned here
-        was run for a savepoint in between.
+        Planned and started under one lock: if a savepoint ran the planned batch in between, Spark would plan
+        one without an end.
         """
         with self._driver.start_lock, leaving(_STATE_AFTER):
             if self._driver.ending.is_set():
                 return False
-            if query.query is not None and query.is_active:  # a savepoint that was given up still runs it
+            if query.query is not None and query.is_active:  # a cancelled savepoint still runs it
                 return True
             if read_positions(query.checkpoint).planned is None:
                 planned = self._planned(query, asked, ends)
@@ -230,7 +230,7 @@ class Replaying:
         return None if planned is None else (held.batch_id + 1, planned)
 
     def _end(self, asked: Replay, query: JobQuery) -> None:
-        """End the run behind the last query: the savepoint's others are waited for a while."""
+        """End the run after the last query; wait a while for the savepoint's other queries."""
         with self._lock:
             self._done.add(query.name)
         missing: set[str] = set()
@@ -255,7 +255,7 @@ def range_of(begin: Offsets, end: Offsets, view: ClusterView, *, by_time: bool) 
         begin: Where the savepoint is.
         end: As was asked for.
         view: The logs now.
-        by_time: Partitions are ahead of each other: one that is further there is not read.
+        by_time: The end is a time: a partition that the savepoint has read further is not read.
 
     Raises:
         FlinkstyleError: ``REPLAY_RANGE`` if there is no such range.

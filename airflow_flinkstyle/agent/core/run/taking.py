@@ -1,4 +1,4 @@
-"""A savepoint of the running or drained queries: what the agent adds to ``savepoint.capture.take``."""
+"""A savepoint of the running or drained queries: the agent's part around ``savepoint.capture.take``."""
 
 from __future__ import annotations
 
@@ -106,21 +106,21 @@ def take_all(
     """Take a savepoint of all queries of the job.
 
     Args:
-        describe: Looks at the cluster of a source, as that sees it.
+        describe: Describes the cluster of a source, as Spark reaches it.
         repository: Where the savepoint goes.
         queries: All that were started.
-        waiting: Those that the run continues and that were not: they are where their checkpoints say.
+        waiting: Those that the run continues and that were not started.
         savepoint_id: Its id.
         spark_version: Version of the running Spark.
         generation: The run it is taken from.
         stopped_at: The batch at which each query was drained; None while they run.
-        runs_on: The queries have gone on from there.
+        runs_on: The queries have continued after that batch.
         alignment: Whether these batches end at the same offsets.
         cut_id: The cut of several jobs that the savepoint is for.
         previous: An earlier savepoint of the same run.
-        cancelled: Asked before each file.
-        timeout_s: How long the caller waits; None if it did not say.
-        progress: Told after each file.
+        cancelled: Called before each file.
+        timeout_s: How long the caller waits; None without a time-out.
+        progress: Called after each file.
 
     Raises:
         FlinkstyleError: If a source's log is not the one recorded at its start, or the capture fails.
@@ -164,7 +164,7 @@ def take_all(
 
 
 def _find_written(query: JobQuery) -> FindWritten | None:
-    """Return what finds the newest version of the query's own in the table that it writes to."""
+    """Return a function that finds the query's newest own version in the table that it writes to."""
     kind, path = table_format(query.sink.name), query.sink.path
     if kind is None or path is None:
         return None
@@ -228,7 +228,7 @@ class ProgressWriter:
         self._written_s = 0.0
 
     def __call__(self, progress: CaptureProgress) -> None:
-        """Write it unless the last one is too fresh."""
+        """Write it unless the last one was written within a second."""
         if time.monotonic() - self._written_s < _PROGRESS_EVERY_S:
             return
         self._written_s = time.monotonic()
