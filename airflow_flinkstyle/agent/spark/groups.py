@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.offsets import Offsets
 
 TIMEOUT_S = 10
-"""Longest wait for one answer; the client looks for the group's coordinator anew meanwhile."""
+"""Longest wait for one answer; the client searches for the group's coordinator again meanwhile."""
 _STATE_AFTER = "The group's offsets may be older than the job's progress; the job runs and never reads them."
 _HAS_MEMBERS = frozenset(
     ("UnknownMemberIdException", "RebalanceInProgressException", "StaleMemberEpochException")
@@ -34,7 +34,7 @@ class JvmGroup:
         return f"group {self.name} on {self.servers}"
 
     def commit(self, offsets: Offsets) -> None:
-        """Commit these offsets as somebody who is no member, and wait for the answer.
+        """Commit these offsets without joining the group, and wait for the answer.
 
         Raises:
             GroupInUseError: If the group has members.

@@ -193,7 +193,7 @@ class HadoopStore:
         return self._jvm.org.apache.hadoop.fs.Path("file", None, str(place.absolute()))
 
     def _walk(self, folder: str) -> Iterator[ObjectInfo]:
-        """Yield the files below a folder; what vanishes meanwhile is left out, as a listing may."""
+        """Yield the files below a folder, without those that vanish meanwhile."""
         begin = len(self._root_path) + 1
         with contextlib.suppress(ObjectMissingError), self._translated("list", folder):
             files = self._files.listFiles(self._path(folder), True)
