@@ -60,7 +60,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--submit", default=0, type=int, help="the submit of this process; 0 for none")
     parser.add_argument("script", help="the PySpark script, or -m")
     parser.add_argument(
-        "args", nargs=argparse.REMAINDER, help="the script's own arguments, behind -m the module's name first"
+        "args", nargs=argparse.REMAINDER, help="the script's own arguments; with -m the module's name first"
     )
     return parser.parse_args(list(argv))
 

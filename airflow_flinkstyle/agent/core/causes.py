@@ -122,7 +122,7 @@ def _handled(error: BaseException) -> Iterator[BaseException]:
 
 
 def _causes(error: BaseException) -> Iterator[Java]:
-    """Yield Java's exceptions behind one of Python's, the outermost first."""
+    """Yield Java's exceptions that caused one of Python's, the outermost first."""
     seen = 0
     python: BaseException | None = error
     while python is not None and seen < _MOST_CAUSES:

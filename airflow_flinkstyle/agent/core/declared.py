@@ -90,7 +90,7 @@ def declaration(spark: Spark, settings: StreamOptions, sources: Sequence[Streami
 
 
 def named_location(settings: StreamOptions, default: str | None) -> str | None:
-    """Return where plain Spark would keep the checkpoint, and look for it at the next start.
+    """Return where plain Spark would keep the checkpoint, and find it at the next start.
 
     Below the session's default (``spark.sql.streaming.checkpointLocation``) it is in a folder of the
     query's name; a query without one gets a new folder each time.

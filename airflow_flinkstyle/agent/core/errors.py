@@ -286,7 +286,7 @@ REPLAY_SOURCE = ErrorKind(
 REPLAY_RANGE = ErrorKind(
     code="REPLAY_RANGE",
     means="The range of a replay ends before its savepoint, or where the log cannot be read.",
-    problem="For the range of the replay {expected}, found {found}.",
+    problem="The range of the replay was expected to end {expected}, found {found}.",
     state_after="Nothing of this query was run; the job was not touched.",
     remedy="Name a later end (until), or an older savepoint.",
 )

@@ -111,7 +111,7 @@ class JobQuery:
     is_bounded: bool = False
     """The agent runs its planned batches only, one by one: a hold does not start it again."""
     silenced_runs: set[str] = field(default_factory=set)
-    """Ids of runs that the agent told to end."""
+    """Ids of runs that the agent ends."""
     before: BatchId | None = None
     """Newest committed batch when it was started."""
     started_s: float = 0.0

@@ -77,7 +77,7 @@ class HadoopStore:
         return None
 
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
-        """Yield every object whose key starts with ``prefix``, in key order, from behind ``after``."""
+        """Yield every object whose key starts with ``prefix``, in key order, only those after ``after``."""
         folder = checked_prefix(prefix).rpartition("/")[0]
         found = [info for info in self._walk(folder) if info.key.startswith(prefix) and info.key > after]
         yield from sorted(found, key=lambda info: info.key)

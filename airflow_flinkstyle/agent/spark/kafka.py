@@ -141,7 +141,7 @@ def _described(jvm: Java, admin: Java, source: StreamingSource) -> Java:
 
 
 def _topics(jvm: Java, admin: Java, source: StreamingSource) -> list[str]:
-    """Return the topics behind ``subscribe``, ``subscribePattern`` or ``assign``."""
+    """Return the topics of ``subscribe``, ``subscribePattern`` or ``assign``."""
     if (subscribed := source.option("subscribe")) is not None:
         return [topic.strip() for topic in subscribed.split(",") if topic.strip()]
     if (pattern := source.option("subscribePattern")) is not None:

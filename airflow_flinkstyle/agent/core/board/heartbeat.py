@@ -445,13 +445,13 @@ class PulseThread(threading.Thread):
         writer, pause, last_pulse = self._writer, threading.Event(), 0
         while not writer.ended:
             pause.wait(self._tick_s)
-            beat = writer.newest_beat
-            if beat == last_pulse or writer.state not in ("running", "draining"):
+            number = writer.newest_beat
+            if number == last_pulse or writer.state not in ("running", "draining"):
                 continue
-            pulse = Pulse(generation=writer.generation, incarnation=writer.incarnation, beat=beat)
+            pulse = Pulse(generation=writer.generation, incarnation=writer.incarnation, beat=number)
             try:
                 write_pulse(self._store, self._job, pulse)
-                last_pulse = beat
+                last_pulse = number
             except StoreDeniedError as error:
                 log.warning("No pulses: a watcher of all jobs reads this job's heartbeat instead. %s", error)
                 return

@@ -348,7 +348,7 @@ def require_predecessor(
 
     Raises:
         PredecessorError: If it did not close at exactly the batches that its takeover order names, was
-            started again since it was found to have ended, or left a checkpoint that this generation would
+            started again since its end was found, or left a checkpoint that this generation would
             adopt without having closed.
     """
     claim = driver_run.claim

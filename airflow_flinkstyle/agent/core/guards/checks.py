@@ -266,7 +266,7 @@ class CheckpointPositions:
         return self.planned or self.committed
 
     def offsets(self, key: str) -> Offsets:
-        """Return where a Kafka source begins to read: behind the last committed batch."""
+        """Return where a Kafka source begins to read: after the last committed batch."""
         log = self.committed if self.committed is not None and key in self.committed.sources else self.newest
         return log.kafka_offsets(key) if log is not None and key in log.sources else Offsets()
 

@@ -137,7 +137,7 @@ class QueryHold:
         if ended := [query.name for query in self._queries.all() if query.started.id not in self._held]:
             raise QueryEndedError.of(ended)
 
-    # --- what the script's listeners hear -------------------------------------------------------
+    # --- what the script's listeners get --------------------------------------------------------
 
     def is_own_start(self, query_id: str) -> bool:
         """Return whether a query starts because the agent lets it continue, or runs its planned batch."""
@@ -171,7 +171,7 @@ class QueryHold:
         return self.follow(handle, run_id)
 
     def follow(self, handle: Handle, run_id: str) -> bool:
-        """Let a handle of a run that was held stand for the query's new run; True if there is one."""
+        """Let a handle of a run that was held lead to the query's new run; True if there is one."""
         query = next((query for query in self._queries.all() if run_id in query.held_runs), None)
         if query is None:
             return False

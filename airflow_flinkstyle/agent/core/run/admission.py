@@ -95,7 +95,7 @@ class Admission:
             self._patiently(lambda: checks.clear(query))
 
     def check_early(self, query: JobQuery) -> None:
-        """Refuse a query that would leave a checkpoint behind, while the run before this one still runs.
+        """Refuse a query that would leave a checkpoint behind, while the earlier run still runs.
 
         Only once the script has named all queries of the run that it follows: otherwise the guard decides.
         """
@@ -232,7 +232,7 @@ class Admission:
         return order
 
     def _await_held(self, held: HeldWatch | None) -> None:
-        """Wait until the producers are certain to be held, if the order says so."""
+        """Wait until the producers are certain to be held, if the order requires it."""
         while held is not None and not self._patiently(held.is_held):
             self._require_turn()
             self._driver_run.clock.sleep(takeover.GO_POLL_S)

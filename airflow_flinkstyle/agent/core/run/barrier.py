@@ -3,7 +3,7 @@
 Between two batches, ``offsets/K+1`` is written as Spark would write it, with the barrier as its end. A
 start with ``trigger(once=True)`` runs that batch and no other. From the moment it is written it is a
 planned batch like any other and is never taken back: its ends exist in the log (checked before), so
-whoever starts the query next runs it, a relaunch after ``kill -9`` too, and a sink may have seen it.
+the next start of the query runs it, a relaunch after ``kill -9`` too, and a sink may have seen it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class HeldQuery:
     log: OffsetLog
     """Its offset log."""
     next_watermark_ms: int
-    """What its commit log says of the next batch."""
+    """The watermark of the next batch, from its commit log."""
     views: Mapping[str, ClusterView]
     """By Kafka source, as the offset log names it."""
 
@@ -96,7 +96,7 @@ def read_held(describe: Describe, query: JobQuery) -> HeldQuery:
 
 
 def _named(view: ClusterView, source: StreamingSource) -> ClusterView:
-    """Return a view of a cluster that tells no id under its servers: two such have no logs in common."""
+    """Return a view of a cluster without an id, identified by its servers: two such share no logs."""
     servers = source.option("kafka.bootstrap.servers") or ""
     return view if view.cluster_id is not None else replace(view, cluster_id=f"at {servers}")
 
@@ -129,7 +129,7 @@ def plan_batch(held: HeldQuery, barrier: Mapping[Place, NextOffset]) -> OffsetLo
 def _require_startable(held: HeldQuery) -> None:
     """Check that Spark can start on a planned batch.
 
-    4.2 leaves the setting out of an offset log v2 and then looks for it (``isRepartitionBatch``): such a
+    4.2 leaves the setting out of an offset log v2 and then reads it (``isRepartitionBatch``): such a
     query never starts again.
     """
     if held.log.version > 1 and _SHUFFLE_PARTITIONS not in held.log.confs:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _LOG_VERSIONS = (1, 2)
 _UNKNOWN = "unknown"
-_OTHER_SINK = "What the old sink holds stays there; the new one begins behind it."
+_OTHER_SINK = "What the old sink holds stays there; the new one begins after it."
 _OTHER_MODE = "From the next batch on the sink is given the rows of the new mode."
 _OTHER_PYTHON = "Functions run on the new one, which must be able to read what they have pickled into state."
 _OTHER_LINEAGE = (
@@ -111,7 +111,7 @@ def compare(
         given: Settings that its session has, without defaults.
         before: The last heartbeat of the run that took the savepoint; None if it is not known.
         elsewhere: Its sources reach another cluster, where topics may have other names: the plan that was
-            approved says how they move.
+            approved shows how they move.
     """
     snapshot = manifest.query(query.name)
     if snapshot is None:

@@ -62,7 +62,7 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class Signalled:
-    """The process or its JVM was told to terminate."""
+    """The process or its JVM got a signal to terminate."""
 
 
 @dataclass(frozen=True, slots=True)

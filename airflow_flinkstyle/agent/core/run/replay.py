@@ -99,7 +99,7 @@ class Replaying:
         if asked is None:
             return
         claim = self._driver.driver_run.claim
-        if claim.rehearse is not None and not claim.is_drill:  # its starts are put off, and then Spark's own
+        if claim.rehearse is not None and not claim.is_drill:  # postponed, and then Spark's own
             raise BadInputError(
                 f"A replay of job {asked.job} was expected to be started or to continue, found an upgrade of "
                 "it that rehearses.",
@@ -110,7 +110,7 @@ class Replaying:
             raise QueryNameError.ambiguous(query.name, "a second one while it is replayed")
         others = [source.provider for source in query.sources if not source.is_kafka]
         if others or query.name not in asked.queries:
-            found = f"the source {others[0]}" if others else "none there: it would begin anew"
+            found = f"the source {others[0]}" if others else "no such query there: it would begin anew"
             raise REPLAY_SOURCE.error(query=query.name, job=asked.job, found=found)
         if (shared := shared_output(query.session, query.name, query.sink, asked)) is not None:
             raise REPLAY_OUTPUT.error(query=query.name, job=asked.job, found=shared)
@@ -264,14 +264,14 @@ def range_of(begin: Offsets, end: Offsets, view: ClusterView, *, by_time: bool) 
         log_ = view.log_range((topic, number))
         if log_ is None or at > log_.last_stable:
             found = "no such partition" if log_ is None else f"that it can be read to {log_.last_stable}"
-            raise REPLAY_RANGE.error(expected=f"{topic}-{number} to be read to offset {at}", found=found)
-    behind = [tp for tp, at in end.items() if at < begin.get(tp, at)]
+            raise REPLAY_RANGE.error(expected=f"at offset {at} of {topic}-{number}", found=found)
+    earlier = [tp for tp, at in end.items() if at < begin.get(tp, at)]
     moves = any(at > begin.get(tp, at) for tp, at in end.items())
-    if behind and not (by_time and moves):
-        topic, number = behind[0]
+    if earlier and not (by_time and moves):
+        topic, number = earlier[0]
         raise REPLAY_RANGE.error(
-            expected=f"the end of {topic}-{number}, {end[behind[0]]}, to be behind the savepoint",
-            found=f"that this is at {begin[behind[0]]}",
+            expected=f"after the savepoint in {topic}-{number}",
+            found=f"the end at {end[earlier[0]]}, the savepoint at {begin[earlier[0]]}",
         )
     return Offsets({tp: max(at, begin.get(tp, at)) for tp, at in end.items()})
 
@@ -295,7 +295,7 @@ def shared_output(spark: Spark, query: str, sink: Sink, asked: Replay) -> str | 
         return f"the place {place}" if any(one and _overlap(one, place) for one in known) else None
     if sink.name in WRITE_NOWHERE or query in asked.own_outputs:
         return None
-    return f"a sink that does not tell where ({sink.name}): confirm that it is another one (own_outputs)"
+    return f"a sink that does not name its place ({sink.name}): confirm that it is another one (own_outputs)"
 
 
 def _overlap(one: str, other: str) -> bool:
