@@ -265,7 +265,7 @@ COMPARED_WRITES = ErrorKind(
 
 REPLAY_OUTPUT = ErrorKind(
     code="REPLAY_OUTPUT",
-    means="A replay writes, or may write, where the job writes whose records it runs once more.",
+    means="A replay writes, or may write, to the output of the job whose records it replays.",
     problem="Query {query} of the replay was expected to write elsewhere than job {job}, found {found}.",
     state_after="Nothing of this query was run; the job was not touched.",
     remedy="Give the script another output, by its arguments (args, --args), and replay under another name, "
@@ -275,7 +275,7 @@ REPLAY_OUTPUT = ErrorKind(
 
 REPLAY_SOURCE = ErrorKind(
     code="REPLAY_SOURCE",
-    means="A replay has a query whose records cannot be run once more up to a chosen end.",
+    means="A replay has a query whose records cannot be replayed up to a chosen end.",
     problem="Query {query} was expected to be in the savepoint of job {job} and to read Kafka only, found "
     "{found}.",
     state_after="Nothing of this query was run; the job was not touched.",

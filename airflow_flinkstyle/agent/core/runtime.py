@@ -316,7 +316,7 @@ class Runtime:
     def finish(self, why: Ending) -> None:
         """End the run, once; a later call waits until it has ended."""
         if isinstance(why, ScriptEnded):
-            self.postponed.await_turn()  # a script that does not wait has ended with its queries all the same
+            self.postponed.await_turn()  # for a script that does not wait itself
             self.replaying.await_end()
         with self.gate:
             first = not self.ending.is_set()

@@ -1,4 +1,4 @@
-"""The driver's two processes, Python and its JVM: who they are, and how they end at once."""
+"""The driver's two processes, Python and its JVM: their ids, and how they end at once."""
 
 from __future__ import annotations
 

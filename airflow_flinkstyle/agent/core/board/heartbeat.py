@@ -1,7 +1,7 @@
 """The heartbeat: the agent's state in the store, its lease, its pulse, and the history of its numbers.
 
-What keeps the lease does nothing else. It writes through a client of its own, which gives up early enough to
-try again within the lease; and it writes the last known status of the queries, while another thread reads
+The thread that keeps the lease does nothing else. It writes through a client of its own, which gives up early
+enough to try again within the lease. It writes the last known status of the queries, and another thread reads
 their checkpoints: a listing that hangs must not end a healthy job.
 """
 

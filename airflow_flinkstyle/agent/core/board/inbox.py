@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Take:
-    """A request under way after which the job may run on: if it fails, or is cancelled."""
+    """A request under way that does not always end the job: if it fails or is cancelled, the job runs on."""
 
     request: Request
     since_s: float = field(default_factory=time.monotonic)

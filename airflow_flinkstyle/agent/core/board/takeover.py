@@ -104,7 +104,7 @@ def begin(
     if prior is not None or (seen is not None and seen.value.generation == generation):
         prior = _await_earlier(board, generation, lease_s, order_keys, clock)
         require_not_closed(prior)
-    read(lambda: require_newest(board, generation, submit))  # there may be another by now
+    read(lambda: require_newest(board, generation, submit))  # a newer submit may have come
     return DriverRun(
         generation=generation,
         incarnation=incarnation,

@@ -243,7 +243,7 @@ def _with_ids(describe: Describe, source: StreamingSource, now: SourceIdentity) 
 
 
 def clear(query: JobQuery) -> None:
-    """Remove from the checkpoint what Spark does not start with; only after the job was taken over."""
+    """Remove unfinished writes, with which Spark would not start; only after the takeover."""
     removed = remove_unfinished_writes(query.checkpoint)
     if removed:
         log.warning("Query %s: a killed run left %s, deleted", query.name, ", ".join(removed))

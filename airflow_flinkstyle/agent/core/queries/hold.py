@@ -184,7 +184,7 @@ class QueryHold:
         return query.started.handle if query is not None else None
 
     def with_held(self, active: list[Handle]) -> list[Handle]:
-        """Return what Spark calls active, and the queries that only pause."""
+        """Return the handles that Spark calls active, and those of queries that only pause."""
         found, held = {handle.id for handle in active}, dict(self._held)
         return active + [query.started.handle for query_id, query in held.items() if query_id not in found]
 
