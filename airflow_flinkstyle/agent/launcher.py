@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
         log.warning("Leaving job %s before Spark starts: %s", arguments.job, reason)
         return EXIT_DONE
     except FlinkstyleError as error:
-        log.error("%s: %s", error.code, error)  # noqa: TRY400  # three sentences say it all
+        log.error("%s: %s", error.code, error)  # noqa: TRY400  # its three sentences are enough
         return EXIT_FAILED
     _run_to_end(runtime, arguments.script, arguments.args)
     runtime.close()
@@ -60,7 +60,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--submit", default=0, type=int, help="the submit of this process; 0 for none")
     parser.add_argument("script", help="the PySpark script, or -m")
     parser.add_argument(
-        "args", nargs=argparse.REMAINDER, help="the script's own arguments, behind -m the module's name first"
+        "args", nargs=argparse.REMAINDER, help="the script's own arguments; with -m the module's name first"
     )
     return parser.parse_args(list(argv))
 
@@ -84,7 +84,7 @@ def _log_to_stderr() -> None:
 
 
 def _open(arguments: argparse.Namespace) -> Runtime:
-    """Begin this process's incarnation, wrap PySpark, and show a heartbeat."""
+    """Begin this process's incarnation, wrap PySpark, and write the first heartbeat."""
     from airflow_flinkstyle.agent.core.board import takeover
     from airflow_flinkstyle.agent.core.run.reasons import Signalled
     from airflow_flinkstyle.agent.core.runtime import Runtime
@@ -115,7 +115,7 @@ def _open(arguments: argparse.Namespace) -> Runtime:
     runtime = Runtime(board, SavepointRepository(store, arguments.job), driver_run, process)
     wrap(runtime, driver_run.claim.overrides)
     if driver_run.claim.is_drill:
-        refuse_writes()  # of one that is compared
+        refuse_writes()  # past its queries, if it is compared
     on_sigterm(lambda: runtime.finish(Signalled()))
     ExecutorWatch(process).start()
     runtime.open(pulses=os.environ.get(PULSES_VARIABLE) == "true")
@@ -132,11 +132,11 @@ def _run_to_end(runtime: Runtime, script: str, args: Sequence[str]) -> None:
         refuse_connect()
         _run_script(script, args)
         runtime.await_queries(besides=_script_threads)
-    except SystemExit as left:
-        if left.code in (None, 0):
+    except SystemExit as exit_:
+        if exit_.code in (None, 0):
             runtime.finish(ScriptEnded())
         else:
-            runtime.finish(Failure("SCRIPT_FAILED", _why_left(left)))
+            runtime.finish(Failure("SCRIPT_FAILED", _exit_reason(exit_)))
     except KeyboardInterrupt:
         runtime.finish(Signalled())
     except BaseException as error:  # whatever the script raises ends the run
@@ -154,32 +154,32 @@ def _run_script(script: str, args: Sequence[str]) -> None:
         sys.argv = list(args)
         runpy.run_module(args[0], run_name="__main__", alter_sys=True)
         return
-    place = _brought(script)
+    place = _located(script)
     sys.path.insert(0, str(place.resolve().parent))  # as python itself does
     runpy.run_path(str(place), run_name="__main__")
 
 
-def _brought(script: str) -> Path:
+def _located(script: str) -> Path:
     """Return where a script is: at its path, or where Spark has put what it fetched for this driver."""
     places = [Path(entry) / script for entry in sys.path] if "/" not in script else []
     return next((place for place in [Path(script), *places] if place.is_file()), Path(script))
 
 
-def _why_left(left: SystemExit) -> str:
-    """Return with what a script left Python, and why, where its command line was refused."""
-    said = str(left.__context__ or "") or _refused_arguments(left)
-    return f"The script left with exit code {left.code}{f': {said}' if said else ''}."
+def _exit_reason(exit_: SystemExit) -> str:
+    """Return a script's exit code, and the reason: an error before it, or a refused command line."""
+    reason = str(exit_.__context__ or "") or _refused_arguments(exit_)
+    return f"The script left with exit code {exit_.code}{f': {reason}' if reason else ''}."
 
 
-def _refused_arguments(left: SystemExit) -> str:
-    """Return what ``argparse`` has printed before it left; empty if it was not that."""
-    frames = (frame for frame, _ in traceback.walk_tb(left.__traceback__))
-    told = (
+def _refused_arguments(exit_: SystemExit) -> str:
+    """Return the message of ``argparse`` if it refused the command line; else empty."""
+    frames = (frame for frame, _ in traceback.walk_tb(exit_.__traceback__))
+    messages = (
         frame.f_locals.get("message", "")
         for frame in frames
         if (frame.f_code.co_name, frame.f_globals.get("__name__")) == ("error", "argparse")
     )
-    return str(next(told, ""))
+    return str(next(messages, ""))
 
 
 def _script_threads() -> list[threading.Thread]:
@@ -194,7 +194,7 @@ def _leave_own_folder() -> None:
     try:
         import airflow_flinkstyle
     except ImportError:
-        if not (here.parent / "agent" / "launcher.py").exists():  # Spark has brought this file alone
+        if not (here.parent / "agent" / "launcher.py").exists():  # Spark has shipped this file alone
             sys.exit(
                 f"airflow_flinkstyle was expected in {sys.executable}, found none. Nothing was started. "
                 'Install it there, or set "agent": "py-files" in the Spark connection\'s extra.'
@@ -211,7 +211,7 @@ def _leave_own_folder() -> None:
 if __name__ == "__main__":
     _leave_own_folder()
     # This file is the caller's, and the driver's package may be of another version: the two share this
-    # command line and the protocol, and no function.
+    # command line and the protocol, but no function.
     from airflow_flinkstyle.agent.launcher import main as main_of_the_driver
 
     sys.exit(main_of_the_driver(sys.argv[1:]))

@@ -62,7 +62,7 @@ class Stream:
     def warm(self) -> None:
         """Return once enough batches have run."""
         until_s = time.monotonic() + WARM_S
-        while (self._query.look() or 0) < WARM_BATCHES:
+        while (self._query.read_committed() or 0) < WARM_BATCHES:
             if time.monotonic() > until_s:
                 raise TimeoutError(f"{WARM_BATCHES} batches were expected within {WARM_S:g} s")
             time.sleep(0.5)
@@ -80,7 +80,7 @@ class Stream:
         time.sleep(seconds)
         ended_s = time.time()
         watch.finish()
-        beats = watch.with_groups({"stream": self._query.beat()})["stream"].groups
+        beats = watch.with_groups({"stream": self._query.status()})["stream"].groups
         durations_ms = [
             progress.durationMs["triggerExecution"]
             for progress in self._query.started.handle.recentProgress

@@ -162,11 +162,11 @@ class Driver(Process):
         place_id = own_place(place, board, self.generation)
         if self.claim.prepare_savepoint_id is not None and not relaunched and self._order() is None:
             self._restore(self.repository.read(self.claim.prepare_savepoint_id), complete=False)
-        clock, untold_s = self.driver_run.clock, None
+        clock, before_order_s = self.driver_run.clock, None
         asked_s = clock.now_s
         while (order := self._order()) is None:
             self._wait()
-            untold_s, asked_s = asked_s, clock.now_s
+            before_order_s, asked_s = asked_s, clock.now_s
         seen = dr.seen if relaunched else board.current()
         takeover.require_may_take_over(seen, self.generation, self.claim)
         manifest: Manifest | None = None
@@ -186,14 +186,16 @@ class Driver(Process):
         self.origins = lineages.origins(
             order, manifest, self._adopted() if not relaunched else before, self.generation
         )
-        told = waiting.told(dr.last_heartbeat, manifest, before)
+        recorded = waiting.recorded(dr.last_heartbeat, manifest, before)
         self.waiting = {
             one.name: one
-            for one in waiting.look(known, self.checkpoint, told, dr.last_heartbeat, self.origins)
+            for one in waiting.read_checkpoints(
+                known, self.checkpoint, recorded, dr.last_heartbeat, self.origins
+            )
         }
         if order.while_held is not None and (seen is None or seen.value.generation != self.generation):
-            watch = HeldWatch(self.board, order.while_held, untold_s=untold_s, clock=clock)
-            while not watch.look():
+            watch = HeldWatch(self.board, order.while_held, before_order_s=before_order_s, clock=clock)
+            while not watch.is_held():
                 self._wait()
         found = {name: self.newest(name) for name in self.names}  # before it: a call that fails tells nobody
         takeover.take_current(board, dr, seen, place_id)
@@ -481,7 +483,7 @@ class Driver(Process):
     def _status(self, name: str) -> QueryStatus:
         told = self.waiting.get(name)
         if told is not None:
-            return told.beat
+            return told.status
         done, planned = self._logs(name)
         return QueryStatus(
             query_id=self._query_id(name),

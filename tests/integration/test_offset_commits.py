@@ -206,11 +206,11 @@ class Orders:
         writer = writer.option("checkpointLocation", self.query.location).trigger(availableNow=True)
         self.query.query = PySparkQuery(writer.start(), self._spark._jvm)
         assert self.query.started.await_end(60_000)
-        return self.query.look()
+        return self.query.read_committed()
 
     @property
     def group(self) -> CommittedGroup:
-        return self.watch.with_groups({"orders": self.query.beat()})["orders"].groups["0"]
+        return self.watch.with_groups({"orders": self.query.status()})["orders"].groups["0"]
 
     def until_committed(self, batch: int) -> None:
         until("a committer is there", lambda: self.watch._committers)
@@ -240,7 +240,7 @@ def orders(
     spark: SparkSession, broker: Broker, link: FaultyLink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Orders]:
     """A query whose first batch is committed."""
-    monkeypatch.setattr(batch_watch, "LOOK_S", 0.05)
+    monkeypatch.setattr(batch_watch, "POLL_S", 0.05)
     monkeypatch.setattr(batch_watch, "STOP_S", 1.0)
     with Orders(spark, broker, link, tmp_path) as orders:
         orders.batch()

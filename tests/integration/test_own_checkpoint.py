@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.agent.core.declared import declaration
-from airflow_flinkstyle.agent.core.guards.own_checkpoint import require_none, told
+from airflow_flinkstyle.agent.core.guards.own_checkpoint import recorded_location, require_none
 from airflow_flinkstyle.agent.core.job_query import JobQuery
 from airflow_flinkstyle.agent.core.stream_options import StreamOptions
 from airflow_flinkstyle.agent.spark.hadoop_store import HadoopStore
@@ -88,7 +88,7 @@ def look(
             declared=declaration(PySparkSession.of(spark), said, ()),
         )
         others = {query.declared.recorded().key: other for other in elsewhere}
-        require_none(query, job="shop", left=left, ran=ran, elsewhere=others)
+        require_none(query, job="shop", left_behind=left, ran=ran, elsewhere=others)
 
 
 def put(place: Path, *keys: str) -> Path:
@@ -146,7 +146,7 @@ def test_checkpoint_is_found_however_the_script_names_it(spark: SparkSession, tm
 def test_location_is_told_whole_without_a_look_at_its_store(
     spark: SparkSession, named: str | None, whole: str | None
 ):
-    assert told(PySparkSession.of(spark), named) == whole
+    assert recorded_location(PySparkSession.of(spark), named) == whole
 
 
 def test_nothing_is_found_where_plain_spark_would_begin_anew_too(spark: SparkSession, tmp_path: Path):

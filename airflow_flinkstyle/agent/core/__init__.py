@@ -1,4 +1,4 @@
-"""The agent without a JVM: what it asks of Spark stands in ``spark``, of its process in ``process``.
+"""The agent without a JVM: what it needs of Spark is in ``spark``, what of its process in ``process``.
 
-``runtime`` puts the rooms' parts together. Nothing here imports PySpark or py4j.
+``runtime`` puts the parts of its folders together. Nothing here imports PySpark or py4j.
 """

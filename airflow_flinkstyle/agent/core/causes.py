@@ -1,4 +1,4 @@
-"""What a query failed of, by the classes of Java's exceptions, and by their text only if it is Python's."""
+"""Whether a failure may pass: by the classes of Java's exceptions; by text only for Python's errors."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ FINAL_CLASSES: Final = MappingProxyType(
         "org.apache.spark.SparkNumberFormatException": _RECORD,
     }
 )
-"""The one list of Java's exceptions, with those below them, of which trying again cannot help, and why.
+"""Java's exceptions, and their subclasses, for which trying again cannot help -> why.
 
 Every other one is taken for one that passes: a store, a name server or an executor that is away has many.
 """
 _NOT_WITH_IO: Final = frozenset({_SETTING, _PLAN})
-"""Reasons that do not count if an error of a network or a file is behind them: Hadoop calls the name of a
-server that no name server knows at the moment an illegal argument."""
+"""Reasons that do not count if an error of a network or a file caused them: while no name server knows the
+name of a server, Hadoop raises an illegal argument."""
 _IO: Final = frozenset(
     {
         "java.io.IOException",
@@ -64,26 +64,26 @@ FINAL_TYPES: Final = (
     *(ValueError, KeyError, IndexError, ArithmeticError, ZeroDivisionError, OverflowError, RecursionError),
     *(IndentationError, UnboundLocalError, ModuleNotFoundError, UnicodeDecodeError, UnicodeEncodeError),
 )
-"""The same of Python, these very types: one that a library derives may mean that its server is away.
+"""The same for Python, without subclasses: that of a library may mean that its server is away.
 
-So may one that was raised while another was handled: PySpark 4.2 says ``UnboundLocalError`` of a connection
-to its JVM that timed out, since it closes in ``finally`` what it has not opened.
+So may one that was raised while another was handled: PySpark 4.2 raises ``UnboundLocalError`` if a connection
+to its JVM times out, since it closes in ``finally`` what it has not opened.
 """
 _NAMES: Final = frozenset(kind.__name__ for kind in FINAL_TYPES)
 _PYTHON: Final = frozenset({"org.apache.spark.api.python.PythonException", "py4j.Py4JException"})
-"""What Java has of an error that a function of the script raised: the text of Python's traceback."""
+"""Java's exceptions for an error that a function of the script raised: they hold Python's traceback."""
 _RAISED: Final = re.compile(r"^[ \t].*\n([\w.]+)(?::.*)?$", re.MULTILINE)
-"""The line behind the frames of each error of a traceback, which names the type."""
+"""The line after the frames of each error of a traceback, which names the type."""
 _MOST_CAUSES: Final = 50
 """Causes may form a circle."""
 log = logging.getLogger(__name__)
 
 
 def passes(error: BaseException) -> bool:
-    """Return whether what a query, or the script, failed of may pass: all but what is known to last.
+    """Return whether the error that ended a query, or the script, may pass: all but those known to last.
 
     Args:
-        error: What Python caught; Spark's errors lead to Java's.
+        error: As Python caught it; Spark's errors lead to Java's.
     """
     return why_final(error) is None
 
@@ -99,8 +99,8 @@ def why_final(error: BaseException) -> str | None:
         return next(
             (why for n, why in enumerate(whys) if why and not (why in _NOT_WITH_IO and any(is_io[n:]))), None
         )
-    except Exception:  # the JVM may be gone, which the next one is not
-        log.warning("The causes of %s could not be looked at", type(error).__name__, exc_info=True)
+    except Exception:  # the JVM may be gone; the next driver has another
+        log.warning("The causes of %s could not be read", type(error).__name__, exc_info=True)
         return None
 
 
@@ -122,7 +122,7 @@ def _handled(error: BaseException) -> Iterator[BaseException]:
 
 
 def _causes(error: BaseException) -> Iterator[Java]:
-    """Yield Java's exceptions behind one of Python's, the outermost first."""
+    """Yield Java's exceptions that caused one of Python's, the outermost first."""
     seen = 0
     python: BaseException | None = error
     while python is not None and seen < _MOST_CAUSES:

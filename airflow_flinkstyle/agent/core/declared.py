@@ -1,7 +1,7 @@
-"""What a script says of a query that it starts: is it the query that was started before under the name?
+"""How a script declares a query that it starts: is it the query that was started before under the name?
 
-Spark knows a query by its ``checkpointLocation`` alone, which the agent replaces; so the script's own tells
-queries apart. Where there is none, plain Spark begins anew at each start: a second one is refused.
+Spark identifies a query by its ``checkpointLocation`` alone, which the agent replaces; so the script's own
+location identifies it here. Without one plain Spark begins anew at each start: a second one is refused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LOCATION = "checkpointlocation"
 _LOCATION_CONF = "spark.sql.streaming.checkpointLocation"
 _SERVERS = "kafka.bootstrap.servers"
 _MAY_CHANGE = ("starting", "ending", "max", "min", "failondataloss", "kafka.", _LOCATION, *SCHEMA_OPTIONS)
-"""Options (by how they begin) that say how to read and write, not what and where."""
+"""Options (by their prefix) that set how to read and write, not what and where."""
 _PLACES = ("path", "topic", "subscribe", "subscribepattern", "assign", _SERVERS)
 """Options that a message may show."""
 
@@ -37,19 +37,19 @@ class DeclaredPlace:
     shown: str
     """For messages."""
     compared: str
-    """With every option that says what and where; may hold secrets."""
+    """With every option that sets what and where; may hold secrets."""
 
     @staticmethod
     def of(kind: str, options: Mapping[str, str]) -> DeclaredPlace:
         """Describe a source or a sink; Spark ignores the case of options."""
         lowered = {name.lower(): value for name, value in options.items()}
         shown = [kind, *(lowered[name] for name in _PLACES if name in lowered)]
-        telling = {
+        identifying = {
             name: value
             for name, value in lowered.items()
             if name == _SERVERS or not name.startswith(_MAY_CHANGE)
         }
-        return DeclaredPlace(shown=" ".join(shown), compared=json.dumps([kind, telling], sort_keys=True))
+        return DeclaredPlace(shown=" ".join(shown), compared=json.dumps([kind, identifying], sort_keys=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class Declaration:
     """One start of a query, as the script asks for it."""
 
     location: str | None
-    """The script's own checkpoint, to be compared; None if plain Spark would make a new one each time."""
+    """The script's own checkpoint, for comparisons; None if plain Spark would make a new one each time."""
     named: str | None = None
     """The same, exactly as Spark would be given it."""
     sink: DeclaredPlace
@@ -72,14 +72,16 @@ class Declaration:
         )
 
 
-def declaration(spark: Spark, seen: StreamOptions, sources: Sequence[StreamingSource]) -> Declaration:
-    """Return what the script says of a query that it starts now."""
+def declaration(spark: Spark, settings: StreamOptions, sources: Sequence[StreamingSource]) -> Declaration:
+    """Return how the script declares a query that it starts now."""
     default = spark.setting(_LOCATION_CONF) or None
-    kind = (seen.format or "default format").lower()
+    kind = (settings.format or "default format").lower()
     return Declaration(
-        location=own_location(seen, default),
-        named=named_location(seen, default),
-        sink=DeclaredPlace.of(kind if seen.table is None else f"table {seen.table}", seen.options),
+        location=own_location(settings, default),
+        named=named_location(settings, default),
+        sink=DeclaredPlace.of(
+            kind if settings.table is None else f"table {settings.table}", settings.options
+        ),
         sources=_all(
             DeclaredPlace.of(f"{source.provider} {source.detail}".strip(), source.options)
             for source in sources
@@ -87,21 +89,21 @@ def declaration(spark: Spark, seen: StreamOptions, sources: Sequence[StreamingSo
     )
 
 
-def named_location(seen: StreamOptions, default: str | None) -> str | None:
-    """Return where plain Spark would keep the checkpoint, and look for it at the next start.
+def named_location(settings: StreamOptions, default: str | None) -> str | None:
+    """Return where plain Spark would keep the checkpoint, and find it at the next start.
 
     Below the session's default (``spark.sql.streaming.checkpointLocation``) it is in a folder of the
     query's name; a query without one gets a new folder each time.
     """
-    given = seen.options.get(_LOCATION)
-    if given is None and default is not None and seen.query_name is not None:
-        given = f"{default}/{seen.query_name}"
+    given = settings.options.get(_LOCATION)
+    if given is None and default is not None and settings.query_name is not None:
+        given = f"{default}/{settings.query_name}"
     return given
 
 
-def own_location(seen: StreamOptions, default: str | None) -> str | None:
+def own_location(settings: StreamOptions, default: str | None) -> str | None:
     """Return the same with one spelling for each place, to be compared."""
-    given = named_location(seen, default)
+    given = named_location(settings, default)
     return None if given is None else re.sub(r"(?<!:)/+", "/", given).rstrip("/")
 
 
@@ -135,17 +137,17 @@ def _shown(declared: Declaration) -> str:
     return declared.location or "none"
 
 
-def difference_since_relaunch(told: Declared, now: Declaration) -> str | None:
+def difference_since_relaunch(before: Declared, now: Declaration) -> str | None:
     """Return why a start is not of the query that an earlier incarnation ran; None if it is. Pure.
 
     Where the script has a checkpoint location, that alone decides, as when Spark is started again: a path
     or a list of topics may be made anew by each process.
     """
     recorded = now.recorded()
-    if told.location != recorded.location:
+    if before.location != recorded.location:
         return f"another checkpointLocation ({_shown(now)})"
     if now.location is not None:
         return None
-    if told.sink != recorded.sink:
+    if before.sink != recorded.sink:
         return f"another output ({now.sink.shown})"
-    return f"other sources ({now.sources.shown})" if told.sources != recorded.sources else None
+    return f"other sources ({now.sources.shown})" if before.sources != recorded.sources else None

@@ -18,7 +18,7 @@ NOT_STARTED = "No query was started by this; checkpoints are as they were."
 
 @contextmanager
 def leaving(state_after: str) -> Iterator[None]:
-    """Say of whatever fails inside what is left here: the same look at Kafka starts a query, or cuts it."""
+    """Set what every error raised inside leaves behind: the same read of Kafka starts a query, or cuts it."""
     try:
         yield
     except FlinkstyleError as error:
@@ -49,7 +49,7 @@ class QueryNameError(FlinkstyleError):
 
     @classmethod
     def ambiguous(cls, name: str, found: str) -> QueryNameError:
-        """Say why a start is not of the query that the name stood for."""
+        """Explain why a start is not of the query that had the name before."""
         return cls(
             f"A start of query '{name}' was expected to be of the query that was started before under this "
             f"name{' (that of a query without one)' if name == ONLY_QUERY else ''}, found {found}: they "
@@ -71,7 +71,7 @@ class QueryNameError(FlinkstyleError):
 
 
 class QueryUnknownError(FlinkstyleError):
-    """A query would start anew while the state of another one waits for somebody to continue it."""
+    """A query would start without state while the state of another one is continued by no query."""
 
     code = "QUERY_UNKNOWN"
 
@@ -104,7 +104,7 @@ class PlannedBatchOpenError(FlinkstyleError):
 
 
 class PlannedBatchPostponedError(PlannedBatchOpenError):
-    """It could not, for a reason that may pass: the driver that is started next runs it."""
+    """It was not committed, for a reason that may pass: the next driver runs it."""
 
     retryable = True
 
@@ -178,7 +178,7 @@ class BarrierUnreachableError(FlinkstyleError):
 
 
 class CutAbandonedError(FlinkstyleError):
-    """The cut of several jobs will not be: one of them failed, or the others were waited for too long."""
+    """The cut of several jobs is given up: one of them failed, or the others took too long."""
 
     code = "CUT_ABANDONED"
     retryable = True
@@ -203,7 +203,7 @@ class RehearsalError(FlinkstyleError):
 
     @classmethod
     def of(cls, query: str, savepoint_id: str, text: str) -> RehearsalError:
-        """Show what it failed of."""
+        """Show the query's error."""
         return cls(
             f"Query {query} was expected to run on a scratch copy of savepoint {savepoint_id}, found that it "
             f"fails: {text}",
@@ -246,7 +246,7 @@ COMPARED_RUN = ErrorKind(
     code="COMPARED_RUN",
     means="The driver that chooses the batches of a comparison has ended before it ran them all.",
     problem="Generation {generation} was expected to run the batches that both versions are compared on, "
-    "found that it has ended: {said}",
+    "found that it has ended: {reason}",
     state_after="Nothing but scratch copies was written.",
     remedy="Look at that driver's log: it runs the version that the job runs now.",
 )
@@ -265,7 +265,7 @@ COMPARED_WRITES = ErrorKind(
 
 REPLAY_OUTPUT = ErrorKind(
     code="REPLAY_OUTPUT",
-    means="A replay writes, or may write, where the job writes whose records it runs once more.",
+    means="A replay writes, or may write, to the output of the job whose records it replays.",
     problem="Query {query} of the replay was expected to write elsewhere than job {job}, found {found}.",
     state_after="Nothing of this query was run; the job was not touched.",
     remedy="Give the script another output, by its arguments (args, --args), and replay under another name, "
@@ -275,7 +275,7 @@ REPLAY_OUTPUT = ErrorKind(
 
 REPLAY_SOURCE = ErrorKind(
     code="REPLAY_SOURCE",
-    means="A replay has a query whose records cannot be run once more up to a chosen end.",
+    means="A replay has a query whose records cannot be replayed up to a chosen end.",
     problem="Query {query} was expected to be in the savepoint of job {job} and to read Kafka only, found "
     "{found}.",
     state_after="Nothing of this query was run; the job was not touched.",
@@ -286,7 +286,7 @@ REPLAY_SOURCE = ErrorKind(
 REPLAY_RANGE = ErrorKind(
     code="REPLAY_RANGE",
     means="The range of a replay ends before its savepoint, or where the log cannot be read.",
-    problem="For the range of the replay {expected}, found {found}.",
+    problem="The range of the replay was expected to end {expected}, found {found}.",
     state_after="Nothing of this query was run; the job was not touched.",
     remedy="Name a later end (until), or an older savepoint.",
 )
@@ -305,7 +305,7 @@ class SchemaLogError(FlinkstyleError):
 
     @classmethod
     def moved(cls, query: str, name: str) -> SchemaLogError:
-        """Name the query and the log that has gone on since the script read its table."""
+        """Name the query and its log, which is newer than the one by which the script read the table."""
         return cls(
             f"The script was expected to read the table of query {query} by the schema with which the query "
             f"continues (schemaTrackingLocation .../{name}), found an earlier one: it read the table before "

@@ -48,7 +48,7 @@ class Sink:
     """Of a transactional sink, as the script names it; empty for the query's id; None for another sink, or if
     it is not known."""
     may_remember: bool = False
-    """Whether it is handed batch ids, and only its author knows if it leaves out those that it has seen."""
+    """Whether it gets batch ids, and may skip those that it has seen: only its author knows."""
     servers: str | None = None
     """Of a Kafka sink."""
     topic: str | None = None
@@ -57,9 +57,9 @@ class Sink:
     """A transactional sink that commits offsets for a consumer group with its batches."""
 
     def writing(self) -> Writing | None:
-        """Return what the heartbeat says of it; what is very long is left out."""
-        told = {"servers": self.servers, "topic": self.topic, "path": self.path}
-        short = {name: text for name, text in told.items() if text and len(text) <= MOST_SERVERS_CHARACTERS}
+        """Return it for the heartbeat, without what is very long."""
+        places = {"servers": self.servers, "topic": self.topic, "path": self.path}
+        short = {name: text for name, text in places.items() if text and len(text) <= MOST_SERVERS_CHARACTERS}
         return Writing(**short) if short else None
 
 
@@ -75,9 +75,9 @@ class JobQuery:
     """Where the checkpoint is, as Spark writes it."""
     sources: Sequence[StreamingSource]
     declared: Declaration
-    """What the script says of it at this start."""
+    """How the script declares it at this start."""
     ran: Declaration | None = None
-    """The same of the last start that Spark took in this process; None before the first."""
+    """How it was declared at the last start that Spark accepted in this process; None before the first."""
     starting: bool = True
     """Between the script's call and Spark's answer."""
     admitted: bool = False
@@ -86,10 +86,10 @@ class JobQuery:
     """By source, from the newest guard."""
     own_location: str | None = None
     """Where its script keeps its checkpoint in plain Spark, whole; None if it names no place."""
-    looked_for: bool = False
-    """It was looked whether plain Spark has run it; what was found is left behind."""
+    own_location_checked: bool = False
+    """It was checked whether plain Spark has run it; a checkpoint that was found is left behind."""
     lost: Mapping[str, Loss] = field(default_factory=dict)
-    """What starts of it could not read any more, by source."""
+    """By source, what could not be read any more when it started."""
     known_id: str = ""
     """Its id in the checkpoint that it is about to start from; empty if there is none yet."""
     schema_logs: dict[str, Mapping[str, bytes]] = field(default_factory=dict)
@@ -99,19 +99,19 @@ class JobQuery:
     output_mode: str = "append"
     sink: Sink = field(default_factory=Sink)
     carried: Sinks | None = None
-    """What its transactional sinks had written before this process began; None if nobody recorded it."""
+    """What its transactional sinks had written before this process began; None if it was not recorded."""
     thread: Any = None
     """What it took from the thread that started it, like ``spark.scheduler.pool``."""
     query: SparkQuery | None = None
     """What Spark made of its last start; None until it was started."""
     held_runs: set[str] = field(default_factory=set)
-    """Ids of runs that the agent ended and that went on as others."""
+    """Ids of runs that the agent ended and continued under other ids."""
     quiet: bool = False
-    """The agent runs it by itself, or starts it again: the script's listeners are not told."""
+    """The agent runs it by itself, or starts it again: the script's listeners get no events of it."""
     is_bounded: bool = False
-    """Only planned batches of it are run, by the agent: whoever holds it leaves its next run to that."""
+    """The agent runs its planned batches only, one by one: a hold does not start it again."""
     silenced_runs: set[str] = field(default_factory=set)
-    """Ids of runs that the agent told to end."""
+    """Ids of runs that the agent ends."""
     before: BatchId | None = None
     """Newest committed batch when it was started."""
     started_s: float = 0.0
@@ -121,7 +121,7 @@ class JobQuery:
     committed: BatchId | None = None
     committed_at_ms: int | None = None
     pace: Pace | None = None
-    """The newest that Spark told of it; kept over an end and a new start by the agent."""
+    """The newest that Spark reported; kept when the agent ends the query and starts it again."""
 
     @property
     def failure(self) -> Exception | None:
@@ -130,13 +130,13 @@ class JobQuery:
 
     @property
     def started(self) -> SparkQuery:
-        """What Spark made of its last start, for those who know that there was one."""
+        """What Spark made of its last start, for callers that know that there was one."""
         assert self.query is not None  # noqa: S101  # for mypy
         return self.query
 
     @property
     def refusal(self) -> FlinkstyleError | None:
-        """Return what a sink refused the batch with that ended the query: Spark hands on its text only."""
+        """Return a sink's error that ended the query: Spark passes on its text only."""
         return resume.failure(self.started.id) if self.failure is not None else None
 
     def identity(self, source: StreamingSource, log_version: int) -> SourceIdentity:
@@ -157,7 +157,7 @@ class JobQuery:
     @property
     def nears_first_batch(self) -> bool:
         """Whether it runs its first batch, or has just been started and may plan it any moment."""
-        if not self.is_active or self.look() is not None:
+        if not self.is_active or self.read_committed() is not None:
             return False
         is_young = time.monotonic() - self.started_s < FIRST_PLAN_S
         return is_young or bool(list_batches(self.checkpoint, "offsets"))
@@ -171,8 +171,8 @@ class JobQuery:
         finally:
             self.quiet = once  # a run for one batch ends by itself
 
-    def look(self) -> BatchId | None:
-        """Read the newest committed batch from the commit log, and note when it was seen."""
+    def read_committed(self) -> BatchId | None:
+        """Read the newest committed batch from the commit log, and note when it was committed."""
         newest = max(list_batches(self.checkpoint, "commits"), default=None)
         if newest != self.committed:
             self.committed, self.committed_at_ms = newest, self._commit_time(newest)
@@ -191,17 +191,17 @@ class JobQuery:
         return now_ms() if ended_at_ms is None else ended_at_ms
 
     def written(self) -> Sinks | None:
-        """Return where its sinks are: as they told, or before that as what it continues from says."""
-        told = resume.states(self.query.id) if self.query is not None else ()
-        if told:
-            return Sinks(lineages=tuple(map(recorded, told)))
-        if self.carried is not None and self.carried.under_way and self.look() != self.before:
+        """Return where its sinks are: as they reported; before that, as recorded where it continues from."""
+        states = resume.states(self.query.id) if self.query is not None else ()
+        if states:
+            return Sinks(lineages=tuple(map(recorded, states)))
+        if self.carried is not None and self.carried.under_way and self.read_committed() != self.before:
             self.carried = replace(self.carried, under_way=False)  # it has committed that batch
         return self.carried
 
-    def beat(self) -> QueryStatus:
-        """Return what the heartbeat says of the query."""
-        self.look()
+    def status(self) -> QueryStatus:
+        """Return the query's status for the heartbeat."""
+        self.read_committed()
         if self.query is not None:
             self.pace = self.query.pace() or self.pace
         return QueryStatus(
@@ -225,7 +225,7 @@ class JobQuery:
 
 
 def readings(sources: Sequence[StreamingSource], recorded: Collection[str]) -> dict[str, Reading]:
-    """Return how the Kafka sources read, called as they were recorded. Pure."""
+    """Return how the Kafka sources read, under the names they are recorded by. Pure."""
     found = {}
     for source in sources:
         key = source.name if source.name and source.name in recorded else str(source.position)
@@ -242,7 +242,7 @@ def readings(sources: Sequence[StreamingSource], recorded: Collection[str]) -> d
 
 
 def recorded(state: SinkState) -> SinkLineage:
-    """Return what heartbeats and savepoints say of a sink. Pure."""
+    """Return the record of a sink for heartbeats and savepoints. Pure."""
     return SinkLineage(
         lineage=state.lineage,
         shards=state.shards,

@@ -1,6 +1,6 @@
 """The process of a driver, as the agent's core needs it; ``agent.spark.process`` has the real one.
 
-Exit codes: 0 the run closed, or was never this process's to run; 1 it failed, the heartbeat says why;
+Exit codes: 0 the run closed, or was never this process's to run; 1 it failed, the heartbeat has the error;
 2 bad arguments; 75 the lease could not be confirmed; 76 the JVM died before its Python; 77 Spark's jobs had
 no executor for too long.
 """
@@ -26,7 +26,7 @@ class Process(Protocol):
     """This process, with the JVM that it belongs to."""
 
     def record(self) -> IncarnationRecord:
-        """Return what the process says of itself in the store."""
+        """Return the process's own record for the store."""
 
     def jvm_is_gone(self) -> bool:
         """Return whether its JVM has died."""

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 LINGER_S = 10.0
 """How long the script may clean up after its queries have drained."""
-_LOOK_S, _AWAIT_LOOK_S = 0.02, 0.2
+_POLL_S, _AWAIT_POLL_S = 0.02, 0.2
 _STARTED_S = 30.0
 log = logging.getLogger(__name__)
 
@@ -77,8 +77,8 @@ class Runtime:
         self, board: JobBoard, repository: SavepointRepository, driver_run: DriverRun, process: Process
     ) -> None:
         self.board, self.repository, self.driver_run, self.process = board, repository, driver_run, process
-        said_before = driver_run.last_heartbeat.queries if driver_run.last_heartbeat else {}
-        self.queries = Queries(driver_run.claim.checkpoint_location, said_before)
+        last_statuses = driver_run.last_heartbeat.queries if driver_run.last_heartbeat else {}
+        self.queries = Queries(driver_run.claim.checkpoint_location, last_statuses)
         self.schema_logs = SchemaLogs(board, repository, driver_run, self.queries)
         self.held = QueryHold(self.queries)
         self.commits = BatchWatch(self.queries)
@@ -88,8 +88,8 @@ class Runtime:
             driver_run.incarnation,
             lease_s=driver_run.claim.lease_s,
             seen=driver_run.prior.version if driver_run.prior else None,
-            queries=self._look_at_queries,
-            before=said_before,
+            queries=self._query_statuses,
+            before=last_statuses,
             has_committed=self.queries.has_committed,
             committed_before=bool(driver_run.last_heartbeat and driver_run.last_heartbeat.has_committed),
             clock=driver_run.clock,
@@ -118,25 +118,25 @@ class Runtime:
         resume.listen(self._note_sink)
         self.inbox.start()
 
-    def _look_at_queries(self) -> Mapping[str, QueryStatus]:
-        """Return what the heartbeat says of the queries, their sources as they read now."""
+    def _query_statuses(self) -> Mapping[str, QueryStatus]:
+        """Return the queries' status for the heartbeat, with the topics that they read now."""
         for query in self.queries.all():
             checks.follow(self.describe, query)
         if self.runs_job:
             self.heartbeat_writer.found_unregistered(self.queries.unregistered())
-        return self.commits.with_groups(self.queries.beats())
+        return self.commits.with_groups(self.queries.statuses())
 
     # --- starting queries -----------------------------------------------------------------------
 
-    def start_query(self, start: SparkStart, seen: StreamOptions) -> Handle:
-        """Start a query in Spark's place: the first one waits for the job to be this process's."""
+    def start_query(self, start: SparkStart, settings: StreamOptions) -> Handle:
+        """Start a query in Spark's place: the first one waits until this process has taken the job over."""
         self.leave_if_ending()
         try:
-            query = self._register(start, seen)
+            query = self._register(start, settings)
             with self._settled_if_not_started(query):
                 self.replaying.require_allowed(query)
-                self.admission.look_ahead(query)
-                if (handle := self.postponed.put_off(query)) is not None:
+                self.admission.check_early(query)
+                if (handle := self.postponed.postpone(query)) is not None:
                     return handle
                 self.admission.admit(query)
                 if (handle := self.replaying.begin(query)) is not None:
@@ -150,19 +150,19 @@ class Runtime:
         return self.leave_if_ending()
 
     def start_now(self, query: JobQuery, run: Callable[[], SparkQuery]) -> None:
-        """Start a query that was put off, for the script's own thread that did not wait."""
+        """Start a query whose start was put off; the script's thread has not waited for it."""
         with self._settled_if_not_started(query):
             self.admission.admit(query)
         self.start_admitted(query, run)
 
     def run_to_end(self, action: Callable[[], None]) -> None:
-        """Run what no thread of the script waits for; an error ends the run."""
+        """Run an action that no thread of the script waits for; an error ends the run."""
         try:
             action()
         except (NotOursError, SupersededError) as reason:
             self.leave(str(reason))
         except Exception as error:
-            log.exception("What the script has started could not be started in Spark")
+            log.exception("A query of the script could not be started in Spark")
             self.finish(Failure.of(error))
 
     def _rehearse(self, manifest: Manifest) -> RehearsalRun:
@@ -170,7 +170,7 @@ class Runtime:
         return RehearsalRun(self, manifest, asked, self.admission.state_written)
 
     def schema_location(self, spark: Spark, location: str) -> str:
-        """Say where a reader that is about to load a table of Delta finds the log of its schemas."""
+        """Return where a reader that is about to load a table of Delta finds the log of its schemas."""
         self.leave_if_ending()
         self.queries.known_spark = self.queries.known_spark or spark
         try:
@@ -178,20 +178,20 @@ class Runtime:
         except FlinkstyleError as error:
             self.finish(Failure.of(error))
         self.leave_if_ending()
-        raise AssertionError  # it has left
+        raise AssertionError  # the line above does not return
 
-    def _register(self, start: SparkStart, seen: StreamOptions) -> JobQuery:
-        """Note a query that the script starts, and tell its writer its place."""
-        refuse_unsupported(seen)
+    def _register(self, start: SparkStart, settings: StreamOptions) -> JobQuery:
+        """Note a query that the script starts, and give its writer the checkpoint's place."""
+        refuse_unsupported(settings)
         self._connect(start.session)
         sources = start.sources()
         require_replayable(sources)
-        declared = declaration(start.session, seen, sources)
-        query = self.queries.register(seen.query_name, start, sources, declared)
+        declared = declaration(start.session, settings, sources)
+        query = self.queries.register(settings.query_name, start, sources, declared)
         with self._settled_if_not_started(query):
-            query.trigger, query.sink = dict(seen.trigger), sinks.sink_of(self.queries.spark, seen)
-            query.output_mode = seen.output_mode or query.output_mode
-            query.own_location = own_checkpoint.told(query.session, declared.named)
+            query.trigger, query.sink = dict(settings.trigger), sinks.sink_of(self.queries.spark, settings)
+            query.output_mode = settings.output_mode or query.output_mode
+            query.own_location = own_checkpoint.recorded_location(query.session, declared.named)
             start.place(query.name, query.location)
             self.schema_logs.at_start(query)
         return query
@@ -212,7 +212,7 @@ class Runtime:
     def start_admitted(self, query: JobQuery, run: Callable[[], SparkQuery]) -> Handle:
         """Start a query that was admitted, unless the run ends."""
         started = None
-        with self.start_lock:  # not to be held while waiting for the end, which needs it
+        with self.start_lock:  # released before waiting for the end, which needs it
             if not self.ending.is_set():
                 try:
                     self.queries.note_start(query)
@@ -234,17 +234,17 @@ class Runtime:
             )
             self._hook = spark.on_shutdown(lambda: self.finish(Signalled()))
             self.commits.begin(CommitSetting.of(spark))
-            spark.require_executor_timeout()  # of what watches already: one that is no time is refused here
+            spark.require_executor_timeout()  # the watch runs; one that is no time is refused
 
     def describe(self, source: StreamingSource) -> ClusterView:
-        """Look at the Kafka cluster of a source, as Spark reaches it."""
+        """Describe the Kafka cluster of a source, as Spark reaches it."""
         return self.queries.spark.describe(source)
 
     def _note_sink(self, query_id: str) -> None:
-        """Write where a sink has opened before it writes there: whoever continues must know of the place."""
-        wait = CLOCK.wait(_STARTED_S, every_s=_LOOK_S)
+        """Record where a sink has opened before it writes there: the next driver must know of the place."""
+        wait = CLOCK.wait(_STARTED_S, every_s=_POLL_S)
         while not self.queries.has_started(query_id) and wait.again():
-            pass  # a first batch may be faster than the return of Spark's start
+            pass  # a first batch may begin before Spark's start returns
         driver_run = self.driver_run
         patiently(self.heartbeat_writer.beat, for_s=driver_run.claim.lease_s, clock=driver_run.clock)
 
@@ -257,38 +257,38 @@ class Runtime:
             sys.exit(self.exit_code)
 
     def await_turn(self) -> None:
-        """Let a thread that needs running queries wait until the job is this driver's; it may end there.
+        """Let a thread that needs running queries wait for the takeover; it may end there.
 
-        In a replay until the end of the run.
+        In a replay it waits until the end of the run.
         """
         self.postponed.await_turn()
         self.replaying.await_end()
         self.leave_if_ending()
 
     def await_queries(self, besides: Callable[[], Collection[object]] = tuple) -> None:
-        """Wait for queries that the script left behind, and for what else it has."""
+        """Wait for the queries that the script left running, and for its threads."""
         self.await_turn()
         while not self.ending.is_set():
             queries = self.queries.all()
             failed = next((query.failure for query in queries if query.failure is not None), None)
             if failed is not None:
                 raise failed
-            # In this order: one that is held is not active, and is active before it is held no more.
+            # In this order: a held query is not active, and becomes active before it is no longer held.
             if not besides() and not any(self.held.is_held(q.started.handle) or q.is_active for q in queries):
                 return
-            time.sleep(_AWAIT_LOOK_S)
+            time.sleep(_AWAIT_POLL_S)
 
     @property
     def runs_job(self) -> bool:
         """Whether the job is this driver's."""
         return self.admission.taken_over
 
-    def put_off(self) -> list[Handle]:
+    def postponed_handles(self) -> list[Handle]:
         """Return the script's handles of queries whose start is put off, and of those that are replayed."""
         return self.postponed.handles() + self.replaying.handles()
 
     def wait_if_draining(self) -> bool:
-        """Return False at once, or True when everything has drained if it began to."""
+        """Return False at once; if the run ends, return True once everything has drained."""
         if not self.ending.is_set():
             return False
         self.ended.wait()
@@ -303,20 +303,20 @@ class Runtime:
             self.finish(Failure.of(error) if isinstance(error, Exception) else ScriptEnded())
 
     def script_leaves(self, code: int) -> int:
-        """End the run where the script leaves Python at once, with success and with no query running."""
+        """End the run if the script calls ``os._exit(0)`` and no query runs; returns the exit code."""
         if not code:
             self.await_turn()
         if code or any(query.is_active for query in self.queries.started_and_waiting()[0]):
-            return code  # an end without a word: the job is relaunched where it is
+            return code  # no end is recorded: a watcher relaunches the job where it is
         self.finish(ScriptEnded())
         return self.exit_code
 
     # --- the end --------------------------------------------------------------------------------
 
     def finish(self, why: Ending) -> None:
-        """End the run, once; whoever comes later waits until it has ended."""
+        """End the run, once; a later call waits until it has ended."""
         if isinstance(why, ScriptEnded):
-            self.postponed.await_turn()  # a script that does not wait has ended with its queries all the same
+            self.postponed.await_turn()  # for a script that does not wait itself
             self.replaying.await_end()
         with self.gate:
             first = not self.ending.is_set()
@@ -333,7 +333,7 @@ class Runtime:
         self.ending.wait()
 
     def leave(self, reason: str) -> None:
-        """End without a word in the store: the job is another driver's."""
+        """End and write nothing to the store: the job is another driver's."""
         log.warning("Leaving job %s to its driver: %s", self.board.job, reason)
         self.heartbeat_writer.ended = True
         self.ending.set()
@@ -345,7 +345,7 @@ class Runtime:
         self.process.end_later(self.exit_code, LINGER_S)
 
     def close(self) -> None:
-        """Take back what was left with the JVM, and write down how fast it was; the launcher's last call."""
+        """Remove the JVM's shutdown hook, and write the history; the launcher's last call."""
         self._history_keeper.finish()
         if self._hook is not None and not self.process.jvm_is_gone():
             self._hook.remove()

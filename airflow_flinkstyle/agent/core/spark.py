@@ -1,4 +1,4 @@
-"""What the agent asks of Spark: ``agent.spark`` answers it by PySpark, unit tests by a small Spark of theirs.
+"""What the agent needs of Spark: ``agent.spark`` does it by PySpark, unit tests by a small Spark of theirs.
 
 A ``Spark`` is one session of the driver: a script may have several, each with settings of its own.
 """
@@ -41,13 +41,13 @@ class StreamingSource:
     options: Mapping[str, str]
     """As Spark will use them, overrides included."""
     detail: str = ""
-    """What tells it apart beside its options: the format of files, a table's name in a catalog."""
+    """What identifies it beside its options: the format of files, a table's name in a catalog."""
 
     @property
     def is_kafka(self) -> bool:
         """Whether it is Spark's own Kafka source, so that its log must be guarded.
 
-        By its provider: other connectors have names, and offsets, that only look like it.
+        By its provider: other connectors have similar names, and similar offsets.
         """
         return self.provider.lower() in _KAFKA
 
@@ -58,7 +58,7 @@ class StreamingSource:
 
     @property
     def accepts_loss(self) -> bool:
-        """Whether the script lets Spark leave out what is deleted before it is read."""
+        """Whether the script lets Spark skip records that are deleted before they are read."""
         return (self.option("failOnDataLoss") or "").lower() == "false"
 
     def option(self, name: str) -> str | None:
@@ -72,7 +72,7 @@ class StreamingSource:
 
 
 Describe = Callable[[StreamingSource], "ClusterView"]
-"""Looks at the Kafka cluster of a source: with exactly the partitions that it subscribes to."""
+"""Describes the Kafka cluster of a source, with exactly the partitions that it subscribes to."""
 Handle = Any
 """What a script holds of a query: PySpark's ``StreamingQuery``."""
 
@@ -85,7 +85,7 @@ class ConsumerGroup(Protocol):
         """Its id."""
 
     def commit(self, offsets: Offsets) -> None:
-        """Commit these offsets as somebody who is no member, and wait for the answer."""
+        """Commit these offsets without joining the group, and wait for the answer."""
 
     def lag(self, offsets: Offsets) -> dict[str, int]:
         """Return how many offsets lie between these and the logs' ends, by topic."""
@@ -104,7 +104,7 @@ class StopFlag(Protocol):
         """Return whether the run waits for its next trigger: with the flag set it begins no batch."""
 
     def let_go(self) -> None:
-        """Let the run go on, if it is kept."""
+        """Release the run, if it is kept from its next batch."""
 
 
 class SparkQuery(Protocol):
@@ -132,11 +132,11 @@ class SparkQuery(Protocol):
 
     @property
     def is_triggered(self) -> bool:
-        """Whether it is in a batch, or looks for one."""
+        """Whether it is in a batch, or checks for new data."""
 
     @property
     def failure(self) -> Exception | None:
-        """What it has ended of, if it has failed."""
+        """The exception that ended it, if one did."""
 
     def stop_flag(self) -> StopFlag:
         """Return what stops its run between two batches."""
@@ -145,19 +145,19 @@ class SparkQuery(Protocol):
         """Stop it at once, and wait for its end."""
 
     def await_end(self, timeout_ms: int) -> bool:
-        """Wait for its end; returns whether it has ended, and raises what it failed of."""
+        """Wait for its end; returns whether it has ended, and raises its failure."""
 
     def pace(self) -> Pace | None:
-        """Return what Spark says of its newest batch; None before the first."""
+        """Return the pace of its newest batch, by Spark's progress; None before the first."""
 
     def ended_at_ms(self, batch: BatchId) -> int | None:
-        """Return when Spark says that a batch ended; None if its newest is another one."""
+        """Return when a batch ended by Spark's progress; None if its newest batch is another one."""
 
     def progress(self) -> Sequence[Mapping[str, Any]]:
-        """Return what Spark has said of its last batches, the newest last, as ``recentProgress`` does."""
+        """Return Spark's progress of its last batches, the newest last, as ``recentProgress`` does."""
 
     def stand_for(self, handle: Handle) -> None:
-        """Let another handle of the script stand for the run of this one."""
+        """Let another handle of the script lead to the run of this one."""
 
 
 class SparkStart(Protocol):
@@ -208,7 +208,7 @@ class SparkStart(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOfQuery:
-    """What one run of a query has left for a comparison, as Spark writes the locations."""
+    """The results of one run of a query, for a comparison; locations as Spark writes them."""
 
     rows: str
     """Its rows, a folder for each batch."""
@@ -230,7 +230,7 @@ class RunsToCompare:
     old: RunOfQuery
     new: RunOfQuery
     again: RunOfQuery | None
-    """The old version once more, to tell what is not deterministic."""
+    """The old version once more, to find what is not deterministic."""
 
 
 class SinkTable(Protocol):
@@ -240,10 +240,10 @@ class SinkTable(Protocol):
         """Yield the versions that the table is made of, the newest first."""
 
     def holds(self, position: TablePosition) -> bool:
-        """Return whether a source's position is one in this table."""
+        """Return whether a source's position is in this table."""
 
     def missing(self, version: int) -> str | None:
-        """Return a file of one of those versions that is gone; None if all that it has are there."""
+        """Return a file of one of those versions that is gone; None if it has all its files."""
 
     def put_back(self, version: int) -> None:
         """Put the table back to one of those versions."""
@@ -266,7 +266,7 @@ class StartSettings(Protocol):
 
 
 class ShutdownHook(Protocol):
-    """What is called when Spark's process is told to end."""
+    """A call that is made when Spark's process gets a signal to end."""
 
     def remove(self) -> None:
         """Take it away."""
@@ -305,7 +305,7 @@ class Spark(Protocol):
         """Return a setting of the session."""
 
     def given(self, names: Iterable[str]) -> dict[str, str]:
-        """Return those settings that somebody made for the session, Spark's defaults left out."""
+        """Return those settings that are set in the session, without Spark's defaults."""
 
     def start_settings(self) -> StartSettings:
         """Return what the calling thread would start a query with."""
@@ -334,7 +334,7 @@ class Spark(Protocol):
         """Return a location as Spark 2.4 wrote it into a path."""
 
     def whole(self, location: str) -> str | None:
-        """Return a location completed without a look at its store; None if only that could complete it."""
+        """Return a location completed without reading its store; None if only the store could complete it."""
 
     def table(self, name: str) -> tuple[str | None, str | None] | None:
         """Return the provider and the place of a table; None if there is none."""
@@ -345,7 +345,7 @@ class Spark(Protocol):
     # --- Kafka
 
     def describe(self, source: StreamingSource) -> ClusterView:
-        """Look at the Kafka cluster of a source, as Spark reaches it; raises ``KafkaError``."""
+        """Describe the Kafka cluster of a source, as Spark reaches it; raises ``KafkaError``."""
 
     def positions_at(self, source: StreamingSource, at_ms: int) -> Offsets:
         """Return the first record of each partition that is of a time, epoch milliseconds, or later.
@@ -362,7 +362,7 @@ class Spark(Protocol):
         """Return ids and names of all queries that run, those started past the agent too."""
 
     def without_listeners(self) -> AbstractContextManager[None]:
-        """Take the JVM's listeners of the session's queries away meanwhile."""
+        """Take the JVM's listeners of the session's queries away for a while."""
 
     def has_seen_an_end(self) -> bool:
         """Return whether a query of the session has ended: then ``awaitAnyTermination`` returns at once."""
@@ -383,12 +383,12 @@ class Spark(Protocol):
         """Return what the script asked first of a query that is put off; empty if it can wait."""
 
     def raised(self, error: Exception) -> bool:
-        """Return whether Spark has raised it."""
+        """Return whether an error is one of Spark's."""
 
     # --- its process
 
     def on_shutdown(self, call: Callable[[], object]) -> ShutdownHook:
-        """Call this when Spark's process is told to end."""
+        """Call this when Spark's process gets a signal to end."""
 
     # --- a savepoint's state, moved by this session
 
@@ -408,4 +408,4 @@ class Spark(Protocol):
     # --- a comparison of what two versions have computed
 
     def compare(self, runs: RunsToCompare) -> ComparedQuery:
-        """Compare rows and state of two runs of a query; what they have read is not looked at."""
+        """Compare rows and state of two runs of a query, not what they have read."""

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SCHEMA_OPTIONS: Final = ("schematrackinglocation", "schemalocation")
-"""Of Delta: two names, in lower case; other sources know the second one as their own."""
+"""Of Delta: two names, in lower case; other sources have an option of the second name, too."""
 
 
 class StreamOptions:
-    """What a script set on one reader or writer: Spark's own objects do not tell."""
+    """What a script set on one reader or writer: Spark's own objects do not show it."""
 
     def __init__(self) -> None:
         self.format: str | None = None
@@ -47,23 +47,23 @@ class StreamOptions:
 
 
 def schema_locations(options: Mapping[str, str], provider: str | None) -> dict[str, str]:
-    """Return where a source of Delta follows the schema of its table, by the option that says so."""
+    """Return where a source of Delta follows the schema of its table, by the name of the option."""
     lowered = {name.lower(): value for name, value in options.items()}
     names = SCHEMA_OPTIONS if "delta" in (provider or "").lower() else SCHEMA_OPTIONS[:1]
     return {name: lowered[name] for name in names if name in lowered}
 
 
-def refuse_unsupported(seen: StreamOptions) -> None:
+def refuse_unsupported(settings: StreamOptions) -> None:
     """Refuse modes of Spark by name.
 
     Raises:
         UnsupportedModeError: For real-time mode, continuous processing, asynchronous progress tracking.
     """
-    if "realTime" in seen.trigger:
+    if "realTime" in settings.trigger:
         raise UnsupportedModeError.named("real-time mode", "Use trigger(processingTime=...).")
-    if "continuous" in seen.trigger:
+    if "continuous" in settings.trigger:
         raise UnsupportedModeError.named("continuous processing", "Use trigger(processingTime=...).")
-    if seen.options.get("asyncprogresstrackingenabled", "false").lower() == "true":
+    if settings.options.get("asyncprogresstrackingenabled", "false").lower() == "true":
         raise UnsupportedModeError.named(
             "asynchronous progress tracking", "Remove the option asyncProgressTrackingEnabled."
         )

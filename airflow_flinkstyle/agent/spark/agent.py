@@ -17,37 +17,37 @@ if TYPE_CHECKING:
 class Agent(Protocol):
     """What the wrappers call."""
 
-    def start_query(self, start: SparkStart, seen: StreamOptions) -> PySpark:
+    def start_query(self, start: SparkStart, settings: StreamOptions) -> PySpark:
         """Start a query in place of Spark."""
 
     def schema_location(self, spark: Spark, location: str) -> str:
-        """Say where a reader finds the log of schemas that the script keeps at ``location``."""
+        """Return where a reader finds the log of schemas that the script keeps at ``location``."""
 
     def await_turn(self) -> None:
-        """Wait until what the script has started so far runs; at once where no start was put off."""
+        """Wait until the queries that the script has started run; return at once if no start was put off."""
 
-    def put_off(self) -> list[PySpark]:
+    def postponed_handles(self) -> list[PySpark]:
         """Return the script's handles of queries whose start is put off, or that are replayed."""
 
     def wait_if_draining(self) -> bool:
-        """Return False at once, or True when everything has drained if it began to."""
+        """Return False at once; if the run ends, return True once everything has drained."""
 
     def script_stops_spark(self) -> None:
         """Drain before the script stops its session."""
 
     def script_leaves(self, code: int) -> int:
-        """End the run if the script leaves Python at once and all is done; returns the exit code."""
+        """End the run if the script calls ``os._exit(0)`` and no query runs; returns the exit code."""
 
     @property
     def runs_job(self) -> bool:
-        """Whether the job is this driver's: what runs before that is the agent's own."""
+        """Whether this driver has taken the job over: queries that run before that are the agent's own."""
 
     @property
     def held(self) -> QueryHold:
-        """What holds queries for a while, to be asked about them."""
+        """Holds queries for a while, and knows which ones."""
 
 
 def replace(cls: PySpark, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Let a wrapper of a method stand in its place."""
+    """Replace a method with a wrapper of it."""
     original = getattr(cls, name)
     setattr(cls, name, functools.wraps(original)(wrapper(original)))

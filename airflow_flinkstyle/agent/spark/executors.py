@@ -1,6 +1,6 @@
-"""Ends a driver that no executor works for any more: Spark itself waits for one for ever.
+"""Ends a driver that has no executor any more: Spark itself waits for one for ever.
 
-Its cluster may have given the application up while the driver could not be reached, or has no room for it.
+Its cluster may have given the application up while the driver could not be reached, or have no room for it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TIMEOUT = "spark.flinkstyle.executorTimeout"
 DEFAULT = "10min"
 """Longer than most clusters take to add a machine."""
-LOOK_S = 2.0
+POLL_S = 2.0
 log = logging.getLogger(__name__)
 
 
@@ -64,7 +64,7 @@ def patience_s() -> int | None:
 
 
 class ExecutorWatch(threading.Thread):
-    """Ends the process, as the watchdog does without a lease: no batch can end, so none is waited for."""
+    """Ends the process at once, as the watchdog does: no batch can end, so none is waited for."""
 
     def __init__(
         self,
@@ -78,16 +78,16 @@ class ExecutorWatch(threading.Thread):
         self._lacking_since_s: float | None = None
 
     def run(self) -> None:
-        """Look until the process ends."""
+        """Check until the process ends."""
         pause = threading.Event()
         while True:
-            pause.wait(LOOK_S)
+            pause.wait(POLL_S)
             try:
-                self.look()
+                self.check()
             except Exception:  # a session that begins or is being stopped
                 log.debug("Executors cannot be counted", exc_info=True)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """End the process if its jobs have waited for too long."""
         most_s = self._patience_s()
         if most_s is None:
@@ -98,9 +98,9 @@ class ExecutorWatch(threading.Thread):
         waited_s = self._clock.now_s - self._lacking_since_s
         if waited_s >= most_s:
             log.error(
-                "Spark's jobs have had no executor for %.0f s (%s). The driver ends; whoever looks after the "
-                "job starts it again and runs their batch anew. Look at the cluster's page: lost nodes, a "
-                "full queue or quota, an application that it has given up",
+                "Spark's jobs have had no executor for %.0f s (%s). The driver ends; a watcher starts it "
+                "again, which repeats the batch. Check the cluster's page for lost nodes, a full queue or "
+                "quota, or an application that it has given up",
                 waited_s,
                 TIMEOUT,
             )

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.offsets import Offsets
 
 TIMEOUT_S = 10
-"""Longest wait for one answer; the client looks for the group's coordinator anew meanwhile."""
-_LEFT = "The group's offsets may be older than the job's progress; the job runs and never reads them."
+"""Longest wait for one answer; the client searches for the group's coordinator again meanwhile."""
+_STATE_AFTER = "The group's offsets may be older than the job's progress; the job runs and never reads them."
 _HAS_MEMBERS = frozenset(
     ("UnknownMemberIdException", "RebalanceInProgressException", "StaleMemberEpochException")
 )
@@ -34,7 +34,7 @@ class JvmGroup:
         return f"group {self.name} on {self.servers}"
 
     def commit(self, offsets: Offsets) -> None:
-        """Commit these offsets as somebody who is no member, and wait for the answer.
+        """Commit these offsets without joining the group, and wait for the answer.
 
         Raises:
             GroupInUseError: If the group has members.
@@ -79,18 +79,18 @@ class JvmGroup:
         if name in _HAS_MEMBERS:
             return GroupInUseError(
                 f"Offsets should be committed for {self}, but it has members, who commit for it.",
-                state_after=_LEFT,
+                state_after=_STATE_AFTER,
                 remedy="Stop its members, or give the source a group of its own (kafka.group.id).",
             )
         if says_unreachable(name, text):
             return ClusterUnreachableError(
                 f"Offsets should be committed for {self}, but no broker answered within {TIMEOUT_S} s: "
                 f"{name}: {text}",
-                state_after=_LEFT,
+                state_after=_STATE_AFTER,
                 remedy="Nothing is to be done if the brokers come back: the next batch commits again.",
             )
         return GroupCommitError(
             f"Offsets should be committed for {self}, but not all were: {name}: {text}",
-            state_after=_LEFT,
+            state_after=_STATE_AFTER,
             remedy="Allow the source's login to read the group and the topics (ACL operation READ).",
         )

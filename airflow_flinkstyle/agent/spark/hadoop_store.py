@@ -77,7 +77,7 @@ class HadoopStore:
         return None
 
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
-        """Yield every object whose key starts with ``prefix``, in key order, from behind ``after``."""
+        """Yield every object whose key starts with ``prefix``, in key order, only those after ``after``."""
         folder = checked_prefix(prefix).rpartition("/")[0]
         found = [info for info in self._walk(folder) if info.key.startswith(prefix) and info.key > after]
         yield from sorted(found, key=lambda info: info.key)
@@ -193,7 +193,7 @@ class HadoopStore:
         return self._jvm.org.apache.hadoop.fs.Path("file", None, str(place.absolute()))
 
     def _walk(self, folder: str) -> Iterator[ObjectInfo]:
-        """Yield the files below a folder; what vanishes meanwhile is left out, as a listing may."""
+        """Yield the files below a folder, without those that vanish meanwhile."""
         begin = len(self._root_path) + 1
         with contextlib.suppress(ObjectMissingError), self._translated("list", folder):
             files = self._files.listFiles(self._path(folder), True)

@@ -1,6 +1,6 @@
-"""What a script is told of its running queries: one that is held between two batches seems to run on.
+"""What a script sees of its running queries: one that is held between two batches seems to run on.
 
-One that a driver has put off until the job is its own seems to run, too; whoever needs more of it waits.
+One whose start is put off until the takeover seems to run, too; a call that needs Spark's query waits.
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ def wrap_held(agent: Agent) -> None:
 
 def _this_query(handle: PySpark, hold: QueryHold) -> Callable[[], bool]:
     run_id = handle.runId
-    return lambda: hold.went_on(handle, run_id)
+    return lambda: hold.was_only_held(handle, run_id)
 
 
 def _any_query(_manager: PySpark, hold: QueryHold) -> Callable[[], bool]:
-    seen = hold.count
-    return lambda: hold.any_went_on(seen)
+    count = hold.count
+    return lambda: hold.ends_were_holds(count)
 
 
 def _await_again(
     cls: PySpark, name: str, agent: Agent, begin: Callable[[PySpark, QueryHold], Callable[[], bool]]
 ) -> None:
-    """Await once more what was only held; return when everything has drained if the run ends."""
+    """Await a query again that was only held; return when everything has drained if the run ends."""
 
     def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
         def call(self: PySpark, timeout: float | None = None) -> PySpark:
             until_s = time.monotonic() + (timeout or 0)
             while True:
                 agent.await_turn()
-                result, error, went_on = None, None, begin(self, agent.held)
+                result, error, was_only_held = None, None, begin(self, agent.held)
                 try:
                     result = original(self, timeout)
                 except Exception as raised:  # noqa: BLE001  # raised again below
                     error = raised
-                again = result is not False and went_on()
+                again = result is not False and was_only_held()
                 if agent.wait_if_draining():
-                    return result  # what a query says while it is drained is not the script's business
+                    return result  # an error while it drains is the agent's to handle, not the script's
                 if not again:
                     break
                 if timeout is not None:
@@ -89,7 +89,7 @@ def _active_while_held(cls: PySpark, agent: Agent) -> None:
     def is_active(self: PySpark) -> bool:
         if stand_in_of(self) is not None or agent.held.is_held(self):
             return True
-        if any(one is self for one in agent.put_off()):  # replayed: it may be between two batches
+        if any(one is self for one in agent.postponed_handles()):  # replayed: it may be between two batches
             return True
         agent.held.follow(self, self.runId)
         return bool(original(self))
@@ -98,17 +98,17 @@ def _active_while_held(cls: PySpark, agent: Agent) -> None:
 
 
 def _list_held(cls: PySpark, agent: Agent) -> None:
-    """List what is put off too, and wait for nothing.
+    """List queries whose start is put off too, and wait for nothing.
 
     A listener or a function of a batch may ask, and Spark's start, or the end of the run, waits for those.
     """
     original = cls.active.fget
 
     def active(self: PySpark) -> list[PySpark]:
-        put_off = agent.put_off()  # before Spark's own: what begins meanwhile is in both
+        postponed = agent.postponed_handles()  # before Spark's own: what begins meanwhile is in both
         active = agent.held.with_held(original(self))
-        found = {handle.id for handle in active} if put_off else set()
-        return active + [one for one in put_off if stand_in_of(one) is not None or one.id not in found]
+        found = {handle.id for handle in active} if postponed else set()
+        return active + [one for one in postponed if stand_in_of(one) is not None or one.id not in found]
 
     cls.active = property(active)
 
@@ -118,7 +118,7 @@ def _get_held(original: Callable[..., Any], agent: Agent) -> Callable[..., Any]:
         held = agent.held.handle(id)
         if held is not None:
             return held
-        for handle in agent.put_off():
+        for handle in agent.postponed_handles():
             if (stand_in := stand_in_of(handle)) is not None and stand_in.is_known_as(id):
                 return handle
         return original(self, id)

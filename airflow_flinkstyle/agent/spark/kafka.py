@@ -42,7 +42,7 @@ def describe_source(jvm: Java, source: StreamingSource) -> ClusterView:
         ClusterUnreachableError: If no broker answers in time.
         TopicMissingError: If a topic does not exist.
     """
-    return _asked(jvm, source, lambda admin: _describe(jvm, admin, source))
+    return _ask(jvm, source, lambda admin: _describe(jvm, admin, source))
 
 
 def positions_at(jvm: Java, source: StreamingSource, at_ms: int) -> Offsets:
@@ -51,18 +51,18 @@ def positions_at(jvm: Java, source: StreamingSource, at_ms: int) -> Offsets:
     Where there is none, the log's end for this reader. Raises as ``describe_source``.
     """
 
-    def look(admin: Java) -> Offsets:
+    def read_positions(admin: Java) -> Offsets:
         view = _describe(jvm, admin, source)
         spec = jvm.org.apache.kafka.clients.admin.OffsetSpec.forTimestamp(at_ms)
         found = _offsets(jvm, admin, sorted(view.partitions), spec)
         ends = {tp: view.topics[tp[0]].partitions[tp[1]].last_stable for tp in found}
         return Offsets({tp: ends[tp] if at < 0 else min(at, ends[tp]) for tp, at in found.items()})
 
-    return _asked(jvm, source, look)
+    return _ask(jvm, source, read_positions)
 
 
-def _asked(jvm: Java, source: StreamingSource, ask: Callable[[Java], T]) -> T:
-    """Ask the cluster of a source by a client of its own."""
+def _ask(jvm: Java, source: StreamingSource, request: Callable[[Java], T]) -> T:
+    """Make a request to the cluster of a source by a client of its own."""
     from py4j.protocol import Py4JJavaError
 
     try:
@@ -71,7 +71,7 @@ def _asked(jvm: Java, source: StreamingSource, ask: Callable[[Java], T]) -> T:
     except Py4JJavaError as error:
         raise _refused(source, error) from error
     try:
-        return ask(admin)
+        return request(admin)
     except Py4JJavaError as error:
         raise _refused(source, error) from error
     finally:
@@ -121,7 +121,7 @@ def _describe(jvm: Java, admin: Java, source: StreamingSource) -> ClusterView:
 
 
 def _described(jvm: Java, admin: Java, source: StreamingSource) -> Java:
-    """Return the topics of a source, by name; Kafka's own error does not say which one is missing."""
+    """Return the topics of a source, by name; Kafka's own error does not name the one that is missing."""
     from py4j.protocol import Py4JJavaError
 
     asked = admin.describeTopics(_strings(jvm, _topics(jvm, admin, source)))
@@ -141,7 +141,7 @@ def _described(jvm: Java, admin: Java, source: StreamingSource) -> Java:
 
 
 def _topics(jvm: Java, admin: Java, source: StreamingSource) -> list[str]:
-    """Return the topics behind ``subscribe``, ``subscribePattern`` or ``assign``."""
+    """Return the topics of ``subscribe``, ``subscribePattern`` or ``assign``."""
     if (subscribed := source.option("subscribe")) is not None:
         return [topic.strip() for topic in subscribed.split(",") if topic.strip()]
     if (pattern := source.option("subscribePattern")) is not None:
@@ -184,7 +184,7 @@ def _offsets(
     )
     wanted = tuple(partitions)
     found = _wait(jvm, admin.listOffsets(_for_each(jvm, wanted, spec), options).all())
-    return _told(found, wanted)
+    return _parsed(found, wanted)
 
 
 def _for_each(jvm: Java, partitions: Iterable[TopicPartition], value: Java) -> Java:
@@ -203,15 +203,15 @@ def _for_each(jvm: Java, partitions: Iterable[TopicPartition], value: Java) -> J
     return found
 
 
-def _told(found: Java, wanted: Sequence[TopicPartition]) -> Offsets:
-    """Return what Kafka's client has found, read from its text, all partitions in one call."""
-    told = {
+def _parsed(found: Java, wanted: Sequence[TopicPartition]) -> Offsets:
+    """Return the offsets that Kafka's client has found, read from its text: one call for all partitions."""
+    offsets = {
         (topic, int(number)): NextOffset(int(offset))
         for topic, number, offset in _LISTED.findall(found.toString())
     }
-    if told.keys() != set(wanted):  # a client that prints it otherwise
-        told = {(tp.topic(), tp.partition()): NextOffset(one.offset()) for tp, one in found.items()}
-    return Offsets(told)
+    if offsets.keys() != set(wanted):  # a client that prints them differently
+        offsets = {(tp.topic(), tp.partition()): NextOffset(one.offset()) for tp, one in found.items()}
+    return Offsets(offsets)
 
 
 def _wait(jvm: Java, future: Java) -> Java:
@@ -234,7 +234,7 @@ def root_cause(error: Java) -> tuple[str, str]:
 
 
 def _may_pass(error: Java) -> bool:
-    """Return whether Kafka's client calls the cause one that passes, like a leader that is being elected."""
+    """Return whether Kafka's client calls the cause retriable, like a leader that is being elected."""
     cause = error.java_exception
     while cause.getCause() is not None:
         cause = cause.getCause()
@@ -261,7 +261,7 @@ def _refused(source: StreamingSource, error: Java) -> FlinkstyleError:
             state_after="The query was not started; its checkpoint is as it was.",
             remedy="Check kafka.bootstrap.servers and that the driver's machine reaches the brokers.",
         )
-    if name == _NO_TOPIC:  # it went between two questions
+    if name == _NO_TOPIC:  # it was deleted between two requests
         return TopicMissingError(
             f"Cluster {servers} was expected to have the query's topics: {text}",
             state_after="The query was not started; its checkpoint is as it was.",

@@ -13,7 +13,7 @@ from airflow_flinkstyle.protocol import driver_log
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_LOOK_S = 5.0
+_POLL_S = 5.0
 log = logging.getLogger(__name__)
 
 
@@ -35,4 +35,4 @@ def _rotate(path: Path) -> None:
             if not failed:
                 log.warning("The driver's log cannot be rotated for now: %s", error)
             failed = True
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)

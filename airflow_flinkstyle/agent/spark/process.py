@@ -1,4 +1,4 @@
-"""The driver's two processes, Python and its JVM: who they are, and how they end at once."""
+"""The driver's two processes, Python and its JVM: their ids, and how they end at once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class DriverProcess:
         self.jvm_pid = os.getppid()
 
     def record(self) -> IncarnationRecord:
-        """Return what the process says of itself in the store."""
+        """Return the process's own record for the store."""
         return IncarnationRecord(
             host=socket.gethostname(),
             pid=os.getpid(),
@@ -45,7 +45,7 @@ class DriverProcess:
         )
 
     def jvm_is_gone(self) -> bool:
-        """Return whether somebody else adopted this process: its JVM died."""
+        """Return whether another process adopted this one: its JVM died."""
         return os.getppid() != self.jvm_pid
 
     def halt(self, code: int) -> None:

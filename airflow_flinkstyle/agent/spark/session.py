@@ -45,7 +45,7 @@ class PySparkSession:
 
     @staticmethod
     def of(spark: PySpark) -> PySparkSession:
-        """Return what stands for a session."""
+        """Return the object of a session."""
         found = spark.__dict__.setdefault("_flinkstyle", None) or PySparkSession(spark)
         spark.__dict__["_flinkstyle"] = found
         assert isinstance(found, PySparkSession)  # noqa: S101  # for mypy
@@ -74,7 +74,7 @@ class PySparkSession:
         return str(self.spark.conf.get(name, default))
 
     def given(self, names: Iterable[str]) -> dict[str, str]:
-        """Return those settings that somebody made for the session, Spark's defaults left out."""
+        """Return those settings that are set in the session, without Spark's defaults."""
         confs = self.spark._jsparkSession.sessionState().conf()  # noqa: SLF001
         return {name: confs.getConfString(name) for name in names if confs.contains(name)}
 
@@ -123,7 +123,7 @@ class PySparkSession:
         return str(self._path(location).toUri().toString())
 
     def whole(self, location: str) -> str | None:
-        """Return a location completed without a look at its store; None if only that could complete it."""
+        """Return a location completed without reading its store; None if only the store could complete it."""
         from py4j.protocol import Py4JJavaError
         from pyspark.errors import IllegalArgumentException
 
@@ -137,7 +137,7 @@ class PySparkSession:
                 return None
             working = self._path(self.jvm.java.lang.System.getProperty("user.dir"))
             return str(path.makeQualified(default, working).toString())
-        except (Py4JJavaError, IllegalArgumentException):  # no path to Hadoop; plain Spark would say so
+        except (Py4JJavaError, IllegalArgumentException):  # no path to Hadoop; plain Spark would refuse it
             return None
 
     def table(self, name: str) -> tuple[str | None, str | None] | None:
@@ -156,7 +156,7 @@ class PySparkSession:
         if place is None:
             raise BadInputError(
                 f"A table of {kind} was expected to have a name or a path, found neither.",
-                state_after="It was not looked at.",
+                state_after="It was not read.",
                 remedy="Let the script write to a table that exists, by toTable() or a path.",
             )
         return DeltaSinkTable(self.spark, place) if kind == "delta" else IcebergSinkTable(self.spark, place)
@@ -167,7 +167,7 @@ class PySparkSession:
     # --- Kafka
 
     def describe(self, source: StreamingSource) -> ClusterView:
-        """Look at the Kafka cluster of a source, as Spark reaches it; raises ``KafkaError``."""
+        """Describe the Kafka cluster of a source, as Spark reaches it; raises ``KafkaError``."""
         return describe_source(self.jvm, source)
 
     def positions_at(self, source: StreamingSource, at_ms: int) -> Offsets:
@@ -186,7 +186,7 @@ class PySparkSession:
         return [(one.id().toString(), one.name()) for one in list(active.values())]
 
     def without_listeners(self) -> AbstractContextManager[None]:
-        """Take the JVM's listeners of the session's queries away meanwhile."""
+        """Take the JVM's listeners of the session's queries away for a while."""
         return listeners_away(self.spark)
 
     def has_seen_an_end(self) -> bool:
@@ -220,7 +220,7 @@ class PySparkSession:
         return stand_in.asked if stand_in is not None else ""
 
     def raised(self, error: Exception) -> bool:
-        """Return whether Spark has raised it."""
+        """Return whether an error is one of Spark's."""
         from pyspark.errors import PySparkException
 
         return isinstance(error, PySparkException)
@@ -228,7 +228,7 @@ class PySparkSession:
     # --- its process
 
     def on_shutdown(self, call: Callable[[], object]) -> JvmShutdownHook:
-        """Call this when Spark's process is told to end."""
+        """Call this when Spark's process gets a signal to end."""
         return JvmShutdownHook(self._context._gateway, call)  # noqa: SLF001
 
     # --- a savepoint's state, moved by this session
@@ -274,7 +274,7 @@ class SessionSettings:
     _context: Java
     """Spark's own ``SparkContext``."""
     _settings: Java
-    """A map of Scala, which nobody changes."""
+    """A map of Scala, which does not change."""
     _properties: Java
 
     @classmethod
@@ -307,19 +307,19 @@ class SessionSettings:
 
 
 _DRAIN_MS = 10_000
-"""How long events that are under way may take until all listeners have heard them."""
+"""How long events that are under way may take to reach all listeners."""
 _SPARKS_OWN = "org.apache.spark."
-"""Spark's page of queries, which must know of each run, and what stands for Python's listeners."""
+"""Spark's page of queries, which must know of each run, and Spark's wrapper of Python's listeners."""
 log = logging.getLogger(__name__)
 
 
 @contextmanager
 def listeners_away(spark: PySpark) -> Iterator[None]:
-    """Take the listeners of a session away meanwhile; afterwards they hear what happens from then on.
+    """Take the listeners of a session away for a while; afterwards they get events again.
 
-    Those that Scala or a setting has registered: they run in the JVM, where nothing stands between Spark and
-    them, while Python's are told apart event by event (``wrapping``). One that ends Spark when a query
-    terminates would take the job down with a savepoint, and with a stop that waits for other queries.
+    Those that Scala or a setting has registered: the agent cannot filter their events in the JVM, as it does
+    for Python's listeners (``wrapping``). One that ends Spark when a query terminates would end the job at a
+    savepoint, and at a stop that waits for other queries.
     """
     away: list[Java] = []
     manager = spark.streams._jsqm  # noqa: SLF001
@@ -337,8 +337,8 @@ def listeners_away(spark: PySpark) -> Iterator[None]:
 
 
 def _drain(spark: PySpark) -> None:
-    """Wait until events that were sent before have been heard; Spark tells of an end some time after it."""
+    """Wait until earlier events have reached the listeners; Spark sends an end some time after it."""
     try:
         spark._jsc.sc().listenerBus().waitUntilEmpty(_DRAIN_MS)  # noqa: SLF001
-    except Exception as error:  # noqa: BLE001  # py4j's; what a listener hears too much ends no savepoint
-        log.warning("A listener of queries may hear that they were held: %s", error)
+    except Exception as error:  # noqa: BLE001  # py4j's; an event too many ends no savepoint
+        log.warning("A listener of queries may get the events of a hold: %s", error)

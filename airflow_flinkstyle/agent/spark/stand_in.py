@@ -1,4 +1,4 @@
-"""What a script holds of a query whose start is put off: it tells its name, and waits for all else."""
+"""The script's object for a query whose start is put off: it has the name, and waits for all else."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ class StandIn:
 
 
 def stand_in_of(handle: Java) -> StandIn | None:
-    """Return what a handle of the script has in the place of a query; None if Spark has started it."""
+    """Return the stand-in behind a handle of the script; None if Spark has started the query."""
     return handle._jsq if isinstance(handle._jsq, StandIn) else None  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""A start of a query by PySpark's writer, and the query that it came to (``core.spark.SparkStart``)."""
+"""A start of a query by PySpark's writer, and the query that it starts (``core.spark.SparkStart``)."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ if TYPE_CHECKING:
 _IN_BATCH, _PLANS, _RUNS = ".executeOneBatch(", ".constructNextBatch(", ".runBatch("
 _SLEEPS = ".waitTillTime("
 _LOCKED_OUT = ("ReentrantLock.lock(", ".withProgressLocked(")
-"""Methods by which the stack of the engine's thread tells where it is."""
+"""Methods that show in the stack of the engine's thread where it is."""
 _PATIENCE_MS = 50
 
 
 class EngineFlag:
     """The stop flag of one run of a query, set between two batches; for one thread, which may hold a lock.
 
-    The engine looks at the flag before and after each batch, and once within it, between the batch's plan and
+    The engine reads the flag before and after each batch, and once within it, between the batch's plan and
     its run. There it interrupts its own thread while the batch's tasks run on: what they write into a sink
     that promises each row at least once is written again when the batch is completed. So the flag is set only
-    where the engine does not come by that place again. It cannot plan or commit a batch while somebody else
-    holds its lock on the query's progress: this holds it still for that moment.
+    where the engine does not reach that place again. It cannot plan or commit a batch while another thread
+    holds its lock on the query's progress: this one takes the lock for that moment.
     """
 
     def __init__(self, jvm: Java, execution: Java) -> None:
-        """Know the run; nothing is set.
+        """Take a run; sets nothing yet.
 
         Args:
             jvm: The driver's.
@@ -75,13 +75,13 @@ class EngineFlag:
             self.let_go()
             return True
         if not _is_locked_out(where):
-            return False  # it has yet to come to the lock
+            return False  # it has yet to reach the lock
         if _PLANS not in where:
             self._state.set(self._terminated)
             self.let_go()
             return True
         self.let_go()
-        self._take_lock()  # behind the engine, before it comes by again: it may find nothing to do
+        self._take_lock()  # after the engine, before its next round: it may find nothing to do
         return False
 
     def sleeps(self) -> bool:
@@ -148,7 +148,7 @@ class PySparkQuery:
 
     @property
     def is_active(self) -> bool:
-        """Whether Spark runs it now; ``isActive`` of the handle is what the script is told."""
+        """Whether Spark runs it now; ``isActive`` of the handle is what the script sees."""
         return bool(self._java.isActive())
 
     @property
@@ -158,15 +158,15 @@ class PySparkQuery:
 
     @property
     def is_triggered(self) -> bool:
-        """Whether it is in a batch, or looks for one."""
+        """Whether it is in a batch, or checks for new data."""
         return bool(self.handle.status["isTriggerActive"])
 
     @property
     def failure(self) -> Exception | None:
-        """What it has ended of, if it has failed."""
+        """The exception that ended it, if one did."""
         error: Exception | None = self.handle.exception()
         if error is not None and getattr(error, "_origin", error) is None:
-            # Spark keeps Java's behind what it raises, and not behind what it is asked for.
+            # Spark keeps Java's exception in those that it raises, and not in those that it returns.
             error._origin = self._java.exception().get()  # type: ignore[attr-defined]  # noqa: SLF001
         return error
 
@@ -183,15 +183,15 @@ class PySparkQuery:
         self._java.stop()
 
     def await_end(self, timeout_ms: int) -> bool:
-        """Wait for its end; returns whether it has ended, and raises what it failed of."""
+        """Wait for its end; returns whether it has ended, and raises its failure."""
         return bool(self._java.awaitTermination(timeout_ms))
 
     def pace(self) -> Pace | None:
-        """Return what Spark says of its newest batch; None before the first."""
+        """Return the pace of its newest batch, by Spark's progress; None before the first."""
         return newest_pace(self.handle)
 
     def ended_at_ms(self, batch: BatchId) -> int | None:
-        """Return when Spark says that a batch ended; None if its newest is another one."""
+        """Return when a batch ended by Spark's progress; None if its newest batch is another one."""
         progress = self.handle.lastProgress
         if progress is None or progress["batchId"] != batch:
             return None
@@ -199,11 +199,11 @@ class PySparkQuery:
         return int(begun.timestamp() * 1000) + int(progress["durationMs"].get("triggerExecution", 0))
 
     def progress(self) -> Sequence[Mapping[str, Any]]:
-        """Return what Spark has said of its last batches, the newest last."""
+        """Return Spark's progress of its last batches, the newest last."""
         return list(self.handle.recentProgress)
 
     def stand_for(self, handle: Handle) -> None:
-        """Let another handle of the script stand for the run of this one."""
+        """Let another handle of the script lead to the run of this one."""
         handle._jsq = self._java  # noqa: SLF001
 
 
@@ -220,7 +220,7 @@ class PySparkStart:
 
     def place(self, name: str, location: str) -> None:
         """Give it its name and its checkpoint."""
-        # Not through the wrappers: they remember what the script says, for its next start.
+        # Not through the wrappers: they keep what the script sets, for its next start.
         named = self._writer._jwrite.queryName(name)  # noqa: SLF001
         self._writer._jwrite = named.option("checkpointLocation", location)  # noqa: SLF001
 
@@ -332,11 +332,11 @@ _WITHOUT_WATERMARK_MS = 0
 
 
 def newest_pace(query: PySpark) -> Pace | None:
-    """Return what Spark says of a query's newest batch; None before the first, or if it says it otherwise.
+    """Return the pace of a query's newest batch; None before the first, or if it cannot be read.
 
     Args:
-        query: PySpark's ``StreamingQuery``; its own ``lastProgress`` makes dozens of calls of the JVM, so the
-            JVM's is asked for, as one text.
+        query: PySpark's ``StreamingQuery``; its own ``lastProgress`` makes dozens of calls to the JVM, so the
+            JVM's is read, as one text.
     """
     try:
         progress = query._jsq.lastProgress()  # noqa: SLF001
@@ -347,7 +347,7 @@ def newest_pace(query: PySpark) -> Pace | None:
 
 
 def pace_of(progress: Mapping[str, Any]) -> Pace:
-    """Return what a heartbeat says of a progress, as Spark renders it to JSON.
+    """Return the pace that a heartbeat holds, from a progress as Spark renders it to JSON.
 
     Raises:
         KeyError: And ``TypeError``, ``ValueError``, ``AttributeError``: if it is none.

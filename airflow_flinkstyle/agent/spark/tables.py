@@ -18,7 +18,7 @@ _RETENTIONS: Final = {
     "delta.deletedFileRetentionDuration": "interval 7 days",
     "delta.logRetentionDuration": "interval 30 days",
 }
-"""Properties of a Delta table, with what counts where they are not set."""
+"""Properties of a Delta table -> their defaults."""
 _IGNORES_MISSING: Final = "spark.sql.files.ignoreMissingFiles"
 
 
@@ -36,14 +36,14 @@ class DeltaSinkTable:
         return delta_line(HadoopStore(self._spark, self._path))
 
     def holds(self, position: TablePosition) -> bool:
-        """Return whether a source's position is one in this table."""
+        """Return whether a source's position is in this table."""
         if position.format != "delta":
             return False
         self._id = self._id or self._spark.sql(f"DESCRIBE DETAIL {self._name}").first().id
         return position.table_id == self._id
 
     def missing(self, version: int) -> str | None:
-        """Return a file of a version that was vacuumed; those that the table has now are not looked for."""
+        """Return a file of a version that was vacuumed; files that the table has now are not checked."""
 
         def files(**options: str) -> list[str]:
             return list(self._spark.read.format("delta").options(**options).load(self._path).inputFiles())
@@ -53,7 +53,7 @@ class DeltaSinkTable:
 
     def _is_there(self, file: str) -> bool:
         context = self._spark.sparkContext
-        path = context._jvm.org.apache.hadoop.fs.Path(file)  # noqa: SLF001  # not encoded, as Delta says it
+        path = context._jvm.org.apache.hadoop.fs.Path(file)  # noqa: SLF001  # not encoded, as Delta writes it
         conf = context._jsc.hadoopConfiguration()  # noqa: SLF001
         return bool(path.getFileSystem(conf).exists(path))
 
@@ -76,7 +76,7 @@ class DeltaSinkTable:
 
 @contextmanager
 def _missing_files_matter(spark: PySpark) -> Iterator[None]:
-    """Let Delta refuse a version whose files were vacuumed; with this setting it restores what is left."""
+    """Let Delta refuse a version whose files were vacuumed; with the setting it restores the others."""
     before = spark.conf.get(_IGNORES_MISSING)
     spark.conf.set(_IGNORES_MISSING, "false")
     try:
@@ -109,7 +109,7 @@ class IcebergSinkTable:
             snapshot = self._table.snapshot(parent) if parent is not None else None
 
     def holds(self, position: TablePosition) -> bool:
-        """Return whether a source's position is one in this table: the ids of snapshots are random."""
+        """Return whether a source's position is in this table: the ids of snapshots are random."""
         return position.format == "iceberg" and self._table.snapshot(position.version) is not None
 
     def missing(self, version: int) -> None:
@@ -133,5 +133,5 @@ class IcebergSinkTable:
         change.commit()
 
     def kept_for(self) -> str:
-        """Return nothing: snapshots expire when somebody calls ``expire_snapshots``."""
+        """Return nothing: snapshots expire only by ``expire_snapshots``."""
         return ""

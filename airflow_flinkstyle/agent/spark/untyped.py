@@ -1,4 +1,4 @@
-"""Names for what has no types: objects that only their doing tells apart."""
+"""Names for objects without types."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _SERVERS = "kafka.bootstrap.servers"
 def overrides_for(
     rules: Sequence[KafkaOverride],
     role: str,
-    seen: StreamOptions,
+    settings: StreamOptions,
     *,
     environment: Mapping[str, str] = os.environ,
 ) -> dict[str, str | None]:
@@ -37,15 +37,17 @@ def overrides_for(
 
     Logins that a rule names come from the environment; None unsets what the script gave for another one.
     """
-    if (seen.format or "").lower() != "kafka":
+    if (settings.format or "").lower() != "kafka":
         return {}
-    servers = seen.options.get(_SERVERS)
+    servers = settings.options.get(_SERVERS)
     matching = [rule for rule in rules if rule.role == role and rule.servers == servers]
     options = {
-        name: value for rule in matching for name, value in renamed_topics(seen.options, rule.rename).items()
+        name: value
+        for rule in matching
+        for name, value in renamed_topics(settings.options, rule.rename).items()
     }
     options |= {name: value for rule in matching for name, value in rule.options.items()}
-    return set_for(options, seen.options, environment)
+    return set_for(options, settings.options, environment)
 
 
 def wrap(agent: Agent, rules: Sequence[KafkaOverride]) -> None:
@@ -74,7 +76,7 @@ def wrap(agent: Agent, rules: Sequence[KafkaOverride]) -> None:
 
 
 def refuse_connect() -> None:
-    """Refuse Spark Connect by name; it has no streams this process could hold.
+    """Refuse Spark Connect by name: its streams do not run in this process.
 
     Raises:
         UnsupportedModeError: If the environment asks for it.
@@ -104,8 +106,8 @@ def _remember(cls: PySpark) -> None:
 
     def form(original: Callable[..., Any]) -> Callable[..., Any]:
         def call(self: PySpark, source: str) -> PySpark:
-            seen = StreamOptions.of(self)
-            seen.format, seen.function = source, None
+            settings = StreamOptions.of(self)
+            settings.format, settings.function = source, None
             return original(self, source)
 
         return call
@@ -132,7 +134,7 @@ def _remember_query(cls: PySpark) -> None:
             StreamOptions.of(self).trigger = {
                 name: value for name, value in kinds.items() if value is not None
             }
-            refuse_unsupported(StreamOptions.of(self))  # Spark has no answer of its own for some versions
+            refuse_unsupported(StreamOptions.of(self))  # some versions of Spark do not refuse it
             return original(self, **kinds)
 
         return call
@@ -140,8 +142,8 @@ def _remember_query(cls: PySpark) -> None:
     def each(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
             def call(self: PySpark, function: PySpark) -> PySpark:
-                seen = StreamOptions.of(self)
-                seen.format, seen.function = name, function  # the name as Spark itself calls it
+                settings = StreamOptions.of(self)
+                settings.format, settings.function = name, function  # the name as Spark itself calls it
                 return original(self, function)
 
             return call
@@ -156,12 +158,12 @@ def _remember_query(cls: PySpark) -> None:
 
 
 def _follow_schema_before(cls: PySpark, name: str, agent: Agent) -> None:
-    """Let Delta look for the log of a table's schemas where the agent has it."""
+    """Let Delta read the log of a table's schemas where the agent has put it."""
 
     def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
         def call(self: PySpark, *args: PySpark, **options: PySpark) -> PySpark:
-            seen = StreamOptions.of(self)
-            for option, location in schema_locations(seen.options, seen.format).items():
+            settings = StreamOptions.of(self)
+            for option, location in schema_locations(settings.options, settings.format).items():
                 self.option(option, agent.schema_location(PySparkSession.of(self._spark), location))
             return original(self, *args, **options)
 
@@ -212,11 +214,11 @@ def _start_through(cls: PySpark, name: str, agent: Agent, rules: Sequence[KafkaO
                 self.format(format)
             if queryName is not None:
                 self.queryName(queryName)
-            seen = StreamOptions.of(self)
-            for key, value in overrides_for(rules, "sink", seen).items():
+            settings = StreamOptions.of(self)
+            for key, value in overrides_for(rules, "sink", settings).items():
                 self.option(key, value)
             start = PySparkStart(self, functools.partial(original, self, target))
-            return agent.start_query(start, seen)
+            return agent.start_query(start, settings)
 
         return call
 
@@ -313,7 +315,7 @@ def wrap_listeners(agent: Agent) -> None:
     from pyspark.sql.streaming.query import StreamingQueryManager
 
     known: dict[int, tuple[PySpark, PySpark]] = {}
-    """By the identity of the script's listener: itself, so that it is not another's meanwhile, and ours."""
+    """``id`` of the script's listener -> itself, so that no other object gets the ``id``, and our wrapper."""
 
     def add(original: Callable[..., Any]) -> Callable[..., Any]:
         def call(self: PySpark, listener: PySpark) -> PySpark:
@@ -332,13 +334,13 @@ def wrap_listeners(agent: Agent) -> None:
     replace(StreamingQueryManager, "removeListener", remove)
 
 
-class _OwnActs:
-    """Which events of a listener are of the agent's making."""
+class _OwnEvents:
+    """Which events of a listener the agent has caused."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self._tried: set[str] = set()
-        """Ids of copies that the agent runs before the job is this driver's."""
+        """Ids of copies that the agent runs before the takeover."""
 
     def is_start(self, event: PySpark) -> bool:
         if not self._agent.runs_job:
@@ -354,32 +356,32 @@ class _OwnActs:
 
 
 def discreet(agent: Agent, listener: PySpark) -> PySpark:
-    """Return a listener that hands on to the script's what the script, or Spark, has done.
+    """Return a listener that passes on to the script's listener what the script, or Spark, has done.
 
-    What the agent does is not told: a listener that ends Spark when a query terminates would take a job down
-    that is only held for a savepoint. Those that Scala or a setting registers are taken away meanwhile
-    (``session``).
+    It does not pass on what the agent does: a listener that ends Spark when a query terminates would end a
+    job that is only held for a savepoint. Listeners that Scala or a setting registers are removed for that
+    time (``session``).
     """
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
-    own = _OwnActs(agent)
+    own = _OwnEvents(agent)
 
     class Discreet(StreamingQueryListener):
         def onQueryStarted(self, event: PySpark) -> None:
-            _tell(listener.onQueryStarted, event, unless=own.is_start(event))
+            _pass_on(listener.onQueryStarted, event, unless=own.is_start(event))
 
         def onQueryProgress(self, event: PySpark) -> None:
-            _tell(listener.onQueryProgress, event, unless=own.is_of_copy(event.progress))
+            _pass_on(listener.onQueryProgress, event, unless=own.is_of_copy(event.progress))
 
         def onQueryIdle(self, event: PySpark) -> None:
-            _tell(listener.onQueryIdle, event, unless=own.is_of_copy(event))
+            _pass_on(listener.onQueryIdle, event, unless=own.is_of_copy(event))
 
         def onQueryTerminated(self, event: PySpark) -> None:
-            _tell(listener.onQueryTerminated, event, unless=own.is_end(event))
+            _pass_on(listener.onQueryTerminated, event, unless=own.is_end(event))
 
     return Discreet()
 
 
-def _tell(hear: Callable[[Any], None], event: PySpark, *, unless: bool) -> None:
+def _pass_on(method: Callable[[Any], None], event: PySpark, *, unless: bool) -> None:
     if not unless:
-        hear(event)
+        method(event)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from airflow_flinkstyle.agent.launcher import _why_left
+from airflow_flinkstyle.agent.launcher import _exit_reason
 
 
 def needs_an_argument() -> None:
@@ -45,5 +45,5 @@ def test_script_that_leaves_is_told_with_its_reason(
 ):
     with pytest.raises(SystemExit) as left:
         leaves()  # type: ignore[operator]
-    assert _why_left(left.value) == f"The script left with {says}"
+    assert _exit_reason(left.value) == f"The script left with {says}"
     capsys.readouterr()

@@ -70,10 +70,10 @@ _CONFS = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{"spark.sql.shuffle.
 _SHORT = (
     *((inbox, "POLL_S", 0.01), (takeover, "GO_POLL_S", 0.01), (held_cut, "_POLL_S", 0.01)),
     *((patience, "RETRY_S", 0.01), (taking, "STORE_PATIENCE_S", 0.02)),
-    *((admission, "_LOOK_EVERY_S", 0.01), (admission, "FIRST_PATIENCE_S", 0.02)),
+    *((admission, "_CHECK_EVERY_S", 0.01), (admission, "FIRST_PATIENCE_S", 0.02)),
     *((admission, "GUARD_PATIENCE_S", 0.02), (scratch_batches, "_NEWER_S", 0.02)),
-    (same_batches, "_LOOK_S", 0.01),
-    *((runtime_module, "_AWAIT_LOOK_S", 0.005), (stopping, "_LOOK_S", 0.005)),
+    (same_batches, "_POLL_S", 0.01),
+    *((runtime_module, "_AWAIT_POLL_S", 0.005), (stopping, "_POLL_S", 0.005)),
 )
 
 
@@ -460,8 +460,8 @@ class _Agent(Runtime):
         if not self.driver.killed.is_set():  # drivers share a process here, and what sinks tell in it
             super()._note_sink(query_id)
 
-    def _look_at_queries(self) -> Mapping[str, QueryStatus]:
-        found = super()._look_at_queries()
+    def _query_statuses(self) -> Mapping[str, QueryStatus]:
+        found = super()._query_statuses()
         if self.driver.mood.tells_no_reading:
             return {name: replace(status, reads={}) for name, status in found.items()}
         return found

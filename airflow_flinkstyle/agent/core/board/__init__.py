@@ -1,4 +1,4 @@
 """The driver's records in the store: claim and takeover, heartbeats, requests.
 
-Knows neither Spark nor queries: who serves a request belongs in ``run``.
+Knows neither Spark nor queries: what serves a request belongs in ``run``.
 """

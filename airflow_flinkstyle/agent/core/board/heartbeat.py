@@ -1,7 +1,7 @@
 """The heartbeat: the agent's state in the store, its lease, its pulse, and the history of its numbers.
 
-What keeps the lease does nothing else. It writes through a client of its own, which gives up early enough to
-try again within the lease; and it writes what was last known of the queries, while another thread looks at
+The thread that keeps the lease does nothing else. It writes through a client of its own, which gives up early
+enough to try again within the lease. It writes the last known status of the queries, and another thread reads
 their checkpoints: a listing that hangs must not end a healthy job.
 """
 
@@ -89,10 +89,10 @@ class HeartbeatWriter:
         self._version = seen
         self._queries, self._has_committed = queries, has_committed
         self._known: Mapping[str, QueryStatus] = {}
-        self._looks, self._newest_look = 0, 0
+        self._reads_begun, self._newest_read = 0, 0
         self._before = before
-        """What an earlier incarnation said, said again of queries that this one has not come to yet: if it
-        dies first, whoever continues must know of them. Not in ``closed``, which is exact."""
+        """The status that an earlier incarnation wrote, repeated for queries that this one has not started
+        yet: if it dies first, its successor must know of them. Not in ``closed``, which is exact."""
         self._lock = threading.Lock()
         self._newest = Heartbeat(
             incarnation=incarnation,
@@ -118,11 +118,11 @@ class HeartbeatWriter:
 
     @property
     def known(self) -> Mapping[str, QueryStatus]:
-        """What was last seen of the queries."""
+        """The last known status of the queries, by name."""
         return self._known
 
     def spark_is_up(self, *, spark_version: str, application_id: str, ui_url: str | None = None) -> None:
-        """Say which Spark runs, and where its UI is, from the next write on."""
+        """Add Spark's version, its application and its UI to every later heartbeat."""
         if ui_url is not None and len(ui_url) > MOST_URL_CHARACTERS:
             ui_url = None
         with self._lock:
@@ -131,12 +131,12 @@ class HeartbeatWriter:
             )
 
     def drop(self, names: Collection[str]) -> None:
-        """Say which queries the job is to have no more from the next write on."""
+        """Name in every later heartbeat the queries that the job has dropped."""
         with self._lock:
             self._newest = replace(self._newest, dropped=tuple(sorted(names)))
 
     def found_unregistered(self, names: Collection[str]) -> None:
-        """Say from the next write on which queries were started past the agent."""
+        """Name in every later heartbeat the queries that were started past the agent."""
         names = tuple(sorted(names))
         with self._lock:
             if names != self._newest.unregistered:
@@ -144,44 +144,44 @@ class HeartbeatWriter:
             self._newest = replace(self._newest, unregistered=names)
 
     def precopied(self, savepoint_id: str) -> None:
-        """Say from the next write on that this driver is done with a pre-copy."""
+        """Name in every later heartbeat the savepoint that this driver has copied ahead."""
         with self._lock:
             self._newest = replace(self._newest, precopied=savepoint_id)
 
     def require_writable(self, queries: Mapping[str, QueryStatus]) -> None:
-        """Check that a heartbeat could say this of the queries.
+        """Check that a heartbeat can hold this status of the queries.
 
         Raises:
-            MessageFormatError: If not: a job that was taken over could not be asked for anything then.
+            MessageFormatError: If not: a job that was taken over then could not receive any request.
         """
         replace(self._newest, queries={**self._before, **queries}).to_bytes()
 
     def beat(self, state: AgentState | None = None) -> None:
-        """Look at the queries and write a heartbeat, with another state if one is given.
+        """Read the queries' status and write a heartbeat, with another state if one is given.
 
         Raises:
             SupersededError: If another incarnation has written since.
         """
-        self.look()
+        self.read_queries()
         self._write(state)
 
     def renew(self) -> None:
-        """Write a heartbeat with what is known of the queries, whatever looking at them would take.
+        """Write a heartbeat with the last known status of the queries: reading them may hang.
 
         Raises:
             SupersededError: If another incarnation has written since.
         """
         self._write(None)
 
-    def look(self) -> None:
-        """Look at the queries, for the next write; a look that began earlier and ends later is dropped."""
+    def read_queries(self) -> None:
+        """Read the queries' status for the next write; an older read that ends later is dropped."""
         with self._lock:
-            self._looks += 1
-            number = self._looks
+            self._reads_begun += 1
+            number = self._reads_begun
         queries = dict(self._queries())
         with self._lock:
-            if number > self._newest_look:
-                self._newest_look, self._known = number, queries
+            if number > self._newest_read:
+                self._newest_read, self._known = number, queries
 
     def end(
         self,
@@ -193,7 +193,7 @@ class HeartbeatWriter:
         transient: bool = False,
     ) -> None:
         """Write the last heartbeat: the one write that ends a run."""
-        self.look()
+        self.read_queries()
         self._write(
             state,
             last=True,
@@ -253,7 +253,7 @@ class HeartbeatWriter:
         )
 
     def lease_is_lost(self) -> bool:
-        """Return whether it is time to end for want of a confirmed lease; never once the run has ended."""
+        """Return whether the driver must end, its lease unconfirmed; never once the run has ended."""
         lasts_s = self.lease_s - min(_ENDING_S, self.lease_s / 4)
         return not self.ended and self.clock.now_s - self.confirmed_at_s > lasts_s
 
@@ -266,27 +266,27 @@ class HeartbeatWriter:
 
 
 class HeartbeatThread(threading.Thread):
-    """Keeps the lease in the background, and writes sooner when there is something new to say."""
+    """Keeps the lease in the background, and writes sooner when a query commits its first batch."""
 
     def __init__(self, writer: HeartbeatWriter, process: Process, *, news: Callable[[], bool]) -> None:
         super().__init__(name="flinkstyle-heartbeat", daemon=True)
         self._writer, self._process = writer, process
-        self._look = QueryLookThread(writer, news=news)
+        self._reader = QueryReaderThread(writer, news=news)
         self._tick_s = min(0.5, writer.interval_s)
 
     def run(self) -> None:
-        """Beat until the run ends, or end the process when another driver runs the job."""
+        """Write heartbeats until the run ends; end the process when another driver runs the job."""
         writer = self._writer
         written_s = writer.clock.now_s
-        self._look.start()
+        self._reader.start()
         pause = threading.Event()
         while not writer.ended:
             pause.wait(self._tick_s)
             try:
                 begun_s = writer.clock.now_s
-                if begun_s - written_s < writer.interval_s and not self._look.found.is_set():
+                if begun_s - written_s < writer.interval_s and not self._reader.found.is_set():
                     continue
-                self._look.found.clear()
+                self._reader.found.clear()
                 writer.renew()
                 written_s = begun_s  # a write that failed is tried again at the next tick
                 if writer.state in ("running", "draining") and not writer.is_current():
@@ -295,34 +295,34 @@ class HeartbeatThread(threading.Thread):
             except SupersededError:
                 log.exception("Superseded")
                 self._process.halt(EXIT_DONE)
-            except Exception:  # nothing but the lease decides when this thread has to give up
+            except Exception:  # only the lease decides when this thread has to give up
                 log.warning("The heartbeat could not be written", exc_info=True)
 
 
-class QueryLookThread(threading.Thread):
-    """Looks at the queries' checkpoints, which may hang, so that the thread that keeps the lease need not."""
+class QueryReaderThread(threading.Thread):
+    """Reads the queries' checkpoints, which may hang, so that the thread that keeps the lease need not."""
 
     def __init__(self, writer: HeartbeatWriter, *, news: Callable[[], bool]) -> None:
-        super().__init__(name="flinkstyle-look", daemon=True)
+        super().__init__(name="flinkstyle-queries", daemon=True)
         self.found = threading.Event()
         self._writer, self._news = writer, news
         self._tick_s = min(0.5, writer.interval_s)
 
     def run(self) -> None:
-        """Look until the run ends: once per heartbeat, and when a query has committed its first batch."""
+        """Read until the run ends: once per heartbeat, and when a query has committed its first batch."""
         writer = self._writer
-        looked_s = writer.clock.now_s
+        read_s = writer.clock.now_s
         pause = threading.Event()
         while not writer.ended:
             pause.wait(self._tick_s)
             try:
                 is_new = self._news()
-                if writer.clock.now_s - looked_s < writer.interval_s and not is_new:
+                if writer.clock.now_s - read_s < writer.interval_s and not is_new:
                     continue
-                looked_s = writer.clock.now_s
-                writer.look()
-            except Exception:  # what is known is said again
-                log.warning("The queries could not be looked at", exc_info=True)
+                read_s = writer.clock.now_s
+                writer.read_queries()
+            except Exception:  # the next heartbeat repeats the last known status
+                log.warning("The status of the queries could not be read", exc_info=True)
             else:
                 if is_new:
                     self.found.set()
@@ -348,7 +348,7 @@ class Watchdog(threading.Thread):
 
 
 class HistoryKeeper(threading.Thread):
-    """Samples what the heartbeat says of the queries, and adds it to the job's history now and then.
+    """Samples the pace of the queries from the heartbeat, and adds it to the job's history now and then.
 
     In a thread of its own: the lease never waits for it. A query has a pace only once it runs, so a driver
     that waits beside another one adds nothing.
@@ -361,10 +361,10 @@ class HistoryKeeper(threading.Thread):
         self._ending = threading.Event()
         self._waiting: list[Sample] = []
         self._history, self._version = History(), ""
-        """As this thread wrote or read it last; without a version it was neither."""
+        """As this thread wrote or read it last; the version is empty before that."""
 
     def run(self) -> None:
-        """Sample and write until the run ends, and once more then."""
+        """Sample and write until the run ends, and once more after it."""
         waited_s, write_at_s = 0.0, FIRST_WRITE_S
         while not self._ending.wait(SAMPLE_S):
             waited_s += SAMPLE_S
@@ -377,19 +377,19 @@ class HistoryKeeper(threading.Thread):
         self.write()
 
     def finish(self) -> None:
-        """Write what is left, if the store answers soon: the run has ended, and nobody waits for this."""
+        """Write the remaining samples, if the store answers soon: the run has ended."""
         self._ending.set()
         if self.is_alive():
             self.join(FINISH_S)
 
     def sample(self) -> None:
         """Note how fast the job is now."""
-        found = totals((status.pace for status in self._writer.known.values()), now_ms=now_ms())
-        if found is not None:
-            self._waiting = [*self._waiting, found][-_MOST_WAITING:]
+        sample = totals((status.pace for status in self._writer.known.values()), now_ms=now_ms())
+        if sample is not None:
+            self._waiting = [*self._waiting, sample][-_MOST_WAITING:]
 
     def write(self) -> bool:
-        """Add what waits to the history in the store; return whether there is a point in going on.
+        """Add the waiting samples to the history in the store; return False if it may not be written at all.
 
         Two requests the first time, one each time after it: the thread knows what it wrote last.
         """
@@ -411,7 +411,7 @@ class HistoryKeeper(threading.Thread):
         history = self._history.with_samples(self._waiting)
         try:
             version = self._board.write_history(history, seen=self._version)
-        except (ObjectChangedError, ObjectExistsError):  # another driver's, or an answer that was lost
+        except (ObjectChangedError, ObjectExistsError):  # another driver wrote, or our answer was lost
             self._read()
             history = self._history.with_samples(self._waiting)
             version = self._board.write_history(history, seen=self._version)
@@ -421,7 +421,7 @@ class HistoryKeeper(threading.Thread):
         try:
             found = self._board.history()
         except (MessageFormatError, ProtocolVersionError) as error:
-            log.warning("The job's history begins anew: %s", error)
+            log.warning("The job's history cannot be read; a new one begins: %s", error)
             self._history, self._version = History(), self._board.history_version()
             return
         self._history = found.value if found is not None else History()
@@ -429,7 +429,7 @@ class HistoryKeeper(threading.Thread):
 
 
 class PulseThread(threading.Thread):
-    """Repeats each heartbeat that was written as a pulse, which one listing shows of all jobs.
+    """Writes a pulse for each heartbeat; one listing shows the pulses of all jobs.
 
     In a thread of its own: the lease never waits.
     """
@@ -441,19 +441,19 @@ class PulseThread(threading.Thread):
         self._tick_s = min(0.5, writer.interval_s / 2)
 
     def run(self) -> None:
-        """Write until the run ends, or the store says that this driver may not."""
-        writer, pause, told = self._writer, threading.Event(), 0
+        """Write until the run ends, or the store denies it to this driver."""
+        writer, pause, last_pulse = self._writer, threading.Event(), 0
         while not writer.ended:
             pause.wait(self._tick_s)
-            beat = writer.newest_beat
-            if beat == told or writer.state not in ("running", "draining"):
+            number = writer.newest_beat
+            if number == last_pulse or writer.state not in ("running", "draining"):
                 continue
-            pulse = Pulse(generation=writer.generation, incarnation=writer.incarnation, beat=beat)
+            pulse = Pulse(generation=writer.generation, incarnation=writer.incarnation, beat=number)
             try:
                 write_pulse(self._store, self._job, pulse)
-                told = beat
+                last_pulse = number
             except StoreDeniedError as error:
-                log.warning("No pulses: who watches all jobs looks at this one by itself. %s", error)
+                log.warning("No pulses: a watcher of all jobs reads this job's heartbeat instead. %s", error)
                 return
             except FlinkstyleError as error:  # the next tick tries again
                 log.info("The pulse could not be written: %s", error.problem)

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Take:
-    """A request under way that the job may survive: it runs on if that fails or is cancelled."""
+    """A request under way that does not always end the job: if it fails or is cancelled, the job runs on."""
 
     request: Request
     since_s: float = field(default_factory=time.monotonic)
@@ -37,21 +37,21 @@ class Take:
     cancelled: threading.Event = field(default_factory=threading.Event)
     done: threading.Event = field(default_factory=threading.Event)
 
-    def left_s(self) -> float | None:
-        """Return for how long the caller still waits, at least zero; None if it did not say."""
+    def remaining_s(self) -> float | None:
+        """Return for how long the caller still waits, at least zero; None without a time-out."""
         timeout_s = self.request.timeout_s
         return None if timeout_s is None else max(timeout_s - (time.monotonic() - self.since_s), 0.0)
 
     def require_wanted(self, what: str) -> None:
-        """Raise if the request was taken back, or if its caller waits no more."""
+        """Raise if the request was cancelled, or if its caller waits no more."""
         if self.cancelled.is_set():
             raise TakeCancelledError.of(what)
-        if self.left_s() == 0:
+        if self.remaining_s() == 0:
             raise TakeTimedOutError.after(self.request.timeout_s or 0, what)
 
 
 class Worker(Protocol):
-    """Who judges and serves what the inbox finds."""
+    """Judges and serves the requests that the inbox finds."""
 
     def refusal(self, request: Request) -> str | None:
         """Return why the request cannot be served in this state; None if it can."""
@@ -80,7 +80,7 @@ class Inbox(threading.Thread):
         self._read: str | None = None
         self._acted_on: set[str] = set()
         self._owed: dict[str, End] = {}
-        """By request: ends that the store has not taken yet."""
+        """Request id -> its end, which the store has not taken yet."""
         self._seen: tuple[str, float] = ("", 0.0)
         """The id of the newest request, and when it was first seen."""
         self._attends_until_s = 0.0
@@ -93,15 +93,15 @@ class Inbox(threading.Thread):
             pause.wait(self.poll_s())
             try:
                 self.poll()
-            except Exception:  # a driver that is deaf could not be stopped any more
-                log.warning("The request slot could not be served, and is looked at again", exc_info=True)
+            except Exception:  # a driver that reads no more requests could not be stopped
+                log.warning("The request slot could not be served; it is read again", exc_info=True)
 
     def poll_s(self) -> float:
-        """Return how long to wait until the next look: less if a caller has said that a stop will follow."""
+        """Return how long to wait until the next poll: less if a caller has announced a stop."""
         return ATTENTIVE_POLL_S if time.monotonic() < self._attends_until_s else POLL_S
 
     def poll(self) -> None:
-        """Look at the slot once, and act on what is new."""
+        """Read the slot once, and act on a new request."""
         slot = self._board.request(self._generation, unless=self._read)
         if slot is not None and self._seen[0] != slot.value.request_id:
             self._seen = (slot.value.request_id, time.monotonic())
@@ -113,10 +113,10 @@ class Inbox(threading.Thread):
             self._write_end(end)
 
     def make_final(self, slot: Slot[Request]) -> bool:
-        """Take a stop out of the hands of those who could cancel it, by the replace they would cancel by.
+        """Make a stop one that can no longer be cancelled, by the replace that a cancel would use.
 
         Returns:
-            False if somebody was faster.
+            False if a cancel was faster.
         """
         try:
             self._board.put_request(self._generation, replace(slot.value, state="closing"), seen=slot)
@@ -146,7 +146,7 @@ class Inbox(threading.Thread):
 
         Raises:
             StoreError: If the store does not take the end for a minute. While the driver lives it is written
-                later: nobody else can say it, and who waits for it could ask for nothing more.
+                later: only this driver can write it, and without it the caller could make no other request.
         """
         end = self._owed[request.request_id] = End(
             request_id=request.request_id,
@@ -169,7 +169,7 @@ class Inbox(threading.Thread):
         self._owed.pop(end.request_id, None)
 
     def _is_dealt_with(self, slot: Slot[Request]) -> bool:
-        """Act on the slot; False to look at the same version again."""
+        """Act on the slot; False to read the same version again."""
         request = slot.value
         running = self.take if self.take is not None and not self.take.done.is_set() else None
         if request.command == "none" or request.incarnation > self._incarnation:
@@ -197,7 +197,7 @@ class Inbox(threading.Thread):
         return self._accept(slot)
 
     def _waits_for(self, running: Take | None, request: Request) -> bool:
-        """Return whether a take must end first; a stop ends it, sooner if it may be undone itself."""
+        """Return whether a take must end first; a stop that may be undone cancels it."""
         if running is None or not request.may_be_undone:
             return False
         if request.command != "savepoint":

@@ -1,4 +1,4 @@
-"""How the driver meets a store, or brokers, that are out of reach for a while: it asks again."""
+"""How the driver handles a store, or brokers, that are out of reach for a while: it asks again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Patience(Protocol):
-    """``patiently`` with its time settled."""
+    """``patiently`` with its time and clock set."""
 
     def __call__(self, call: Callable[[], T], /) -> T:
         """Return what the call returns."""

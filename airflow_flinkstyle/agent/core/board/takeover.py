@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 GO_POLL_S, LATER_POLL_S = 0.05, 0.25
 PROMPT_S = 600.0
-"""How long a driver looks for its order every ``GO_POLL_S``: a job may be down for it."""
-_UNTOLD_PATIENCE_S: Final = 30.0
-"""How long to wait for the store before the claim has told the lease."""
+"""How long a driver polls for its order every ``GO_POLL_S``: the job may be down meanwhile."""
+_CLAIM_PATIENCE_S: Final = 30.0
+"""How long to wait for the store until the claim is read, which holds the lease."""
 log = logging.getLogger(__name__)
 
 
@@ -54,13 +54,13 @@ class DriverRun:
     seen: Slot[Current] | None
     """``current.json`` before any lease was waited for."""
     order_keys: tuple[str, ...] = ()
-    """What the takeover order must be signed with one of; empty if the caller gave the driver none."""
+    """Keys, one of which must have signed the takeover order; empty if the caller gave the driver none."""
     clock: Clock = LEASE_CLOCK
     """By which it waits."""
 
     @property
     def last_heartbeat(self) -> Heartbeat | None:
-        """What an earlier incarnation of this generation said last."""
+        """The last heartbeat of an earlier incarnation of this generation."""
         return self.prior.value if self.prior else None
 
 
@@ -80,7 +80,7 @@ def begin(
         board: The job's records.
         generation: Which to run.
         process: This one.
-        submit: The submit that this process was started by; 0 if it was started otherwise.
+        submit: The submit that this process was started by; 0 if there is none.
         claim: What ``submitted_claim`` found; None to read it.
         order_keys: What its takeover order is signed with.
         clock: By which it waits, now and later.
@@ -89,7 +89,7 @@ def begin(
         NotOursError: If the generation has closed, another one runs the job, or this one has a driver.
         NotClaimedError: If no caller claimed the generation.
     """
-    claim = claim or patiently(lambda: board.claim(generation), for_s=_UNTOLD_PATIENCE_S, clock=clock)
+    claim = claim or patiently(lambda: board.claim(generation), for_s=_CLAIM_PATIENCE_S, clock=clock)
     if claim is None:
         raise _not_claimed(board, generation)
     lease_s = claim.lease_s
@@ -104,7 +104,7 @@ def begin(
     if prior is not None or (seen is not None and seen.value.generation == generation):
         prior = _await_earlier(board, generation, lease_s, order_keys, clock)
         require_not_closed(prior)
-    read(lambda: require_newest(board, generation, submit))  # somebody may have given it up while it waited
+    read(lambda: require_newest(board, generation, submit))  # a newer submit may have come
     return DriverRun(
         generation=generation,
         incarnation=incarnation,
@@ -123,13 +123,13 @@ def submitted_claim(board: JobBoard, generation: Generation, claim_id: str, *, d
         board: The job's records.
         generation: Which to run.
         claim_id: The claim's id.
-        digest: SHA-256 of the claim as the caller verified it; empty if nobody did.
+        digest: SHA-256 of the claim as the caller verified it; empty if it was not verified.
 
     Raises:
         NotClaimedError: If the store holds none, or another one: the environment leads to another store of
-            the same name, or somebody has written over the claim since it was verified.
+            the same name, or the claim was overwritten since it was verified.
     """
-    data = patiently(lambda: board.claim_data(generation), for_s=_UNTOLD_PATIENCE_S)
+    data = patiently(lambda: board.claim_data(generation), for_s=_CLAIM_PATIENCE_S)
     if data is None:
         raise _not_claimed(board, generation)
     claim = Claim.from_bytes(data)
@@ -152,11 +152,10 @@ def submitted_claim(board: JobBoard, generation: Generation, claim_id: str, *, d
 
 
 def signed_order(board: JobBoard, driver_run: DriverRun) -> TakeoverOrder | None:
-    """Return this driver's takeover order, None while there is none; whoever writes the store gives none.
+    """Return this driver's takeover order, None while there is none; only a signed one counts.
 
     Raises:
-        SignatureError: If the order that is there was not given by the caller who started this driver, or by
-            another one with the key.
+        SignatureError: If the order was not signed with the key of the caller who started this driver.
     """
     data = board.takeover_order_data(driver_run.generation)
     if data is None:
@@ -166,7 +165,7 @@ def signed_order(board: JobBoard, driver_run: DriverRun) -> TakeoverOrder | None
 
 
 def signed_tables(board: JobBoard, driver_run: DriverRun) -> TablesToRestore | None:
-    """Return what is taken back from tables by this driver's order; None for nothing.
+    """Return which tables this driver puts back; None for none.
 
     Raises:
         SignatureError: As ``signed_order``.
@@ -224,10 +223,10 @@ def require_newest(board: JobBoard, generation: Generation, submit: int) -> None
 def _await_earlier(
     board: JobBoard, generation: Generation, lease_s: float, order_keys: tuple[str, ...], clock: Clock
 ) -> Slot[Heartbeat] | None:
-    """Wait until an earlier incarnation has ended, or was seen to have; leave if it does not.
+    """Wait until an earlier incarnation has ended, or its end is recorded; leave if it does not end.
 
-    One whose process was killed may beat a few times more. One that still beats after two leases runs the
-    job: this process is one too many, and as long as it waited callers could take it for the newest.
+    A killed process may still write a few heartbeats. An incarnation that writes them after two leases runs
+    the job: this process is not needed, and while it waited callers could take it for the newest driver.
     """
     begun_s = clock.now_s
 
@@ -235,14 +234,14 @@ def _await_earlier(
         if clock.now_s - begun_s > 2 * lease_s:
             raise NotOursError(f"an earlier driver of generation {generation} lives")
 
-    ended = _seen_to_have_ended(board, generation, generation, lease_s, order_keys, clock)
+    ended = _recorded_end(board, generation, generation, lease_s, order_keys, clock)
     if ended is not None:
         return ended
     log.info("Waiting for an earlier incarnation of generation %d", generation)
-    return wait_until_silent(board, generation, lease_s, look=lambda: None, clock=clock, changed=changed)
+    return wait_until_silent(board, generation, lease_s, check=lambda: None, clock=clock, changed=changed)
 
 
-def _seen_to_have_ended(
+def _recorded_end(
     board: JobBoard,
     generation: Generation,
     of: Generation,
@@ -250,24 +249,24 @@ def _seen_to_have_ended(
     order_keys: tuple[str, ...],
     clock: Clock,
 ) -> Slot[Heartbeat] | None:
-    """Return the last words of a run if a caller saw that the driver which spoke them has ended.
+    """Return the last heartbeat of a run if a caller recorded that the driver which wrote it has ended.
 
-    That its process is gone, or that these words did not change for the lease: then they must be the last
-    still. Only of that one: a later driver that has begun and said nothing yet is held off as ever. Its first
-    heartbeat, or ours, is refused, and so is the second ``current.json``.
+    The caller saw that its process is gone, or that the heartbeat did not change for the lease; in the second
+    case it must be unchanged now. The record holds for that driver only: of a later one that has not written
+    yet, and this one, only one succeeds. The other's first heartbeat or ``current.json`` is refused.
 
     Args:
         board: The job's records.
         generation: This driver's.
-        of: Whose last words.
+        of: The generation whose last heartbeat is read.
         lease_s: How long to try the store.
-        order_keys: What the caller has signed with; nobody is believed without.
+        order_keys: Keys that the caller may have signed with; without one no record is trusted.
         clock: By which to try.
     """
-    spoke = patiently(lambda: board.heartbeat(of), for_s=lease_s, clock=clock)
-    if spoke is None or not order_keys:
+    last = patiently(lambda: board.heartbeat(of), for_s=lease_s, clock=clock)
+    if last is None or not order_keys:
         return None
-    incarnation = spoke.value.incarnation
+    incarnation = last.value.incarnation
     data = patiently(lambda: board.driver_end_data(generation, of, incarnation), for_s=lease_s, clock=clock)
     if data is None:
         return None
@@ -275,17 +274,17 @@ def _seen_to_have_ended(
     try:
         signatures.require(order_keys, data, place, state_after=NOT_STARTED, remedy="")
         end = DriverEnd.from_bytes(data)
-    except FlinkstyleError as error:  # its silence tells, a lease later
+    except FlinkstyleError as error:  # its lease decides instead
         log.warning(
-            "The end of driver %d of generation %d is not believed: %s", incarnation, of, error.problem
+            "The end record of driver %d of generation %d is invalid: %s", incarnation, of, error.problem
         )
         return None
     if (end.generation, end.incarnation) != (of, incarnation):
         return None
-    if end.last_beat is not None and (end.last_beat != spoke.value.beat or end.silent_s < lease_s):
+    if end.last_beat is not None and (end.last_beat != last.value.beat or end.silent_s < lease_s):
         return None
     log.info("Driver %d of generation %d has ended: %s", incarnation, of, end.seen)
-    return spoke
+    return last
 
 
 def _next_incarnation(
@@ -308,30 +307,30 @@ def wait_until_silent(
     generation: Generation,
     lease_s: float,
     *,
-    look: Callable[[], None],
+    check: Callable[[], None],
     clock: Clock,
     changed: Callable[[], None] = lambda: None,
 ) -> Slot[Heartbeat] | None:
-    """Wait until a generation's driver has ended, or has not beaten for ``lease_s``.
+    """Wait until a generation's driver has ended, or has written no heartbeat for ``lease_s``.
 
     Args:
         board: The job's records.
         generation: Whose heartbeat to watch.
         lease_s: For how long it must not change.
-        look: Called in every round; raises to end the wait.
+        check: Called in every round; raises to end the wait.
         clock: By which to wait.
-        changed: Called when it has changed; raises to end the wait.
+        changed: Called when the heartbeat has changed; raises to end the wait.
     """
 
     def read() -> Slot[Heartbeat] | None:
         return patiently(lambda: board.heartbeat(generation), for_s=lease_s, clock=clock)
 
-    # From the answer of the first look to the begin of the last one: an answer may come late, and the driver
-    # may have written after it was asked for, or before it came.
+    # From the end of the first read to the begin of the last one: an answer may come late, and the driver may
+    # have written after the read began, or before its answer came.
     seen, since_s = read(), clock.now_s
     while not (seen is not None and seen.value.state in ("closed", "failed")):
         clock.sleep(min(0.5, lease_s / 10))
-        look()
+        check()
         asked_s, found = clock.now_s, read()
         if (found.version if found else None) != (seen.version if seen else None):
             seen, since_s = found, clock.now_s
@@ -343,13 +342,13 @@ def wait_until_silent(
 
 
 def require_predecessor(
-    board: JobBoard, driver_run: DriverRun, order: TakeoverOrder, look: Callable[[], None]
+    board: JobBoard, driver_run: DriverRun, order: TakeoverOrder, check: Callable[[], None]
 ) -> None:
     """Wait for the generation that is followed, and check how it ended.
 
     Raises:
         PredecessorError: If it did not close at exactly the batches that its takeover order names, was
-            started again since it was found to have ended, or left a checkpoint that this generation would
+            started again since its end was found, or left a checkpoint that this generation would
             adopt without having closed.
     """
     claim = driver_run.claim
@@ -359,10 +358,10 @@ def require_predecessor(
         require_ended = partial(_require_ended, board, driver_run, order)
         require_ended()
         clock = driver_run.clock
-        ended = _seen_to_have_ended(
+        ended = _recorded_end(
             board, driver_run.generation, claim.follows, claim.lease_s, driver_run.order_keys, clock
         ) or wait_until_silent(
-            board, claim.follows, claim.lease_s, look=look, clock=clock, changed=require_ended
+            board, claim.follows, claim.lease_s, check=check, clock=clock, changed=require_ended
         )
     else:
         ended = board.heartbeat(claim.follows)
@@ -379,7 +378,7 @@ def require_predecessor(
 
 
 def _require_ended(board: JobBoard, driver_run: DriverRun, order: TakeoverOrder) -> None:
-    """Require that the predecessor was not started again since: it would be waited for as long as it runs."""
+    """Require that the predecessor was not relaunched since: this driver would wait for its whole run."""
     current = patiently(board.current, for_s=driver_run.claim.lease_s, clock=driver_run.clock)
     follows = driver_run.claim.follows
     if current is None or current.value.generation != follows or order.fits(current.value):
@@ -409,7 +408,7 @@ def _require_own_checkpoint(board: JobBoard, claim: Claim, state: str) -> None:
 def take_current(
     board: JobBoard, driver_run: DriverRun, seen: Slot[Current] | None, place_id: str = ""
 ) -> None:
-    """Take the job over, if nobody did since ``seen`` was read.
+    """Take the job over, if no other driver did since ``seen`` was read.
 
     Raises:
         NotOursError: If another driver was faster.
@@ -440,43 +439,45 @@ def take_current(
 
 
 class HeldWatch:
-    """Until when a driver that was told to take over may: while a migration is certain to hold the producers.
+    """Until when a driver may take over by its order: while a migration surely holds the producers.
 
-    A migration that dies behind its order lets go of them by a time, and they write to the old cluster again.
-    So the order alone is not enough: the migration says again and again for how long they are held, and a
-    driver counts that, by its own clock, from a moment that it knows to be earlier than that was written.
+    If a migration dies after its order, the hold expires, and producers write to the old cluster again. So
+    the order alone is not enough: the migration records again and again for how long they are held. A driver
+    counts that, by its own clock, from a moment that it knows to be earlier than the record.
     """
 
-    def __init__(self, board: JobBoard, migration_id: str, *, untold_s: float | None, clock: Clock) -> None:
+    def __init__(
+        self, board: JobBoard, migration_id: str, *, before_order_s: float | None, clock: Clock
+    ) -> None:
         """Begin to watch.
 
         Args:
             board: The job's records.
             migration_id: Whose hold it is.
-            untold_s: When this process began a look that found no order, by ``clock``: what speaks of the
-                takeover was written later. None if it found one at its first look.
+            before_order_s: When this process began its last read that found no order, by ``clock``: the
+                migration's records of the takeover are later. None if its first read found the order.
             clock: By which it counts.
         """
         self._board, self._migration_id, self._clock = board, migration_id, clock
-        self._untold_s = self._since_s = untold_s
-        """Earlier than the begin of the next beat that is seen anew; None: not known."""
-        self._looked_s: float | None = None
-        self._seen, self._until_s = (0, 0), clock.now_s
+        self._before_order_s = self._since_s = before_order_s
+        """Earlier than the begin of the next record that is new; None: not known."""
+        self._last_read_s: float | None = None
+        self._newest, self._until_s = (0, 0), clock.now_s
 
-    def look(self) -> bool:
-        """Look at the newest beat; return whether producers are certain to be held now.
+    def is_held(self) -> bool:
+        """Read the migration's newest record; return whether producers are certain to be held now.
 
-        A beat that comes late, of an attempt or a request that another one has followed, counts for nothing.
+        A record that comes late, of an attempt or a request that another one has followed, does not count.
         """
         asked_s, slot = self._clock.now_s, self._board.work(self._migration_id)
-        beat = (slot.value.attempt, slot.value.beat) if slot is not None else (0, 0)
-        if slot is not None and beat > self._seen:
-            if beat[0] != self._seen[0]:  # not begun behind what another attempt has written
-                self._since_s = self._untold_s
+        number = (slot.value.attempt, slot.value.beat) if slot is not None else (0, 0)
+        if slot is not None and number > self._newest:
+            if number[0] != self._newest[0]:  # it may have begun before the other attempt's last record
+                self._since_s = self._before_order_s
             if self._since_s is not None:
                 self._until_s = max(self._until_s, self._since_s + slot.value.held_s)
-            self._seen = beat
-            if self._looked_s is not None:  # the next one is begun behind this one, which that did not find
-                self._since_s = self._looked_s
-        self._looked_s = asked_s
+            self._newest = number
+            if self._last_read_s is not None:  # the last read did not find this record: the next is later
+                self._since_s = self._last_read_s
+        self._last_read_s = asked_s
         return self._clock.now_s < self._until_s

@@ -1,4 +1,4 @@
-"""Offsets of committed batches, committed for consumer groups of people who watch a lag.
+"""Commits the offsets of committed batches for consumer groups, so that their lag can be watched.
 
-Nothing here is waited for by a query or a savepoint.
+No query and no savepoint waits for it.
 """

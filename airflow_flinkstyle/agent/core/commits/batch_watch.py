@@ -1,7 +1,7 @@
-"""Has the consumer groups of a job's Kafka sources follow its completed batches, for who watches their lag.
+"""Lets the consumer groups of a job's Kafka sources follow its completed batches, so that lag can be watched.
 
-A batch is complete once its commit log is there: that is looked for, beside the queries' own threads. Nothing
-ever reads back what is committed here.
+A batch is complete once its commit log is there: a thread beside the queries' own polls for it. Nothing ever
+reads back what is committed here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 ON = "spark.flinkstyle.commitOffsets"
 GROUP = "spark.flinkstyle.commitOffsets.groupId"
 GROUP_OPTION = "kafka.group.id"
-LOOK_S = 1.0
+POLL_S = 1.0
 STOP_S = 5.0
 """How long the end of a run waits for commits on their way."""
 log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class CommitSetting:
 
 
 class BatchWatch(threading.Thread):
-    """Looks for completed batches, and tells the committers of their sources."""
+    """Polls for completed batches, and passes them to the committers of their sources."""
 
     def __init__(self, queries: Queries) -> None:
         super().__init__(name="flinkstyle-commits", daemon=True)
@@ -79,8 +79,8 @@ class BatchWatch(threading.Thread):
         """By query and source."""
         self._readers: dict[tuple[str, str, str], tuple[str, str]] = {}
         """Servers, group and topic -> the only query and source that may commit there."""
-        self._left_out: set[tuple[str, str]] = set()
-        self._ending, self._looked = threading.Event(), threading.Event()
+        self._not_committed: set[tuple[str, str]] = set()
+        self._ending, self._done = threading.Event(), threading.Event()
 
     def begin(self, setting: CommitSetting) -> None:
         """Start watching, if offsets are to be committed at all."""
@@ -89,19 +89,19 @@ class BatchWatch(threading.Thread):
             self.start()
 
     def run(self) -> None:
-        """Look until the run ends, and once more then."""
-        while not self._looked.is_set():
+        """Poll until the run ends, and once more after it."""
+        while not self._done.is_set():
             last = self._ending.is_set()
             try:
-                self.look()
+                self.check()
             except Exception:  # the job does not need any of this
-                log.warning("Completed batches could not be looked for", exc_info=True)
+                log.warning("Completed batches could not be read", exc_info=True)
             if last:
-                self._looked.set()
-            self._ending.wait(LOOK_S)
+                self._done.set()
+            self._ending.wait(POLL_S)
 
-    def look(self) -> None:
-        """Tell the committers of every batch that is new."""
+    def check(self) -> None:
+        """Pass every new batch to the committers."""
         for query in self._queries.all():
             batch = self._newest(query)
             if batch >= 0 and batch != self._seen.get(query.name):
@@ -109,32 +109,32 @@ class BatchWatch(threading.Thread):
                 self._seen[query.name] = batch
 
     def finish(self) -> None:
-        """Look for the last batches, now that all queries have stopped; wait a short time for commits."""
+        """Check for the last batches, now that all queries have stopped; wait a short time for commits."""
         if not self._setting.on:
             return
         self._ending.set()
         until_s = time.monotonic() + STOP_S
-        found = self._looked.wait(STOP_S)
+        done = self._done.wait(STOP_S)
         late = []
         for committer in list(self._committers.values()):
             if not committer.wait_idle(max(0.0, until_s - time.monotonic())):
                 late.append(str(committer.group))
             committer.end()
-        if late or not found:
+        if late or not done:
             log.warning(
                 "The offsets of the last batch were not committed within %g s (%s): the lag of the group is "
                 "too high until the job runs again.", STOP_S, ", ".join(late) or "no batch found",
             )  # fmt: skip
 
-    def with_groups(self, beats: dict[str, QueryStatus]) -> dict[str, QueryStatus]:
-        """Add to what is said of the queries what was committed for them."""
+    def with_groups(self, statuses: dict[str, QueryStatus]) -> dict[str, QueryStatus]:
+        """Add to the queries' status what was committed for their groups."""
         groups: dict[str, dict[str, CommittedGroup]] = {}
         for (query, source), committer in list(self._committers.items()):
-            groups.setdefault(query, {})[source] = committer.beat()
-        return {name: replace(beat, groups=groups.get(name, {})) for name, beat in beats.items()}
+            groups.setdefault(query, {})[source] = committer.status()
+        return {name: replace(status, groups=groups.get(name, {})) for name, status in statuses.items()}
 
     def _newest(self, query: JobQuery) -> BatchId:
-        """Return the newest batch by asking for the next ones: a list of all is dear in an object store."""
+        """Return the newest batch by asking for the next ones: listing all is slow in an object store."""
         known = -1 if query.committed is None else query.committed
         batch = max(known, self._seen.get(query.name, -1))
         while query.checkpoint.head(f"commits/{batch + 1}") is not None:
@@ -166,8 +166,8 @@ class BatchWatch(threading.Thread):
         why = self._why_not(query, source, group, where, sorted(offsets.topics))
         if offsets and group is not None and why is None:
             self._committer(where, source, group).complete(BatchOffsets(batch_id=batch, offsets=offsets))
-        elif why is not None and where not in self._left_out:
-            self._left_out.add(where)
+        elif why is not None and where not in self._not_committed:
+            self._not_committed.add(where)
             log.warning("Query %s, source %s: its offsets are not committed: %s", *where, why)
 
     def _why_not(

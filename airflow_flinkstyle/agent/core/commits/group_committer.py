@@ -47,14 +47,14 @@ class CommitInFlight:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """They wait in the place of an older batch, which is not committed by itself any more."""
+    """They take the place of an older batch that waited, whose offsets are not committed by themselves."""
 
     older: BatchOffsets
 
 
 @dataclass(frozen=True, slots=True)
 class Ignore:
-    """This batch, or a newer one, was complete before."""
+    """This batch, or a newer one, had completed before."""
 
     newest: BatchId
 
@@ -63,7 +63,7 @@ Step = Send | CommitInFlight | Replace | Ignore
 
 
 class OffsetCommits:
-    """The commits of one source's group: told what completes and what the cluster answers."""
+    """The commits of one source's group: gets completed batches and the cluster's answers."""
 
     def __init__(self) -> None:
         self.newest: BatchId | None = None
@@ -78,7 +78,7 @@ class OffsetCommits:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is left to be sent or answered."""
+        """Whether no commit waits to be sent or answered."""
         return self.in_flight is None
 
     def complete(self, batch: BatchOffsets) -> Step:
@@ -111,7 +111,7 @@ log = logging.getLogger(__name__)
 
 
 class GroupCommitter(threading.Thread):
-    """Sends one commit at a time, and looks from time to time how far the group lags behind."""
+    """Sends one commit at a time, and reads from time to time how far the group lags behind."""
 
     def __init__(self, group: ConsumerGroup, source: str) -> None:
         super().__init__(name="flinkstyle-group", daemon=True)
@@ -120,7 +120,7 @@ class GroupCommitter(threading.Thread):
         self._commits = OffsetCommits()
         self._failure: str | None = None
         self._lag: dict[str, int] = {}
-        self._looked_s = float("-inf")
+        self._lag_read_s = float("-inf")
         self._ended = False
         self._changed = threading.Condition()
 
@@ -147,19 +147,19 @@ class GroupCommitter(threading.Thread):
                 assert_never(step)
 
     def run(self) -> None:
-        """Commit what there is until the end, and look at the lag meanwhile."""
+        """Commit offsets until the end, and read the lag from time to time."""
         while not self._ended:
             with self._changed:
                 self._changed.wait_for(lambda: self._ended or not self._commits.is_idle, LAG_EVERY_S)
                 batch = self._commits.in_flight
             if batch is not None:
                 self._note(self._commit(batch))
-            if time.monotonic() - self._looked_s >= LAG_EVERY_S:
-                self._look()
+            if time.monotonic() - self._lag_read_s >= LAG_EVERY_S:
+                self._read_lag()
         self.group.close()
 
     def wait_idle(self, timeout_s: float) -> bool:
-        """Wait until nothing is in flight; returns whether it came to that."""
+        """Wait until nothing is in flight; returns False if the time ran out."""
         with self._changed:
             return self._changed.wait_for(lambda: self._commits.is_idle, timeout_s)
 
@@ -169,8 +169,8 @@ class GroupCommitter(threading.Thread):
             self._ended = True
             self._changed.notify_all()
 
-    def beat(self) -> CommittedGroup:
-        """Return what the heartbeat says of the group."""
+    def status(self) -> CommittedGroup:
+        """Return the group's status for the heartbeat."""
         with self._changed:
             commits = self._commits
             committed = commits.committed
@@ -196,7 +196,7 @@ class GroupCommitter(threading.Thread):
         return None
 
     def _note(self, failure: str | None) -> None:
-        """Tell what is new, then let go of whoever waits for it."""
+        """Log a change, then wake the threads that wait for the commit."""
         if failure is not None and failure != self._failure:
             log.warning("%s: %s", self._source, failure)
         if failure is None and self._failure is not None:
@@ -206,13 +206,13 @@ class GroupCommitter(threading.Thread):
             self._commits.answer(succeeded=failure is None)
             self._changed.notify_all()
 
-    def _look(self) -> None:
-        self._looked_s = time.monotonic()
+    def _read_lag(self) -> None:
+        self._lag_read_s = time.monotonic()
         committed = self._commits.committed
         if committed is None:
             return
         try:
             self._lag = self.group.lag(committed.offsets)
-        except Exception as error:  # noqa: BLE001  # the next look may be luckier
+        except Exception as error:  # noqa: BLE001  # the next read may succeed
             self._lag = {}
             log.debug("%s: how far %s lags behind is not known: %s", self._source, self.group, error)

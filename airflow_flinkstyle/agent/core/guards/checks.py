@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 OpenCheckpoint = Callable[[str], "ObjectStore"]
 """Opens the checkpoint of a query, by its name."""
 Expected = dict[str, dict[str, list[SourceIdentity]]]
-"""Query name -> source -> every identity somebody recorded for it."""
+"""Query name -> source -> every identity that was recorded for it."""
 _NO_TOPICS = "{}"
 """Offsets of a Kafka source without a partition."""
 _MOST_SHOWN = 2000
 """Characters of offsets in a message."""
-_LEFT = "The query was not started; its checkpoint is as it was."
+_STATE_AFTER = "The query was not started; its checkpoint is as it was."
 log = logging.getLogger(__name__)
 
 
@@ -73,9 +73,9 @@ def queries_to_continue(
 
 
 def require_not_refused(last: Heartbeat | None) -> None:
-    """Check that an earlier incarnation was not refused for its names.
+    """Check that an earlier incarnation was not refused for its names of queries.
 
-    The script may leave out now what it has done, and begin with the query that was refused.
+    Now the script may begin with the query that was refused: without the earlier one nothing would show it.
 
     Raises:
         QueryNameError: If it was.
@@ -84,17 +84,17 @@ def require_not_refused(last: Heartbeat | None) -> None:
         raise QueryNameError.still(last.error[1])
 
 
-def require_there(open_checkpoint: OpenCheckpoint, words: Heartbeat | None) -> None:
-    """Check that the checkpoints that a driver continues in hold the queries that committed batches there.
+def require_there(open_checkpoint: OpenCheckpoint, last: Heartbeat | None) -> None:
+    """Check that the checkpoints of a run still hold the queries that committed batches in them.
 
     Args:
-        open_checkpoint: Opens those.
-        words: The last words of the run, or of the incarnation, that ran in them; None if none did.
+        open_checkpoint: Opens a checkpoint, by its query.
+        last: The last heartbeat of the run, or incarnation, that ran in them; None if none did.
 
     Raises:
-        CheckpointLostError: If one is gone: Spark would begin the query anew, without a word.
+        CheckpointLostError: If one is gone: Spark would begin the query anew, silently.
     """
-    committed = words.batches() if words is not None else {}
+    committed = last.batches() if last is not None else {}
     lost = [name for name in committed if open_checkpoint(name).head("metadata") is None]
     if not lost:
         return
@@ -107,10 +107,10 @@ def require_there(open_checkpoint: OpenCheckpoint, words: Heartbeat | None) -> N
 
 
 def require_not_dropped(query: JobQuery, dropped: Collection[str]) -> None:
-    """Check that the script starts no query that its job is told to have dropped.
+    """Check that the script starts no query that its job has dropped.
 
     Raises:
-        BadInputError: If it does: savepoints taken before would have left it out.
+        BadInputError: If it does: savepoints taken until then would lack it.
     """
     if query.name in dropped:
         raise BadInputError(
@@ -124,7 +124,7 @@ def require_known(query: JobQuery, to_continue: Collection[str], script: Collect
     """Check that a query without a checkpoint is a new one, not an old one under another name.
 
     Raises:
-        QueryUnknownError: If it has none while the state of a query that the script has not named waits.
+        QueryUnknownError: If it has none while a query with state has not been started by the script.
     """
     waiting = sorted(set(to_continue) - set(script))
     if query.name in to_continue or not waiting or query.checkpoint.head("metadata") is not None:
@@ -159,9 +159,9 @@ def guard(describe: Describe, query: JobQuery, expected: Mapping[str, list[Sourc
     there when it was planned, so a sink may have seen them under its number.
 
     Args:
-        describe: Looks at the cluster of a source.
+        describe: Describes the cluster of a source.
         query: About to start.
-        expected: By source, what others have recorded of it.
+        expected: By source, the identities recorded elsewhere.
 
     Raises:
         FlinkstyleError: If Spark must not start it; nothing was written.
@@ -187,8 +187,8 @@ def guard(describe: Describe, query: JobQuery, expected: Mapping[str, list[Sourc
 
 
 def _counted(query: JobQuery, lost: Mapping[str, Loss]) -> dict[str, Loss]:
-    """Add what is lost at this start to what earlier ones could not read; one made again counts once."""
-    done, counted = query.look(), dict(query.lost)
+    """Add the loss of this start to that of earlier ones; a start that is repeated counts once."""
+    done, counted = query.read_committed(), dict(query.lost)
     for source, loss in lost.items():
         before = counted.get(source)
         if before is None or before.batch_id == done:
@@ -201,15 +201,15 @@ def _counted(query: JobQuery, lost: Mapping[str, Loss]) -> dict[str, Loss]:
 
 
 def follow(describe: Describe, query: JobQuery) -> None:
-    """Let what is recorded of sources follow the newest batch: topics of a pattern join and leave.
+    """Update the recorded topics of sources by the newest batch: topics of a pattern join and leave.
 
-    One that joined is asked for its id once. Where that fails it is recorded as not known: the next start, or
-    savepoint of the running query, asks again.
+    The id of a topic that joined is asked for once. If that fails it is recorded as not known: the next
+    start, or savepoint of the running query, asks again.
     """
     patterns = [source for source in query.sources if source.is_kafka and source.follows_pattern]
     try:
         newest = read_positions(query.checkpoint).newest if patterns else None
-    except FlinkstyleError as error:  # Spark deletes old logs and writes new ones meanwhile
+    except FlinkstyleError as error:  # Spark may delete and write logs meanwhile
         log.info("Query %s: its newest batch could not be read: %s", query.name, error.problem)
         return
     if newest is None:
@@ -231,22 +231,22 @@ def follow(describe: Describe, query: JobQuery) -> None:
 
 def _with_ids(describe: Describe, source: StreamingSource, now: SourceIdentity) -> SourceIdentity:
     try:
-        seen = describe(source).topics
+        topics = describe(source).topics
     except FlinkstyleError as error:
         log.warning("The ids of topics that joined are not known: %s", error.problem)
         return now
     ids = {
-        topic: topic_id or (seen[topic].topic_id if topic in seen else None)
+        topic: topic_id or (topics[topic].topic_id if topic in topics else None)
         for topic, topic_id in now.topic_ids.items()
     }
     return replace(now, topic_ids=ids)
 
 
 def clear(query: JobQuery) -> None:
-    """Make the checkpoint one that Spark starts in; only for a run that has taken the job over."""
-    left = remove_unfinished_writes(query.checkpoint)
-    if left:
-        log.warning("Query %s: a killed run left %s, deleted", query.name, ", ".join(left))
+    """Remove unfinished writes, with which Spark would not start; only after the takeover."""
+    removed = remove_unfinished_writes(query.checkpoint)
+    if removed:
+        log.warning("Query %s: a killed run left %s, deleted", query.name, ", ".join(removed))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,7 +258,7 @@ class CheckpointPositions:
     planned: OffsetLog | None
     """Of the batch that was planned and is not committed: Spark runs it with these offsets."""
     before: OffsetLog | None = None
-    """Of the batch before the committed one; None if it is not there, or nothing is to be asked of it."""
+    """Of the batch before the committed one; None if it is not there, or not needed."""
 
     @property
     def newest(self) -> OffsetLog | None:
@@ -266,7 +266,7 @@ class CheckpointPositions:
         return self.planned or self.committed
 
     def offsets(self, key: str) -> Offsets:
-        """Return where a Kafka source begins to read: behind the last committed batch."""
+        """Return where a Kafka source begins to read: after the last committed batch."""
         log = self.committed if self.committed is not None and key in self.committed.sources else self.newest
         return log.kafka_offsets(key) if log is not None and key in log.sources else Offsets()
 
@@ -313,7 +313,7 @@ def require_same_sources(
         raise SourcesChangedError(
             f"Query {query} was expected to read {len(newest.sources)} sources like its checkpoint, "
             f"found {len(sources)} in the script.",
-            state_after=_LEFT,
+            state_after=_STATE_AFTER,
             remedy="Resume with a script that reads the same sources in the same order, or from a savepoint "
             "whose sources were changed with it (ChangeSourcesOperator).",
         )
@@ -322,21 +322,21 @@ def require_same_sources(
         raise SourcesChangedError(
             f"Query {query} was expected to name its sources {sorted(newest.sources)} like its checkpoint, "
             f"found {sorted(named)} in the script: a renamed source would start without its position.",
-            state_after=_LEFT,
+            state_after=_STATE_AFTER,
             remedy="Keep the names; add or remove sources in two steps.",
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRules:
-    """What a source's own options say of what comes and goes in its log: it continues as Spark would."""
+    """Which changes of its log a source's own options accept: it continues as Spark would."""
 
     follows_pattern: bool = False
     """Topics join, and are read from their beginning (``subscribePattern``)."""
     is_assigned: bool = False
     """The script names each partition (``assign``): none joins by itself."""
     accepts_loss: bool = False
-    """What is deleted before it is read is left out (``failOnDataLoss`` false)."""
+    """Records that are deleted before they are read are skipped (``failOnDataLoss`` false)."""
 
     @staticmethod
     def of(source: StreamingSource) -> SourceRules:
@@ -379,16 +379,18 @@ def check_source(
             )
         _check_positions(where, key, view, positions, rules)
     except FlinkstyleError as error:
-        raise error.rephrased(problem=f"{_start(where)}: {error.problem}", state_after=_LEFT) from error
+        raise error.rephrased(
+            problem=f"{_capitalized(where)}: {error.problem}", state_after=_STATE_AFTER
+        ) from error
     return SourceIdentity(
-        cluster_id=view.cluster_id, topic_ids={topic: seen.topic_id for topic, seen in view.topics.items()}
+        cluster_id=view.cluster_id, topic_ids={topic: found.topic_id for topic, found in view.topics.items()}
     )
 
 
 def loss_of(key: str, view: ClusterView, positions: CheckpointPositions) -> Loss | None:
-    """Return what a source cannot read any more of what its checkpoint has not read; None if nothing. Pure.
+    """Return which unread records of a source the log no longer has; None if it has all. Pure.
 
-    Its batch is for the caller to tell.
+    The caller sets its ``batch_id``.
     """
     offsets = positions.offsets(key)
     logs = {tp: log for tp in offsets if (log := view.log_range(tp)) is not None}
@@ -401,7 +403,7 @@ def _check_positions(
     where: str, key: str, view: ClusterView, positions: CheckpointPositions, rules: SourceRules
 ) -> None:
     if lost := positions.lost(key):
-        raise _forgotten(lost)
+        raise _lost_positions(lost)
     newest = positions.newest
     if newest is None or key not in newest.sources or not (offsets := newest.kafka_offsets(key)):
         return  # nothing was read yet: Spark starts where startingOffsets says
@@ -409,7 +411,7 @@ def _check_positions(
     _require_inside(where, offsets, view, rules)
     begun = positions.committed
     if positions.planned is not None and begun is not None and key in begun.sources:
-        # Partitions that came with the planned batch stand in it alone.
+        # Only the planned batch lists the partitions that came with it.
         _require_inside(where, offsets | begun.kafka_offsets(key), view, rules)
 
 
@@ -425,29 +427,29 @@ def _require_inside(where: str, offsets: Offsets, view: ClusterView, rules: Sour
 
 def _require_topics(where: str, offsets: Offsets, view: ClusterView, rules: SourceRules) -> None:
     listed = offsets.topics
-    unread = sorted(listed - view.topics.keys())
-    if unread and not (rules.follows_pattern and rules.accepts_loss):
+    not_read = sorted(listed - view.topics.keys())
+    if not_read and not (rules.follows_pattern and rules.accepts_loss):
         accepted = (
             "; or, if they were deleted and what was unread in them is given up, set failOnDataLoss=false"
             if rules.follows_pattern
             else ""
         )
         raise SourcesChangedError(
-            f"the checkpoint holds offsets of the topics {', '.join(unread)}, "
+            f"the checkpoint holds offsets of the topics {', '.join(not_read)}, "
             f"but the script reads {', '.join(sorted(view.topics)) or 'no topic'}.",
-            state_after=_LEFT,
+            state_after=_STATE_AFTER,
             remedy="Resume with a script that reads the same topics, or rename them in an offset rewrite"
             f"{accepted}.",
         )
-    came = view.partitions - offsets.keys()
+    new = view.partitions - offsets.keys()
     # Partitions that come to a topic are read from their beginning, and so are those of a pattern's topics.
-    added = {tp for tp in came if rules.is_assigned or not (tp[0] in listed or rules.follows_pattern)}
+    added = {tp for tp in new if rules.is_assigned or not (tp[0] in listed or rules.follows_pattern)}
     if added:
         raise PartitionSetError.between(where, missing=added, unknown=())
 
 
-def _forgotten(lost: Offsets) -> SourcesChangedError:
-    """Build the error for a log without offsets behind one that had some.
+def _lost_positions(lost: Offsets) -> SourcesChangedError:
+    """Build the error for a log without offsets that follows one with some.
 
     Spark wrote that until 3.3.2 and 3.4 when Kafka named no partition for a moment (SPARK-41375); it takes
     every partition for a new one then, and reads it again from its beginning.
@@ -455,11 +457,11 @@ def _forgotten(lost: Offsets) -> SourcesChangedError:
     return SourcesChangedError(
         f"the newest batch of the checkpoint holds no offsets, but the batch before had those of the topics "
         f"{', '.join(sorted(lost.topics))}: every record that the cluster still has would be read again.",
-        state_after=_LEFT,
+        state_after=_STATE_AFTER,
         remedy="Resume from a savepoint of an earlier batch; or give the source the positions that it had "
         f"(ChangeSourcesOperator): {json.dumps(lost.by_topic)[:_MOST_SHOWN]}.",
     )
 
 
-def _start(sentence: str) -> str:
+def _capitalized(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]

@@ -1,8 +1,8 @@
 """Which lineages a query's transactional sinks continue, and where they are.
 
-What a generation continues from says it: the savepoint that it restored, or the last heartbeat of the run
-whose checkpoint it adopted. The same is said at each relaunch, so that a new lineage stays the same one; with
-what earlier incarnations told, since a sink moves with a new generation only.
+A generation reads it from what it continues from: the savepoint that it restored, or the last heartbeat of
+the run whose checkpoint it adopted. Each relaunch reads the same, so that a new lineage stays the same one,
+and the records of earlier incarnations, since a sink moves with a new generation only.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def origins(
     """Return what each query continues from, by name; queries that begin anew are left out. Pure.
 
     Args:
-        order: What the caller said.
+        order: The takeover order.
         manifest: The savepoint that it names; None if it names none, or it was disposed of since.
-        followed: The last words of the run whose checkpoint is adopted.
+        followed: The last heartbeat of the run whose checkpoint is adopted.
         generation: Names new lineages.
     """
     if manifest is not None:
@@ -60,16 +60,16 @@ def origins(
     if order.savepoint_id is not None or followed is None:
         return {}
     return {
-        name: _origin(order.rewind, beat.batch_id, beat.sinks, generation)
-        for name, beat in followed.queries.items()
-        if beat.batch_id is not None
+        name: _origin(order.rewind, status.batch_id, status.sinks, generation)
+        for name, status in followed.queries.items()
+        if status.batch_id is not None
     }
 
 
 def _saved(query: QuerySnapshot) -> Sinks | None:
-    """Return what a savepoint says of a query's sinks.
+    """Return where a query's sinks are by a savepoint.
 
-    A batch that was planned behind it may stand there in part, whether or not its offsets come along.
+    A batch that was planned after it may be partly in the sinks, whether or not its offsets are restored.
     """
     return left_by(query.sinks, planned=query.planned_offsets is not None)
 
@@ -81,18 +81,18 @@ def _origin(mode: Rewind, after_batch: int, sinks: Sinks | None, generation: Gen
     return Origin(mode=mode, after_batch=after_batch, sinks=sinks, suffix=suffix)
 
 
-def resumes(origin: Origin | None, told: Sinks | None) -> tuple[Resume, ...]:
-    """Return what the sinks of a query are to know before its first batch. Pure.
+def resumes(origin: Origin | None, recorded: Sinks | None) -> tuple[Resume, ...]:
+    """Return what the sinks of a query must know before its first batch. Pure.
 
     Args:
         origin: What the generation continues from; None if that cannot be known any more.
-        told: What an earlier incarnation of the generation said.
+        recorded: The record of an earlier incarnation of the generation.
     """
     before = _places(origin.sinks if origin else None)
     after_batch = origin.after_batch if origin else -1
     own = tuple(
         _continued(one, after_batch, under_way=True)
-        for one in (told.lineages if told else ())
+        for one in (recorded.lineages if recorded else ())
         if before.get(one.lineage) != one.cluster_id
     )
     if origin is None:
@@ -107,10 +107,10 @@ def resumes(origin: Origin | None, told: Sinks | None) -> tuple[Resume, ...]:
     if not origin.sinks.lineages:  # a sink that the query gets now
         new = Resume(mode="continue", after_batch=after_batch, lineage=None, cluster_id="", suffix="")
         return (*own, new)
-    went_on = (
+    continued = (
         _continued(one, after_batch, under_way=origin.sinks.under_way) for one in origin.sinks.lineages
     )
-    return (*own, *went_on)
+    return (*own, *continued)
 
 
 def _places(sinks: Sinks | None) -> dict[str, str]:
@@ -128,16 +128,16 @@ def _continued(one: SinkLineage, after_batch: int, *, under_way: bool) -> Resume
     )
 
 
-def carried(origin: Origin | None, told: Sinks | None, *, is_new: bool) -> Sinks | None:
-    """Return what is known of a query's sinks before its first batch; None if nothing is. Pure.
+def carried(origin: Origin | None, recorded: Sinks | None, *, is_new: bool) -> Sinks | None:
+    """Return what is known of a query's sinks before its first batch; None if nothing is known. Pure.
 
     Args:
         origin: What the generation continues from.
-        told: What an earlier incarnation of the generation said.
+        recorded: The record of an earlier incarnation of the generation.
         is_new: The query has no checkpoint yet.
     """
-    if told is not None:
-        return told
+    if recorded is not None:
+        return recorded
     if origin is None:
         return Sinks() if is_new else None
     if origin.mode != "continue":
@@ -146,15 +146,17 @@ def carried(origin: Origin | None, told: Sinks | None, *, is_new: bool) -> Sinks
 
 
 def expect(query: JobQuery, origin: Origin | None, last: QueryStatus | None) -> None:
-    """Tell a query that is about to start, and its sinks, what they continue from."""
-    told = last.sinks if last is not None else None
+    """Set for a query that is about to start, and its sinks, what they continue from."""
+    recorded = last.sinks if last is not None else None
     query_id = query_id_in(query.checkpoint)
     query.before, planned = last_batches(query.checkpoint)
-    # Else a run that ends before Spark starts the query would say that nothing of that batch can be there.
-    query.carried = left_by(carried(origin, told, is_new=query_id is None), planned=planned != query.before)
+    # Else a run that ends before Spark starts the query would record that no sink has any of that batch.
+    query.carried = left_by(
+        carried(origin, recorded, is_new=query_id is None), planned=planned != query.before
+    )
     if query_id is not None:
         query.known_id = query_id
-        known = resumes(origin, told)
+        known = resumes(origin, recorded)
         resume.expect(query_id, *known)
         log.info("Query %s: its transactional sinks continue from %s", query.name, known or "what they find")
 

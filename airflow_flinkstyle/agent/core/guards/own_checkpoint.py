@@ -1,7 +1,7 @@
-"""Whether a query that would begin anew has run in plain Spark: its script names the checkpoint of that.
+"""Whether a query that would begin anew has run in plain Spark: its script names that checkpoint.
 
-The agent keeps checkpoints in places of its own, so Spark would never look there. The place is opened by
-Spark's own client, with the session's settings, as plain Spark would have opened it.
+The agent keeps checkpoints in places of its own, so Spark would not read the script's. The place is opened
+by Spark's own client, with the session's settings, as plain Spark would have opened it.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ class _Found:
     where: str
     """How far it came, for messages."""
     adopted: AdoptedMark | None
-    """Which job goes on from it."""
+    """Which job has adopted it, and continues from it."""
 
 
 def require_none(
     query: JobQuery,
     *,
     job: str,
-    left: Collection[str],
+    left_behind: Collection[str],
     ran: Collection[str],
     elsewhere: Mapping[str, str],
 ) -> None:
-    """Check that a query which begins anew leaves no checkpoint behind, but one that was named to be left.
+    """Check that a query which begins anew leaves no checkpoint behind, unless the start names it.
 
     Args:
         query: About to start, without a checkpoint of the job.
         job: Its job's name, for the message.
-        left: Locations whose checkpoints this start leaves behind.
+        left_behind: Locations whose checkpoints this start leaves behind.
         ran: Queries that the script had started before.
-        elsewhere: What is declared of other jobs' queries -> whose they are.
+        elsewhere: Declaration of another job's query -> the query and its job.
 
     Raises:
-        CheckpointFoundError: If it does, or if nobody can tell.
+        CheckpointFoundError: If it does, or if the place cannot be read.
     """
     named = query.declared.named
     if not named:  # plain Spark too would begin anew at each start
@@ -66,17 +66,17 @@ def require_none(
     try:
         location = shown(query.session, named)
         other = elsewhere.get(query.declared.recorded().key)
-        if other is not None and not _is_left(left, named, location):
+        if other is not None and not _is_left_behind(left_behind, named, location):
             raise CheckpointFoundError.elsewhere(job, query.name, location, other, ran=ran)
         found = _found(query.session, named)
     except (StoreError, BadInputError) as error:
-        if not _is_left(left, named, location):
+        if not _is_left_behind(left_behind, named, location):
             raise CheckpointFoundError.unseen(job, query.name, location, error.problem, ran=ran) from error
-        log.warning("Query %s begins anew; %s could not be looked into", query.name, location)
+        log.warning("Query %s begins anew; %s could not be read", query.name, location)
         return
     if found is None:
         return
-    if not _is_left(left, named, location):
+    if not _is_left_behind(left_behind, named, location):
         if found.adopted is not None:
             by, root = found.adopted.job, found.adopted.root
             raise CheckpointFoundError.adopted(job, query.name, location, by, root, ran=ran)
@@ -85,15 +85,14 @@ def require_none(
 
 
 def shown(spark: Spark, named: str) -> str:
-    """Return a location as it is told to people, and named by them: whole, so that every process finds it."""
+    """Return a location as people read and write it: whole, so that every process finds it."""
     return _without_file(spark.open_by_hadoop(named).qualified)
 
 
-def told(spark: Spark, named: str | None) -> str | None:
-    """Return the same for the records, without a look at the place: its store may not answer now.
+def recorded_location(spark: Spark, named: str | None) -> str | None:
+    """Return the same for the records, without reading the place: its store may not answer now.
 
-    None if the script names no place, or one that only its file system could complete; what is very long is
-    left out.
+    None if the script names no place, a very long one, or one that only its file system could complete.
     """
     if not named or len(named) > MOST_SERVERS_CHARACTERS:
         return None
@@ -124,12 +123,12 @@ def _found(spark: Spark, named: str) -> _Found | None:
 
 
 def _mark_in(store: ObjectStore) -> AdoptedMark | None:
-    """Return who has adopted a checkpoint; None if nobody has, or the mark cannot be read."""
+    """Return the mark of the job that adopted a checkpoint; None without a mark that can be read."""
     mark = store.get(ADOPTED_KEY)
     try:
         return None if mark is None else AdoptedMark.from_bytes(mark.data)
     except FlinkstyleError as error:
-        log.warning("%s bears a mark that cannot be read: %s", store.uri, error.problem)
+        log.warning("%s has a mark that cannot be read: %s", store.uri, error.problem)
         return None
 
 
@@ -146,9 +145,9 @@ def _beside(spark: Spark, place: str) -> str:
     return f"; beside it {', '.join(others[:_MOST_BESIDE])}{more}" if others else ""
 
 
-def _is_left(left: Collection[str], named: str, location: str) -> bool:
+def _is_left_behind(left_behind: Collection[str], named: str, location: str) -> bool:
     own = {_plain(named), _plain(location)}
-    return any(_plain(one) in own for one in left)
+    return any(_plain(one) in own for one in left_behind)
 
 
 def _plain(location: str) -> str:

@@ -30,29 +30,29 @@ FOREACH = frozenset({"foreach", "foreachBatch"})
 log = logging.getLogger(__name__)
 
 
-def sink_of(spark: Spark, seen: StreamOptions) -> Sink:
+def sink_of(spark: Spark, settings: StreamOptions) -> Sink:
     """Return where a writer leads, from what the script set on it."""
-    name = seen.format or spark.default_format
+    name = settings.format or spark.default_format
     name = name if name in FOREACH else name.lower()
-    if seen.table is not None:
-        return _sink_of_table(spark, seen.table) or Sink(name=name, may_remember=may_remember(name))
-    servers, topic = _kafka_of(name, seen)
+    if settings.table is not None:
+        return _sink_of_table(spark, settings.table) or Sink(name=name, may_remember=may_remember(name))
+    servers, topic = _kafka_of(name, settings)
     return Sink(
         name=name,
-        path=seen.options.get("path"),
-        lineage=_lineage(seen.function),
-        may_remember=_may_remember(name, seen.function),
+        path=settings.options.get("path"),
+        lineage=_lineage(settings.function),
+        may_remember=_may_remember(name, settings.function),
         servers=servers,
         topic=topic,
-        commits_offsets=_commits_offsets(seen.function),
+        commits_offsets=_commits_offsets(settings.function),
     )
 
 
-def _kafka_of(name: str, seen: StreamOptions) -> tuple[str | None, str | None]:
+def _kafka_of(name: str, settings: StreamOptions) -> tuple[str | None, str | None]:
     """Return servers and topic of a sink that writes to Kafka, Spark's or ours."""
     if name == "kafka":
-        return seen.options.get("kafka.bootstrap.servers"), seen.options.get("topic")
-    ours = getattr(seen.function, "__self__", None)
+        return settings.options.get("kafka.bootstrap.servers"), settings.options.get("topic")
+    ours = getattr(settings.function, "__self__", None)
     return ours.place if isinstance(ours, TransactionalKafkaSink) else (None, None)
 
 
@@ -90,7 +90,7 @@ def newest_batch(spark: Spark, sink: Sink) -> BatchId | None:
         return None
     try:
         output = spark.open_by_hadoop(sink.path)
-    except BadInputError as error:  # then it is no file sink of Spark: a table with a client of its own
+    except BadInputError as error:  # no file sink of Spark, but a table with a client of its own
         log.info("Sink %s keeps no log of batches as files: %s", sink.name, error.problem)
         return None
     entries = output.list(f"{SINK_LOG}/")
@@ -98,7 +98,7 @@ def newest_batch(spark: Spark, sink: Sink) -> BatchId | None:
     return None if newest is None else BatchId(newest)
 
 
-def left_out(checkpoint: ObjectStore, newest: BatchId | None) -> range:
+def skipped_batches(checkpoint: ObjectStore, newest: BatchId | None) -> range:
     """Return the batches to come that the sink would leave out although it has not seen their rows.
 
     A batch that is planned may be known to the sink: it was killed before its commit, and is run again with
@@ -110,18 +110,18 @@ def left_out(checkpoint: ObjectStore, newest: BatchId | None) -> range:
 
 
 def counted_on(manifest: Manifest, query: JobQuery, newest: BatchId | None, order: TakeoverOrder) -> Manifest:
-    """Return a fork's savepoint with one query's last batch numbered so that its sink takes all to come.
+    """Return a fork's savepoint with a query's last batch renumbered, so that its sink takes all later ones.
 
     Args:
         manifest: The savepoint.
         query: Of the script.
         newest: The newest batch that its file sink remembers.
-        order: Names a number behind all that other sinks may have seen.
+        order: Names a number above all that other sinks may have seen.
 
     Raises:
         RenumberError: If its state holds numbers inside, or does not begin with a full version.
-        SinkSkipsError: If no number is known to be unused. Where a sink only may remember, a person can
-            accept that, and the former.
+        SinkSkipsError: If no number is known to be unused. For a sink that only may remember, the caller can
+            accept both.
     """
     snapshot = manifest.query(query.name)
     if snapshot is None:
@@ -163,16 +163,16 @@ def admit(
     A fork whose query has not run yet is restored under the number that the sink needs.
 
     Raises:
-        SinkSkipsError: If it would leave some out, or may, and nobody accepted that.
+        SinkSkipsError: If it would leave some out, or may, and the order does not accept that.
         RenumberError: If a fork needs another number, and cannot get it.
     """
     snapshot = manifest.query(query.name) if manifest else None
     if query.sink.may_remember and newest is None:
         return _admit_unknown(query, snapshot, order, manifest, repository)
-    skipped = left_out(query.checkpoint, newest)
+    skipped = skipped_batches(query.checkpoint, newest)
     if not skipped:
         return manifest
-    if order.rewind == "fork" and manifest and snapshot and query.look() == snapshot.batch_id:
+    if order.rewind == "fork" and manifest and snapshot and query.read_committed() == snapshot.batch_id:
         return _restored(query, counted_on(manifest, query, newest, order), repository)
     found = (
         f"{query.sink.name} of query {query.name} in {query.sink.path}, which has seen batches up to "
@@ -189,11 +189,11 @@ def _admit_unknown(
     manifest: Manifest | None,
     repository: SavepointRepository,
 ) -> Manifest | None:
-    """Admit a query whose sink may remember batch ids: it begins behind all that the job may have had.
+    """Admit a query whose sink may remember batch ids: it begins above all ids that the job may have used.
 
     One that has run since was admitted before.
     """
-    done = query.look()
+    done = query.read_committed()
     number = order.unused_from.get(query.name)
     if manifest is not None and snapshot is not None and order.rewind == "fork":
         if done == snapshot.batch_id:

@@ -1,7 +1,7 @@
-"""Tables that a rewind puts back: looked at before the job is taken over, put back after it, once.
+"""Tables that a rewind puts back: checked before the takeover, put back after it, once.
 
-Before the takeover nothing may be taken back: if it fails, the run before continues, behind those rows. And
-once a query has started, what is in its table is this generation's own.
+Before the takeover no rows may be removed: if it fails, the run before continues, and has written them. Once
+a query has started, the rows in its table are this generation's own.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Tables:
         self._board, self._repository, self._driver_run = board, repository, driver_run
         self._asked: TablesToRestore | None = None
         self._saved: Manifest | None = None
-        self._looked: set[str] = set()
-        """Queries of whose tables that was asked which takes Spark a job each: it stays as it is."""
+        self._checked: set[str] = set()
+        """Queries whose tables have passed the checks that take a Spark job each: once is enough."""
 
     def obey(self, order: TakeoverOrder) -> None:
         """Read what the caller has asked for beside its order.
 
         Raises:
-            SignatureError: If somebody without the caller's key has asked for it.
+            SignatureError: If it was not signed with the caller's key.
         """
         self._asked = takeover.signed_tables(self._board, self._driver_run)
         if self._asked is not None and order.savepoint_id is not None:
@@ -57,19 +57,19 @@ class Tables:
             FlinkstyleError: ``TABLE_RESTORE`` if it cannot, or not without losing what others wrote.
         """
         if self._is_due(query):
-            self._look(query)
+            self._check(query)
 
     def restore(self, query: JobQuery) -> None:
-        """Put the query's table back, if that is asked for and not done; the job is this driver's.
+        """Put the query's table back, if that is asked for and not done; after the takeover.
 
-        A driver that ended in between left a table that is put back already, or not yet.
+        An earlier driver may have died before or after it put the table back.
 
         Raises:
             FlinkstyleError: ``TABLE_RESTORE`` if it cannot be put back.
         """
         if not self._is_due(query):
             return
-        table, change = self._look(query)
+        table, change = self._check(query)
         if change.to != change.now:
             log.info("Query %s: putting its table back to version %d, %s", query.name, change.to, change)
             _put_back(query, table, change)
@@ -84,7 +84,7 @@ class Tables:
             return False
         return self._board.restored_table(self._driver_run.generation, query.name) is None
 
-    def _look(self, query: JobQuery) -> tuple[SinkTable, TableChange]:
+    def _check(self, query: JobQuery) -> tuple[SinkTable, TableChange]:
         saved = self._saved.query(query.name) if self._saved is not None else None
         kind = table_format(query.sink.name)
         if self._asked is None or self._saved is None or saved is None or kind is None:
@@ -93,7 +93,7 @@ class Tables:
                 f"Query {query.name} was expected to write to its table of the savepoint, found {found}."
             )
         table = query.session.sink_table(kind, query.sink.table, query.sink.path)
-        is_new = query.name not in self._looked
+        is_new = query.name not in self._checked
         readers = [
             one.name
             for one in self._saved.queries
@@ -112,7 +112,7 @@ class Tables:
                 f"Version {change.to} of the {kind} table of query {query.name} was expected to have all its "
                 f"files, found {gone} deleted (VACUUM)."
             )
-        self._looked.add(query.name)
+        self._checked.add(query.name)
         return table, change
 
 

@@ -1,6 +1,6 @@
-"""Queries that a run continues and that its script has not started yet: they are as they were.
+"""Queries that a run continues and that its script has not started yet.
 
-Nobody runs them, so their checkpoints say exactly where they are. Heartbeats and savepoints name them like
+They do not run, so their checkpoints say exactly where they are. Heartbeats and savepoints name them like
 those that run: otherwise the next run would begin them anew.
 """
 
@@ -33,8 +33,8 @@ class WaitingQuery:
 
     name: str
     checkpoint: ObjectStore
-    beat: QueryStatus
-    """What heartbeats say of it."""
+    status: QueryStatus
+    """For heartbeats."""
     is_half_done: bool
     """A batch of it was planned by a run that died, and is not committed."""
 
@@ -49,19 +49,21 @@ def dropped_queries(spark: Spark) -> set[str]:
     return {check_name("query name", name.strip()) for name in names if name.strip()}
 
 
-def told(
+def recorded(
     last: Heartbeat | None, manifest: Manifest | None, followed: Heartbeat | None
 ) -> dict[str, QueryStatus]:
-    """Return what is known of each query that a run continues. Pure.
+    """Return the recorded status of each query that a run continues. Pure.
 
     Args:
-        last: The last words of an earlier incarnation of this generation.
+        last: The last heartbeat of an earlier incarnation of this generation.
         manifest: The savepoint that was restored.
-        followed: The last words of the run that this one follows; another generation's script was declared
-            for itself.
+        followed: The last heartbeat of the run that this one follows; what its script declared does not
+            count for this generation.
     """
     known = (
-        {name: replace(beat, declared=None) for name, beat in followed.queries.items()} if followed else {}
+        {name: replace(status, declared=None) for name, status in followed.queries.items()}
+        if followed
+        else {}
     )
     for query in manifest.queries if manifest else ():
         sources = {
@@ -72,7 +74,7 @@ def told(
     return {**known, **(last.queries if last else {})}
 
 
-def look(
+def read_checkpoints(
     names: Collection[str],
     open_checkpoint: OpenCheckpoint,
     known: Mapping[str, QueryStatus],
@@ -80,20 +82,22 @@ def look(
     origins: Mapping[str, Origin],
 ) -> list[WaitingQuery]:
     """Read from their checkpoints where the queries are that a run continues."""
-    found = []
+    waiting = []
     for name in sorted(names):
-        checkpoint, beat = open_checkpoint(name), known.get(name, _UNKNOWN)
+        checkpoint, status = open_checkpoint(name), known.get(name, _UNKNOWN)
         own = last.queries.get(name) if last else None
         sinks = carried(origins.get(name), own.sinks if own else None, is_new=False)
         done, planned = last_batches(checkpoint)
-        beat = replace(
-            beat,
+        status = replace(
+            status,
             query_id=query_id_in(checkpoint),
             batch_id=done,
-            batch_committed_at_ms=beat.batch_committed_at_ms if beat.batch_id == done else None,
+            batch_committed_at_ms=status.batch_committed_at_ms if status.batch_id == done else None,
             sinks=left_by(sinks, planned=planned != done),
             groups={},
             waiting=True,
         )
-        found.append(WaitingQuery(name=name, checkpoint=checkpoint, beat=beat, is_half_done=planned != done))
-    return found
+        is_half_done = planned != done
+        query = WaitingQuery(name=name, checkpoint=checkpoint, status=status, is_half_done=is_half_done)
+        waiting.append(query)
+    return waiting

@@ -1,4 +1,4 @@
-"""The queries that the script has started, and how they are stopped, held and let continue.
+"""The queries that the script has started, and how they are stopped, held and resumed.
 
-Why and when is not decided here, but in ``run``.
+``run`` decides why and when.
 """

@@ -1,7 +1,7 @@
 """Hold the queries between two batches for a while, without their script noticing.
 
 A query continues under a new handle of Spark's, which takes the old one's place inside the object that the
-script holds. What the script awaits meanwhile is awaited again.
+script holds. A wait of the script that the hold has ended begins again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class QueryHold:
-    """At most one hold at a time; its count tells whether one happened in between."""
+    """At most one hold at a time; its count shows whether one has ended in between."""
 
     def __init__(self, queries: Queries) -> None:
         self.count = 0
@@ -49,7 +49,7 @@ class QueryHold:
     def begin(
         self,
         *,
-        look: Callable[[], None],
+        check: Callable[[], None],
         before_start: Callable[[JobQuery], None],
         ends: Callable[[], bool],
         failed: Callable[[BaseException], None],
@@ -57,19 +57,19 @@ class QueryHold:
         """Stop all queries with every planned batch committed; let those that ran continue afterwards.
 
         Args:
-            look: Called while a query is waited for; raises to let them continue.
+            check: Called in every round of a wait; raises to let the queries continue.
             before_start: Called for each query before it continues; raises if it must not.
-            ends: Whether the run ends, so that none may continue.
+            ends: Whether the run ends, so that no query may continue.
             failed: Called if one cannot continue; begins the end of the run before it returns.
         """
         queries = self._queries.all()
         with listeners_away(queries):
-            yield from self._held_and_resumed(queries, look, before_start, ends, failed)
+            yield from self._held_and_resumed(queries, check, before_start, ends, failed)
 
     def _held_and_resumed(
         self,
         queries: list[JobQuery],
-        look: Callable[[], None],
+        check: Callable[[], None],
         before_start: Callable[[JobQuery], None],
         ends: Callable[[], bool],
         failed: Callable[[BaseException], None],
@@ -84,10 +84,10 @@ class QueryHold:
             self._held = dict(begun)
             # Where one has ended, awaitAnyTermination returns at once, and must continue to do so.
             awaited += [spark for spark in sessions_of(queries) if not spark.has_seen_an_end()]
-            stop_at_boundary(queries, look=look)
+            stop_at_boundary(queries, check=check)
             for query in list(self._held.values()):
-                commit_planned(query, look=look)
-            look()
+                commit_planned(query, check=check)
+            check()
             yield queries
         finally:
             try:
@@ -107,15 +107,15 @@ class QueryHold:
         ends: Callable[[], bool],
         failed: Callable[[BaseException], None],
     ) -> None:
-        """Let each continue once it has stopped: one that was not waited for may still be in its batch."""
+        """Let each continue once it has stopped: after a cancelled hold one may still be in its batch."""
 
         def resume_query(query_id: str, query: JobQuery) -> None:
             try:
                 if query.is_active:
                     query.silenced_runs.discard(query.started.run_id)
-                    return  # it was not told to stop yet
+                    return  # its stop flag is not set yet
                 wait_until_stopped(query)
-                if query.failure is None and not ends():  # the script learns of a failure when it looks
+                if query.failure is None and not ends():  # a failure is raised to the script
                     before_start(query)
                     with self._resume_lock:
                         if query_id in self._held:
@@ -125,7 +125,7 @@ class QueryHold:
                 failed(error)
 
         held = dict(self._held)
-        with ThreadPoolExecutor(max_workers=len(held) or 1, thread_name_prefix="go-on") as pool:
+        with ThreadPoolExecutor(max_workers=len(held) or 1, thread_name_prefix="resume") as pool:
             list(pool.map(resume_query, held.keys(), held.values()))
 
     def require_all(self) -> None:
@@ -137,14 +137,14 @@ class QueryHold:
         if ended := [query.name for query in self._queries.all() if query.started.id not in self._held]:
             raise QueryEndedError.of(ended)
 
-    # --- what the script's listeners hear -------------------------------------------------------
+    # --- what the script's listeners get --------------------------------------------------------
 
     def is_own_start(self, query_id: str) -> bool:
         """Return whether a query starts because the agent lets it continue, or runs its planned batch."""
         return any(query.quiet and query.started.id == query_id for query in self._queries.all())
 
     def is_own_end(self, query_id: str, run_id: str) -> bool:
-        """Return whether a run has ended because the agent told it to, or was for one batch of its own."""
+        """Return whether the agent has ended a run, or started it for one batch only."""
         return any(
             query.started.id == query_id and (query.quiet or run_id in query.silenced_runs | query.held_runs)
             for query in self._queries.all()
@@ -162,16 +162,16 @@ class QueryHold:
             with self._resume_lock:
                 self._held.pop(handle.id, None)
 
-    def went_on(self, handle: Handle, run_id: str) -> bool:
-        """Wait for the end of a hold; True if a run was only held and the query continues, or failed, anew.
+    def was_only_held(self, handle: Handle, run_id: str) -> bool:
+        """Wait for the end of a hold; True if the run ended by a hold, and the query has another run.
 
-        The script's handle is then that of the new run.
+        The script's handle then leads to the new run.
         """
         self._free.wait()
         return self.follow(handle, run_id)
 
     def follow(self, handle: Handle, run_id: str) -> bool:
-        """Let any handle of a run that was held stand for the run that went on; True if there is one."""
+        """Let a handle of a run that was held lead to the query's new run; True if there is one."""
         query = next((query for query in self._queries.all() if run_id in query.held_runs), None)
         if query is None:
             return False
@@ -184,11 +184,11 @@ class QueryHold:
         return query.started.handle if query is not None else None
 
     def with_held(self, active: list[Handle]) -> list[Handle]:
-        """Return what Spark calls active, and the queries that only pause."""
+        """Return the handles that Spark calls active, and those of queries that only pause."""
         found, held = {handle.id for handle in active}, dict(self._held)
         return active + [query.started.handle for query_id, query in held.items() if query_id not in found]
 
-    def any_went_on(self, seen: int) -> bool:
-        """Wait for the end of a hold; True if queries ended since count ``seen`` only to be held."""
+    def ends_were_holds(self, since_count: int) -> bool:
+        """Wait for the end of a hold; True if queries ended since that count only to be held."""
         self._free.wait()
-        return self.count != seen and all(query.failure is None for query in self._queries.all())
+        return self.count != since_count and all(query.failure is None for query in self._queries.all())

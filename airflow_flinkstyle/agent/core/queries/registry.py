@@ -1,4 +1,4 @@
-"""The queries of the job, by name: where their checkpoints stand, what they read, how far they are."""
+"""The queries of the job, by name: where their checkpoints are, what they read, how far they are."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 MOST_NAMED = 16
 """Of queries that were started past the agent."""
 NEWS_S = 60.0
-"""How long after its start a query's first commit is looked for often."""
+"""How long after its start a query's first commit is polled for often."""
 
 
 class Queries:
     """Every query that the script has started, or is about to start."""
 
     def __init__(self, checkpoint_location: str, before: Mapping[str, QueryStatus] | None = None) -> None:
-        """Args: ``before``: what an earlier incarnation of this generation said of them last."""
+        """Args: ``before``: their last status of an earlier incarnation of this generation."""
         self._before = before or {}
         self.root = checkpoint_location.rstrip("/")
         self.known_spark: Spark | None = None
@@ -46,7 +46,7 @@ class Queries:
 
     @property
     def spark(self) -> Spark:
-        """The same, for those who know that the script has made one."""
+        """The same, for callers that know that the script has made one."""
         assert self.known_spark is not None  # noqa: S101  # for mypy
         return self.known_spark
 
@@ -101,27 +101,28 @@ class Queries:
 
     def note_start(self, query: JobQuery) -> None:
         """Note what the query starts from, in the thread that starts it."""
-        query.before, query.started_s, query.started_at_ms = query.look(), time.monotonic(), now_ms()
+        query.before = query.read_committed()
+        query.started_s, query.started_at_ms = time.monotonic(), now_ms()
         query.thread = query.start.thread_settings()
 
-    def beats(self) -> dict[str, QueryStatus]:
-        """Return what the heartbeat says of them."""
+    def statuses(self) -> dict[str, QueryStatus]:
+        """Return their status for the heartbeat, by name."""
         with self._lock:
             known = sorted(self._known.items())
-        waiting = {query.name: query.beat for query in self.started_and_waiting()[1]}
+        waiting = {query.name: query.status for query in self.started_and_waiting()[1]}
         return waiting | {
-            name: query.beat() for name, query in known if query.query is not None or query.admitted
+            name: query.status() for name, query in known if query.query is not None or query.admitted
         }
 
     def has_committed(self) -> bool:
-        """Return whether a query has committed a batch since it was started, as far as was looked."""
+        """Return whether a query has committed a batch since it was started, as of the last read."""
         return any(query.committed not in (None, query.before) for query in self.all())
 
     def news(self) -> bool:
-        """Return whether a query has committed its first batch since it was started and nobody was told."""
+        """Return whether a query has committed its first batch since it was started, not yet noted."""
         since_s = time.monotonic() - NEWS_S
         waiting = [q for q in self.all() if q.committed == q.before and q.started_s > since_s]
-        return any(query.look() != query.before for query in waiting)
+        return any(query.read_committed() != query.before for query in waiting)
 
     def register(
         self,
@@ -155,14 +156,14 @@ class Queries:
             )
             if known is not None and known.query is not None:
                 if known.is_active:
-                    return query  # Spark refuses a second one of the name, in its own words
+                    return query  # Spark itself refuses a second one of the name
                 # Its last run counts until this one has started: no stop and no savepoint may miss the query.
                 query.query, query.thread = known.query, known.thread
             self._known[chosen] = query
             return query
 
     def settle(self, query: JobQuery, started: SparkQuery | None) -> None:
-        """Note what Spark's start of a registered query came to; None if it failed."""
+        """Note what Spark's start of a registered query returned; None if it failed."""
         with self._lock:
             query.starting = query.admitted = False
             if started is not None:

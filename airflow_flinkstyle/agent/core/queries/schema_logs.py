@@ -1,9 +1,9 @@
 """Delta's logs of schemas (``schemaTrackingLocation``): where scripts read them, where queries keep them.
 
-Delta reads such a log twice: when the script loads the table, and when the query starts, then below the
-query's checkpoint only. When the table is loaded the query has no name yet. So each load reads a copy of the
-log that the query is to continue with, in a folder of this driver, and each start is told the real place.
-What was loaded and what was restored must be the same.
+Delta reads such a log twice: when the script loads the table, and when the query starts, then only below the
+query's checkpoint. When the table is loaded the query has no name yet. So each load reads a copy of the log
+that the query will continue with, in a folder of this driver, and each start gets the real place. The schemas
+of the loaded log and of the restored one must be the same.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ class SchemaLogs:
         self.is_ours = seen is not None and seen.value.generation == driver_run.generation
         """Whether the job runs in this generation's checkpoint already."""
         self._loaded: dict[str, tuple[str, Log]] = {}
-        """By the folder that a load was given: the log's name, and what was in it."""
+        """Folder that a load was given -> the log's name and its entries."""
 
     def at_load(self, location: str) -> str:
-        """Return where a reader is to look for the log that the script keeps at ``location``."""
+        """Return where a reader finds the log that the script keeps at ``location``."""
         name = location.rstrip("/").rpartition("/")[2]
         folder = Path(tempfile.mkdtemp(prefix="flinkstyle-schema-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        entries = self._to_go_on_with(name)
+        entries = self._restorable_log(name)
         for path, content in entries.items():
             place = folder / name / path
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content)
-        found = f"file://{folder / name}"
-        self._loaded[found] = name, entries
-        return found
+        copy = f"file://{folder / name}"
+        self._loaded[copy] = name, entries
+        return copy
 
     def at_start(self, query: JobQuery) -> None:
-        """Tell the sources of a query where their logs are: below its checkpoint, where savepoints look."""
+        """Let the sources of a query keep their logs below its checkpoint, where savepoints find them."""
         for source in query.sources:
             for location in schema_locations(source.options, source.provider).values():
                 name, entries = self._loaded.get(location, (location.rstrip("/").rpartition("/")[2], {}))
@@ -77,15 +77,15 @@ class SchemaLogs:
         """
         for name, loaded in query.schema_logs.items():
             kept = _newest(_log_in(query.checkpoint, name))
-            if any(not _says(_newest(loaded), table, content) for table, content in kept.items()):
+            if any(not _has_schema(_newest(loaded), table, content) for table, content in kept.items()):
                 raise SchemaLogError.moved(query.name, name)
 
-    def _to_go_on_with(self, name: str) -> Log:
+    def _restorable_log(self, name: str) -> Log:
         order = takeover.signed_order(self._board, self._driver_run)
         savepoint_id = order.savepoint_id if order else self._driver_run.claim.prepare_savepoint_id
         if self.is_ours or savepoint_id is None:
             names = self._queries.names_in_checkpoint()
-            return _one({query: _log_in(self._queries.checkpoint(query), name) for query in names}, name)
+            return _merged({query: _log_in(self._queries.checkpoint(query), name) for query in names}, name)
         manifest = self._repository.read(savepoint_id)
         prefix = f"{schema_tracking.FOLDER}{name}/"
         logs = {
@@ -96,7 +96,7 @@ class SchemaLogs:
             }
             for query in manifest.queries
         }
-        return _one(logs, name)
+        return _merged(logs, name)
 
 
 def _log_in(checkpoint: ObjectStore, name: str) -> Log:
@@ -105,19 +105,20 @@ def _log_in(checkpoint: ObjectStore, name: str) -> Log:
     return {path.removeprefix(prefix): checkpoint.read(path) for path in paths}
 
 
-def _one(logs: Mapping[str, Log], name: str) -> Log:
-    """Return the log that the queries of a job have under a name: of each table one.
+def _merged(logs: Mapping[str, Log], name: str) -> Log:
+    """Return the log that the queries of a job have under a name, with the tables of all of them.
 
     Raises:
-        SchemaLogError: If two of them follow one table, and are not equally far.
+        SchemaLogError: If two queries follow one table and have different schemas of it.
     """
-    found: dict[str, bytes] = {}
+    merged: dict[str, bytes] = {}
     for query, log in sorted(logs.items()):
-        said = _newest(found)
-        if any(table in said and not _says(said, table, content) for table, content in _newest(log).items()):
+        known = _newest(merged)
+        newest = _newest(log).items()
+        if any(table in known and not _has_schema(known, table, content) for table, content in newest):
             raise SchemaLogError.ambiguous(query, name)
-        found = {**log, **found}
-    return found
+        merged = {**log, **merged}
+    return merged
 
 
 def _newest(log: Log) -> dict[str, bytes]:
@@ -129,5 +130,5 @@ def _newest(log: Log) -> dict[str, bytes]:
     return {table: log[f"{table}/{number}"] for table, number in numbers.items()}
 
 
-def _says(newest: Mapping[str, bytes], table: str, content: bytes) -> bool:
+def _has_schema(newest: Mapping[str, bytes], table: str, content: bytes) -> bool:
     return table in newest and schema_tracking.same_schema(newest[table], content)

@@ -1,4 +1,4 @@
 """The parts of one run, which share a ``Driver``: take over, save, align, serve requests, end.
 
-What is put around the script belongs in ``script``; ``runtime`` puts the parts together.
+What wraps the script belongs in ``script``; ``runtime`` puts the parts together.
 """

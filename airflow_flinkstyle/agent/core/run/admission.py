@@ -1,4 +1,4 @@
-"""How the queries of a job are let start: the first one waits for the job to be this process's."""
+"""How the queries of a job may start: the first one waits until this process has taken the job over."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
-_LOOK_EVERY_S = 1.0
+_CHECK_EVERY_S = 1.0
 GUARD_PATIENCE_S = 600.0
 """How long a relaunch waits for brokers, or a store, that cannot be reached before it fails for now."""
 FIRST_PATIENCE_S = 60.0
-"""The same for a generation's first driver: a person, or a migration's window, waits to be told."""
+"""The same for a generation's first driver: a person, or a migration's window, waits for the answer."""
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
@@ -61,22 +61,22 @@ class Admission:
         self._taking = False
         self._tables = tables.Tables(driver.board, driver.repository, driver.driver_run)
         self._place_id = ""
-        """Of the checkpoint location, once it is this job's own."""
+        """Of the checkpoint location, once it is marked as this job's."""
         self._prepared: Manifest | None = None
         """The hot savepoint that was copied to the checkpoint."""
         self.state_written: StateWritten | None = None
-        """How the hot savepoint's state was written anew; None where the session does not ask for that."""
+        """How the hot savepoint's state was rewritten; None if the session does not ask for that."""
         self._named = driver.driver_run.claim.prepare_savepoint_id
-        """The newest one that the caller has named, copied or not."""
+        """The newest hot savepoint that the caller has named, copied or not."""
         self._lock = threading.Lock()
-        self._order: TakeoverOrder  # once it was given
-        self._told: TakeoverOrder | None = None
-        """The same, before anything is restored by it."""
-        self._untold_s: float | None = None
-        """When the last look began that found no order; None if the first one did."""
+        self._order: TakeoverOrder  # once the takeover has begun
+        self._received_order: TakeoverOrder | None = None
+        """The same, from when it is read; nothing is restored by it yet."""
+        self._before_order_s: float | None = None
+        """When the last read began that found no order; None if the first read found it."""
         self._expected: checks.Expected = {}
         self._before: Heartbeat | None = None
-        """Last words of the run that this one follows."""
+        """The last heartbeat of the run that this one follows."""
         self._to_continue: set[str] = set()
         self._dropped: set[str] = set()
 
@@ -87,31 +87,31 @@ class Admission:
             if self.taken_over:
                 self._guard(query)
                 query.admitted = True  # from then on heartbeats name the query
-                if query.ran is None:  # a relaunch must know what its name represents before it runs
+                if query.ran is None:  # a relaunch must know which query the name stands for before it runs
                     self._patiently(self._heartbeat_writer.beat)
             else:
                 self._take_over(query)
             self._tables.restore(query)
             self._patiently(lambda: checks.clear(query))
 
-    def look_ahead(self, query: JobQuery) -> None:
-        """Refuse a query that would leave a checkpoint behind, while the run before this one still runs.
+    def check_early(self, query: JobQuery) -> None:
+        """Refuse a query that would leave a checkpoint behind, while the earlier run still runs.
 
-        Only where all queries of the run that it follows are known to come: otherwise the guard decides.
+        Only once the script has named all queries of the run that it follows: otherwise the guard decides.
         """
         claim = self._driver_run.claim
         if self.taken_over or self.relaunched or claim.is_drill or claim.follows is None:
             return
         before = self._followed()
         known = set(before.queries) if before is not None else set()
-        if known and known <= self._queries.names() and not self._is_told():
+        if known and known <= self._queries.names() and not self._has_order():
             self._require_none_left(query, known)
 
-    def _is_told(self) -> bool:
+    def _has_order(self) -> bool:
         return self._patiently(lambda: self._board.takeover_order(self._driver_run.generation)) is not None
 
     def await_order(self) -> None:
-        """Show that this driver waits, and return once it was told to take the job over."""
+        """Show that this driver waits, and return once it has its takeover order."""
         with self._lock:
             if not self.taken_over:
                 self._stand_by()
@@ -119,7 +119,7 @@ class Admission:
     def is_settled(self) -> bool:
         """Return whether a request can be judged now.
 
-        False in a takeover, before a relaunch's, and until the first query has started: until then a
+        False in a takeover, before that of a relaunch, and until the first query has started: until then a
         savepoint would be refused although the checkpoint has batches.
         """
         return not (self._taking or self.starting) and (self.taken_over or not self.relaunched)
@@ -138,13 +138,13 @@ class Admission:
         seen = driver_run.seen if self.relaunched else board.current()
         takeover.require_may_take_over(seen, driver_run.generation, driver_run.claim)
         if seen is not None and seen.value.generation == driver_run.generation:
-            held = None  # it has the job
+            held = None  # this generation has taken the job over already
             self._continue_checkpoint(order)
         else:
-            takeover.require_predecessor(board, driver_run, order, self._look)
+            takeover.require_predecessor(board, driver_run, order, self._require_turn)
             self._restore(order, first)
-        went_on_in = driver_run.last_heartbeat if self.relaunched else self._adopted()
-        self._patiently(lambda: checks.require_there(self._queries.checkpoint, went_on_in))
+        continued = driver_run.last_heartbeat if self.relaunched else self._adopted()
+        self._patiently(lambda: checks.require_there(self._queries.checkpoint, continued))
         self._before = self._followed()
         self._dropped = waiting.dropped_queries(self._queries.spark)
         known = checks.queries_to_continue(
@@ -154,9 +154,9 @@ class Admission:
         self._guard(first)
         self._tables.obey(order)
         self._tables.require_possible(first)
-        found = self._waiting_queries()
-        told = {first.name: first.beat(), **{one.name: one.beat for one in found}}
-        self._heartbeat_writer.require_writable(told)
+        not_started = self._waiting_queries()
+        statuses = {first.name: first.status(), **{query.name: query.status for query in not_started}}
+        self._heartbeat_writer.require_writable(statuses)
         self._await_held(held)
         with self._driver.gate:
             self._driver.leave_if_ending()
@@ -164,20 +164,20 @@ class Admission:
             try:
                 self._patiently(lambda: takeover.take_current(board, driver_run, seen, self._place_id))
                 self.taken_over = self.starting = self._driver.schema_logs.is_ours = True
-                self._queries.take_over(first, found)
+                self._queries.take_over(first, not_started)
                 self._heartbeat_writer.drop(self._dropped)
                 self._patiently(lambda: self._heartbeat_writer.beat("running"))
             finally:
                 self._taking = False
-        threading.Thread(target=self._remove_left, name="flinkstyle-scratch", daemon=True).start()
+        threading.Thread(target=self._remove_leftovers, name="flinkstyle-scratch", daemon=True).start()
 
-    def _remove_left(self) -> None:
+    def _remove_leftovers(self) -> None:
         spark, driver_run = self._queries.spark, self._driver_run
-        scratch.remove_left(spark, self._board, driver_run)
+        scratch.remove_leftovers(spark, self._board, driver_run)
         scratch.free_old(spark, self._board, self._repository, driver_run)
 
     def to_prepare(self) -> Manifest | None:
-        """Return the hot savepoint that this driver restores while it waits; None if it does not wait."""
+        """Return the hot savepoint that this driver restores while it waits; None for none."""
         savepoint_id = self._driver_run.claim.prepare_savepoint_id
         if savepoint_id is None or self.relaunched or self._prepared is not None:
             return None
@@ -192,14 +192,14 @@ class Admission:
         return found
 
     def prepare(self, hot: Manifest, first: JobQuery) -> None:
-        """Copy a hot savepoint while waiting, so that little is left for the window."""
+        """Copy a hot savepoint while waiting, so that the window has little to copy."""
         compat.require_for_savepoint(first.session, hot, first.name)
         self._own_place()
         restore(hot, self._repository, self._queries.checkpoint, complete=False)
         self._prepared = hot
 
     def _own_place(self) -> None:
-        """Mark the checkpoint location as this job's, or find that it is, before it is read or written."""
+        """Mark the checkpoint location as this job's, or check its mark, before it is read or written."""
         if self._place_id:
             return
         generation, queries, seen = self._driver_run.generation, self._queries, self._driver_run.seen
@@ -209,10 +209,10 @@ class Admission:
         self._place_id = self._patiently(lambda: own_place(queries.place(), self._board, generation))
 
     def _stand_by(self) -> TakeoverOrder:
-        if self._told is None:
+        if self._received_order is None:
             self._patiently(lambda: self._heartbeat_writer.beat("standby"))
-            self._told = self._wait_for_order()
-        return self._told
+            self._received_order = self._wait_for_order()
+        return self._received_order
 
     def _wait_for_order(self) -> TakeoverOrder:
         log.info("Waiting for the takeover order")
@@ -221,20 +221,20 @@ class Admission:
         while (
             order := self._patiently(lambda: takeover.signed_order(self._board, self._driver_run))
         ) is None:
-            if clock.now_s - looked_s > _LOOK_EVERY_S:
+            if clock.now_s - looked_s > _CHECK_EVERY_S:
                 looked_s = clock.now_s
-                self._look()
+                self._require_turn()
                 self._precopy()
             self._driver.leave_if_ending()
             prompt = clock.now_s - begun_s < takeover.PROMPT_S
             clock.sleep(takeover.GO_POLL_S if prompt else takeover.LATER_POLL_S)
-            self._untold_s, asked_s = asked_s, clock.now_s
+            self._before_order_s, asked_s = asked_s, clock.now_s
         return order
 
     def _await_held(self, held: HeldWatch | None) -> None:
-        """Wait until the producers are certain to be held, if the order says so."""
-        while held is not None and not self._patiently(held.look):
-            self._look()
+        """Wait until the producers are certain to be held, if the order requires it."""
+        while held is not None and not self._patiently(held.is_held):
+            self._require_turn()
             self._driver_run.clock.sleep(takeover.GO_POLL_S)
 
     def _held(self, order: TakeoverOrder) -> HeldWatch | None:
@@ -242,12 +242,12 @@ class Admission:
         if order.while_held is None:
             return None
         clock = self._driver_run.clock
-        watch = HeldWatch(self._board, order.while_held, untold_s=self._untold_s, clock=clock)
-        self._patiently(watch.look)
+        watch = HeldWatch(self._board, order.while_held, before_order_s=self._before_order_s, clock=clock)
+        self._patiently(watch.is_held)
         return watch
 
     def _precopy(self) -> None:
-        """Copy what is new in a newer hot savepoint, if the caller names one; say when that is done."""
+        """Copy what is new in a newer hot savepoint, if the caller names one, then report that."""
         named = self._patiently(lambda: self._board.precopy(self._driver_run.generation))
         if named is None or named.savepoint_id == self._named:
             return
@@ -268,8 +268,8 @@ class Admission:
         else:
             self._prepared = newer
 
-    def _look(self) -> None:
-        """Leave when told to stop, or when another generation took the job over."""
+    def _require_turn(self) -> None:
+        """Leave if the run ends, or if another generation took the job over."""
         self._driver.leave_if_ending()
         current = self._patiently(self._board.current)
         takeover.require_may_take_over(current, self._driver_run.generation, self._driver_run.claim)
@@ -311,14 +311,14 @@ class Admission:
     def _waiting_queries(self) -> list[waiting.WaitingQuery]:
         """Return where the queries are that this run continues."""
         last = self._driver_run.last_heartbeat
-        known = waiting.told(last, self.manifest, self._before)
-        return waiting.look(self._to_continue, self._queries.checkpoint, known, last, self._origins())
+        known, origins = waiting.recorded(last, self.manifest, self._before), self._origins()
+        return waiting.read_checkpoints(self._to_continue, self._queries.checkpoint, known, last, origins)
 
     def _origins(self) -> dict[str, lineages.Origin]:
         return lineages.origins(self._order, self.manifest, self._before, self._driver_run.generation)
 
     def _adopted(self) -> Heartbeat | None:
-        """Return the last words of the run whose checkpoint this one continues in; None if it has its own."""
+        """Return the last heartbeat of the run whose checkpoint is adopted; None if this run has its own."""
         claim = self._driver_run.claim
         follows = claim.follows
         followed = self._patiently(lambda: self._board.claim(follows)) if follows is not None else None
@@ -328,7 +328,7 @@ class Admission:
     def _guard(self, query: JobQuery) -> None:
         checks.require_not_dropped(query, self._dropped)
         checks.require_known(query, self._to_continue, self._queries.names())
-        self._require_none_left(query, self._to_continue | self._ever_told())
+        self._require_none_left(query, self._to_continue | self._ever_reported())
         newest = sinks.newest_batch(self._queries.spark, query.sink)
         self.manifest = sinks.admit(query, newest, self._order, self.manifest, self._repository)
         compat.require_for_checkpoint(query.session, query.name, query.checkpoint)
@@ -346,29 +346,29 @@ class Admission:
             lambda: checks.guard(self._driver.describe, query, self._expected.get(query.name, {}))
         )
 
-    def _ever_told(self) -> set[str]:
-        """Return the queries of which earlier runs and incarnations told: they begin anew by choice."""
-        told = (self._before, self._driver_run.last_heartbeat)
-        return {name for words in told if words is not None for name in words.queries}
+    def _ever_reported(self) -> set[str]:
+        """Return the queries of earlier runs' and incarnations' heartbeats: they begin anew by choice."""
+        heartbeats = (self._before, self._driver_run.last_heartbeat)
+        return {name for last in heartbeats if last is not None for name in last.queries}
 
     def _require_none_left(self, query: JobQuery, known: Collection[str]) -> None:
-        """Refuse a query that nobody knows here and that has run in plain Spark."""
-        if query.name in known or query.looked_for or query.checkpoint.head("metadata") is not None:
+        """Refuse a query that is new to the job and has run in plain Spark."""
+        if query.name in known or query.own_location_checked or query.checkpoint.head("metadata") is not None:
             return
         own_checkpoint.require_none(
             query,
             job=self._board.job,
-            left=self._driver_run.claim.leave_checkpoints,
+            left_behind=self._driver_run.claim.leave_checkpoints,
             ran=[one.name for one in self._queries.all()],
             elsewhere=self._driver_run.claim.elsewhere,
         )
-        query.looked_for = True
+        query.own_location_checked = True
 
     def _await_kafka(self, guard: Callable[[], None]) -> None:
-        """Guard a query as soon as the brokers answer; a bad minute of theirs is no refusal."""
+        """Guard a query once the brokers answer: that they do not for a while is no refusal."""
 
         def attempt() -> None:
-            self._driver.leave_if_ending()  # it can be stopped meanwhile
+            self._driver.leave_if_ending()  # a stop may come meanwhile
             guard()
 
         self._patiently(attempt, for_s=GUARD_PATIENCE_S if self.relaunched else FIRST_PATIENCE_S)
@@ -390,8 +390,8 @@ def expected_identities(
         for source, identities in recorded.items():
             for identity in identities:
                 add(query, source, identity)
-    for query, beat in prior.queries.items() if prior else ():
-        for source, identity in beat.sources.items():
+    for query, status in prior.queries.items() if prior else ():
+        for source, identity in status.sources.items():
             add(query, source, identity)
     return expected
 

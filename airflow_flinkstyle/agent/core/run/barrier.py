@@ -3,7 +3,7 @@
 Between two batches, ``offsets/K+1`` is written as Spark would write it, with the barrier as its end. A
 start with ``trigger(once=True)`` runs that batch and no other. From the moment it is written it is a
 planned batch like any other and is never taken back: its ends exist in the log (checked before), so
-whoever starts the query next runs it, a relaunch after ``kill -9`` too, and a sink may have seen it.
+the next start of the query runs it, a relaunch after ``kill -9`` too, and a sink may have seen it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.types import BatchId, TopicPartition
 
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
-_LEFT = "Nothing was written to any checkpoint; the queries resume uncut."
+_STATE_AFTER = "Nothing was written to any checkpoint; the queries resume uncut."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class HeldQuery:
     log: OffsetLog
     """Its offset log."""
     next_watermark_ms: int
-    """What its commit log says of the next batch."""
+    """The watermark of the next batch, from its commit log."""
     views: Mapping[str, ClusterView]
     """By Kafka source, as the offset log names it."""
 
@@ -75,12 +75,12 @@ class HeldQuery:
         }
 
 
-def look(describe: Describe, query: JobQuery) -> HeldQuery:
+def read_held(describe: Describe, query: JobQuery) -> HeldQuery:
     """Read where a stopped query is, and describe the Kafka logs it reads."""
     batch = read_inventory(query.checkpoint).committed
     log = offset_log.parse(query.checkpoint.read(f"offsets/{batch}").decode())
     commit = commit_log.parse(query.checkpoint.read(f"commits/{batch}").decode())
-    with leaving(_LEFT):
+    with leaving(_STATE_AFTER):
         views = {
             source.key(log.version): _named(describe(source), source)
             for source in query.sources
@@ -96,7 +96,7 @@ def look(describe: Describe, query: JobQuery) -> HeldQuery:
 
 
 def _named(view: ClusterView, source: StreamingSource) -> ClusterView:
-    """Return a view of a cluster that tells no id under its servers: two such have no logs in common."""
+    """Return a view of a cluster without an id, identified by its servers: two such share no logs."""
     servers = source.option("kafka.bootstrap.servers") or ""
     return view if view.cluster_id is not None else replace(view, cluster_id=f"at {servers}")
 
@@ -129,7 +129,7 @@ def plan_batch(held: HeldQuery, barrier: Mapping[Place, NextOffset]) -> OffsetLo
 def _require_startable(held: HeldQuery) -> None:
     """Check that Spark can start on a planned batch.
 
-    4.2 leaves the setting out of an offset log v2 and then looks for it (``isRepartitionBatch``): such a
+    4.2 leaves the setting out of an offset log v2 and then reads it (``isRepartitionBatch``): such a
     query never starts again.
     """
     if held.log.version > 1 and _SHUFFLE_PARTITIONS not in held.log.confs:
@@ -152,7 +152,7 @@ def check_batch(query: JobQuery, held: HeldQuery, planned: OffsetLog | None) -> 
             key, recorded = source.key(held.log.version), query.identity(source, held.log.version)
             # A partition from which no batch has read has no place at the barrier.
             rules = replace(SourceRules.of(source), is_assigned=True)
-            with leaving(_LEFT):
+            with leaving(_STATE_AFTER):
                 check_source(
                     query.name, key, held.views[key], expected=[recorded], positions=positions, rules=rules
                 )
@@ -186,7 +186,7 @@ def _end(
     if before is not None and barrier < before:
         raise BarrierBehindError(
             f"{name} was expected to be at or after what query {query} has read, found it at {before}.",
-            state_after=_LEFT,
+            state_after=_STATE_AFTER,
             remedy="Cut again: the barrier is then the furthest position of all queries.",
         )
     log = view.log_range((topic, number))
@@ -194,7 +194,7 @@ def _end(
         raise BarrierUnreachableError(
             f"{name} was expected to be readable by query {query}, found that its log can be read up to "
             f"{log.last_stable} only: a transaction is open, or records were lost.",
-            state_after=_LEFT,
+            state_after=_STATE_AFTER,
             remedy="Cut again once the transaction has ended, or read all queries with one isolation.level.",
         )
     return barrier

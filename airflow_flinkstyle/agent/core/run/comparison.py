@@ -1,7 +1,7 @@
-"""What a new version changes of what is in the savepoint, as a table for people; what cannot be is refused.
+"""What a new version changes against the savepoint, as a table for people; what cannot continue is refused.
 
-Spark's own checks of the state, the guard of sources and ``compat`` refuse as well; here is why, beside
-what did not change. What only drivers tell (Python, output modes) comes from the last run's heartbeat.
+Spark's own checks of the state, the guard of sources and ``compat`` refuse as well; the table gives the
+reasons, and what did not change. Python and output modes come from the last run's heartbeat.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _LOG_VERSIONS = (1, 2)
 _UNKNOWN = "unknown"
-_OTHER_SINK = "What the old sink holds stays there; the new one begins behind it."
+_OTHER_SINK = "What the old sink holds stays there; the new one begins after it."
 _OTHER_MODE = "From the next batch on the sink is given the rows of the new mode."
 _OTHER_PYTHON = "Functions run on the new one, which must be able to read what they have pickled into state."
 _OTHER_LINEAGE = (
@@ -47,7 +47,7 @@ _NEW_FIRST = "Schema evolution is not possible new value_schema="
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverVersion:
-    """What this driver runs beside its script."""
+    """The versions that this driver runs its script with."""
 
     spark: str
     """Spark's version."""
@@ -57,7 +57,7 @@ class DriverVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateWritten:
-    """That the hot savepoint's state was written anew, and what that took."""
+    """The hot savepoint's state was rewritten, and how long that took."""
 
     before: str
     """Id of the savepoint."""
@@ -78,12 +78,12 @@ class StateWritten:
 
 
 def compare_job(manifest: Manifest, now: DriverVersion, before: Heartbeat | None) -> list[Compared]:
-    """Return what was compared of the job.
+    """Return the rows for the job.
 
     Args:
         manifest: The hot savepoint.
         now: Of this driver.
-        before: What the run that took the savepoint said; None if it is not known.
+        before: The last heartbeat of the run that took the savepoint; None if it is not known.
     """
     findings = check_version(manifest.spark_version, now.spark)
     why = findings[0].remedy if findings else "A newer Spark reads an older one's files."
@@ -103,21 +103,21 @@ def compare(
     *,
     elsewhere: bool = False,
 ) -> list[Compared]:
-    """Return what was compared of a query; nothing if the savepoint does not hold it.
+    """Return the rows for a query; none if the savepoint does not hold it.
 
     Args:
         query: As the new version starts it.
         manifest: The hot savepoint.
-        given: Settings that were made for its session.
-        before: What the run that took the savepoint said; None if it is not known.
+        given: Settings that its session has, without defaults.
+        before: The last heartbeat of the run that took the savepoint; None if it is not known.
         elsewhere: Its sources reach another cluster, where topics may have other names: the plan that was
-            approved says how they move.
+            approved shows how they move.
     """
     snapshot = manifest.query(query.name)
     if snapshot is None:
         return []
-    told = before.queries.get(query.name) if before is not None else None
-    mode = told.output_mode if told is not None and told.output_mode else _UNKNOWN
+    status = before.queries.get(query.name) if before is not None else None
+    mode = status.output_mode if status is not None and status.output_mode else _UNKNOWN
     rows = [
         *_confs(snapshot, given),
         *([] if elsewhere else _sources(query, snapshot)),
@@ -129,7 +129,7 @@ def compare(
 
 
 def with_state(compared: list[Compared], found: RehearsedQuery) -> list[Compared]:
-    """Add what the rehearsal says of the state."""
+    """Add the rehearsal's result for the state."""
     if not compared or not found.batches or found.state_schema == "none":
         return compared
     changed = "; ".join(found.state_changes) or "not in its columns"
@@ -138,7 +138,7 @@ def with_state(compared: list[Compared], found: RehearsedQuery) -> list[Compared
 
 
 def with_refused_state(compared: list[Compared], error: BaseException) -> list[Compared]:
-    """Add what Spark says of a state that the plan does not fit; nothing if it failed of something else."""
+    """Add Spark's reason if it refused the state; nothing for any other error."""
     match = _SCHEMAS.search(f"{error}\n")
     if match is None or not compared:
         return compared
@@ -163,7 +163,7 @@ def _row(what: str, before: str, now: str, reason: str = "") -> Compared:
 
 
 def _confs(snapshot: QuerySnapshot, given: Mapping[str, str]) -> Iterator[Compared]:
-    """Yield the settings that people ask for, and those that do not fit."""
+    """Yield the settings that people ask about, and those that do not fit."""
     pinned = snapshot.pinned_confs
     for name in (SHUFFLE_PARTITIONS, PROVIDER):
         if name in pinned and not check_confs(snapshot.name, {name: pinned[name]}, given):
@@ -177,7 +177,7 @@ def _confs(snapshot: QuerySnapshot, given: Mapping[str, str]) -> Iterator[Compar
 
 
 def _lineages(query: JobQuery, snapshot: QuerySnapshot) -> Iterator[Compared]:
-    """Yield the lineage of a transactional sink that both versions tell of."""
+    """Yield the lineage of a transactional sink if both versions name one."""
     known = snapshot.sinks.lineages if snapshot.sinks is not None else ()
     if query.sink.lineage is None or not known:
         return
@@ -194,14 +194,14 @@ def _lineages(query: JobQuery, snapshot: QuerySnapshot) -> Iterator[Compared]:
 
 
 def _sources(query: JobQuery, snapshot: QuerySnapshot) -> Iterator[Compared]:
-    """Yield a row for each Kafka source of either; others do not tell what they read."""
+    """Yield a row for each Kafka source of either; other sources do not name what they read."""
     before = {key: sorted(position.offsets.topics) for key, position in snapshot.kafka.items()}
     version = next((v for v in _LOG_VERSIONS if all(_is_of(key, v) for key in before)), 1)
     now = {source.key(version): source for source in query.sources if source.is_kafka}
     for key in sorted(before.keys() | now.keys()):
-        said = _topics(now[key]) if key in now else None
-        found = ", ".join(said) if said else "none" if key not in now else "by a pattern"
-        verdict, reason = _judged(before.get(key), said, is_read=key in now)
+        topics = _topics(now[key]) if key in now else None
+        found = ", ".join(topics) if topics else "none" if key not in now else "by a pattern"
+        verdict, reason = _judged(before.get(key), topics, is_read=key in now)
         yield Compared(
             what=f"source {key}",
             before=", ".join(before.get(key, ())) or "none",
@@ -211,12 +211,12 @@ def _sources(query: JobQuery, snapshot: QuerySnapshot) -> Iterator[Compared]:
         )
 
 
-def _judged(before: list[str] | None, said: list[str] | None, *, is_read: bool) -> tuple[Verdict, str]:
+def _judged(before: list[str] | None, topics: list[str] | None, *, is_read: bool) -> tuple[Verdict, str]:
     if before is None:
         return "needs a new source identity", "The savepoint has no position of it: change sources first."
     if not is_read:
         return "needs a new source identity", "Its position would be given up: change sources first."
-    if said is not None and said != before:
+    if topics is not None and topics != before:
         return "needs a new source identity", "Other topics than those of its position."
     return "compatible", ""
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Driver(Protocol):
-    """This process as its parts see it; ``Runtime`` is one."""
+    """This process, as its parts use it; ``Runtime`` is one."""
 
     board: JobBoard
     repository: SavepointRepository
@@ -41,10 +41,10 @@ class Driver(Protocol):
     gate: threading.Lock
     """A takeover and the begin of the end exclude each other."""
     start_lock: threading.Lock
-    """A start of a query, and a look at all that were started, exclude each other."""
+    """A start of a query, and a read of all that were started, exclude each other."""
 
     def describe(self, source: StreamingSource) -> ClusterView:
-        """Look at the Kafka cluster of a source, as Spark reaches it."""
+        """Describe the Kafka cluster of a source, as Spark reaches it."""
 
     def begin_end(self, why: Ending) -> None:
         """End the run in a thread of its own; returns once the end has begun."""

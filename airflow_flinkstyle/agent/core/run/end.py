@@ -1,4 +1,4 @@
-"""How a run ends: drained at a batch boundary, then one write says so."""
+"""How a run ends: drained at a batch boundary, then one write records the end."""
 
 from __future__ import annotations
 
@@ -93,9 +93,9 @@ class RunEnd:
         driver.inbox.stopping.set()
         self._write(lambda: driver.heartbeat_writer.beat("draining"))
         stop = why if isinstance(why, StopAsked) else None
-        told = Failure.of(ToldToEndError.drained()) if isinstance(why, Signalled) else None
-        if told is not None:
-            stop = self._write(lambda: self._stop_in_the_slot(told))
+        signalled = Failure.of(ToldToEndError.drained()) if isinstance(why, Signalled) else None
+        if signalled is not None:
+            stop = self._write(lambda: self._stop_in_the_slot(signalled))
         driver.inbox.cancel_take()
         failure = why if isinstance(why, Failure) else self._failed_query(why)
         with driver.start_lock:
@@ -105,19 +105,19 @@ class RunEnd:
         if failure is not None:
             return self._fail(self._cause(failure))
         try:
-            batches = {query.name: query.beat.batch_id for query in waiting}
+            batches = {query.name: query.status.batch_id for query in waiting}
             with listeners_away(queries):
                 batches |= {query.name: commit_planned(query) for query in queries}
             committed = {name: batch for name, batch in batches.items() if batch is not None}
         except FlinkstyleError as error:
             failure = Failure.of(error)
-            if told is not None:  # executors and brokers may have been told to end as well
+            if signalled is not None:  # executors and brokers may be ending as well
                 failure = replace(failure, transient=True)
             if stop is not None:
                 self._write(partial(self._end_failed, stop, failure))
             return self._fail(failure)
         driver.commits.finish()
-        self._write(lambda: self._close(stop, told))
+        self._write(lambda: self._close(stop, signalled))
         if stop is not None:
             self._end_request(stop, batches=committed)
         return EXIT_DONE
@@ -126,8 +126,8 @@ class RunEnd:
         detail = f"{failure.code}: {failure.text}"
         self._driver.inbox.end(stop.request, "failed", detail, transient=failure.transient)
 
-    def _stop_in_the_slot(self, told: Failure) -> StopAsked | None:
-        """Return the stop that a caller waits for, if there is one: nobody must start that job again."""
+    def _stop_in_the_slot(self, signalled: Failure) -> StopAsked | None:
+        """Return the stop that a caller waits for, if there is one: no watcher must start that job again."""
         board, run = self._driver.board, self._driver.driver_run
         slot = board.request(run.generation)
         if slot is None or slot.value.incarnation != run.incarnation or "stop" not in slot.value.command:
@@ -138,11 +138,11 @@ class RunEnd:
         has_ended = request.state == "cancelled" or board.end(run.generation, request.request_id) is not None
         if has_ended or not self._driver.inbox.make_final(slot):
             return None
-        return StopAsked(request, failed=told if request.command == "stop_with_savepoint" else None)
+        return StopAsked(request, failed=signalled if request.command == "stop_with_savepoint" else None)
 
-    def _close(self, stop: StopAsked | None, told: Failure | None) -> None:
+    def _close(self, stop: StopAsked | None, signalled: Failure | None) -> None:
         if stop is None:
-            error = (told.code, told.text) if told is not None else None
+            error = (signalled.code, signalled.text) if signalled is not None else None
             return self._driver.heartbeat_writer.end("closed", error=error)
         failed = stop.failed
         self._driver.heartbeat_writer.end(
@@ -153,7 +153,7 @@ class RunEnd:
         )
 
     def _failed_query(self, why: Ending) -> Failure | None:
-        """Return the failure of a query that nobody awaited; a stop still tries to commit its batch."""
+        """Return the failure of a query, if one failed unawaited; a stop still tries to commit its batch."""
         if isinstance(why, StopAsked):
             return None
         failures = [query.failure for query in self._driver.queries.all()]
@@ -164,7 +164,7 @@ class RunEnd:
         return Failure.of(failed)
 
     def _cause(self, failure: Failure) -> Failure:
-        """Return what a sink refused a batch with, where that is what the script failed of."""
+        """Return a sink's error if the script failed because of it; else the failure."""
         if failure.code != ScriptFailedError.code:
             return failure
         refused = (query.refusal for query in self._driver.queries.all())
@@ -187,7 +187,7 @@ class RunEnd:
         return EXIT_FAILED
 
     def _write(self, write: Callable[[], T]) -> T:
-        """Write through a store that fails for a while; the watchdog ends that with the lease."""
+        """Write, again and again while the store fails; the watchdog ends the process with the lease."""
         while True:
             try:
                 return write()

@@ -1,6 +1,6 @@
 """One request that holds the queries between two batches: to cut them at the same offsets, or to stop.
 
-What can fail is done while they are held, before anything is final; so where it fails, they resume.
+What can fail is done while they are held, before anything is final: if it fails, they resume.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ T = TypeVar("T")
 
 
 class Agreement:
-    """A held job's side of a cut: say where it is, and obey what is decided for all.
+    """A held job's side of a cut: it reports its positions, and follows the decision for all jobs.
 
-    A caller that dies holds nobody for longer than ``hold_s``.
+    If the caller dies, no job is held for longer than ``hold_s``.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Agreement:
         self._require_wanted = require_wanted
 
     def barrier(self, own: Mapping[Place, NextOffset]) -> dict[Place, NextOffset]:
-        """Say where this job is, and return where all of them are to stop.
+        """Report this job's positions, and return those at which all jobs stop.
 
         Raises:
             CutAbandonedError: If the cut was given up, or no barrier came in time.
@@ -107,14 +107,14 @@ class Agreement:
         )
 
 
-_LEFT = "The query did not resume after it was held, and the run ends; its checkpoint is as it was."
+_STATE_AFTER = "The query did not resume after it was held, and the run ends; its checkpoint is as it was."
 log = logging.getLogger(__name__)
 
 
 class HeldCut:
-    """Serves one request; whatever fails or is cancelled before its end, the queries continue.
+    """Serves one request; if it fails or is cancelled before its end, the queries continue.
 
-    Only a savepoint that fails may end in a stop all the same, where the request chooses so.
+    Only a failed savepoint may still end in a stop, if the request chooses so.
     """
 
     def __init__(self, driver: Driver, take: Take, taking: Taking) -> None:
@@ -165,7 +165,7 @@ class HeldCut:
         with (
             driver.start_lock,
             driver.held.begin(
-                look=self._require_wanted,
+                check=self._require_wanted,
                 before_start=lambda query: guard_again(
                     driver.describe,
                     query,
@@ -182,15 +182,16 @@ class HeldCut:
 
     def _run_to_barrier(self, queries: list[JobQuery]) -> dict[str, BatchId]:
         """Let every query commit one batch that ends at the barrier, unless it is there."""
-        look = self._driver.describe
-        all_held = [barrier.look(look, query) for query in queries]
+        describe = self._driver.describe
+        all_held = [barrier.read_held(describe, query) for query in queries]
         end = furthest(held.places() for held in all_held)
         if self._request.drain:
             end = furthest([end, *(held.ends() for held in all_held)])
         if self._agreement is not None:
             end = self._agreement.barrier(end)
         if self._request.drain or self._agreement is not None:
-            all_held = [barrier.look(look, query) for query in queries]  # the logs have grown meanwhile
+            # The logs have grown meanwhile.
+            all_held = [barrier.read_held(describe, query) for query in queries]
         plans = [barrier.plan_batch(held, end) for held in all_held]
         for query, held, planned in zip(queries, all_held, plans, strict=True):
             barrier.check_batch(query, held, planned)
@@ -204,14 +205,14 @@ class HeldCut:
         return batches
 
     def _commit_planned(self, queries: list[JobQuery]) -> dict[str, BatchId]:
-        """Let every query commit the batch that it has planned, if it has; returns the last batch of each."""
+        """Let every query commit its planned batch, if it has one; returns the last batch of each."""
         with ThreadPoolExecutor(max_workers=len(queries) or 1, thread_name_prefix="barrier") as pool:
-            committed = pool.map(lambda query: commit_planned(query, look=self._require_wanted), queries)
+            committed = pool.map(lambda query: commit_planned(query, check=self._require_wanted), queries)
             found = dict(zip((query.name for query in queries), committed, strict=True))
         return {name: batch for name, batch in found.items() if batch is not None}
 
     def _save(self, batches: Mapping[str, BatchId]) -> Failure | None:
-        """Take the savepoint that a stop asks for; returns why there is none where the job stops without."""
+        """Take the savepoint that a stop asks for; returns the failure if the job stops without it."""
         if self._request.savepoint_id is None:
             return None
         try:
@@ -232,10 +233,10 @@ class HeldCut:
         self._take.require_wanted(f"job {self._driver.board.job}")
 
     def _make_final(self) -> None:
-        """Take the stop out of the hands of those who could cancel it.
+        """Make the stop one that can no longer be cancelled.
 
         Raises:
-            TakeCancelledError: If somebody was faster.
+            TakeCancelledError: If a cancel was faster.
         """
         board, generation = self._driver.board, self._driver.driver_run.generation
         slot = patiently(lambda: board.request(generation), for_s=self._request.hold_s)
@@ -246,18 +247,17 @@ class HeldCut:
         try:
             agreement.abandon(reason)
         except StoreError:
-            log.warning("The other jobs of the cut learn of its failure by waiting", exc_info=True)
+            log.warning("The cut could not be given up in the store; its other jobs wait on", exc_info=True)
 
 
 def guard_again(describe: Describe, query: JobQuery, *, lease_s: float, clock: Clock) -> None:
     """Guard a query that continues: on the same log, as at every start.
 
-    What is out of reach for a moment would not have ended the query either, had it not been held.
-    Partitions that have come since its last batch are no reason to end the run: had it not been held, Spark
-    would have begun to read them by now.
+    Had it not been held, brokers that are out of reach for a moment would not have ended it. Nor would
+    partitions that are new since its last batch: Spark would have begun to read them by now.
     """
     try:
-        with leaving(_LEFT):
+        with leaving(_STATE_AFTER):
             patiently(lambda: guard(describe, query, {}), for_s=lease_s, clock=clock)
     except PartitionSetError as error:
         log.warning("Query %s resumes, and Spark reads its new partitions: %s", query.name, error.problem)

@@ -1,7 +1,7 @@
-"""Starts of a driver that rehearses: each query is tried at once, and started once the job is this driver's.
+"""Starts of a driver that rehearses: each query is rehearsed at once, and started after the takeover.
 
-So the script continues behind its first start, and every query that it starts is rehearsed. It holds
-stand-ins meanwhile, and waits where it needs a query that runs.
+So the script continues after its first start, and every query that it starts is rehearsed. It holds stand-ins
+meanwhile, and waits where it needs a query that runs.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 
 OTHERS_S = 10.0
 """How long the savepoint's other queries are waited for, each time the script has started one."""
-_LOOK_S = 0.05
+_POLL_S = 0.05
 
 
 class Starter(Protocol):
-    """Who starts queries, and ends the run if that fails."""
+    """Starts queries, and ends the run if that fails."""
 
     def start_now(self, query: JobQuery, run: Callable[[], SparkQuery]) -> None:
         """Admit a query and start it in Spark; the first one takes the job over."""
 
     def run_to_end(self, action: Callable[[], None]) -> None:
-        """Run what no thread of the script waits for; an error ends the run."""
+        """Run an action that no thread of the script waits for; an error ends the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """One start that was put off."""
+    """One postponed start."""
 
     query: JobQuery
     handle: Handle
@@ -65,7 +65,7 @@ class Postponed:
         """Args: ``begin``: returns the rehearsals on a savepoint."""
         self._driver, self._admission, self._starter, self._begin = driver, admission, starter, begin
         self._lock = threading.Lock()
-        """One rehearsal at a time; it also guards what follows."""
+        """One rehearsal at a time; it also guards the attributes below."""
         self._rehearsal: RehearsalRun | None = None
         self._manifest: Manifest | None = None
         self._starts: list[_Start] = []
@@ -74,9 +74,9 @@ class Postponed:
         """None before the first start."""
         self._over = threading.Event()
         self._leader: threading.Thread | None = None
-        """Runs what was put off."""
+        """The thread that runs the postponed starts."""
 
-    def put_off(self, query: JobQuery) -> Handle:
+    def postpone(self, query: JobQuery) -> Handle:
         """Rehearse a start; returns a handle for the script, or None if the query is to be started now.
 
         Raises:
@@ -88,9 +88,9 @@ class Postponed:
             if not self._takes_more or self._rehearsal is None:
                 return None
             try:
-                start = self._tried(query, self._rehearsal)
+                start = self._rehearsed(query, self._rehearsal)
             except BaseException:
-                if not self._starts:  # a script that continues all the same has nothing to wait for
+                if not self._starts:  # a script that catches the error has nothing to wait for
                     self._takes_more = self._rehearsal = None
                 raise
             self._starts.append(start)
@@ -103,25 +103,25 @@ class Postponed:
                 self._leader.start()
         return start.handle
 
-    def _tried(self, query: JobQuery, rehearsal: RehearsalRun) -> _Start:
+    def _rehearsed(self, query: JobQuery, rehearsal: RehearsalRun) -> _Start:
         rehearsal.try_out(query)
         if not self._starts and not self._driver.driver_run.claim.is_drill:
             self._admission.prepare(self._of(), query)
         return _Start(query, self._handle(query), query.session.start_settings())
 
     def handles(self) -> list[Handle]:
-        """Return the script's handles of what is put off and does not run yet."""
+        """Return the script's handles of postponed queries that do not run yet."""
         return [start.handle for start in list(self._starts) if start.query.query is None]
 
     def await_turn(self) -> None:
-        """Wait until all that was put off runs, or the run ends; at once where nothing is put off.
+        """Wait until all postponed queries run, or the run ends; return at once if there are none.
 
-        The thread that runs it does not wait for itself: it asks Spark for its queries too.
+        The thread that starts them does not wait for itself: it asks Spark for its queries too.
         """
         if threading.current_thread() is self._leader:
             return
         while self._takes_more is not None and self._rehearsal is not None:
-            if self._driver.ending.is_set() or self._over.wait(_LOOK_S):
+            if self._driver.ending.is_set() or self._over.wait(_POLL_S):
                 return
 
     def _begins(self) -> bool:
@@ -152,14 +152,14 @@ class Postponed:
         if self._driver.driver_run.claim.is_drill:
             self._driver.begin_end(Drilled())
             return
-        self._admission.await_order()  # with the session's settings as the script has them now
+        self._admission.await_order()  # with the session's settings as the script has set them by now
         for start in self._starts:
             with start.settings.again():
                 self._starter.start_now(start.query, partial(start.query.start.run, start.handle))
         self._over.set()
 
     def _await_others(self) -> None:
-        """Return once no more starts are put off; a rehearsal that failed ends the run instead."""
+        """Return once no more starts are postponed; a rehearsal that failed ends the run instead."""
         rehearsal = self._rehearsal
         assert rehearsal is not None  # noqa: S101  # for mypy
         while True:
@@ -170,14 +170,14 @@ class Postponed:
                 if rehearsal.failure is None and (late or not missing):
                     self._takes_more = False
                     return self._conclude(rehearsal, missing)
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
     def _conclude(self, rehearsal: RehearsalRun, missing: set[str]) -> None:
-        """Record what came of all; a query under a new name is refused while nothing was stopped."""
-        known, said = {one.name for one in self._of().queries}, self._driver.queries.names()
+        """Record the results; a query under a new name is refused while the old run continues."""
+        known, in_script = {one.name for one in self._of().queries}, self._driver.queries.names()
         for start in self._starts:
             try:
-                checks.require_known(start.query, known, said)
+                checks.require_known(start.query, known, in_script)
             except QueryUnknownError as error:
                 raise rehearsal.failed(start.query.name, error) from error
         for name in sorted(missing):

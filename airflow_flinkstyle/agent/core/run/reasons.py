@@ -33,11 +33,11 @@ _JVM = re.compile(r"\s+at |\s*\.\.\. \d+ more|Driver stacktrace:|JVM stacktrace:
 
 @dataclass(frozen=True, slots=True)
 class StopAsked:
-    """A caller asked for it; the savepoint that it asked for is taken."""
+    """A caller asked for a stop; its savepoint, if it asked for one, is taken."""
 
     request: Request
     failed: Failure | None = None
-    """Why there is no savepoint, where the request chose to stop without one then."""
+    """Why there is no savepoint, if the request chose to stop without one in that case."""
 
     @property
     def savepoint_id(self) -> str | None:
@@ -62,7 +62,7 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class Signalled:
-    """The process or its JVM was told to terminate."""
+    """The process or its JVM got a signal to terminate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Failure:
         """Name the error and where it was raised; the script's own lines and the error's end follow."""
         if isinstance(error, FlinkstyleError):
             return Failure(error.code, scrub(str(error), os.environ), transient=error.retryable)
-        # Scrubbed whole: half a key is a secret too, and would not be found.
+        # Scrubbed before it is cut: half a key is a secret too, and would not be found.
         whole = scrub("".join(traceback.format_exception(error)), os.environ)
         own = own_lines(whole)[-_OWN_LINES:]
         end = [
@@ -88,14 +88,14 @@ class Failure:
         end = [line for line in end[-_SHOWN_LINES:] if not own or not (line[0].isspace() or line in own)]
         first = headline(own) or scrub("".join(traceback.format_exception_only(error)), os.environ)
         first = _shortened(first.strip().partition("\n")[0])
-        shown, said = "\n".join(map(_shortened, own)), "\n".join(end)[-_SHOWN_CHARACTERS:]
+        shown, message = "\n".join(map(_shortened, own)), "\n".join(end)[-_SHOWN_CHARACTERS:]
         return Failure(
-            ScriptFailedError.code, "\n".join(filter(None, (first, shown, said))), transient=passes(error)
+            ScriptFailedError.code, "\n".join(filter(None, (first, shown, message))), transient=passes(error)
         )
 
 
 def _shortened(line: str) -> str:
-    """Return a line of bearable length: a path says most at its end, a message at its beginning."""
+    """Return a line of readable length: a path matters most at its end, a message at its beginning."""
     half = _OWN_LINE_CHARACTERS // 2
     return line if len(line) <= 2 * half else f"{line[:half]} ... {line[-half:]}"
 

@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 
 class RehearsalRun:
-    """The rehearsals of one driver's queries, and the record that says what came of them."""
+    """The rehearsals of one driver's queries, and the record of their results."""
 
     def __init__(
         self, driver: Driver, manifest: Manifest, asked: Rehearse, written: StateWritten | None = None
@@ -58,13 +58,13 @@ class RehearsalRun:
             driver: This process; it has not taken the job over.
             manifest: The hot savepoint.
             asked: How much, and within which time.
-            written: What it took to write its state anew; None if it is as it was taken.
+            written: How its state was rewritten; None if it is as it was taken.
         """
         self._driver, self._manifest, self._asked = driver, manifest, asked
         self._begun_s = time.monotonic()
         self._found: dict[str, RehearsedQuery] = {}
         self.failure: Failure | None = None
-        """Of what it failed; the run ends, and nothing else may be recorded."""
+        """Why it failed; the run ends, and nothing else may be recorded."""
         follows = driver.driver_run.claim.follows
         before = driver.board.heartbeat(follows) if follows is not None else None
         self._before = before.value if before is not None else None
@@ -72,10 +72,10 @@ class RehearsalRun:
         if written is not None:
             self._compared.append(written.compared())
         self._part: ComparisonPart | None = None
-        """In a comparison of two versions, once a session has told so."""
+        """This driver's part in a comparison of two versions; set at the first query, if there is one."""
 
     def missing(self) -> list[str]:
-        """Return the queries of the savepoint that were not rehearsed, nor said why not."""
+        """Return the queries of the savepoint without a result: neither rehearsed nor left out."""
         return [query.name for query in self._manifest.queries if query.name not in self._found]
 
     def try_out(self, query: JobQuery) -> None:
@@ -115,7 +115,7 @@ class RehearsalRun:
         return found
 
     def conclude(self) -> None:
-        """Compare what two versions have computed, if that was asked for, and record what came of all.
+        """Compare what two versions have computed, if that was asked for, and record the results.
 
         Raises:
             RehearsalError: If that failed; it is recorded.
@@ -134,7 +134,7 @@ class RehearsalRun:
         self._found[query] = replace(found, untested=(f"Not rehearsed: {why}.",))
 
     def failed(self, query: str, error: BaseException) -> RehearsalError:
-        """Record what a query failed of; returns the error that ends the run."""
+        """Record a query's failure; returns the error that ends the run."""
         log.error("The rehearsal of query %s failed", query, exc_info=error)
         self.failure = failure = Failure.of(error)
         self._found |= {name: _untested("the rehearsal had failed before") for name in self.missing()}
@@ -142,7 +142,7 @@ class RehearsalRun:
         return RehearsalError.of(query, self._manifest.savepoint_id, failure.text)
 
     def write(self) -> None:
-        """Record what came of all."""
+        """Record the results."""
         failure = self.failure
         rehearsal = Rehearsal(
             incarnation=self._driver.driver_run.incarnation,
@@ -202,15 +202,15 @@ def _on_copy(
         found = ScratchBatches(driver, copy, asked, until_s, capture).run()
     _forget_end(driver, query)
     sink = query.sink.name
-    left_out = f"The function of its {sink}." if sink in _FUNCTIONS else f"Its sink {sink}."
-    untested = (*found.untested, left_out, *([_ELSEWHERE] if asked.elsewhere else []))
+    not_run = f"The function of its {sink}." if sink in _FUNCTIONS else f"Its sink {sink}."
+    untested = (*found.untested, not_run, *([_ELSEWHERE] if asked.elsewhere else []))
     return replace(found, restore_s=restore_s, untested=untested)
 
 
 def _forget_end(driver: Driver, query: JobQuery) -> None:
-    """Let no wait of the script end for a query of ours; each session has a manager of its own."""
+    """Hide the end of the agent's query from the script's waits; each session has a manager of its own."""
     query.session.forget_ends()
-    driver.held.count += 1  # for a wait that has begun
+    driver.held.count += 1  # for a wait that is under way
 
 
 def _restored(driver: Driver, manifest: Manifest, name: str) -> RehearsedQuery:

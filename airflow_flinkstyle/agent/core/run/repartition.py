@@ -1,7 +1,7 @@
-"""A savepoint as the session asks for it, made by this driver before it starts a query.
+"""A savepoint rewritten as the session asks, by this driver before it starts a query.
 
-Its state in RocksDB instead of Spark's default provider, changed as an upgrade has asked, in other
-partitions; its sources called otherwise.
+Its state goes to RocksDB from Spark's default provider, is changed as an upgrade has asked, or gets other
+partitions; its sources get other names.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 def as_asked(driver: Driver, manifest: Manifest) -> Manifest:
     """Return the savepoint with the provider, changes, partitions and source names that the session asks for.
 
-    Each is another savepoint, published once all keys were compared; an earlier try's is found again.
+    Each is another savepoint, published once all keys were compared; one of an earlier try is used again.
 
     Raises:
         BadInputError: If what is asked for is no number, no provider, no changes, or no names.
@@ -95,7 +95,7 @@ def _changed(driver: Driver, manifest: Manifest) -> Manifest:
 
 
 def _named(driver: Driver, manifest: Manifest) -> Manifest:
-    """Call the sources of queries otherwise, unless they are called so already."""
+    """Rename the sources of queries, unless they have these names already."""
     wanted = source_names_asked({SOURCE_NAMES: driver.queries.spark.setting(SOURCE_NAMES)})
     if not wanted:
         return manifest

@@ -1,7 +1,7 @@
 """A job that runs a bounded range once more, beside the job whose savepoint it starts from, and then ends.
 
 Each batch is planned here, as an aligned cut plans one, so that none reads past the end: Spark never plans
-one by itself. The script holds its queries meanwhile, and waits for them as for any.
+one by itself. To the script its queries seem to run, and it waits for them as for any.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.cuts import Place
     from airflow_flinkstyle.types import NextOffset
 
-_LOOK_MS: Final = 50
-_LEFT: Final = "The replay ends; what it has written stays in its own output. The job was not touched."
+_POLL_MS: Final = 50
+_STATE_AFTER: Final = "The replay ends; what it has written stays in its own output. The job was not touched."
 _SCHEME: Final = re.compile("^[a-z0-9+.-]+:/*", re.IGNORECASE)
 log = logging.getLogger(__name__)
 
 
 class AdmittedStarts(Protocol):
-    """Who starts queries, and ends the run if that fails."""
+    """Starts queries, and ends the run if that fails."""
 
     def start_admitted(self, query: JobQuery, run: Callable[[], SparkQuery]) -> Handle:
         """Start a query that was admitted."""
@@ -60,31 +60,31 @@ class AdmittedStarts(Protocol):
         """Note that an admitted query is not started."""
 
     def run_to_end(self, action: Callable[[], None]) -> None:
-        """Run what no thread of the script waits for; an error ends the run."""
+        """Run an action that no thread of the script waits for; an error ends the run."""
 
 
 class Replaying:
-    """The queries of a replay; none in a driver of another job."""
+    """The queries of a replay; none in a driver that replays nothing."""
 
     def __init__(self, driver: Driver, starter: AdmittedStarts) -> None:
         self._driver, self._starter = driver, starter
         self._lock = threading.Lock()
         self._running: dict[str, Handle] = {}
-        """By query, what the script holds of it."""
+        """By query, the script's handle of it."""
         self._done: set[str] = set()
         self._newest_s = 0.0
 
     def asked(self) -> Replay | None:
-        """Return what this driver replays; None if it is another job's."""
+        """Return what this driver replays; None if it replays nothing."""
         return Replay.of_setting(self._driver.queries.spark.setting(REPLAY))
 
     def handles(self) -> list[Handle]:
-        """Return the script's handles: to it they run, also between two batches."""
+        """Return the script's handles: to the script its queries run, also between two batches."""
         return list(self._running.values())
 
     def await_end(self) -> None:
-        """Wait until the run ends; at once where nothing is replayed."""
-        while self._running and not self._driver.ending.wait(_LOOK_MS / 1000):
+        """Wait until the run ends; return at once if nothing is replayed."""
+        while self._running and not self._driver.ending.wait(_POLL_MS / 1000):
             pass
 
     def require_allowed(self, query: JobQuery) -> None:
@@ -99,7 +99,7 @@ class Replaying:
         if asked is None:
             return
         claim = self._driver.driver_run.claim
-        if claim.rehearse is not None and not claim.is_drill:  # its starts are put off, and then Spark's own
+        if claim.rehearse is not None and not claim.is_drill:  # postponed, and then Spark's own
             raise BadInputError(
                 f"A replay of job {asked.job} was expected to be started or to continue, found an upgrade of "
                 "it that rehearses.",
@@ -110,7 +110,7 @@ class Replaying:
             raise QueryNameError.ambiguous(query.name, "a second one while it is replayed")
         others = [source.provider for source in query.sources if not source.is_kafka]
         if others or query.name not in asked.queries:
-            found = f"the source {others[0]}" if others else "none there: it would begin anew"
+            found = f"the source {others[0]}" if others else "no such query there: it would begin anew"
             raise REPLAY_SOURCE.error(query=query.name, job=asked.job, found=found)
         if (shared := shared_output(query.session, query.name, query.sink, asked)) is not None:
             raise REPLAY_OUTPUT.error(query=query.name, job=asked.job, found=shared)
@@ -130,7 +130,7 @@ class Replaying:
         started = threading.Event()
 
         def begun() -> None:
-            while not started.wait(_LOOK_MS / 1000):
+            while not started.wait(_POLL_MS / 1000):
                 self._driver.leave_if_ending()
 
         handle = query.session.stand_in(query.name, query.known_id or None, begun)
@@ -152,8 +152,8 @@ class Replaying:
     def _ends(self, query: JobQuery, asked: Replay) -> dict[Place, NextOffset]:
         """Return where the query ends, as its first driver has found it."""
         board = self._driver.board
-        with leaving(_LEFT):
-            held = barrier.look(self._driver.describe, query)
+        with leaving(_STATE_AFTER):
+            held = barrier.read_held(self._driver.describe, query)
         noted = board.replay_ranges().get(query.name)
         if noted is None:
             found = self._range(query, asked, held)
@@ -185,8 +185,8 @@ class Replaying:
     ) -> None:
         """Run batch after batch; a stop or a savepoint may come between two."""
         while self._run_next(query, asked, ends, start):
-            query.silenced_runs.add(query.started.run_id)  # no end that the script's listeners should hear
-            while not query.started.await_end(_LOOK_MS):
+            query.silenced_runs.add(query.started.run_id)  # the script's listeners get no event of this end
+            while not query.started.await_end(_POLL_MS):
                 if self._driver.ending.is_set():
                     return
         if self._driver.ending.is_set():
@@ -201,13 +201,13 @@ class Replaying:
     ) -> bool:
         """Begin the next batch, planned here unless it was before; return whether there is one.
 
-        Planned and started under one lock: Spark would plan a batch without an end, if what is planned here
-        was run for a savepoint in between.
+        Planned and started under one lock: if a savepoint ran the planned batch in between, Spark would plan
+        one without an end.
         """
-        with self._driver.start_lock, leaving(_LEFT):
+        with self._driver.start_lock, leaving(_STATE_AFTER):
             if self._driver.ending.is_set():
                 return False
-            if query.query is not None and query.is_active:  # a savepoint that was given up still runs it
+            if query.query is not None and query.is_active:  # a cancelled savepoint still runs it
                 return True
             if read_positions(query.checkpoint).planned is None:
                 planned = self._planned(query, asked, ends)
@@ -224,13 +224,13 @@ class Replaying:
     def _planned(
         self, query: JobQuery, asked: Replay, ends: Mapping[Place, NextOffset]
     ) -> tuple[int, OffsetLog] | None:
-        held = barrier.look(self._driver.describe, query)
+        held = barrier.read_held(self._driver.describe, query)
         planned = barrier.plan_batch(held, held.step(ends, asked.records))
         barrier.check_batch(query, held, planned)
         return None if planned is None else (held.batch_id + 1, planned)
 
     def _end(self, asked: Replay, query: JobQuery) -> None:
-        """End the run behind the last query: the savepoint's others are waited for a while."""
+        """End the run after the last query; wait a while for the savepoint's other queries."""
         with self._lock:
             self._done.add(query.name)
         missing: set[str] = set()
@@ -242,7 +242,7 @@ class Replaying:
                     return  # the last of them ends the run
                 if not missing or late:
                     break
-            time.sleep(_LOOK_MS / 1000)
+            time.sleep(_POLL_MS / 1000)
         if missing:
             log.warning("Not replayed, since the script has not started them: %s", ", ".join(sorted(missing)))
         self._driver.begin_end(Replayed())
@@ -255,7 +255,7 @@ def range_of(begin: Offsets, end: Offsets, view: ClusterView, *, by_time: bool) 
         begin: Where the savepoint is.
         end: As was asked for.
         view: The logs now.
-        by_time: Partitions are ahead of each other: one that is further there is not read.
+        by_time: The end is a time: a partition that the savepoint has read further is not read.
 
     Raises:
         FlinkstyleError: ``REPLAY_RANGE`` if there is no such range.
@@ -264,14 +264,14 @@ def range_of(begin: Offsets, end: Offsets, view: ClusterView, *, by_time: bool) 
         log_ = view.log_range((topic, number))
         if log_ is None or at > log_.last_stable:
             found = "no such partition" if log_ is None else f"that it can be read to {log_.last_stable}"
-            raise REPLAY_RANGE.error(expected=f"{topic}-{number} to be read to offset {at}", found=found)
-    behind = [tp for tp, at in end.items() if at < begin.get(tp, at)]
+            raise REPLAY_RANGE.error(expected=f"at offset {at} of {topic}-{number}", found=found)
+    earlier = [tp for tp, at in end.items() if at < begin.get(tp, at)]
     moves = any(at > begin.get(tp, at) for tp, at in end.items())
-    if behind and not (by_time and moves):
-        topic, number = behind[0]
+    if earlier and not (by_time and moves):
+        topic, number = earlier[0]
         raise REPLAY_RANGE.error(
-            expected=f"the end of {topic}-{number}, {end[behind[0]]}, to be behind the savepoint",
-            found=f"that this is at {begin[behind[0]]}",
+            expected=f"after the savepoint in {topic}-{number}",
+            found=f"the end at {end[earlier[0]]}, the savepoint at {begin[earlier[0]]}",
         )
     return Offsets({tp: max(at, begin.get(tp, at)) for tp, at in end.items()})
 
@@ -295,7 +295,7 @@ def shared_output(spark: Spark, query: str, sink: Sink, asked: Replay) -> str | 
         return f"the place {place}" if any(one and _overlap(one, place) for one in known) else None
     if sink.name in WRITE_NOWHERE or query in asked.own_outputs:
         return None
-    return f"a sink that does not tell where ({sink.name}): confirm that it is another one (own_outputs)"
+    return f"a sink that does not name its place ({sink.name}): confirm that it is another one (own_outputs)"
 
 
 def _overlap(one: str, other: str) -> bool:

@@ -1,11 +1,11 @@
-"""One driver's part in a comparison: it runs the batches that all of them run, and keeps what they give.
+"""One driver's part in a comparison: it runs the batches that all drivers run, and keeps their rows.
 
 The driver of the old version chooses each batch and notes it before it runs it: the offset logs of where the
-batch begins and of its end. The others run batches with these very ends and times, while that one still
-goes on. All is kept in the scratch place of each driver's generation, until the last of them has compared it.
+batch begins and of its end. The others run batches with the same ends and times, while that driver still
+runs. All is kept in the scratch place of each driver's generation, until the last of them has compared it.
 
     <place>/copies/<query>   its checkpoint     <place>/rows/<query>   its rows, batch by batch
-    <place>/plan/<query>/    the batches        <place>/plan/<query>/end   behind the last one
+    <place>/plan/<query>/    the batches        <place>/plan/<query>/end   after the last one
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 COPIES: Final = "copies"
 _END: Final = "end"
-_LOOK_S: Final = 0.2
+_POLL_S: Final = 0.2
 _BY_KAFKA_ONLY = "Only queries that read Kafka are compared: the batches of others cannot be run twice."
 _NEW = "The savepoint does not hold it: the new version begins it anew."
 _NOT_RUN = "The old version has not run it."
@@ -75,50 +75,50 @@ class Capture:
         """Whether another driver chooses the batches."""
 
     def note(self, number: int, begin: OffsetLog, end: OffsetLog) -> None:
-        """Tell the others of a batch, before it runs."""
+        """Note a batch for the other drivers, before it runs."""
         if not self.follows:
             text = json.dumps({"begin": begin.render(), "end": end.render()})
             self._part.plan(self._query).write(str(number), text.encode())
 
     def sizes(self, asked: Rehearse) -> list[int]:
-        """Return how many records each batch may read, for who chooses them."""
+        """Return how many records each batch may read, for the driver that chooses them."""
         return list(self._part.asked.sizes) or [asked.records] * asked.batches
 
     def end(self, ran: RehearsedQuery) -> None:
-        """Tell the others that there is no further batch, and what the query has read."""
+        """Note for the other drivers that there is no further batch, and what the query has read."""
         if not self.follows:
-            told = {"input_rows": ran.input_rows, "replayed": ran.replayed, "untested": ran.untested}
-            self._part.plan(self._query).write(_END, json.dumps(told).encode())
+            summary = {"input_rows": ran.input_rows, "replayed": ran.replayed, "untested": ran.untested}
+            self._part.plan(self._query).write(_END, json.dumps(summary).encode())
 
-    def next_batch(self, number: int, look: Callable[[], None]) -> PlannedBatch | None:
-        """Wait until the old version's driver runs a batch; returns None once that had none of this number.
+    def next_batch(self, number: int, check: Callable[[], None]) -> PlannedBatch | None:
+        """Wait until the old version's driver notes a batch; returns None if it ends before this number.
 
         Raises:
             FlinkstyleError: ``COMPARED_RUN`` if that driver has failed.
         """
         plan = self._part.plan(self._query, self._part.asked.old)
         while True:
-            told = plan.get(_END)  # before the batch: none is noted after the end
+            end = plan.get(_END)  # before the batch: none is noted after the end
             found = plan.get(str(number))
             if found is not None:
                 return _planned(found.data)
-            if told is not None or self._part.other_has_ended():
+            if end is not None or self._part.other_has_ended():
                 return None
-            look()
-            time.sleep(_LOOK_S)
+            check()
+            time.sleep(_POLL_S)
 
 
 class ComparisonPart:
-    """This driver's part, once its session has told it that it has one."""
+    """This driver's part, if its session's settings give it one."""
 
     def __init__(self, driver: Driver, manifest: Manifest, asked: Compare) -> None:
-        """Make the scratch place its own, and remove what an earlier driver of the generation left there."""
+        """Mark the scratch place as its own, and remove the files of the generation's earlier drivers."""
         self._driver, self._manifest, self.asked = driver, manifest, asked
         run = driver.driver_run
         self.place = scratch.location_of(run.claim.checkpoint_location)
         spark = driver.queries.spark
         if asked.old is None:
-            scratch.remove_left(spark, driver.board, run)
+            scratch.remove_leftovers(spark, driver.board, run)
         own_place(spark.open(self.place), driver.board, run.generation)
         spark.clear(self.place, but=MARK_KEY)
         self._ran: dict[str, JobQuery] = {}
@@ -157,17 +157,17 @@ class ComparisonPart:
             FlinkstyleError: ``COMPARED_RUN`` if it has failed.
         """
         old = self.asked.old
-        beat = self._driver.board.heartbeat(old) if old is not None else None
-        if old is not None and beat is not None and beat.value.state == "failed":
-            said = beat.value.error[1] if beat.value.error else "it has not said why"
-            raise COMPARED_RUN.error(generation=old, said=said)
-        return beat is not None and beat.value.state == "closed"
+        last = self._driver.board.heartbeat(old) if old is not None else None
+        if old is not None and last is not None and last.value.state == "failed":
+            reason = last.value.error[1] if last.value.error else "it has recorded no reason"
+            raise COMPARED_RUN.error(generation=old, reason=reason)
+        return last is not None and last.value.state == "closed"
 
     def compare(self, ran: Mapping[str, RehearsedQuery]) -> None:
-        """Compare what was kept, if this driver is to; write it down, and remove what is needed no more.
+        """Compare what was kept, if this driver is to; record the result, and remove what is needed no more.
 
         Args:
-            ran: What came of each query here.
+            ran: The result of each query here.
         """
         old, run = self.asked.old, self._driver.driver_run
         if old is None:
@@ -202,19 +202,19 @@ class ComparisonPart:
         if query is None or ran is None:
             why = " ".join(ran.untested) if ran is not None else ""
             return ComparedQuery(not_comparable=why or "The script has not started it.")
-        found = self.plan(name, old).get(_END)
-        told = json.loads(found.data) if found is not None else None
+        end = self.plan(name, old).get(_END)
+        summary = json.loads(end.data) if end is not None else None
         if not any(source.is_kafka for source in query.sources):
             return ComparedQuery(not_comparable=_BY_KAFKA_ONLY)
-        if told is None:
+        if summary is None:
             return ComparedQuery(not_comparable=_NOT_RUN)
-        seen: dict[str, Any] = {
+        counts: dict[str, Any] = {
             "batches": ran.batches,
-            "input_rows": int(told["input_rows"]),
-            "replayed": bool(told["replayed"]),
+            "input_rows": int(summary["input_rows"]),
+            "replayed": bool(summary["replayed"]),
         }
-        if not told["input_rows"]:
-            return ComparedQuery(not_comparable=_NOTHING, **seen)
+        if not summary["input_rows"]:
+            return ComparedQuery(not_comparable=_NOTHING, **counts)
         runs = RunsToCompare(
             query=snapshot,
             savepoint_id=self._manifest.savepoint_id,
@@ -224,7 +224,7 @@ class ComparisonPart:
             new=self._run(new, name),
             again=self._run(again, name) if again is not None else None,
         )
-        return self._with_offsets(replace(query.session.compare(runs), **seen), query, old)
+        return self._with_offsets(replace(query.session.compare(runs), **counts), query, old)
 
     def _with_offsets(self, found: ComparedQuery, query: JobQuery, old: Generation) -> ComparedQuery:
         """Add where the first batch that differs begins and ends, as the old version's driver noted it."""
@@ -252,7 +252,7 @@ class ComparisonPart:
     def _place_of(self, generation: Generation) -> str:
         claim = self._driver.board.claim(generation)
         if claim is None:
-            raise COMPARED_RUN.error(generation=generation, said="its claim is gone")
+            raise COMPARED_RUN.error(generation=generation, reason="its claim is gone")
         return scratch.location_of(claim.checkpoint_location)
 
     def _remove(self, *generations: Generation) -> None:
@@ -282,7 +282,7 @@ def as_planned(copy: JobQuery, batch: PlannedBatch) -> tuple[int, OffsetLog]:
 
 
 def _moved(copy: JobQuery, mine: OffsetLog, theirs: OffsetLog) -> OffsetLog:
-    """Return a log with the positions of another driver's; versions may name sources otherwise."""
+    """Return a log with the positions of another driver's; their versions may name sources differently."""
     for source in copy.sources:
         there = source.key(theirs.version)
         here = source.key(mine.version)

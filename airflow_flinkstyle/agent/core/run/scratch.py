@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 def location_of(checkpoint_location: str) -> str:
-    """Return where the scratch copies of a generation stand: beside its checkpoints, never among them."""
+    """Return where the scratch copies of a generation are: beside its checkpoints, never among them."""
     return f"{checkpoint_location.rstrip('/')}.rehearsal"
 
 
@@ -57,7 +57,7 @@ def restore(
     snapshot = manifest.query(name)
     if snapshot is None:
         raise AssertionError(f"savepoint {manifest.savepoint_id} has no query {name}")
-    # A copy runs batches of its own: it is moved to other records than were planned.
+    # A copy runs batches of its own, at other records than were planned.
     restore_query(manifest, replace(snapshot, planned_offsets=None), repository, store)
     known = metadata.parse(store.read("metadata").decode()).fields
     store.write("metadata", json.dumps({**known, "id": str(uuid.uuid4())}).encode())
@@ -68,9 +68,9 @@ def read_newest(describe: Describe, copy: JobQuery, records: int) -> None:
     """Move a copy's positions to the newest records of the clusters that its Kafka sources reach.
 
     Args:
-        describe: Looks at the cluster of a source.
+        describe: Describes the cluster of a source.
         copy: A restored query that was not started.
-        records: How many to leave in front of it, over all partitions of a source, where there are so many.
+        records: How many it has yet to read, over all partitions of a source, if there are so many.
     """
     batch = read_inventory(copy.checkpoint).committed
     log = offset_log.parse(copy.checkpoint.read(f"offsets/{batch}").decode())
@@ -80,19 +80,19 @@ def read_newest(describe: Describe, copy: JobQuery, records: int) -> None:
             share = max(1, records // max(1, len(view.partitions)))
             found = {partition: view.log_range(partition) for partition in sorted(view.partitions)}
             at = {
-                partition: NextOffset(max(seen.start, seen.last_stable - share))
-                for partition, seen in found.items()
-                if seen is not None
+                partition: NextOffset(max(log_range.start, log_range.last_stable - share))
+                for partition, log_range in found.items()
+                if log_range is not None
             }
             log = log.with_kafka_offsets(source.key(log.version), Offsets(at))
     copy.checkpoint.write(f"offsets/{batch}", log.render().encode())
 
 
 def step_back(describe: Describe, copy: JobQuery, records: int) -> None:
-    """Move a copy's positions back, so that it reads again what it has read last.
+    """Move a copy's positions back, so that it reads its last records again.
 
     Args:
-        describe: Looks at the cluster of a source.
+        describe: Describes the cluster of a source.
         copy: A copy that does not run.
         records: How many offsets to go back over all partitions of a source, where the log still has them.
     """
@@ -105,9 +105,9 @@ def step_back(describe: Describe, copy: JobQuery, records: int) -> None:
             share = max(1, records // max(1, len(before)))
             found = {partition: view.log_range(partition) for partition in before}
             at = {
-                partition: NextOffset(min(offset, max(seen.start, offset - share)))
+                partition: NextOffset(min(offset, max(log_range.start, offset - share)))
                 for partition, offset in before.items()
-                if (seen := found[partition]) is not None
+                if (log_range := found[partition]) is not None
             }
             log = log.with_kafka_offsets(key, Offsets({**before, **at}))
     copy.checkpoint.write(f"offsets/{batch}", log.render().encode())
@@ -123,7 +123,7 @@ def own_scratch(driver: Driver) -> Iterator[str]:
     spark, run = driver.queries.spark, driver.driver_run
     location = location_of(run.claim.checkpoint_location)
     own_place(spark.open(location), driver.board, run.generation)
-    # An earlier driver of this generation, killed over it, has left what it ran on.
+    # An earlier driver of this generation may have been killed in a rehearsal, and have left its copies.
     spark.clear(location, but=MARK_KEY)
     try:
         yield location
@@ -135,7 +135,7 @@ def own_scratch(driver: Driver) -> Iterator[str]:
 def free_old(spark: Spark, board: JobBoard, repository: SavepointRepository, driver_run: DriverRun) -> None:
     """Free the checkpoints of generations before this one that no caller may reach: on HDFS, on this disk.
 
-    Only beside its own checkpoint, whose place a caller has vouched for.
+    Only beside its own checkpoint, whose place a caller has confirmed.
     """
     beside = driver_run.claim.checkpoint_location.rstrip("/").rpartition("/")[0]
 
@@ -151,13 +151,13 @@ def free_old(spark: Spark, board: JobBoard, repository: SavepointRepository, dri
         own = [one for one in planned if one.location.rpartition("/")[0] == beside]
         free_checkpoints(board, own, place, dry_run=False)
     except Exception:  # it only takes up room
-        log.warning("Checkpoints of generations before %d may be left", driver_run.generation, exc_info=True)
+        log.warning("Checkpoints of generations before %d may remain", driver_run.generation, exc_info=True)
 
 
-def remove_left(spark: Spark, board: JobBoard, driver_run: DriverRun) -> None:
+def remove_leftovers(spark: Spark, board: JobBoard, driver_run: DriverRun) -> None:
     """Remove the copies of drivers that died in a rehearsal since the run that this one follows.
 
-    A drill may be under way, which has nothing to do with who runs the job: its end is waited for.
+    A drill may be under way, which does not depend on the takeover: this waits for its end.
     """
     for number in range((driver_run.claim.follows or 0) + 1, driver_run.generation + 1):
         generation = type(driver_run.generation)(number)
@@ -166,10 +166,10 @@ def remove_left(spark: Spark, board: JobBoard, driver_run: DriverRun) -> None:
             if claim is not None and claim.rehearse is not None:
                 if claim.is_drill and generation != driver_run.generation:
                     wait_until_silent(
-                        board, generation, claim.lease_s, look=lambda: None, clock=driver_run.clock
+                        board, generation, claim.lease_s, check=lambda: None, clock=driver_run.clock
                     )
                 location = location_of(claim.checkpoint_location)
                 if is_own(spark.open(location), board):
                     spark.remove(location, last=MARK_KEY)
         except Exception:  # it only takes up room
-            log.warning("The scratch copy of generation %d may be left", generation, exc_info=True)
+            log.warning("The scratch copy of generation %d may remain", generation, exc_info=True)

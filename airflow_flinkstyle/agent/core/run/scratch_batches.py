@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent.core.errors import RehearsalTimeoutError
 from airflow_flinkstyle.agent.core.run import scratch
-from airflow_flinkstyle.agent.core.run.barrier import check_batch, look, plan_batch
+from airflow_flinkstyle.agent.core.run.barrier import check_batch, plan_batch, read_held
 from airflow_flinkstyle.agent.core.run.same_batches import as_planned
 from airflow_flinkstyle.checkpoint import state_columns
 from airflow_flinkstyle.checkpoint.inventory import list_batches
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
     from airflow_flinkstyle.protocol.rehearsal_records import Rehearse, StateSchema
 
-_LOOK_MS = 50
+_POLL_MS = 50
 _NEWER_S = 3.0
 """How long Kafka may have nothing newer than the savepoint before older records are taken."""
 _QUIET_S = 10.0
-"""How long other sources may have nothing to read before the rehearsal continues without."""
+"""How long other sources may have nothing to read before the rehearsal continues without records."""
 _STOP_S = 5.0
 _REPLAYED = (
     "Its sources had no records after the savepoint: it has read the last ones before it once more, which "
@@ -43,8 +43,8 @@ _NOTHING_AFTER = "Its sources had no records after the savepoint."
 
 
 @dataclass(slots=True)
-class _Seen:
-    """What Spark said of the batches."""
+class _Progress:
+    """Spark's progress of the batches, summed up."""
 
     rows: int = 0
     seconds: list[float] = field(default_factory=list)
@@ -53,9 +53,9 @@ class _Seen:
     def add(self, progress: Mapping[str, Any]) -> None:
         self.rows += max(0, progress["numInputRows"])
         self.seconds.append(progress["durationMs"].get("triggerExecution", 0) / 1000)
-        told = (progress.get("eventTime") or {}).get("watermark")  # Spark 3.5 leaves out what is empty
-        if told:
-            self.watermark_ms = int(moment_of(told).timestamp() * 1000)
+        watermark = (progress.get("eventTime") or {}).get("watermark")  # Spark 3.5 leaves out what is empty
+        if watermark:
+            self.watermark_ms = int(moment_of(watermark).timestamp() * 1000)
 
 
 class ScratchBatches:
@@ -76,14 +76,14 @@ class ScratchBatches:
             copy: The query, at its copy.
             asked: How much.
             until_s: When the time-out is over, by the monotonic clock.
-            capture: In a comparison: what keeps the rows, and knows the batches of the others.
+            capture: In a comparison: keeps the rows, and knows the batches of the other drivers.
         """
         self._driver, self._copy, self._asked, self._until_s = driver, copy, asked, until_s
         self._capture = capture
-        self._seen = _Seen()
+        self._progress = _Progress()
 
     def run(self) -> RehearsedQuery:
-        """Run them; raises what a batch fails of, as Spark raises it."""
+        """Run them; raises Spark's error if a batch fails."""
         before, begun = self._columns(), self._committed()
         reads_kafka = any(source.is_kafka for source in self._copy.sources)
         if self._capture is None:
@@ -92,28 +92,28 @@ class ScratchBatches:
             untested = ()
         else:
             untested = self._followed(self._capture) if self._capture.follows else self._chosen()
-        replayed = bool(self._seen.rows) and untested == (_REPLAYED,)
+        replayed = bool(self._progress.rows) and untested == (_REPLAYED,)
         after = self._columns()
         schema: StateSchema = "changed" if after != before else "unchanged" if after else "none"
         return RehearsedQuery(
             batches=self._committed() - begun,
-            input_rows=self._seen.rows,
-            seconds=tuple(self._seen.seconds),
+            input_rows=self._progress.rows,
+            seconds=tuple(self._progress.seconds),
             state_schema=schema,
             state_changes=tuple(state_columns.difference(before, after)),
-            watermark_ms=self._seen.watermark_ms,
+            watermark_ms=self._progress.watermark_ms,
             untested=untested,
             replayed=replayed,
         )
 
-    # --- Kafka: each batch ends where the agent says -------------------------------------------
+    # --- Kafka: the agent chooses each batch's end ----------------------------------------------
 
     def _chosen(self) -> tuple[str, ...]:
         """Run batches whose ends are chosen.
 
-        On a quiet topic nothing follows the savepoint, or only marks of transactions: the last records before
-        it are read again. Where there are none either, a batch without records shows what Spark says of the
-        state.
+        On a quiet topic nothing follows the savepoint, or only marks of transactions: then the last records
+        before it are read again. If there are none either, a batch without records shows whether Spark
+        accepts the state.
         """
         if self._has_read(patient=True):
             return ()
@@ -126,13 +126,13 @@ class ScratchBatches:
 
     def _followed(self, capture: Capture) -> tuple[str, ...]:
         """Run the batches that another driver has chosen, as it does."""
-        while (batch := capture.next_batch(self._committed() + 1, self._look)) is not None:
+        while (batch := capture.next_batch(self._committed() + 1, self._require_time)) is not None:
             number, planned = as_planned(self._copy, batch)
             self._run_batch(number + 1, planned)
         return ()
 
     def _without_records(self) -> tuple[str, ...]:
-        held = look(self._driver.describe, self._copy)
+        held = read_held(self._driver.describe, self._copy)
         self._run_planned(
             held,
             held.log.planned_next(
@@ -143,7 +143,7 @@ class ScratchBatches:
         return (_NOTHING,)
 
     def _has_read(self, *, patient: bool) -> bool:
-        """Run the batches that were asked for, as far as there are records; tell whether there were any."""
+        """Run the batches that were asked for, as far as there are records; return whether there were any."""
         asked = self._asked
         sizes = [asked.records] * asked.batches if self._capture is None else self._capture.sizes(asked)
         for number, records in enumerate(sizes):
@@ -151,7 +151,7 @@ class ScratchBatches:
             if planned is None:
                 break
             self._run_planned(held, planned)
-        return self._seen.rows > 0
+        return self._progress.rows > 0
 
     def _run_planned(self, held: HeldQuery, planned: OffsetLog) -> None:
         if self._capture is not None:
@@ -162,19 +162,19 @@ class ScratchBatches:
         self._copy.checkpoint.write(f"offsets/{number}", planned.render().encode())
         handle = self._start(once=True)
         self._await_end(handle)
-        self._seen.add(handle.progress()[-1])
+        self._progress.add(handle.progress()[-1])
 
     def _next_batch(self, records: int, *, patient: bool) -> tuple[HeldQuery, OffsetLog | None]:
         """Return where the copy is, and its next batch; None if there is nothing to read."""
         quiet_until_s = time.monotonic() + (_NEWER_S if patient else 0)
         while True:
-            held = look(self._driver.describe, self._copy)
+            held = read_held(self._driver.describe, self._copy)
             planned = plan_batch(held, held.step(held.ends(), records))
             if planned is not None or time.monotonic() > quiet_until_s:
                 check_batch(self._copy, held, planned)
                 return held, planned
-            self._look()
-            time.sleep(_LOOK_MS / 1000)
+            self._require_time()
+            time.sleep(_POLL_MS / 1000)
 
     # --- other sources: their own limits count --------------------------------------------------
 
@@ -183,21 +183,21 @@ class ScratchBatches:
         begun, quiet_until_s = self._committed(), time.monotonic() + _QUIET_S
         handle = self._start(once=False)
         while self._committed() - begun < self._asked.batches:
-            self._look()
+            self._require_time()
             planned = max(list_batches(self._copy.checkpoint, "offsets"), default=-1)
             if planned <= begun and time.monotonic() > quiet_until_s:
                 break
-            if handle.await_end(_LOOK_MS):  # raises what it failed of
+            if handle.await_end(_POLL_MS):  # raises its failure
                 break
         self._stop(handle)
-        # One that went on without its copy would fail, and end a wait of the script when the job runs here.
+        # If it ran on without its copy it would fail, and end a wait of the script after the takeover.
         while handle.has_thread:
-            self._look()
-            time.sleep(_LOOK_MS / 1000)
+            self._require_time()
+            time.sleep(_POLL_MS / 1000)
         for progress in handle.progress():
             if progress["batchId"] > begun and progress["durationMs"].get("addBatch") is not None:
-                self._seen.add(progress)
-        return () if self._seen.rows else (_NOTHING_AFTER,)
+                self._progress.add(progress)
+        return () if self._progress.rows else (_NOTHING_AFTER,)
 
     # --- Spark ----------------------------------------------------------------------------------
 
@@ -210,8 +210,8 @@ class ScratchBatches:
 
     def _await_end(self, handle: SparkQuery) -> None:
         try:
-            while not handle.await_end(_LOOK_MS):
-                self._look()
+            while not handle.await_end(_POLL_MS):
+                self._require_time()
         except BaseException:
             self._stop(handle)
             raise
@@ -222,7 +222,7 @@ class ScratchBatches:
         stopping.start()
         stopping.join(_STOP_S)
 
-    def _look(self) -> None:
+    def _require_time(self) -> None:
         self._driver.leave_if_ending()
         if time.monotonic() > self._until_s:
             raise RehearsalTimeoutError.after(self._copy.name, self._asked.timeout_s)
@@ -231,6 +231,6 @@ class ScratchBatches:
         return max(list_batches(self._copy.checkpoint, "commits"), default=-1)
 
     def _columns(self) -> dict[str, state_columns.Columns]:
-        """Return what the state is made of, by store."""
+        """Return the columns of the state, by store."""
         store = self._copy.checkpoint
         return state_columns.read_columns({info.key for info in store.list("state/")}, store.read)

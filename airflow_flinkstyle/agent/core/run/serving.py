@@ -39,8 +39,8 @@ class Serving:
     def is_ready(self, request: Request) -> bool:
         """Return whether a request can be judged now.
 
-        What needs committed batches waits for a query's first one if that runs, or may be planned yet; some
-        requests wait until the script has started queries.
+        A request that needs committed batches waits for a query's first one if that runs, or may be planned
+        soon; some requests wait until the script has started its queries.
         """
         if not self._admission.is_settled():
             return False
@@ -61,8 +61,8 @@ class Serving:
         if beside := self._driver.queries.unregistered():
             return str(UnregisteredQueryError.of(beside))
         started, waiting = self._driver.queries.started_and_waiting()
-        fresh = [query.name for query in started if query.look() is None]
-        fresh += [query.name for query in waiting if query.beat.batch_id is None]
+        fresh = [query.name for query in started if query.read_committed() is None]
+        fresh += [query.name for query in waiting if query.status.batch_id is None]
         if fresh or not started:
             return (
                 f"Expected at least one committed batch, found none of {', '.join(fresh) or 'any query'}. "
@@ -76,7 +76,7 @@ class Serving:
         return None
 
     def begin_take(self, take: Take) -> None:
-        """Serve in a thread what the job may survive: a savepoint, an aligned cut, a saved stop."""
+        """Serve in a thread what the job may run on after: a savepoint, an aligned cut, a saved stop."""
         threading.Thread(target=self._take, args=(take,), name="flinkstyle-take", daemon=True).start()
 
     def _take(self, take: Take) -> None:
@@ -87,7 +87,7 @@ class Serving:
             else:
                 manifest = self._taking.take(take, stopped_at=None)
         except FlinkstyleError as error:
-            withdrawn = take.cancelled.is_set()  # then it does not matter what else went wrong
+            withdrawn = take.cancelled.is_set()  # then no other failure matters
             outcome: Outcome = "cancelled" if withdrawn else "failed"
             transient = error.retryable and not withdrawn
             self._answer(request, outcome, f"{error.code}: {error}", transient=transient)
@@ -110,7 +110,7 @@ class Serving:
             self._driver.inbox.end(request, outcome, detail, **more)
         except StoreError as error:
             log.warning(
-                "Request %s has ended, which the inbox still has to write: %s", request.request_id, error
+                "Request %s has ended; the inbox has yet to write its end: %s", request.request_id, error
             )
 
     def begin_stop(self, request: Request) -> None:
@@ -121,8 +121,8 @@ class Serving:
 def _starts_awaited(request: Request, waiting: Sequence[WaitingQuery]) -> list[WaitingQuery]:
     """Return the queries that must run before the request is served.
 
-    A stop that saves waits for those whose last run died in a batch: only a query that runs can complete it,
-    and what was written of it could not move to another cluster.
+    A stop that saves waits for those whose last run died in a batch: only a running query can complete that,
+    and what the sink has of it could not move to another cluster.
     """
     if request.alignment == "aligned":
         return list(waiting)

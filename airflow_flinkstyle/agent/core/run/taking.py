@@ -1,4 +1,4 @@
-"""A savepoint of the running or drained queries: what the agent adds to ``savepoint.capture.take``."""
+"""A savepoint of the running or drained queries: the agent's part around ``savepoint.capture.take``."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Taking:
             cut_id=request.cut_id,
             previous=self._admission.manifest,
             cancelled=take.cancelled.is_set,
-            timeout_s=take.left_s(),
+            timeout_s=take.remaining_s(),
             progress=ProgressWriter(driver.board, driver.driver_run.generation, request),
         )
         keep_versions(driver.board, driver.repository, queries, taken)
@@ -81,7 +81,7 @@ class Taking:
 
 
 _PROGRESS_EVERY_S = 1.0
-_LEFT = "No savepoint was made."
+_STATE_AFTER = "No savepoint was made."
 _CREATE = "Look whether the topic was deleted; the query reads it no more."
 
 
@@ -106,21 +106,21 @@ def take_all(
     """Take a savepoint of all queries of the job.
 
     Args:
-        describe: Looks at the cluster of a source, as that sees it.
+        describe: Describes the cluster of a source, as Spark reaches it.
         repository: Where the savepoint goes.
         queries: All that were started.
-        waiting: Those that the run continues and that were not: they are where their checkpoints say.
+        waiting: Those that the run continues and that were not started.
         savepoint_id: Its id.
         spark_version: Version of the running Spark.
         generation: The run it is taken from.
         stopped_at: The batch at which each query was drained; None while they run.
-        runs_on: The queries have gone on from there.
+        runs_on: The queries have continued after that batch.
         alignment: Whether these batches end at the same offsets.
         cut_id: The cut of several jobs that the savepoint is for.
         previous: An earlier savepoint of the same run.
-        cancelled: Asked before each file.
-        timeout_s: How long the caller waits; None if it did not say.
-        progress: Told after each file.
+        cancelled: Called before each file.
+        timeout_s: How long the caller waits; None without a time-out.
+        progress: Called after each file.
 
     Raises:
         FlinkstyleError: If a source's log is not the one recorded at its start, or the capture fails.
@@ -140,7 +140,7 @@ def take_all(
         if stopped_at is None or query.name in stopped_at  # else it was started after the cut
     ]
     for one in waiting:
-        source = QuerySource.at_rest(one.name, one.checkpoint, one.beat)
+        source = QuerySource.at_rest(one.name, one.checkpoint, one.status)
         # Without a stop it may be started meanwhile.
         sources.append(source if stopped_at else replace(source, batch_id=None))
     label = SavepointLabel(
@@ -164,7 +164,7 @@ def take_all(
 
 
 def _find_written(query: JobQuery) -> FindWritten | None:
-    """Return what finds the newest version of the query's own in the table that it writes to."""
+    """Return a function that finds the query's newest own version in the table that it writes to."""
     kind, path = table_format(query.sink.name), query.sink.path
     if kind is None or path is None:
         return None
@@ -177,7 +177,7 @@ def _kafka_logs(describe: Describe, query: JobQuery) -> dict[str, KafkaLog]:
     for source in query.sources:
         if source.is_kafka:
             key = source.key(version)
-            with leaving(_LEFT):
+            with leaving(_STATE_AFTER):
                 view = describe(source)
             _require_unchanged(
                 f"Source {key} of query {query.name}",
@@ -206,16 +206,18 @@ def _require_unchanged(where: str, recorded: SourceIdentity, view: ClusterView, 
         raise ClusterMismatchError(
             f"{where} started on Kafka cluster {recorded.cluster_id}, "
             f"but its servers now reach cluster {view.cluster_id}.",
-            state_after=_LEFT,
+            state_after=_STATE_AFTER,
             remedy="Find out why the bootstrap servers changed their cluster while the query ran.",
         )
     for topic, topic_id in recorded.topic_ids.items():
         seen = view.topics.get(topic)
         if seen is None and not may_be_gone:
-            raise TopicMissingError(TopicMissingError.on(f"of {where}", [topic]).problem, _LEFT, _CREATE)
+            raise TopicMissingError(
+                TopicMissingError.on(f"of {where}", [topic]).problem, _STATE_AFTER, _CREATE
+            )
         if seen is not None and ids_differ(topic_id, seen.topic_id):
             error = TopicRecreatedError.between(where, topic, expected=topic_id, found=seen.topic_id)
-            raise TopicRecreatedError(error.problem, _LEFT, error.remedy)
+            raise TopicRecreatedError(error.problem, _STATE_AFTER, error.remedy)
 
 
 class ProgressWriter:
@@ -226,7 +228,7 @@ class ProgressWriter:
         self._written_s = 0.0
 
     def __call__(self, progress: CaptureProgress) -> None:
-        """Write it unless the last one is too fresh."""
+        """Write it unless the last one was written within a second."""
         if time.monotonic() - self._written_s < _PROGRESS_EVERY_S:
             return
         self._written_s = time.monotonic()

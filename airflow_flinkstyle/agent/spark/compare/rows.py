@@ -1,10 +1,10 @@
 """The rows that two runs of a query have given to its sink.
 
-Columns of ours begin with two underscores, so that they meet none of a script's.
+Our columns begin with two underscores, so that they never clash with a script's.
 
 Each batch is kept as Parquet, in a folder of its own: ``foreachBatch`` is the one sink that takes every
 output mode. Both sides then are counted in one aggregation of whole rows, old ones as 1 and new ones as -1,
-so that only rows that differ are looked at further.
+so that only rows that differ are compared further.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def kept_rows(location: str) -> Callable[[DataFrame, int], None]:
     """Return a function for ``foreachBatch`` that keeps each batch's rows below a location."""
 
     def keep(batch: DataFrame, number: int) -> None:
-        # Over what a killed driver has left of it.
+        # Overwrites what a killed driver wrote of it.
         # Not through PySpark's writer, which is refused to the script.
         writer = _storable(batch)._jdf.write()  # noqa: SLF001
         writer.mode("overwrite").parquet(f"{location}/{_BATCH}={number}")
@@ -61,7 +61,7 @@ def _cast_text(column: Column, name: str) -> Column:
 
 
 def compare_rows(spark: SparkSession, runs: RunsToCompare) -> ComparedQuery:
-    """Compare the results of two runs, and say what is not deterministic where a third one is given."""
+    """Compare the results of two runs; with a third one also find what is not deterministic."""
     asked = runs.asked
     keys = asked.keys.get(runs.query.name, ())
     tables = {
@@ -81,7 +81,7 @@ def compare_rows(spark: SparkSession, runs: RunsToCompare) -> ComparedQuery:
         unstable, why = _not_deterministic(old, again, keys, asked)
         if why:
             return replace(found, not_comparable=why)
-    compared = _Tables(old, new, keys, asked, left_out=unstable).compared()
+    compared = _Tables(old, new, keys, asked, without=unstable).compared()
     absent = [name for name in _ignored(asked) if name not in old.columns and name not in new.columns]
     untested = tuple(f"No column {name}, which was to be ignored." for name in absent)
     return replace(compared, output_mode=runs.output_mode, not_deterministic=unstable, untested=untested)
@@ -109,13 +109,13 @@ def _result(spark: SparkSession, run: RunOfQuery, mode: str, keys: Sequence[str]
 def _not_deterministic(
     old: DataFrame, again: DataFrame, keys: Sequence[str], asked: Compare
 ) -> tuple[tuple[str, ...], str]:
-    """Return the columns in which two runs of one version differ, and why that cannot be told by columns."""
+    """Return the columns in which two runs of one version differ, and why columns cannot show it."""
     tables = _Tables(old, again, keys, asked)
     found = tables.compared()
     if found.verdict == "same":
         return (), ""
     unstable = tuple(sorted(found.changed_columns)) or tables.columns_of_other_content()
-    rest = _Tables(old, again, keys, asked, left_out=unstable).compared()
+    rest = _Tables(old, again, keys, asked, without=unstable).compared()
     if rest.verdict == "same":
         return unstable, ""
     rows = rest.only_old + rest.only_new + rest.changed
@@ -133,13 +133,14 @@ class _Tables:
     new: DataFrame
     keys: Sequence[str]
     asked: Compare
-    left_out: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    """Columns that are not compared."""
 
     @property
     def types(self) -> Mapping[str, DataType]:
         """The columns that are compared, with their types."""
         theirs = {field.name: field.dataType for field in self.new.schema.fields}
-        ignored = {_BATCH, *self.left_out, *_ignored(self.asked)}
+        ignored = {_BATCH, *self.without, *_ignored(self.asked)}
         return {
             field.name: field.dataType
             for field in self.old.schema.fields
@@ -239,28 +240,28 @@ class _Tables:
                 for name in values
             ],
         ).first()
-        told = summed.asDict() if summed is not None else {}
-        changed, only_old, only_new = (told[name] or 0 for name in ("changed", "only_old", "only_new"))
+        sums = summed.asDict() if summed is not None else {}
+        changed, only_old, only_new = (sums[name] or 0 for name in ("changed", "only_old", "only_new"))
         return replace(
             found,
             equal=found.old_rows - only_old - changed,
             changed=changed,
             only_old=only_old,
             only_new=only_new,
-            first_batch=told["first_batch"],
-            changed_columns={name: told[f"column {name}"] for name in values if told[f"column {name}"]},
+            first_batch=sums["first_batch"],
+            changed_columns={name: sums[f"column {name}"] for name in values if sums[f"column {name}"]},
             samples=self._samples(pairs) if changed + only_old + only_new else (),
         )
 
     def _pair_by(self) -> list[str]:
-        """Return what tells a row from the others: keys; without, all that may not differ by a tolerance."""
+        """Return the columns that identify a row: keys; without keys, all that have no tolerance."""
         if self.keys:
             return list(self.keys)
         tolerant = [name for name in self.types if name in self.asked.tolerance]
         return [name for name in self.types if name not in tolerant] if tolerant else []
 
     def _pairs(self, differing: DataFrame) -> DataFrame:
-        """Return rows of the old side beside those of the new one; without keys each stands alone."""
+        """Return rows of the old side beside those of the new one; without keys each row is alone."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 

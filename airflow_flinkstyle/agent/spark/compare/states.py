@@ -1,4 +1,4 @@
-"""Two runs of a query compared: their rows, then the states that they have left.
+"""Two runs of a query compared: their rows, then their states at the end.
 
 States are compared key by key, by Spark's own reader of state.
 """
@@ -50,7 +50,7 @@ def _compared(spark: SparkSession, runs: RunsToCompare) -> tuple[tuple[ComparedS
     again = _copy(spark, runs, runs.again) if runs.again is not None else None
     states, theirs = every_state(old), every_state(new)
     if not states or states != theirs:
-        return (), ("Its state: the operators of both versions were not told to be the same.",)
+        return (), ("Its state: the operators of both versions are not known to be the same.",)
     asked, found = runs.asked, []
     for number, which in states:
         mine, name = old.load(number, which), " ".join(which.values())
@@ -149,7 +149,7 @@ def compare(spark: SparkSession, runs: RunsToCompare) -> ComparedQuery:
     """Compare rows and state of two runs of a query.
 
     Args:
-        spark: A session of nobody else; its settings are changed.
+        spark: A session that only this uses; its settings are changed.
         runs: Where they are. With a third one, what differs between both runs of the old version is not
             counted as a difference.
     """

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 def refuse_writes() -> None:
     """Refuse what a script writes by PySpark's writers and by SQL, in a session that is to be compared.
 
-    What it writes by other means, like a client of its own or a command of Delta's, is not seen.
+    What it writes by other means, like a client of its own or a command of Delta's, is not noticed.
     """
     from pyspark.sql import SparkSession
     from pyspark.sql.readwriter import DataFrameWriter, DataFrameWriterV2
@@ -71,7 +71,7 @@ def _require_allowed(spark: SparkSession, what: str) -> None:
 
 
 def _statement(spark: PySpark, text: str) -> str:
-    """Return what Spark calls a statement; empty if it does not parse, which it says itself then."""
+    """Return Spark's name of a statement; empty if it does not parse: Spark itself then raises an error."""
     try:
         plan: Java = spark._jsparkSession.sessionState().sqlParser().parsePlan(text)  # noqa: SLF001
         if plan.getClass().getSimpleName() == "UnresolvedWith":

@@ -29,7 +29,7 @@ def a_pace() -> Pace:
 def a_keeper(board: JobBoard, *queries: QueryStatus) -> HistoryKeeper:
     known = {str(number): query for number, query in enumerate(queries)}
     writer = HeartbeatWriter(board, G1, I1, lease_s=6.0, seen=None, queries=lambda: known, before={})
-    writer.look()
+    writer.read_queries()
     return HistoryKeeper(board, writer)
 
 

@@ -127,7 +127,7 @@ def test_driver_is_not_taken_for_silent_while_an_answer_is_on_its_way(
 
     clock.at = {1000.0 + 5.0 * number: beat for number in range(1, 5)}
     store.late_s = iter(late_s)
-    takeover.wait_until_silent(board, G1, 6.0, look=lambda: None, clock=clock)
+    takeover.wait_until_silent(board, G1, 6.0, check=lambda: None, clock=clock)
     assert len(beats) == 4
     assert clock.now_s >= beats[-1] + 6.0
 

@@ -55,7 +55,7 @@ class Job:
     def groups(self) -> Mapping[str, CommittedGroup]:
         for committer in self.watch._committers.values():
             assert committer.wait_idle(10)
-        return self.watch.with_groups({"orders": self.query.beat()})["orders"].groups
+        return self.watch.with_groups({"orders": self.query.status()})["orders"].groups
 
 
 def test_setting_is_on_or_off_and_its_group_is_for_sources_without_one():
@@ -71,16 +71,16 @@ def test_setting_is_on_or_off_and_its_group_is_for_sources_without_one():
 
 def test_each_newest_batch_is_committed_once_however_many_completed_between_two_looks(tmp_path: Path):
     job = Job(tmp_path, a_source())
-    job.watch.look()
+    job.watch.check()
     assert not job.groups()
     for batch in range(3):
         job.commit(batch, {"orders": {"0": batch}})
-    job.watch.look()
-    job.watch.look()
+    job.watch.check()
+    job.watch.check()
     assert job.groups()["0"].commits_failed == 1
     job.commit(3, {"orders": {"0": 3}})
     job.write("offsets", 4, "v1\n{}\n{}")  # planned, not complete
-    job.watch.look()
+    job.watch.check()
     assert job.groups()["0"].commits_failed == 2
 
 
@@ -90,7 +90,7 @@ def test_batch_without_an_offset_log_is_told_and_not_committed(
     job = Job(tmp_path, a_source())
     job.write("commits", 0, "v1\n{}")
     with caplog.at_level(logging.WARNING):
-        job.watch.look()
+        job.watch.check()
     assert "batch 0 has completed, but its offsets are unknown" in caplog.text
     assert not job.groups()
 
@@ -102,7 +102,7 @@ def test_second_reader_of_a_topic_for_one_group_is_left_out_and_named(
     orders = {"orders": {"0": 5}}
     job.commit(0, orders, orders, orders)
     with caplog.at_level(logging.WARNING):
-        job.watch.look()
+        job.watch.check()
     assert sorted(job.groups()) == ["0", "2"]
     assert "source 1: its offsets are not committed: source 0 of query orders reads orders for" in caplog.text
 
@@ -121,7 +121,7 @@ def test_group_that_the_sink_commits_is_left_to_it(tmp_path: Path, caplog: pytes
     resume.note_state(str(tmp_path), state)
     job.commit(0, {"orders": {"0": 5}}, {"orders": {"0": 5}})
     with caplog.at_level(logging.WARNING):
-        job.watch.look()
+        job.watch.check()
     assert list(job.groups()) == ["1"]
     assert "source 0: its offsets are not committed: the query's sink commits group billing" in caplog.text
 
@@ -135,7 +135,7 @@ def test_source_without_a_group_is_named_once_and_others_are_committed(
     with caplog.at_level(logging.WARNING):
         for batch in range(2):
             job.commit(batch, {"orders": {"0": 5}}, {"clicks": {"0": 5}}, {"offset": 3})
-            job.watch.look()
+            job.watch.check()
     assert list(job.groups()) == ["1"]
     assert caplog.text.count("source 0: its offsets are not committed: it has no group.") == 1
 

@@ -85,10 +85,10 @@ def test_newer_batch_replaces_the_one_that_waits_with_a_warning(
     group.answer(None, None)
     assert committer.wait_idle(10)
     assert group.asked == [10, 30]
-    beat = committer.beat()
+    beat = committer.status()
     assert (beat.commits_succeeded, beat.commits_failed, beat.commits_superseded) == (2, 0, 1)
     assert (beat.batch_id, beat.offsets) == (3, {("orders", 0): 30})
-    until(lambda: bool(committer.beat().lag))
+    until(lambda: bool(committer.status().lag))
 
 
 def test_failures_are_counted_told_once_and_forgotten_with_the_next_success(
@@ -100,7 +100,7 @@ def test_failures_are_counted_told_once_and_forgotten_with_the_next_success(
             committer.complete(after(batch))
             group.answer(answer)
             assert committer.wait_idle(10)
-        beat = committer.beat()
+        beat = committer.status()
         assert (beat.batch_id, beat.commits_succeeded, beat.commits_failed) == (1, 1, 3)
         assert beat.failure == "OSError: the JVM has gone"
         assert caplog.text.count("CLUSTER_UNREACHABLE: No broker answered.") == 1
@@ -108,7 +108,7 @@ def test_failures_are_counted_told_once_and_forgotten_with_the_next_success(
         group.answer(None)
         assert committer.wait_idle(10)
     assert "committed to group billing again" in caplog.text
-    assert (committer.beat().batch_id, committer.beat().failure) == (5, None)
+    assert (committer.status().batch_id, committer.status().failure) == (5, None)
 
 
 def test_older_batch_is_not_committed(

@@ -81,7 +81,7 @@ def test_unfinished_first_write_of_a_killed_run_is_deleted_and_logged(
     ("look", "left"),
     [
         (lambda kafka, query: checks.guard(kafka, query, {}), "The query was not started"),
-        (barrier.look, "the queries resume uncut"),
+        (barrier.read_held, "the queries resume uncut"),
         (taking._kafka_logs, "No savepoint was made"),
         (
             lambda kafka, query: held_cut.guard_again(kafka, query, lease_s=0.0, clock=Clock()),
@@ -301,7 +301,7 @@ def test_loss_that_a_script_accepts_is_counted_once_for_each_start_from_a_batch(
     query.checkpoint.write("commits/2", b'v1\n{"nextBatchWatermarkMs":0}')
     assert start(9).startswith("4 offsets"), "nothing more was lost"
     assert start(12).startswith("6 offsets")
-    assert query.beat().notes() == [f"source 0: {query.lost['0']}"]
+    assert query.status().notes() == [f"source 0: {query.lost['0']}"]
 
 
 @pytest.mark.parametrize(

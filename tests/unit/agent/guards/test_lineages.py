@@ -219,11 +219,11 @@ def test_query_that_its_driver_has_not_started_yet_is_told_by_the_id_in_its_chec
     queries = queries_at(tmp_path)
     query = queries.register("totals", SmallStart(SmallSpark()), (), AS_BEFORE)
     lineages.expect(query, None, None)
-    assert query.beat().query_id is None
+    assert query.status().query_id is None
     query.checkpoint.write("metadata", b'{"id":"39b0b8ae-0d5c-4b7e-9e13-7d9ac4b58d19"}')
     query.checkpoint.write(f"commits/{K}", b"v1")
     lineages.expect(query, an_origin(), None)
     queries.settle(query, None)
     again = queries.register("totals", SmallStart(SmallSpark()), (), AS_BEFORE)
-    for beat in (query.beat(), again.beat()):
+    for beat in (query.status(), again.status()):
         assert (beat.query_id, beat.batch_id) == ("39b0b8ae-0d5c-4b7e-9e13-7d9ac4b58d19", K)

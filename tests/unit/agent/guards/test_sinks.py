@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.agent.core.guards.sinks import admit, counted_on, left_out, sink_of
+from airflow_flinkstyle.agent.core.guards.sinks import admit, counted_on, sink_of, skipped_batches
 from airflow_flinkstyle.agent.core.job_query import JobQuery, Sink
 from airflow_flinkstyle.agent.core.stream_options import StreamOptions
 from airflow_flinkstyle.protocol.line import BEGINNING
@@ -69,7 +69,7 @@ def test_batches_are_left_out_if_the_sink_knows_more_than_the_checkpoint(
     planned: int, committed: int, newest: int | None, batches: list[int]
 ) -> None:
     checkpoint = a_checkpoint(planned=planned, committed=committed)
-    assert list(left_out(checkpoint, BatchId(newest) if newest is not None else None)) == batches
+    assert list(skipped_batches(checkpoint, BatchId(newest) if newest is not None else None)) == batches
 
 
 def test_batches_that_the_sink_knows_are_refused_unless_accepted() -> None:
@@ -203,11 +203,11 @@ OFFSETS = b'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}\n{"logOffs
 def test_fork_into_a_function_counts_on_behind_every_batch_of_the_job_and_stays_there() -> None:
     restored, order = Restored(), an_order("fork", unused_from=70)
     assert restored.admit(order) == 70
-    assert restored.query.look() == 70
+    assert restored.query.read_committed() == 70
     assert restored.admit(order) == 70  # a relaunch before its first batch
     restored.run(71)
     assert restored.admit(order) == 70  # and behind it
-    assert restored.query.look() == 71
+    assert restored.query.read_committed() == 71
 
 
 def test_fork_that_is_restored_for_its_first_query_has_the_number_at_once() -> None:

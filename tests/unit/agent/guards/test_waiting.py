@@ -54,17 +54,17 @@ def a_checkpoint(*, planned: int = 1, committed: int = 1) -> MemoryStore:
 
 
 def look(checkpoint: MemoryStore, beat: QueryStatus = BEAT) -> WaitingQuery:
-    (found,) = waiting.look(
+    (found,) = waiting.read_checkpoints(
         {"b"}, lambda _: checkpoint, {"b": beat}, a_heartbeat(queries={"b": beat}), origins={}
     )
     return found
 
 
 def test_it_is_told_of_as_its_checkpoint_stands() -> None:
-    assert look(a_checkpoint()).beat == replace(BEAT, query_id=QUERY_ID, waiting=True)
-    further = look(a_checkpoint(planned=3, committed=2)).beat
+    assert look(a_checkpoint()).status == replace(BEAT, query_id=QUERY_ID, waiting=True)
+    further = look(a_checkpoint(planned=3, committed=2)).status
     assert (further.batch_id, further.batch_committed_at_ms) == (1, None)  # it died before it said so
-    planned = look(a_checkpoint(planned=2), replace(BEAT, sinks=Sinks())).beat
+    planned = look(a_checkpoint(planned=2), replace(BEAT, sinks=Sinks())).status
     assert planned.sinks == Sinks(under_way=True)
 
 
@@ -75,22 +75,22 @@ def test_what_a_run_goes_on_from_is_told_by_whoever_knows_most() -> None:
         name="b", query_id="q", batch_id=BatchId(3), checkpoint_location="x", planned_offsets=None,
         pinned_confs={}, kafka={"0": position}, sink="json", files=(),
     )  # fmt: skip
-    known = waiting.told(None, a_manifest(saved), followed)
+    known = waiting.recorded(None, a_manifest(saved), followed)
     assert known["b"].sources == {"0": SourceIdentity(cluster_id="new", topic_ids={"orders": "n"})}
     assert known["b"].sink == "json"
     assert known["c"].declared is None  # said by another generation's script
-    assert waiting.told(followed, a_manifest(saved), None)["b"] == BEAT
+    assert waiting.recorded(followed, a_manifest(saved), None)["b"] == BEAT
 
 
 def test_it_is_named_beside_the_started_ones_until_it_is_started() -> None:
     queries = queries_at("/checkpoints")
     first = queries.register("a", SmallStart(SmallSpark()), (), AS_BEFORE)
     queries.take_over(first, [look(a_checkpoint())])
-    assert [name for name, beat in queries.beats().items() if beat.waiting] == ["b"]
+    assert [name for name, beat in queries.statuses().items() if beat.waiting] == ["b"]
     second = queries.register("b", SmallStart(SmallSpark()), (), AS_BEFORE)
-    assert queries.beats()["b"].waiting
+    assert queries.statuses()["b"].waiting
     queries.settle(second, SmallQuery(SmallHandle("q", SmallRun())))
-    assert not queries.beats()["b"].waiting
+    assert not queries.statuses()["b"].waiting
     assert queries.started_and_waiting() == ([second], [])
 
 

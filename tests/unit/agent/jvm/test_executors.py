@@ -30,14 +30,14 @@ class Watched(DriverProcess):
 
     def look_after(self, seconds: float) -> None:
         self.clock.sleep(seconds)
-        self.watch.look()
+        self.watch.check()
 
 
 def test_driver_ends_once_its_jobs_have_had_no_executor_for_the_time(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     driver = Watched()
-    driver.watch.look()
+    driver.watch.check()
     driver.look_after(PATIENCE_S - 1)
     assert not driver.exits
     driver.look_after(1)
@@ -47,7 +47,7 @@ def test_driver_ends_once_its_jobs_have_had_no_executor_for_the_time(
 
 def test_an_executor_that_comes_or_jobs_that_end_begin_the_time_anew() -> None:
     driver = Watched()
-    driver.watch.look()
+    driver.watch.check()
     driver.look_after(PATIENCE_S - 1)
     driver.patience_s = None
     driver.look_after(1)

@@ -127,7 +127,7 @@ def a_running_query(queries: Queries, name: str) -> tuple[SparkRun, JobQuery]:
 
 
 WANTED: dict[str, Any] = {
-    "look": lambda: None,
+    "check": lambda: None,
     "before_start": lambda _: None,
     "ends": lambda: False,
     "failed": lambda _: None,
@@ -167,7 +167,7 @@ def test_cancel_before_the_boundary_lets_queries_go_on_at_once_but_for_the_one_i
     def hold() -> None:
         with (
             contextlib.suppress(InterruptedError),
-            QueryHold(queries).begin(**{**WANTED, "look": look}),
+            QueryHold(queries).begin(**{**WANTED, "check": look}),
         ):
             raise AssertionError("held although a query is in its batch")
 
@@ -285,7 +285,7 @@ def test_query_that_is_held_is_found_by_its_id() -> None:
     hold = QueryHold(queries)
     run, query = a_running_query(queries, "fast")
     run.batch_ended.set()
-    get = held._get_held(lambda _self, _id: None, SimpleNamespace(held=hold, put_off=list))
+    get = held._get_held(lambda _self, _id: None, SimpleNamespace(held=hold, postponed_handles=list))
     assert get(None, "fast") is None  # Spark's own answer
     with hold.begin(**WANTED):
         assert get(None, "fast") is query.started.handle
@@ -298,17 +298,17 @@ def test_list_of_queries_and_a_look_for_one_wait_for_none_that_is_put_off() -> N
     def begun() -> object:
         raise AssertionError("it waits")
 
-    put_off = SimpleNamespace(_jsq=StandIn("orders", "7", begun))
+    postponed = SimpleNamespace(_jsq=StandIn("orders", "7", begun))
     new = SimpleNamespace(_jsq=StandIn("new", None, begun))
     running, began = SimpleNamespace(id="1", _jsq=a_run(1)), SimpleNamespace(id="2", _jsq=a_run(2))
     manager = type("Manager", (), {"active": property(lambda _: [running, began])})
     agent: Any = SimpleNamespace(
-        held=QueryHold(Queries("/checkpoints")), put_off=lambda: [put_off, new, began]
+        held=QueryHold(Queries("/checkpoints")), postponed_handles=lambda: [postponed, new, began]
     )
     held._list_held(manager, agent)
-    assert manager().active == [running, began, put_off, new]
+    assert manager().active == [running, began, postponed, new]
     get = held._get_held(lambda _self, query_id: f"Spark's {query_id}", agent)
-    assert (get(None, "7"), get(None, "2")) == (put_off, "Spark's 2")
+    assert (get(None, "7"), get(None, "2")) == (postponed, "Spark's 2")
 
 
 def test_partitions_that_came_meanwhile_do_not_keep_a_held_query_from_going_on(clock: Clock) -> None:

@@ -154,7 +154,7 @@ def test_second_query_while_the_first_is_being_started_is_refused(name: str | No
 def test_start_that_spark_refused_leaves_its_name_free() -> None:
     queries = Queries("/checkpoints")
     queries.settle(register(queries, "orders", replace(FIRST, sink=DeclaredPlace.of("delta", {}))), None)
-    assert queries.beats() == {}
+    assert queries.statuses() == {}
     assert run(queries, "orders").ran == FIRST
 
 
@@ -213,9 +213,9 @@ def test_run_that_was_refused_for_its_names_stays_refused() -> None:
 def test_heartbeat_names_a_query_before_it_runs_without_showing_where_it_reads() -> None:
     queries = Queries("/checkpoints")
     query = register(queries, "orders", replace(FIRST, location="s3a://key:secret@bucket/own"))
-    assert queries.beats() == {}
+    assert queries.statuses() == {}
     query.admitted = True
-    record = a_heartbeat(queries=queries.beats())
+    record = a_heartbeat(queries=queries.statuses())
     assert type(record).from_bytes(record.to_bytes()) == record
     assert record.queries["orders"].declared == query.declared.recorded()
     assert b"secret" not in record.to_bytes()

@@ -63,7 +63,7 @@ def test_query_that_is_in_a_batch_is_waited_for_and_not_interrupted() -> None:
         if run.looks == ends_at:
             run.batch_ended.set()
 
-    stop_at_boundary([running(run)], look=look)
+    stop_at_boundary([running(run)], check=look)
     assert run.looks > ends_at
     assert run.flagged.is_set()
     assert not run.stopped
@@ -93,7 +93,7 @@ def test_all_are_told_before_any_is_waited_for_and_one_that_was_not_started_is_l
         first.batch_ended.set()
         second.batch_ended.set()
 
-    stop_at_boundary([running(first), a_query("late"), running(second, "second")], look=look)
+    stop_at_boundary([running(first), a_query("late"), running(second, "second")], check=look)
     assert first.flagged.is_set()
 
 
@@ -104,7 +104,7 @@ def test_wait_that_is_given_up_leaves_the_query_to_end_its_batch() -> None:
         raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        wait_until_stopped(running(run), look=look)
+        wait_until_stopped(running(run), check=look)
     assert not run.stopped
 
 

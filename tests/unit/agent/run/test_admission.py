@@ -114,7 +114,7 @@ def test_run_that_ends_before_its_first_start_tells_of_the_batch_that_was_half_w
     assert (told.batch_id, told.sinks and told.sinks.under_way) == (0, True)
     again.run(query)
     commit(query, 1)
-    assert query.beat().sinks == Sinks()
+    assert query.status().sinks == Sinks()
 
 
 def test_first_query_takes_the_job_over_and_the_next_one_is_only_named(first: SmallDriver) -> None:
@@ -273,7 +273,7 @@ def test_adopted_checkpoint_goes_on_where_the_run_before_closed(first: SmallDriv
     second = first.followed_by(G2, adopts=True)
     second.tell_order(closed_at={"orders": 1, "other": 0})
     query = second.start("orders")
-    assert (holder(second), query.look()) == (G2, 1)
+    assert (holder(second), query.read_committed()) == (G2, 1)
     slot = second.board.heartbeat(G2)
     assert slot is not None
     assert slot.value.queries["other"].waiting
@@ -362,7 +362,7 @@ def test_savepoint_is_restored_before_the_job_is_taken_and_kept_as_the_newest(fi
     second.tell_order(savepoint_id="sp-1", closed_at={"orders": 0})
     query = second.start("orders")
     assert query.checkpoint.uri != first.queries.checkpoint("orders").uri
-    assert (query.look(), second.admission.manifest) == (0, saved)
+    assert (query.read_committed(), second.admission.manifest) == (0, saved)
 
 
 def test_relaunch_waits_for_the_process_before_and_goes_on_in_its_own_checkpoint(
@@ -377,7 +377,7 @@ def test_relaunch_waits_for_the_process_before_and_goes_on_in_its_own_checkpoint
     assert clock.now_s - began_s >= first.claim.lease_s
     assert second.admission.relaunched
     assert not second.admission.is_settled(), "what callers ask is not judged by an empty driver"
-    assert second.start("orders").look() == 0
+    assert second.start("orders").read_committed() == 0
     assert second.admission.is_settled()
 
 

@@ -27,7 +27,7 @@ def test_script_that_goes_on_after_its_first_start_has_failed_waits_for_nothing(
     begin: Any = lambda _manifest: SimpleNamespace(try_out=fails)  # noqa: E731
     postponed = Postponed(driver, admission, starter, begin)
     with pytest.raises(ValueError, match="no answer"):
-        postponed.put_off(a_query("orders"))
+        postponed.postpone(a_query("orders"))
     waiting = threading.Thread(target=postponed.await_turn)
     waiting.start()
     waiting.join(2)

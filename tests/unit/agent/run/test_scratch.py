@@ -53,7 +53,7 @@ def test_copies_of_a_driver_that_was_killed_are_removed_and_a_place_of_another_j
         (Path(location) / "orders").mkdir()
         with pytest.raises(PlaceOccupiedError, match="of job orders of root"), scratch.own_scratch(driver):
             raise AssertionError
-        scratch.remove_left(driver.spark, driver.board, driver.driver_run)
+        scratch.remove_leftovers(driver.spark, driver.board, driver.driver_run)
         assert (Path(location) / "orders").exists()
 
 
@@ -85,7 +85,7 @@ def test_drill_that_is_under_way_keeps_its_copy_when_another_run_takes_the_job_o
         clock.at[now_s + after * lease_s * 0.9] = beat.beat
     clock.at[now_s + 4 * lease_s * 0.9] = lambda: beat.end("closed")
     monkeypatch.setattr(new.spark, "remove", lambda place, **_: removed.setdefault(place, clock.now_s))
-    scratch.remove_left(new.spark, new.board, new.driver_run)
+    scratch.remove_leftovers(new.spark, new.board, new.driver_run)
     assert list(removed) == [scratch.location_of(one.claim.checkpoint_location) for one in (drill, new)]
     assert removed[scratch.location_of(drill.claim.checkpoint_location)] >= now_s + 4 * lease_s * 0.9
     assert drill.driver_run.generation == G1

@@ -230,9 +230,9 @@ def take(driver: SmallDriver, request: Request, *, cancelled: bool = False) -> E
 
 def test_heartbeat_tells_of_a_query_that_an_error_has_ended(driver: SmallDriver) -> None:
     query = driver.start("orders")
-    assert not query.beat().failed
+    assert not query.status().failed
     query.started.handle.run.error = ValueError("x")
-    assert query.beat().failed
+    assert query.status().failed
 
 
 def test_a_stop_begins_the_end_of_the_run(driver: SmallDriver) -> None:

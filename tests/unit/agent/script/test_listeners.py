@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_flinkstyle.agent.spark.wrapping import _OwnActs
+from airflow_flinkstyle.agent.spark.wrapping import _OwnEvents
 
 QUERY, RUN = "q-1", "r-1"
 
@@ -32,7 +32,7 @@ def agent() -> SmallAgent:
 
 
 def test_what_the_script_starts_and_what_fails_is_heard(agent: SmallAgent) -> None:
-    own = _OwnActs(agent)  # type: ignore[arg-type]
+    own = _OwnEvents(agent)  # type: ignore[arg-type]
     assert not own.is_start(an_event())
     assert not own.is_of_copy(an_event())
     assert not own.is_end(an_event())
@@ -41,7 +41,7 @@ def test_what_the_script_starts_and_what_fails_is_heard(agent: SmallAgent) -> No
 
 
 def test_what_the_agent_holds_stops_and_lets_continue_is_not_heard(agent: SmallAgent) -> None:
-    own = _OwnActs(agent)  # type: ignore[arg-type]
+    own = _OwnEvents(agent)  # type: ignore[arg-type]
     agent.own["start"].add(QUERY)
     agent.own["end"].add((QUERY, RUN))
     assert own.is_start(an_event())
@@ -51,7 +51,7 @@ def test_what_the_agent_holds_stops_and_lets_continue_is_not_heard(agent: SmallA
 
 
 def test_copies_that_are_tried_before_the_job_is_this_drivers_are_never_heard_of(agent: SmallAgent) -> None:
-    own = _OwnActs(agent)  # type: ignore[arg-type]
+    own = _OwnEvents(agent)  # type: ignore[arg-type]
     agent.runs_job = False
     assert own.is_start(an_event("copy"))
     agent.runs_job = True  # its end comes late
