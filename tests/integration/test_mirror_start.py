@@ -52,6 +52,21 @@ def test_positions_are_noted_once_and_those_that_mirrormaker_has_stay(kafka_pair
     assert read_positions(target, mirror) == {("a", 0): 10, ("b", 0): 7, ("c", 0): 5}
 
 
+def test_newest_note_of_a_position_counts(kafka_pair: KafkaPair):
+    from confluent_kafka import Producer
+
+    broker, mirror = kafka_pair.old, MirrorSettings(source_alias="often", target_alias="there")
+    broker.create_topic(mirror.positions_topic, partitions=1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for topic, offset in (("a", 4), ("b", 1), ("c", 2), ("b", None), ("a", 9), ("c", None), ("c", 6)):
+        place = {"cluster": mirror.source_alias, "partition": 0, "topic": topic}
+        key = json.dumps([mirror.connector_name, place])
+        value = json.dumps({"offset": offset}) if offset is not None else None
+        producer.produce(mirror.positions_topic, key=key, value=value)
+    assert producer.flush(30) == 0
+    assert read_positions(a_cluster(broker), mirror) == {("a", 0): 10, ("c", 0): 7}
+
+
 def test_note_that_the_cluster_does_not_take_is_an_error_that_names_the_partition(kafka_pair: KafkaPair):
     target, mirror = a_cluster(kafka_pair.old), MirrorSettings(source_alias="tiny", target_alias="there")
     kafka_pair.old.create_topic(mirror.positions_topic, partitions=1, config={"max.message.bytes": "20"})

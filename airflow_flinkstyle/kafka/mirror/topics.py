@@ -79,17 +79,13 @@ def read_positions(target: KafkaCluster, mirror: MirrorSettings) -> Offsets:
         MessageFormatError: If a record of this mirror in it cannot be understood.
     """
     topic = mirror.positions_topic
-    positions: dict[TopicPartition, NextOffset] = {}
+    newest: dict[bytes | None, KafkaMessage] = {}
 
     def keep(record: KafkaMessage) -> None:
-        entry = decode_position(record, mirror)
-        if entry is None:
-            return
-        partition, offset = entry
-        if offset is None:
-            positions.pop(partition, None)
-        else:
-            positions[partition] = offset
+        """Only the newest record of a key is decoded: MirrorMaker notes each position every minute."""
+        key = record.key()
+        newest.pop(key, None)  # so that the order is that of the newest ones
+        newest[key] = record
 
     try:
         _read(target, topic, keep)
@@ -101,6 +97,16 @@ def read_positions(target: KafkaCluster, mirror: MirrorSettings) -> Offsets:
             remedy="Start MirrorMaker 2, or set the mirror's source_alias, or offsets_topic "
             "(Connect: its offset.storage.topic), to what it really uses.",
         ) from error
+    positions: dict[TopicPartition, NextOffset] = {}
+    for record in newest.values():
+        entry = decode_position(record, mirror)
+        if entry is None:
+            continue
+        partition, offset = entry
+        if offset is None:
+            positions.pop(partition, None)
+        else:
+            positions[partition] = offset
     return Offsets(positions)
 
 
