@@ -97,7 +97,7 @@ def transformed(spark: SparkSession, folder: Path, keys: int) -> dict[str, float
     seconds, root = Seconds(), folder / "root"
     steps.log.addHandler(seconds)
     steps.log.setLevel(logging.INFO)
-    steps.tell()
+    steps.log_to_stderr()
     copy = folder / "copy"
     change = SetValues({"max": "reverse(value.max)"})
     begun_s = time.monotonic()
