@@ -66,7 +66,7 @@ class InNeed:
     mark: str
     """What was found: the same again is not told again."""
     seen: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    """What was seen of its driver (``Sightings.told``)."""
+    """What was seen of its driver (``Sightings.as_json``)."""
 
 
 class WatchedRoot:
@@ -203,7 +203,7 @@ class WatchedRoot:
         else:
             beat = (run.heartbeat.incarnation, run.heartbeat.beat) if run.heartbeat is not None else ()
             mark = f"{type(status).__name__} {run.generation} {run.submit_number} {beat}"
-            return InNeed(mark=mark, seen=client.view.sightings.told(run.claim.claim_id))
+            return InNeed(mark=mark, seen=client.view.sightings.as_json(run.claim.claim_id))
         return None
 
     def _is_heard(self, job: str, run: Run) -> bool:
@@ -318,13 +318,13 @@ def keep_all_up(
     Args:
         hook: What opens connections.
         ages: Job -> how old its newest savepoint may be.
-        seen: Job -> what was seen of its driver elsewhere (``Sightings.told``).
+        seen: Job -> what was seen of its driver elsewhere (``Sightings.as_json``).
 
     Returns:
         Job -> the error of each that is not well and will not be by itself.
     """
-    for told in seen.values():
-        OF_THIS_PROCESS.believe(told)
+    for sightings in seen.values():
+        OF_THIS_PROCESS.merge(sightings)
     threads = StoreThreads("flinkstyle watch", MOST_AT_ONCE)
     begun = {job: threads.submit(partial(keep_up, hook, job, max_age_s)) for job, max_age_s in ages.items()}
     wait(begun.values(), timeout=PATIENCE_S)

@@ -382,7 +382,7 @@ class JobStarts:
         run = self.view.run(generation)
         mine = run.submit is not None and (run.submit.state, run.submit.key) == ("asked", claim_key)
         is_over = run.is_over and not run.may_be_retried
-        if not is_over and not run.speaks and (not run.comes_up or self._is_left(run, mine=mine)):
+        if not is_over and not run.is_alive and (not run.is_coming_up or self._is_left(run, mine=mine)):
             self.drivers.submit(run, claim_key)  # asked for: retries are counted anew
             run = self.view.run(generation)
         submit = run.submit

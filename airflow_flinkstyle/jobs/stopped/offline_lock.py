@@ -313,7 +313,7 @@ def await_end(runs: JobView, run: Run) -> None:
     seen = runs.board.heartbeat(run.generation)
     if seen is not None and seen.value.state == "closed":
         return
-    is_gone = isinstance(run.speaker, Gone) and not run.holds_the_job
+    is_gone = isinstance(run.writer_state, Gone) and not run.holds_the_job
     if is_gone and run.heartbeat is not None and isinstance(runs.end(run), Gone):
         return
     wait = runs.waiting(run.claim.lease_s)
