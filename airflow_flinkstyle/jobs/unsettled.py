@@ -140,6 +140,6 @@ def _where_it_runs(moved: Cutover) -> Literal["old", "new"]:
         f"It was expected to be decided which driver of job {moved.client.view.job} runs, found that "
         f"generation {new} was ordered to take over and has not.",
         state_after="Producers are as they were.",
-        remedy="Settle the migration, which decides it (flinkstyle migration settle); or choose where producers "
-        "are to write.",
+        remedy="Settle the migration, which decides it (flinkstyle migration settle); or choose where "
+        "producers are to write.",
     )
