@@ -175,7 +175,7 @@ class WatchedRoot:
 
     def _still_beats(self, client: JobClient) -> bool:
         """Return whether a job that runs without pulses has written a heartbeat; one request."""
-        before = self._rounds.beat_of(client.view.job)
+        before = self._rounds.heartbeat_of(client.view.job)
         if before is None:
             return False
         found = client.view.board.heartbeat_version(before[0])
