@@ -284,7 +284,7 @@ class JobDrivers:
             raise BadInputError(
                 f"A reason was expected why the driver of generation {generation} is dead, found none.",
                 state_after="Nothing was recorded.",
-                remedy="Say how you know; people who look for a cause later read it.",
+                remedy="Give a reason: how you know. People read it later when they search for a cause.",
             )
         run = self.view.run(generation)
         first, wait = run.heartbeat, self.view.waiting(min(_WATCH_AT_MOST_S, run.claim.lease_s / 2))
@@ -376,7 +376,7 @@ class JobDrivers:
             )
 
     def login_env(self, overrides: tuple[KafkaOverride, ...]) -> Mapping[str, str]:
-        """Read the logins anew for each driver: passwords change while a job runs."""
+        """Read the logins again for each driver: passwords change while a job runs."""
         names = named_connections(rule.options for rule in overrides)
         if names and self.kafka_logins is not None:
             return self.kafka_logins(names)
@@ -413,7 +413,7 @@ class JobDrivers:
             status = classify(run, is_current=holder == generation)
             if isinstance(status, Running) or (isinstance(status, Closed) and run.has_run_through):
                 return status
-            if holder is not None and holder not in (generation, run.claim.follows):
+            if holder is not None and holder != generation and holder != run.claim.follows:
                 raise JobRunningError.of(
                     self.view.job, f"generation {holder} took over before generation {generation}"
                 )

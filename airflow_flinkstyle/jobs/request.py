@@ -203,7 +203,7 @@ class JobRequests:
         The request to a driver that has not begun waits in its slot.
 
         Raises:
-            JobNotRunningError: If no driver runs or comes up.
+            JobNotRunningError: If no driver runs or is coming up.
             RequestBusyError: If another request has not ended yet.
         """
         status = self.view.status()

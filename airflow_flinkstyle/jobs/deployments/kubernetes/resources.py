@@ -162,8 +162,8 @@ def _merged(own: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
 def describe_application(application: Mapping[str, Any]) -> str:
     """Return an application's state, and the reason for it if its operator gives one."""
     latest = (application.get("status") or {}).get("applicationState") or {}
-    history = _apache_history(application)[::-1]
-    states = [(latest.get("state"), latest.get("errorMessage"))] if latest else history
+    own = [(latest.get("state"), latest.get("errorMessage"))]
+    states = own if latest else _apache_history(application)[::-1]
     state, message = next((one for one in states if _explains(*one)), (states[0][0], ""))
     reason = refusal_reason(message or "") or message or "no message"
     name = application["metadata"]["name"]
