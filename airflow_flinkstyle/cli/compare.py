@@ -16,7 +16,7 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.comparison import (
     CompareAsked,
     Version,
-    as_told,
+    as_values,
     compare_asked,
     compare_versions,
     savepoint_to_compare,
@@ -97,7 +97,7 @@ def compare(
     savepoint_id = savepoint_to_compare(client, savepoint_id)
     if not as_json:
         note(f"Comparing on up to {batches * records:,} records behind savepoint {savepoint_id}.")
-    found = as_told(
+    found = as_values(
         compare_versions(
             client,
             Version(spec=spec, target=target),

@@ -19,7 +19,7 @@ from airflow_flinkstyle.cli.factories import client_of, require_job
 from airflow_flinkstyle.cli.options import AsJson, Job, Key, Root
 from airflow_flinkstyle.cli.output import note, show, table
 from airflow_flinkstyle.cli.run import Definitions, LogDir, Master, Python, launch_by, wanted_by
-from airflow_flinkstyle.jobs.bisect import BisectAsked, as_told, bisect_versions
+from airflow_flinkstyle.jobs.bisect import BisectAsked, as_values, bisect_versions
 from airflow_flinkstyle.jobs.comparison import Version, savepoint_to_compare
 from airflow_flinkstyle.jobs.replay import ReplayAsked, await_replay, replay_job
 from airflow_flinkstyle.jobs.stopped.last_run import recorded_launch
@@ -136,6 +136,6 @@ def bisect(
         key=f"cli:{uuid.uuid4()}",
         savepoint_id=savepoint_to_compare(client, savepoint_id),
         asked=BisectAsked(compare=compared, narrow=narrow),
-        told=(lambda _text: None) if as_json else note,
+        report=(lambda _text: None) if as_json else note,
     )
-    show(as_told(found), found.as_markdown(), as_json=as_json)
+    show(as_values(found), found.as_markdown(), as_json=as_json)

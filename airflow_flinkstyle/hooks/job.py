@@ -278,9 +278,9 @@ class StreamingJobHook(BaseHook):
             DriverFailedError: If it recorded why it failed.
             JobNotRunningError: If it was stopped before its end, or the job was never started.
         """
-        from airflow_flinkstyle.jobs.run_end import end_as_told, look_for_end
+        from airflow_flinkstyle.jobs.run_end import end_as_json, look_for_end
 
-        return end_as_told(look_for_end(self.client(job).starts, generation))
+        return end_as_json(look_for_end(self.client(job).starts, generation))
 
     def ask_to_stop(self, job: str, request_key: str) -> None:
         """Ask for a stop at a batch boundary, also of a run that still starts, without waiting for it."""

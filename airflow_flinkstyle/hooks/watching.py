@@ -66,7 +66,7 @@ class InNeed:
     mark: str
     """Names what is wrong: a trigger does not fire twice for the same mark."""
     seen: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    """Versions of its driver's records, and for how long each has not changed (``Sightings.told``)."""
+    """Versions of its driver's records, and for how long each has not changed (``Sightings.as_json``)."""
 
 
 class WatchedRoot:
@@ -179,7 +179,7 @@ class WatchedRoot:
 
     def _has_new_heartbeat(self, client: JobClient) -> bool:
         """Return whether a job that runs without pulses has written a heartbeat; one request."""
-        before = self._rounds.beat_of(client.view.job)
+        before = self._rounds.heartbeat_of(client.view.job)
         if before is None:
             return False
         version = client.view.board.heartbeat_version(before[0])
@@ -207,7 +207,7 @@ class WatchedRoot:
         else:
             last_beat = (run.heartbeat.incarnation, run.heartbeat.beat) if run.heartbeat is not None else ()
             mark = f"{type(status).__name__} {run.generation} {run.submit_number} {last_beat}"
-            return InNeed(mark=mark, seen=client.view.sightings.told(run.claim.claim_id))
+            return InNeed(mark=mark, seen=client.view.sightings.as_json(run.claim.claim_id))
         return None
 
     def _is_heard(self, job: str, run: Run) -> bool:
@@ -322,13 +322,13 @@ def keep_all_up(
     Args:
         hook: What opens connections.
         ages: Job -> how old its newest savepoint may be.
-        seen: Job -> what the trigger knows of its driver (``Sightings.told``).
+        seen: Job -> what the trigger knows of its driver (``Sightings.as_json``).
 
     Returns:
         Job -> its error, for each job that does not recover by itself.
     """
     for sighting in seen.values():
-        OF_THIS_PROCESS.believe(sighting)
+        OF_THIS_PROCESS.merge(sighting)
     threads = StoreThreads("flinkstyle watch", MOST_AT_ONCE)
     begun = {job: threads.submit(partial(keep_up, hook, job, max_age_s)) for job, max_age_s in ages.items()}
     wait(begun.values(), timeout=PATIENCE_S)

@@ -1,8 +1,8 @@
 """Find the first batch at which two versions of a job differ: compare, cut that batch, compare again.
 
-Every pass begins at the same savepoint, where both versions have one state, and runs the batches before the
-cut as the pass before did: a version that begins behind them, with the other one's state, shows another
-difference, or none.
+Every pass starts from the same savepoint, where both versions have the same state, and runs the batches
+before the cut as the last pass did: a version that started after them, from the other one's state, would show
+another difference, or none.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.comparison_records import ComparedQuery, Comparison
 
 PIECES: Final = 16
-"""Of a batch that differs, in the next pass: each pass costs two or three drivers and the batches before."""
+"""Into so many a batch is cut for the next pass; each pass costs 2 or 3 drivers and all batches before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BisectAsked:
-    """On how much, and how narrow."""
+    """How much to compare, and how narrow."""
 
     compare: CompareAsked
     """The first pass; ``timeout_s`` counts for each."""
     narrow: int = 1000
-    """A batch of so many records is not cut any more."""
+    """A batch of at most so many records is not cut further."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bisected:
-    """What the narrowest pass has found that shows a difference in rows; the first pass if none did."""
+    """The result of the narrowest pass with a difference in rows; of the first pass if none has one."""
 
     found: Comparison
     passes: int
@@ -47,7 +47,7 @@ class Bisected:
 
     @property
     def first(self) -> ComparedQuery | None:
-        """Return what was compared of that query."""
+        """Return the comparison of that query."""
         return self.found.queries[self.query] if self.query is not None else None
 
     def as_markdown(self) -> str:
@@ -75,7 +75,7 @@ def bisect_versions(
     key: str,
     savepoint_id: str,
     asked: BisectAsked,
-    told: Callable[[str], None] = lambda _text: None,
+    report: Callable[[str], None] = lambda _text: None,
 ) -> Bisected:
     """Compare in passes, each with smaller batches where the one before found the first difference.
 
@@ -83,10 +83,10 @@ def bisect_versions(
         client: The job; it is not touched.
         old: What it runs, and where.
         new: What differs from that.
-        key: Who asks, without the try number.
-        savepoint_id: From which each pass runs.
+        key: The caller, without the try number.
+        savepoint_id: The savepoint that each pass starts from.
         asked: How much, and how narrow.
-        told: Told what each pass has found.
+        report: Called with the result of each pass, as text.
 
     Raises:
         FlinkstyleError: As ``compare_versions`` does.
@@ -101,10 +101,10 @@ def bisect_versions(
             client, old, new, key=f"{key}/{passes}", savepoint_id=savepoint_id, asked=compare
         )
         query = _first(found, batch_before)
-        if best is not None and query is None:  # other records came in between, or other batches hide it
+        if best is not None and query is None:  # records came in between, or other batches hide it
             return replace(best, passes=passes)
         best = Bisected(found=found, passes=passes, query=query)
-        told(best.as_markdown().partition("\n")[0])
+        report(best.as_markdown().partition("\n")[0])
         if best.first is None or query is None or best.first.first_batch is None:
             return best
         before = best.first.first_batch - batch_before[query] - 1
@@ -136,10 +136,10 @@ def _cut(first: ComparedQuery) -> list[int]:
     return [share * max(1, len(widths))] * max(1, math.ceil(widest / share))
 
 
-def as_told(found: Bisected) -> dict[str, Any]:
+def as_values(found: Bisected) -> dict[str, Any]:
     """Return plain values."""
     first = found.first
-    told = {
+    values = {
         "verdict": found.found.verdict,
         "summary": found.found.summary(),
         "savepoint_id": found.found.savepoint_id,
@@ -150,4 +150,4 @@ def as_told(found: Bisected) -> dict[str, Any]:
         "offsets": first.first_places() if first is not None else [],
         "rows": [asdict(sample) for sample in first.samples] if first is not None else [],
     }
-    return dict(json.loads(json.dumps(told)))
+    return dict(json.loads(json.dumps(values)))

@@ -34,10 +34,10 @@ class JobClient:
 
     @cached_property
     def starts(self) -> JobStarts:
-        """How one more run of it begins."""
+        """Starts of its runs."""
         return JobStarts(view=self.view, drivers=self.drivers, asked_by=self.asked_by)
 
     @cached_property
     def requests(self) -> JobRequests:
-        """What its driver is asked for: savepoints and stops."""
+        """Requests to its driver: savepoints and stops."""
         return JobRequests(view=self.view, starts=self.starts)

@@ -2,8 +2,8 @@
 
 Each version has a driver of its own, a drill of the same savepoint. The old one's chooses the batches, the
 new one's follows it and compares what both have computed. If something differs, the old version runs once
-more in a third driver: what then differs by itself is told apart. The job is not touched: no driver of these
-takes it over, writes to an output, or commits offsets.
+more in a third driver, to set apart what differs from run to run. The job is not touched: none of these
+drivers takes it over, writes to an output, or commits offsets.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ def compare_asked(
     allow_writes: bool = False,
     timeout_s: float = 3600.0,
 ) -> CompareAsked | None:
-    """Return what a form or an operator says, as values or as JSON; None for no batches.
+    """Read the answers of a form or an operator, as values or as JSON; None for no batches.
 
     Raises:
-        BadInputError: If it says something else.
+        BadInputError: If they are something else.
     """
     try:
         asked = CompareAsked(
@@ -104,13 +104,13 @@ def compare_asked(
 
 
 def expected(answer: str | None) -> Expect:
-    """Return which verdict is expected; ``same`` if nothing was said."""
+    """Return which verdict is expected; ``same`` by default."""
     return one_of("expect", answer or "same", EXPECTED)
 
 
 def _mapping(given: Mapping[str, Any] | str | None) -> Mapping[str, Any]:
-    found = json.loads(given.strip() or "{}") if isinstance(given, str) else given or {}
-    return dict(found.items())
+    mapping = json.loads(given.strip() or "{}") if isinstance(given, str) else given or {}
+    return dict(mapping.items())
 
 
 def _bad(found: str) -> BadInputError:
@@ -126,7 +126,7 @@ def savepoint_to_compare(client: JobClient, savepoint_id: str | None) -> str:
     """Return the savepoint from which both versions run; the newest one if none is named.
 
     Raises:
-        SavepointMissingError: If it is none of the job's.
+        SavepointMissingError: If the job has no such savepoint.
         BadInputError: If the job has none.
     """
     if savepoint_id and savepoint_id != "latest":
@@ -144,14 +144,14 @@ def savepoint_to_compare(client: JobClient, savepoint_id: str | None) -> str:
 def compare_versions(
     client: JobClient, old: Version, new: Version, *, key: str, savepoint_id: str, asked: CompareAsked
 ) -> Comparison:
-    """Run both versions, and return what was found; a retry finds the drivers of an earlier try.
+    """Run both versions, and return the comparison; a retry finds the drivers of an earlier try.
 
     Args:
         client: The job; whether it runs does not matter.
         old: What the job runs, and where.
         new: What is to replace it.
-        key: Who asks, without the try number.
-        savepoint_id: From which both run.
+        key: The caller, without the try number.
+        savepoint_id: The savepoint that both start from.
         asked: How much, and how it is compared.
 
     Raises:
@@ -257,7 +257,7 @@ class _BothVersions:
         return next(number for number in itertools.count(1) if not self._is_spent(number))
 
     def _is_spent(self, attempt: int) -> bool:
-        """Return whether it has come to its end, whichever."""
+        """Return whether it has ended, with a result or without."""
         view = self.client.view
         parts: tuple[Part, ...] = ("old", "new", "again")
         own = [view.own_claim(self._claim_key(attempt, part)) for part in parts]
@@ -272,7 +272,7 @@ class _BothVersions:
         return False
 
 
-def as_told(found: Comparison) -> dict[str, Any]:
+def as_values(found: Comparison) -> dict[str, Any]:
     """Return plain values, for XCom and a journal."""
     queries = {}
     for name, one in found.queries.items():
@@ -296,8 +296,8 @@ def require_expected(found: Mapping[str, Any], expect: Expect, *, job: str) -> N
     """Require that two versions compute the same, if that is expected.
 
     Args:
-        found: As ``as_told`` returned it.
-        expect: With ``differs`` whatever was found is told and accepted.
+        found: As ``as_values`` returned it.
+        expect: With ``differs`` any result is accepted.
         job: For the message.
 
     Raises:

@@ -1,9 +1,9 @@
 """Cut several jobs at the same offsets: hold them all, agree on one barrier, count the cut last.
 
-Every job is held between two batches and says where it is; the furthest position of all is the
-barrier; each runs to it and takes its savepoint. Only then the cut's record is created. Whatever goes
-wrong before, the same record is created as ``abandoned``, and every job continues uncut: by the word of
-this caller, of an agent, or of an agent that was held for longer than ``hold_s``.
+Every job is held between two batches and reports its positions; the furthest position of all is the barrier;
+each runs to it and takes its savepoint. Only then the cut's record is created. If anything goes wrong before,
+the same record is created as ``abandoned``, and every job continues uncut; this caller creates it then, or an
+agent that failed or was held for longer than ``hold_s``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class JobsCut:
     savepoints: Mapping[str, str]
     """Job -> savepoint id."""
     not_stopped: Mapping[str, str] = field(default_factory=dict)
-    """Job -> what it does instead; empty if none was to stop."""
+    """Job -> its status, for jobs that did not stop; empty if none was to stop."""
 
 
 def cut_together(
@@ -53,7 +53,7 @@ def cut_together(
 
     Args:
         clients: The jobs, all under one savepoint root.
-        key: Who asks, without the try number: a retry continues the same cut unless it was abandoned.
+        key: The caller, without the try number: a retry continues the same cut unless it was abandoned.
         stop: Stop the jobs once the cut is complete.
         timeout_s: How long all of it may take.
         hold_s: How long a job may be held for the others.
@@ -72,12 +72,12 @@ def cut_together(
         mode = CutMode(alignment="aligned", cut_id=cut_id, hold_s=hold_s, timeout_s=timeout_s)
         cut = _Attempt(clients, cuts, cut_id, wait).run(key, mode, stop=stop)
     log.info("Cut %s is complete: %s", cut.cut_id, dict(cut.members))
-    left = _await_closed(clients, cut, wait) if stop else {}
-    return JobsCut(cut_id=cut.cut_id, savepoints=cut.members, not_stopped=left)
+    not_stopped = _await_closed(clients, cut, wait) if stop else {}
+    return JobsCut(cut_id=cut.cut_id, savepoints=cut.members, not_stopped=not_stopped)
 
 
 def find_cut(store: ObjectStore, cut_id: str) -> Cut | None:
-    """Return the complete cut of this id; None if it was abandoned or is not decided, so does not count."""
+    """Return the complete cut of this id; None if it was abandoned or is not decided."""
     cut = CutBoard(store).decision(cut_id)
     return cut if cut is not None and cut.verdict == "complete" else None
 
@@ -130,7 +130,7 @@ class _Attempt:
         for client in self._clients:
             self._asked.append((client, client.requests.request(f"{key}/{self._cut_id}", command, mode=mode)))
         held = self._await(lambda client, _: self._cuts.held(self._cut_id, client.view.job), "is held")
-        with contextlib.suppress(ObjectExistsError):  # an earlier attempt has told them
+        with contextlib.suppress(ObjectExistsError):  # an earlier attempt created it
             barrier = furthest(positions.places() for positions in held)
             self._cuts.create_barrier(self._cut_id, Positions.of(barrier))
         saved = self._await(lambda client, pending: client.requests.published(pending), "has its savepoint")
@@ -145,7 +145,7 @@ class _Attempt:
         )
 
     def _await(self, read: Callable[[JobClient, PendingRequest], T | None], what: str) -> list[T]:
-        """Wait until something is true of every job; the first that fails ends it."""
+        """Wait until ``read`` returns a value for every job; the first job that fails ends it."""
         while True:
             found = [read(client, pending) for client, pending in self._asked]
             if all(value is not None for value in found):
@@ -175,7 +175,7 @@ class _Attempt:
             return None
         if decided.verdict == "abandoned":
             for client, pending in self._asked:
-                with contextlib.suppress(FlinkstyleError):  # it learns from the decision
+                with contextlib.suppress(FlinkstyleError):  # the decision tells it, too
                     client.requests.cancel(pending)
         return decided
 
@@ -189,8 +189,8 @@ class _Attempt:
 
 
 def _await_closed(clients: Sequence[JobClient], cut: Cut, wait: Wait) -> dict[str, str]:
-    """Wait until every job has closed with its savepoint of the cut; returns what the others do."""
-    left: dict[str, str] = {}
+    """Wait until every job has closed with its savepoint of the cut; returns the status of the others."""
+    not_stopped: dict[str, str] = {}
     for client in clients:
         while True:
             status = client.view.status()
@@ -200,6 +200,6 @@ def _await_closed(clients: Sequence[JobClient], cut: Cut, wait: Wait) -> dict[st
             if ended:
                 break
             if not isinstance(status, Running) or not wait.again():
-                left[client.view.job] = describe_status(status)
+                not_stopped[client.view.job] = describe_status(status)
                 break
-    return left
+    return not_stopped

@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from yaml import Node
 
 MOST_BYTES: Final = 1 << 20
-"""A file of definitions that is larger is something else."""
+"""A larger file holds no definitions."""
 MOST_NODES: Final = 20_000
 """Values in a file, each use of an alias counted: a thousand jobs have fewer."""
 MOST_LEVELS: Final = 8
-"""A job needs three: itself, a mapping or a list, and what is in that."""
+"""A job needs three: itself, a mapping or a list, and the values in it."""
 MOST_FAULTS: Final = 20
-"""Named of one file."""
+"""How many faults of one file are named."""
 _MOST_SHOWN: Final = 200
 """Characters shown of a value that is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkStreamingJob:
-    """What a job is, whoever starts it."""
+    """The definition of a job, for every way to start it."""
 
     job: str
     """Its name, unique under the savepoint root."""
@@ -72,7 +72,7 @@ class SparkStreamingJob:
     """How a rotation checks each savepoint: ``quick``, or ``full``, which reads every byte."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot run."""
+        """Refuse a definition that cannot run."""
         check_job_name(self.job)
         if not self.script:
             raise _bad(f"job {self.job}", "a script", "none")
@@ -128,7 +128,7 @@ class Definitions:
 def read_definitions(place: str | Path) -> Definitions:
     """Return the jobs of a YAML file, or of all ``*.yaml`` and ``*.yml`` files in a folder.
 
-    A job whose definition is wrong keeps no other one from being used.
+    A wrong definition of one job does not affect the others.
     """
     root = Path(place)
     files = sorted([*root.glob("*.yaml"), *root.glob("*.yml")]) if root.is_dir() else [root]
@@ -172,7 +172,7 @@ def _jobs_of(file: Path, faults: list[str]) -> Iterator[tuple[str, SparkStreamin
     import yaml
 
     try:
-        if not file.is_file() and file.exists():  # a pipe would be waited for
+        if not file.is_file() and file.exists():  # a pipe would block
             faults.append(f"{file}: expected a file")
             return
         if file.stat().st_size > MOST_BYTES:
@@ -204,8 +204,8 @@ def _jobs_of(file: Path, faults: list[str]) -> Iterator[tuple[str, SparkStreamin
 def _beyond_bounds(text: str) -> str | None:
     """Return where a file nests deeper, or has more values, than definitions do; None if it does not.
 
-    Whatever makes values of YAML calls itself for each level, and ends the process that reads the DAGs' files
-    where there are too many; its parser does not.
+    What turns YAML into values calls itself for each level, and too many end the process that reads the DAGs'
+    files; YAML's parser does not.
     """
     import yaml
 
@@ -228,7 +228,7 @@ def _loader() -> Any:  # noqa: ANN401 - one of yaml's classes
 
 
 class _DocumentReader:
-    """Reads one document; notes what is wrong with it, where."""
+    """Reads one document; notes each fault and its place."""
 
     def __init__(self, file: Path, faults: list[str]) -> None:
         self._file, self._faults, self._before = file, faults, len(faults)

@@ -1,8 +1,8 @@
 """Drill a restore: a driver beside the job restores a savepoint, runs some batches on the copy, and ends.
 
-It is a start like any other whose claim asks for a rehearsal only. So it needs the resources of a second
-driver for as long as it takes, and nothing of the job: it is told no takeover, writes to no sink, commits no
-offsets, and another start or upgrade does not wait for it.
+It is a start like any other, but its claim asks only for a rehearsal. So it needs the resources of a second
+driver for as long as it takes, and nothing of the job: it gets no takeover order, writes to no sink, commits
+no offsets, and another start or upgrade does not wait for it.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drill:
-    """A restore that was tried."""
+    """The result of a drill."""
 
     job: str
     savepoint_id: str
     generation: int
-    """Under which the driver ran; it never held the job."""
+    """The generation of the driver; it never held the job."""
     size_bytes: int
     """Of the savepoint."""
     rehearsal: Rehearsal
 
     @property
     def restore_s(self) -> float:
-        """How long the files of all queries took."""
+        """How long it took to restore the files of all queries."""
         return sum(query.restore_s for query in self.rehearsal.queries.values())
 
     def as_dict(self) -> dict[str, object]:
@@ -60,7 +60,7 @@ class Drill:
         }
 
     def as_markdown(self) -> str:
-        """Render how long and how much, then a row for each query."""
+        """Render times and size, then a row for each query."""
         return (
             f"Savepoint {self.savepoint_id} of job {self.job} ({size(self.size_bytes)}) was restored in "
             f"{self.restore_s:.1f} s; the drill took {self.rehearsal.seconds:.1f} s.\n\n"
@@ -82,8 +82,8 @@ def begin_drill(
     Args:
         client: The job; whether it runs does not matter.
         spec: What to run, usually as the job ran last.
-        target: Where.
-        key: Who asks, without the try number.
+        target: Where to run it.
+        key: The caller, without the try number.
         savepoint_id: What to restore.
         rehearse: How many batches, of how many records.
 
@@ -104,7 +104,7 @@ def begin_drill(
 
 
 def is_drilled(runs: JobView, generation: Generation) -> bool:
-    """Return whether a drill has come to its end, whichever: it said so, or its driver is gone."""
+    """Return whether a drill has ended: it wrote its result, or its driver is gone."""
     if runs.board.rehearsal(generation) is not None:
         return True
     run = runs.run(generation)
@@ -112,12 +112,12 @@ def is_drilled(runs: JobView, generation: Generation) -> bool:
 
 
 def finish_drill(client: JobClient, generation: Generation, *, timeout_s: float) -> Drill:
-    """Wait for the end of a drill, and see to it that its driver ends.
+    """Wait for the end of a drill, and end its driver.
 
     Raises:
         DrillFailedError: If the savepoint could not be restored, or a batch failed on it.
         StepTimeoutError: If that took too long.
-        DriverFailedError: If the driver did not come up, or ended without a word.
+        DriverFailedError: If the driver did not come up, or ended without reporting why.
     """
     wait = client.view.waiting(timeout_s)
     try:

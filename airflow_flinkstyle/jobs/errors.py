@@ -28,7 +28,7 @@ class JobRunningError(JobError):
 
     @classmethod
     def of(cls, job: str, holder: str) -> Self:
-        """Say who has the job that was to be started."""
+        """Name the run that has the job."""
         return cls(
             f"Job {job} was expected not to run, found that {holder}.",
             state_after="Nothing was started; that run continues.",
@@ -37,7 +37,7 @@ class JobRunningError(JobError):
 
 
 class HeldNoMoreError(JobRunningError):
-    """Who held a stopped job was taken for dead, and the job was given back: asking again looks anew."""
+    """A caller that held a stopped job was taken for dead, and the job was given back; it may ask again."""
 
     retryable = True
 
@@ -97,13 +97,13 @@ class DrillFailedError(JobError):
 
 
 class DriverFailedError(JobError):
-    """The driver ended, or never came up; its own words and the end of its log are in the message."""
+    """The driver ended, or never came up; its own error and the end of its log are in the message."""
 
     code = "DRIVER_FAILED"
 
 
 class BeginsAnewError(DriverFailedError):
-    """The driver has found that a query would begin anew although its script names a checkpoint of it."""
+    """A query would start from the beginning although its script names a checkpoint of it."""
 
     code = CheckpointFoundError.code
 
@@ -123,27 +123,27 @@ class NoRoomError(JobError):
 
 
 class ClusterLoginError(JobError):
-    """A cluster wants to know who asks, and this host has nothing to show, or nothing that it knows."""
+    """A cluster asks for a login, and this host has none, or none that it accepts."""
 
     code = "CLUSTER_LOGIN"
     retryable = True  # a ticket is renewed, and a server of tickets comes back
 
 
 class SigningKeyError(JobError):
-    """What starts a process would have to be signed or verified, and there is no key for it."""
+    """A record that starts a process must be signed or verified, and there is no key for it."""
 
     code = "SIGNING_KEY"
 
 
 class DriverLostError(DriverFailedError):
-    """The driver ended without a word: killed, out of memory, its host or the store was lost."""
+    """The driver ended without reporting why: killed, out of memory, its host or the store was lost."""
 
     code = "DRIVER_LOST"
     retryable = True
 
 
 class DriverRetriedError(DriverFailedError):
-    """The driver failed of a cause that may pass: a watcher, or the same start once more, starts the next."""
+    """The driver failed for a reason that may pass: a watcher, or the same start again, starts the next."""
 
     retryable = True
 
@@ -168,14 +168,14 @@ class RequestFailedError(JobError):
 
 
 class RequestPostponedError(RequestFailedError):
-    """The driver failed at the request for a reason that may pass; asking again asks anew."""
+    """The driver failed at the request for a reason that may pass; asking again makes a new request."""
 
     code = "REQUEST_POSTPONED"
     retryable = True
 
 
 class StopIncompleteError(JobError):
-    """The savepoint of a stop is complete, and the run did not close: asking again stops it anew."""
+    """The savepoint of a stop is complete, and the run did not close; asking again stops it."""
 
     code = "STOP_INCOMPLETE"
     retryable = True
@@ -202,33 +202,33 @@ class CheckpointMismatchError(JobError):
 
 
 class CheckpointUnreadError(CheckpointMismatchError):
-    """What was found there cannot be read from here; its own driver may."""
+    """The checkpoint cannot be read from here; the job's own driver may be able to."""
 
 
 class RewindError(JobError):
-    """A savepoint older than what the job has committed since, with no word on what to do about it."""
+    """A savepoint is older than what the job has committed since, and no rewind was chosen."""
 
     code = "REWIND"
 
 
 class LastStateError(JobError):
-    """A job cannot continue where it was: its state is out of reach, and nothing else is that state."""
+    """A job cannot continue where it was: its state is out of reach, and no savepoint is the same state."""
 
     code = "LAST_STATE"
 
     def after_trying(self, why_not: str) -> LastStateError:
-        """Say what came of the job's own driver in the same checkpoint."""
+        """Add why the job's own driver could not continue in the same checkpoint."""
         return LastStateError(f"{self.problem} Tried first: {why_not}.", self.state_after, self.remedy)
 
 
 class HistoryError(JobError):
-    """A job with a history would start without it, and what that gives up was not named."""
+    """A job with a history would start without it, and that history was not named."""
 
     code = "HISTORY"
 
 
 class CheckpointWrittenError(JobError):
-    """A checkpoint that was expected to stand still is written, or was written a moment ago."""
+    """A checkpoint that nobody should write is being written, or was a moment ago."""
 
     code = "CHECKPOINT_WRITTEN"
 
@@ -252,7 +252,7 @@ class NotAdoptedError(JobError):
 
 
 class OldJobRunsError(JobError):
-    """A checkpoint that was adopted has moved on: the old job was started again."""
+    """An adopted checkpoint was written since: the old job was started again."""
 
     code = "OLD_JOB_RUNS"
 
@@ -306,13 +306,13 @@ class MigrationEndedError(JobError):
 
 
 class DoneBeforeError(JobError):
-    """What is asked for was done by an earlier try, and the job is otherwise by now."""
+    """An earlier try has done what is asked for, and the job has changed since."""
 
     code = "DONE_BEFORE"
 
 
 class NotAsApprovedError(JobError):
-    """A task of a migration was told something else than what was approved."""
+    """A task of a migration has other arguments than those that were approved."""
 
     code = "NOT_AS_APPROVED"
 
@@ -336,19 +336,19 @@ class HoldLostError(JobError):
 
 
 class LateWritesError(JobError):
-    """Records came to the old cluster behind the proof that nobody writes there."""
+    """Records came to the old cluster after the proof that nobody writes there."""
 
     code = "LATE_WRITES"
 
 
 class FenceStandsError(JobError):
-    """The rollback could not take down the fence, and releases nobody into it."""
+    """The rollback could not take down the fence, and so does not release the producers."""
 
     code = "FENCE_STANDS"
 
 
 class FenceStandsYetError(FenceStandsError):
-    """It could not for a reason that may pass: a retry takes it down and continues the rollback."""
+    """The fence still stands for a reason that may pass: a retry takes it down and continues the rollback."""
 
     retryable = True
 
@@ -372,7 +372,7 @@ class UpgradeRolledBackError(JobError):
 
 
 class NotTestedError(JobError):
-    """The rehearsal of a new version read no rows, so that nothing is known of it."""
+    """The rehearsal of a new version read no rows, so the version is untested."""
 
     code = "NOT_TESTED"
 
@@ -395,7 +395,7 @@ class UpgradeChoiceError(JobError):
 
 
 class UpgradeUnhealthyError(JobError):
-    """The new version commits, is not well, and runs on: what else could be done is a person's choice."""
+    """The new version commits batches, is unhealthy, and runs on: a person chooses what to do."""
 
     code = "UPGRADE_UNHEALTHY"
 

@@ -19,17 +19,17 @@ log = logging.getLogger(__name__)
 
 
 def jobs_below(store: ObjectStore) -> Iterator[str]:
-    """Yield the jobs of a store, in order; other folders there are none."""
+    """Yield the jobs of a store, in order; other folders are skipped."""
     for name in store.folders():
         if is_job_name(name) and not {"runs", "savepoints"}.isdisjoint(store.folders(f"{name}/")):
             yield name
 
 
 def require_known(store: ObjectStore, job: str) -> None:
-    """Require that a job has ever been started, or that a savepoint bears its name.
+    """Require that the job was started before, or has a savepoint.
 
     Raises:
-        JobUnknownError: If not, with the jobs to choose from: more often a mistyped name than a new job.
+        JobUnknownError: If not; it lists the known jobs, since the name is more often mistyped than new.
     """
     known = list(jobs_below(store))
     if job not in known:
@@ -38,27 +38,27 @@ def require_known(store: ObjectStore, job: str) -> None:
 
 # The queries that other jobs of the root have: one of them may be this job under another name.
 #
-# A driver may read its own job's folder alone, so the caller of a first start tells it.
+# A driver may read only its own job's folder, so the caller of a first start lists them in the claim.
 
 _MOST = 500
-"""How many a claim names: it is read at each start of a driver."""
+"""How many a claim lists at most: it is read at each start of a driver."""
 
 
 def queries_elsewhere(board: JobBoard) -> dict[str, str]:
-    """Return what is declared of the queries that the root's other jobs ran last, and whose they are.
+    """Return the declared queries of the last runs of the root's other jobs, and which job each belongs to.
 
-    Only of queries whose script names a checkpoint: two jobs may well run one script that names none.
+    Only queries whose script names a checkpoint: two jobs may well run one script that names none.
     """
     found: dict[str, str] = {}
     for job in jobs_below(board.store):
-        words = _last_words(JobBoard(board.store, job)) if job != board.job else None
-        for name, status in words.queries.items() if words is not None else ():
+        heartbeat = _last_heartbeat(JobBoard(board.store, job)) if job != board.job else None
+        for name, status in heartbeat.queries.items() if heartbeat is not None else ():
             if status.declared is not None and status.declared.location is not None and len(found) < _MOST:
                 found.setdefault(status.declared.key, f"query {name} of job {job}")
     return found
 
 
-def _last_words(board: JobBoard) -> Heartbeat | None:
+def _last_heartbeat(board: JobBoard) -> Heartbeat | None:
     """Return the last heartbeat of a job's head; None if there is none, or another version wrote it."""
     try:
         current = board.current()

@@ -1,8 +1,8 @@
 """What a migration or an upgrade has done so far: intent before each phase, result after it.
 
-A retry begins a new attempt and continues behind the last result. Every phase can be done twice: its ids
+A retry begins a new attempt and continues after the last result. Every phase can be done twice: its ids
 derive from the migration's, not from the attempt. An older attempt that wakes up finds its number
-replaced, in the attempt record and in the phase it was in.
+replaced, in the attempt record and in the record of its phase.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _NO_PHASES = frozenset({_ATTEMPT, WORK})
 DECIDED = "decided"
 """A phase before the first: who has approved or rejected it, and when."""
 _LAST_PHASES = frozenset({DECIDED, "running", "verify", "observe", "rollback"})
-"""A journal with the result of one of these has ended, unless ``is_last`` says otherwise."""
+"""A journal with the result of one of these has ended, unless ``is_last`` is false."""
 _REST = ("release", "rollback", "verify", "observe")
-"""With the result of one of these nothing is held or half moved any more."""
+"""After the result of one of these the migration rests: no producer is held, and nothing is half moved."""
 APPROVED = "approved"
 """A phase before the first: what was approved is in its intent, and it has no result."""
 
@@ -47,14 +47,14 @@ class AttemptRecord(Record):
 
     attempt: int
     token: int
-    """For the producer switch; drawn after the attempt before it was seen, so it is higher than its."""
+    """For the producer switch; drawn after the last attempt was read, so it is higher than that one's."""
     holder: str
     begun_at_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseRecord(SignedRecord):
-    """``<n>-<phase>.json``: signed, because what it names is started, stopped or put back."""
+    """``<n>-<phase>.json``: signed, because callers start, stop or put back what it names."""
 
     what: ClassVar[str] = "migration phase"
 
@@ -62,7 +62,7 @@ class PhaseRecord(SignedRecord):
     attempt: int
     intent: Mapping[str, Any]
     intent_at_ms: int
-    """When the phase was first begun, by whichever attempt."""
+    """When the first attempt began the phase."""
     result: Mapping[str, Any] | None = None
     result_at_ms: int | None = None
 
@@ -79,9 +79,9 @@ class OpenPhase:
 def read_phases(
     store: ObjectStore, job: str, *, only: Collection[str] | None = None
 ) -> dict[str, list[PhaseRecord]]:
-    """Return what every migration and upgrade of a job has begun, or ``only`` these phases, by its id.
+    """Return the phases that each migration and upgrade of a job has begun, or ``only`` these, by its id.
 
-    Not verified: enough to keep something for it, or to refuse something beside it, and not to obey it.
+    Not verified: enough to keep a savepoint for it, or to refuse another one beside it, but not to act on it.
     """
     journals: dict[str, list[PhaseRecord]] = {}
     for info in store.list(f"{job}/{_FOLDER}/"):
@@ -99,19 +99,19 @@ def has_ended(phases: Iterable[PhaseRecord]) -> bool:
 
 
 def is_last(record: PhaseRecord | None) -> bool:
-    """Return whether a last phase has ended what it belongs to.
+    """Return whether a last phase has ended its migration or upgrade.
 
-    One that found a failure is followed by the way back; a result may name the phase behind it (``then``).
+    After a failure the way back follows; a result may name the phase after it (``then``).
     """
     result = record.result if record is not None else None
     return result is not None and not result.get("failure") and not result.get("then")
 
 
 def read_unrested(store: ObjectStore, job: str) -> dict[str, list[PhaseRecord]]:
-    """Return what was begun of the migrations and upgrades of a job that do not rest, by id.
+    """Return the phases of a job's migrations and upgrades that do not rest, by id.
 
-    One that rests holds nobody, and has moved its job wholly or not at all. Not verified, as ``read_phases``.
-    One listing, and one read for each that rests: a job may have had hundreds.
+    One that rests holds no producers, and has moved its job wholly or not at all. Not verified, as
+    ``read_phases``. One listing, and one read for each that rests: a job may have had hundreds.
     """
     keys: dict[str, dict[str, str]] = {}
     for info in store.list(f"{job}/{_FOLDER}/"):
@@ -131,7 +131,7 @@ def read_unrested(store: ObjectStore, job: str) -> dict[str, list[PhaseRecord]]:
 
 
 def open_since_ms(store: ObjectStore, job: str) -> int | None:
-    """Return when the oldest migration or upgrade began that has not ended; None if all have."""
+    """Return when the oldest migration or upgrade without an end began; None if all have ended."""
     begun = [
         min(phase.intent_at_ms for phase in phases)
         for phases in read_phases(store, job).values()
@@ -180,7 +180,7 @@ class CutoverJournal:
         return attempt
 
     def part(self, name: str) -> CutoverJournal:
-        """Return the journal of a cutover that is made for this one, with the same phases."""
+        """Return the journal of a cutover that is part of this one, with the same phases."""
         return CutoverJournal(
             self._store, self._job, f"{self.migration_id}-{name}", self._phases, signer=self._signer
         )
@@ -214,12 +214,12 @@ class CutoverJournal:
     # --- what was approved --------------------------------------------------------------------
 
     def approve(self, what: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Store what is approved, once; returns what is stored, which an earlier call may have done."""
+        """Store what is approved, once; returns what is stored, perhaps by an earlier call."""
         record = PhaseRecord(phase=APPROVED, attempt=0, intent=what, intent_at_ms=now_ms())
         try:
             self._store.create(self._approved_key, self._signed(record, self._approved_key))
         except ObjectExistsError:
-            log.info("What is approved of %s was stored before", self.migration_id)
+            log.info("The approval of %s was stored before", self.migration_id)
         return self.approved() or what
 
     def approved(self) -> Mapping[str, Any] | None:
@@ -240,7 +240,7 @@ class CutoverJournal:
         self._store.write(self._decided_key, self._signed(record, self._decided_key))
 
     def decided(self) -> Mapping[str, Any] | None:
-        """Return who has approved or rejected it; None if nobody was asked."""
+        """Return who has approved or rejected it; None if nobody has yet."""
         found = self._store.get(self._decided_key)
         return self._verified(found, self._decided_key).intent if found else None
 

@@ -1,4 +1,4 @@
-"""How this package comes to a driver: installed beside its Python, or as one zip of Python files."""
+"""How a driver gets this package: installed beside its Python, or as one zip of Python files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOMS: Final = (
 )  # fmt: skip
 """What runs in a driver or an executor: the agent, and the layers below it."""
 _EPOCH: Final = (2020, 1, 1, 0, 0, 0)
-"""In place of the files' times, so that one version gives one zip."""
+"""Instead of the files' times, so that each version gives one zip."""
 
 
 INSTALLED: Final = "installed"
@@ -53,7 +53,7 @@ class DriverAgent:
         return self.path.removesuffix(".zip") + ".py" if self.way == PY_FILES else self.path
 
     def require_place(self, cluster: str, copy: str) -> None:
-        """Refuse a zip of which nobody says where it is, on a cluster to which nothing is uploaded."""
+        """Refuse a zip whose place is not named, on a cluster to which nothing is uploaded."""
         if self.way == PY_FILES and not self.path:
             raise BadInputError(
                 f"The place of the agent's zip was expected with agent 'py-files' on {cluster}, found none: "
@@ -66,16 +66,16 @@ class DriverAgent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandOver:
-    """How Spark is told to run a driver somewhere."""
+    """The options with which Spark runs a driver somewhere."""
 
     deploy_mode: str = "client"
     """Of the Spark connection: ``client`` or ``cluster``."""
     submit_mode: str = "client"
-    """What ``spark-submit`` is told."""
+    """The deploy mode that ``spark-submit`` gets."""
     uploads: bool = False
-    """Whether files of this machine come along: then the launcher is this package's own."""
+    """Whether files of this machine are uploaded: then the launcher is this package's own."""
     in_image: bool = False
-    """Whether paths without a scheme are the image's, and said to be so."""
+    """Whether paths without a scheme are in the image, and get the scheme ``local``."""
     redacts: tuple[str, ...] = ()
     """Settings that Spark's plans must not show, as regular expressions."""
 
@@ -98,7 +98,7 @@ class PackedAgent:
     archive: Path
     """For ``--py-files``."""
     launcher: Path
-    """What Spark is given to run."""
+    """The program that Spark runs."""
 
 
 def launcher_path() -> str:
@@ -107,10 +107,10 @@ def launcher_path() -> str:
 
 
 def require_agent() -> None:
-    """Refuse an installation of this package without what drivers run, before anything is claimed.
+    """Refuse an installation without the parts that drivers run, before anything is claimed.
 
     Raises:
-        BadInputError: Naming what is missing: a wheel that somebody built from a part of the package.
+        BadInputError: Naming what is missing, as in a wheel that was built from a part of the package.
     """
     root = Path(airflow_flinkstyle.__file__).parent
     needed = (*ROOMS, "agent/launcher.py", "agent/core/runtime.py")
@@ -127,7 +127,7 @@ def pack_agent(folder: Path) -> PackedAgent:
     """Write the agent of this version into a folder.
 
     Raises:
-        BadInputError: If it is not here as a whole.
+        BadInputError: If a part of it is missing.
         OSError: If it cannot be written.
     """
     require_agent()

@@ -30,7 +30,7 @@ _SIZE: Final = re.compile(r"(\d+)\s*([kmgtp]?)b?", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:
-    """What a driver and its executors ask for."""
+    """The resources that a driver and its executors ask for."""
 
     driver_cores: float
     driver_mb: int
@@ -42,7 +42,7 @@ class Footprint:
 
     @property
     def cores(self) -> float:
-        """Of driver and executors together; with one executor where their number is open."""
+        """Of driver and executors together; counts one executor if their number is open."""
         return self.driver_cores + self.executor_cores * (1 if self.executors is None else self.executors)
 
     @property
@@ -52,11 +52,11 @@ class Footprint:
 
     @property
     def least(self) -> Footprint:
-        """What it needs to begin: the driver with one executor."""
+        """What it needs to start: the driver with one executor."""
         return self if self.executors == 0 else replace(self, executors=1)
 
     def __str__(self) -> str:
-        """Return it in words."""
+        """Describe it."""
         driver = "a driver on the worker's machine"
         if self.driver_cores or self.driver_mb:
             driver = f"a driver with {_cores_and_memory(self.driver_cores, self.driver_mb)}"
@@ -97,7 +97,7 @@ def footprint(spec: JobSpec, target: SubmitTarget) -> Footprint:
 
 
 def lack(needed: Footprint, room: Room | None) -> str | None:
-    """Return what a cluster has too little of, in words; None if there is room, or nobody knows."""
+    """Describe what a cluster has too little of; None if there is room, or that is unknown."""
     if room is None:
         return None
     short = []
@@ -109,7 +109,7 @@ def lack(needed: Footprint, room: Room | None) -> str | None:
 
 
 def beyond(needed: Footprint, target: SubmitTarget) -> str | None:
-    """Return which limit of the connection a standby would exceed, in words; None if none."""
+    """Describe the connection's limits that a standby would exceed; None if none."""
     over = []
     if target.standby_cores is not None and needed.cores > target.standby_cores:
         over.append(f"{needed.cores:g} cores, {target.standby_cores:g} are allowed")
@@ -126,7 +126,7 @@ def size_mb(name: str, text: str) -> int:
     """Return a size as Spark writes it, ``512m`` or ``4g``, in MiB.
 
     Raises:
-        BadInputError: If it is none.
+        BadInputError: If it is no size.
     """
     found = _SIZE.fullmatch(text.strip())
     if found is None:

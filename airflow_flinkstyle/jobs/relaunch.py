@@ -1,7 +1,7 @@
-"""The driver processes of a job: one that died is started again, and what that takes, from top to bottom.
+"""Start a job's driver again after it has died; the steps from top to bottom.
 
-Look what has become of the driver, judge whether another may be started, end the one before, submit the next:
-in this order, whoever does it (a sensor, a cutover, a command), and of several callers at once one submits.
+Inspect the driver, judge whether another may be started, end the one before, submit the next: every caller (a
+sensor, a cutover, a command) does so in this order, and of several at once only one submits.
 """
 
 from __future__ import annotations
@@ -54,25 +54,25 @@ if TYPE_CHECKING:
 
 
 RETRY_S, MOST_RETRY_S = 5.0, 60.0
-"""How long to wait before the first of them, and before any; each wait is twice the one before."""
-_MOST_LOOK_S = 15.0
-"""How long a driver that is declared dead is looked at at most: three heartbeats."""
+"""The wait before the first retry, and the longest before any; each is twice the one before."""
+_WATCH_AT_MOST_S = 15.0
+"""How long at most a driver is watched before it is recorded as dead: three heartbeats."""
 _SENTENCES = 3
 """Of an error: problem, what is left, remedy."""
 log = logging.getLogger(__name__)
 
 
 def retry_pause_s(run: Run) -> float:
-    """Return how long after its end a driver is started again that failed of a cause that may pass."""
+    """Return how long after its end to start a driver again that failed for a reason that may pass."""
     return min(RETRY_S * 2.0 ** min(run.next_retry - 1, 10), MOST_RETRY_S)
 
 
 class Started(Protocol):
-    """What a start returns: ``jobs.start`` imports this module, so it is named by what is asked of it."""
+    """What a start returns, as far as it is used here: ``jobs.start`` imports this module."""
 
     @property
     def generation(self) -> Generation:
-        """The run that it has begun."""
+        """The generation that was started."""
 
 
 @dataclass(kw_only=True)
@@ -81,18 +81,18 @@ class JobDrivers:
 
     view: JobView
     kafka_logins: Callable[[Collection[str]], Mapping[str, str]] | None = None
-    """From the connections that overrides name to the environment that brings their logins; None: they
-    must stand in this process's own environment."""
+    """Returns the environment variables with the logins of the connections that overrides name; None: this
+    process's own environment must hold them."""
 
-    # --- look, and judge ----------------------------------------------------------------------
+    # --- inspect, and judge -------------------------------------------------------------------
 
     def look_after(self, status: JobStatus | None = None, *, follow: Callable[..., Started]) -> JobStatus:
-        """Keep the job up: ``ensure_running``, and let another generation follow a run that was told to end.
+        """Keep the job up: ``ensure_running``, and start a next generation if a run was told to end.
 
         Of several callers at once one starts it.
 
         Args:
-            status: What the caller found the job to be doing; None to look.
+            status: What the caller found the job to be doing; None to find out.
             follow: ``JobStarts.follow``.
 
         Raises:
@@ -101,33 +101,33 @@ class JobDrivers:
         status = status or self.view.settled_status()
         if not isinstance(status, Closed) or stays_down(status):
             return self.ensure_running(status)
-        told = status.run.generation
-        log.warning("Generation %d was told to end, starting the job again", told)
+        ended = status.run.generation
+        log.warning("Generation %d was told to end, starting the job again", ended)
         try:
-            follower = follow(told, claim_key=f"look-after/{told}").generation
-        except JobRunningError:  # another caller does
+            follower = follow(ended, claim_key=f"look-after/{ended}").generation
+        except JobRunningError:  # another caller starts it
             return self.view.status()
         return Starting(self.view.run(follower))
 
     def ensure_running(self, status: JobStatus | None = None, *, relaunch_failed: bool = False) -> JobStatus:
-        """Start one more incarnation if the driver of the run that may run has died without a word.
+        """Start one more incarnation if the driver of the run that may run has died without reporting why.
 
-        Of several callers at once one starts it. A cluster that takes none now is asked by the next look.
+        Of several callers at once one starts it. If the cluster takes none now, the next call asks again.
 
         Args:
-            status: What the caller found the job to be doing; None to look once, for who looks repeatedly.
-            relaunch_failed: Also relaunch a driver that said why it failed.
+            status: What the caller found the job to be doing; None to find out; callers call repeatedly.
+            relaunch_failed: Also relaunch a driver that reported why it failed.
 
         Raises:
-            DriverFailedError: If the driver failed with an error, which would happen again, or did so too
-                long of a cause that may pass; or its cluster could not begin it, and it was ended.
+            DriverFailedError: If the driver failed with an error that would happen again, or failed too long
+                for a reason that may pass; or its cluster could not begin it, and it was ended.
             SignatureError: If no caller has signed what would be started.
             DiesWithStarterError: If the next driver would end with the task or the worker that starts it.
         """
         status, retry = status or self.view.status(), 0
         match status:
             case Dead(run) if run.why_stuck is not None:
-                raise self.driver_failed(self.end_stuck(run))  # the next look starts another
+                raise self.driver_failed(self.end_stuck(run))  # the next call starts another
             case Dead(run) if is_open_lock(run):
                 give_back_abandoned(self.view, run)
                 return self.ensure_running(relaunch_failed=relaunch_failed)
@@ -143,23 +143,23 @@ class JobDrivers:
                 raise self.driver_failed(run)
             case _:
                 return status
-        self.view.signed_claim(run.generation)  # what is refused is refused before anything is ended
+        self.view.signed_claim(run.generation)  # refuse before anything is ended
         deployment = self.view.deployment_of(run.generation, run.claim)
-        deployment.require_able()  # else another host may start it, which finds the job as it is
+        deployment.require_able()  # else nothing has changed, and another host may start it
         self.end_for(self.view.run(run.generation), run.generation)  # one that is frozen here would wake up
         try:
             self.submit(run, f"relaunch:{socket.gethostname()}", retry=retry)
-        except NotTakenError as error:  # it is recorded: who looks next waits longer, and gives up in the end
+        except NotTakenError as error:  # recorded: the next caller waits longer, and gives up in the end
             log.warning("Not started yet: %s", error.problem)
         return Starting(run)
 
     def is_to_be_retried(self, run: Run) -> bool:
-        """Whether a driver failed of a cause that may pass, and has not been started again long enough."""
+        """Whether a driver failed for a reason that may pass, and its retries are not used up."""
         is_ours = bool(run.claim.launch) and run.may_be_retried
         return is_ours and not run.was_retried_enough(self.view.clock.now_ms())
 
     def _await_retry(self, run: Run) -> int:
-        """Wait before a driver is started again that failed, or was not taken, of a cause that may pass.
+        """Wait before a driver is started again that failed, or was not taken, for a reason that may pass.
 
         Each wait is longer.
 
@@ -167,14 +167,14 @@ class JobDrivers:
             The number of the retry.
 
         Raises:
-            DriverFailedError: If it was tried long enough.
+            DriverFailedError: If its retries are used up.
         """
         retry = run.next_retry
         if run.was_retried_enough(self.view.clock.now_ms()):
             raise self.driver_failed(run)
         pause_s = retry_pause_s(run)
-        found = Dead(run) if run.was_not_taken else Failed(run, *_said(run))
-        log.warning("Retry %d in %g s: %s", retry, pause_s, describe_status(found))
+        status = Dead(run) if run.was_not_taken else Failed(run, *_reported_error(run))
+        log.warning("Retry %d in %g s: %s", retry, pause_s, describe_status(status))
         self.view.clock.sleep(max(0.0, pause_s - run.silence.still_s))
         return retry
 
@@ -183,7 +183,7 @@ class JobDrivers:
     def end_stuck(self, run: Run) -> Run:
         """End the newest driver of a run if it cannot begin, and return the run as it is then.
 
-        Should it begin at that moment all the same, it is killed, or leaves once a later one was asked for.
+        If it begins at that very moment, it is killed, or ends itself once a later one is submitted.
         """
         if run.why_stuck is None:
             return run
@@ -193,7 +193,7 @@ class JobDrivers:
             deployment.end(native_id)
         slot = self.view.board.submit(run.generation)
         if slot is not None and slot.value.number == run.submit_number:
-            # What it lacks may come: room, an image, what an operator makes beside the pod.
+            # What it lacks may still come: room, an image, what an operator makes beside the pod.
             given_up = replace(slot.value, state="failed", detail=run.why_stuck, transient=True)
             try:
                 self.view.board.put_submit(run.generation, given_up, seen=slot.version)
@@ -206,13 +206,13 @@ class JobDrivers:
         return self.view.end(self.view.run(generation))
 
     def end_for(self, run: Run, waiting: Generation) -> None:
-        """End what is left of a dead driver, and let the next one not wait for its lease a second time.
+        """End a dead driver's processes, and record its end, so that the next one need not wait a lease.
 
-        What is seen is said of the driver that spoke last, and of no other: signed, for the drivers of the
-        generation that waits for its end. One that lives by now, since another caller started it, is left.
+        The record is about the driver that wrote the last heartbeat, and no other; it is signed for the
+        drivers of the waiting generation. A driver that another caller has started since is left running.
 
         Args:
-            run: Whose driver, as it is now.
+            run: The run of that driver, as it is now.
             waiting: The generation that is started again, or the one that follows it.
 
         Raises:
@@ -220,7 +220,7 @@ class JobDrivers:
         """
         if run.holds_the_job:
             return
-        end = self._seen_end(run, self.view.end(run))
+        end = self._observed_end(run, self.view.end(run))
         if end is None:
             return
         board = self.view.board
@@ -228,34 +228,34 @@ class JobDrivers:
         claimed = (board.claim_place(waiting), self.view.claim(waiting))
         board.write_driver_end(waiting, self.view.signer.sign_for_driver(end, place, *claimed))
 
-    def _seen_end(self, run: Run, state: DriverState) -> DriverEnd | None:
-        """Return what this caller has seen of the driver that spoke last; None if a lease has to tell.
+    def _observed_end(self, run: Run, state: DriverState) -> DriverEnd | None:
+        """Return how this caller saw the last heartbeat's driver end; None if only a lease can show it.
 
-        That its process is gone counts only if it is of the newest submit, whose process a caller has signed:
-        drivers describe themselves unsigned. Its silence for a lease is as good here as at the next driver.
+        That its process is gone counts only if the newest submit started it, whose process a caller has
+        signed: drivers describe themselves unsigned. Silence for a lease counts as at the next driver.
         """
-        spoke, here = run.heartbeat, socket.gethostname()
-        if run.is_over or spoke is None:
+        heartbeat, here = run.heartbeat, socket.gethostname()
+        if run.is_over or heartbeat is None:
             return None
         end = DriverEnd(
-            generation=run.generation, incarnation=spoke.incarnation, seen="", seen_at_ms=now_ms()
+            generation=run.generation, incarnation=heartbeat.incarnation, seen="", seen_at_ms=now_ms()
         )
-        if isinstance(state, Gone) and self._is_signed(run, spoke):
+        if isinstance(state, Gone) and self._is_signed(run, heartbeat):
             deployment = self.view.deployment_of(run.generation, run.claim).name
             return replace(end, seen=f"{state}, as {deployment} on {here} knows")
         silent_s = run.silence.still_s
         if silent_s < run.claim.lease_s:
             return None
         seen = f"its heartbeat did not change for {silent_s:.1f} s, as {here} saw"
-        return replace(end, seen=seen, last_beat=spoke.beat, silent_s=silent_s)
+        return replace(end, seen=seen, last_beat=heartbeat.beat, silent_s=silent_s)
 
-    def _is_signed(self, run: Run, spoke: Heartbeat) -> bool:
-        """Return whether a caller has signed which process the driver is that spoke last."""
+    def _is_signed(self, run: Run, heartbeat: Heartbeat) -> bool:
+        """Return whether a caller has signed which process wrote the last heartbeat."""
         place = self.view.board.submit_place(run.generation)
         if run.submit is None or not self.view.signer.names_process(run.submit, place):
             return False
-        described = self.view.board.incarnation(run.generation, spoke.incarnation)
-        return described is not None and described.submit == run.submit_number
+        process = self.view.board.incarnation(run.generation, heartbeat.incarnation)
+        return process is not None and process.submit == run.submit_number
 
     def dismiss(self, generation: Generation) -> None:
         """End a driver that only waits; it holds nothing, so there is nothing to drain."""
@@ -263,35 +263,35 @@ class JobDrivers:
         if run.is_over or isinstance(self.end_driver(generation), Gone) or run.heartbeat is None:
             return
         pending = request_slot.request_for("dismiss", "stop", generation, run.heartbeat.incarnation)
-        request_slot.send(self.view.board, pending)  # it runs where nobody here can reach it
+        request_slot.send(self.view.board, pending)  # it runs where this process cannot end it
 
     def declare_dead(self, generation: Generation, *, reason: str, by: str) -> None:
-        """Record a person's word that a generation's driver has ended, which no rule could tell yet.
+        """Record that a person knows a generation's driver to have ended, before any rule can tell.
 
-        The driver that is started next still waits until the heartbeat has not changed for the lease.
+        The next driver still waits until the heartbeat has not changed for the lease.
 
         Args:
-            generation: Whose newest driver.
+            generation: The one whose newest driver has ended.
             reason: How the person knows.
-            by: Who says so.
+            by: The person.
 
         Raises:
             BadInputError: If no reason is given.
-            StillBeatingError: If it does change.
-            JobNotRunningError: If the generation has ended by its own word, or nobody claimed it.
+            StillBeatingError: If its heartbeat changes.
+            JobNotRunningError: If the driver reported its end itself, or there is no such generation.
         """
         if not reason.strip():
             raise BadInputError(
                 f"A reason was expected why the driver of generation {generation} is dead, found none.",
                 state_after="Nothing was recorded.",
-                remedy="Say how you know; people who look for a cause later read it.",
+                remedy="Give a reason: how you know. People read it later when they search for a cause.",
             )
         run = self.view.run(generation)
-        first, wait = run.heartbeat, self.view.waiting(min(_MOST_LOOK_S, run.claim.lease_s / 2))
+        first, wait = run.heartbeat, self.view.waiting(min(_WATCH_AT_MOST_S, run.claim.lease_s / 2))
         while not run.is_over and run.heartbeat == first and wait.again():
             run = self.view.run(generation)
         if run.is_over:
-            raise self._not_to_declare(generation, "ended by its own word")
+            raise self._not_to_declare(generation, "reported its end itself")
         if run.heartbeat != first:
             raise StillBeatingError(
                 f"The driver of generation {generation} of job {self.view.job} was expected to be silent, "
@@ -313,8 +313,8 @@ class JobDrivers:
 
     def _not_to_declare(self, generation: Generation, found: str) -> JobNotRunningError:
         return JobNotRunningError(
-            f"Generation {generation} of job {self.view.job} was expected to have a driver of which nobody "
-            f"knows, found that it has {found}.",
+            f"Generation {generation} of job {self.view.job} was expected to have a driver whose end "
+            f"nobody recorded, found that it has {found}.",
             state_after="Nothing was recorded.",
             remedy="Start the job again.",
         )
@@ -326,11 +326,11 @@ class JobDrivers:
 
         Raises:
             DriverFailedError: If no process could be started; that is recorded, so that nobody waits for it.
-                ``NotTakenError`` if it may be a while later.
+                ``NotTakenError`` if a later try may succeed.
             SignatureError: If its claim is not signed by a caller.
         """
         generation, number = run.generation, run.submit_number + 1
-        # run.claim is as the store has it, or as current.json repeats it: nothing has verified that.
+        # run.claim comes from the store, or from its copy in current.json: nothing has verified it.
         signed = self.view.signed_claim(generation)
         claim = signed.claim
         submission = self.view.submission(generation, claim, number, signed.digest)
@@ -358,25 +358,25 @@ class JobDrivers:
         try:
             native_id = deployment.submit(submission)
         except FlinkstyleError as error:
-            said, passes = str(error.problem), error.retryable
-            failed = replace(asked, number=number, state="failed", detail=said, transient=passes)
-            self._note(generation, failed, version)
+            problem, passes = str(error.problem), error.retryable
+            failed = replace(asked, number=number, state="failed", detail=problem, transient=passes)
+            self._record_result(generation, failed, version)
             raise
         started = replace(asked, number=number, state="submitted")
         named = self.view.signer.sign_process(native_id, self.view.board.submit_place(generation), started)
-        self._note(generation, replace(started, native_id=named), version)
+        self._record_result(generation, replace(started, native_id=named), version)
 
-    def _note(self, generation: Generation, submit: Submit, seen: str) -> None:
-        """Record what came of a submit, unless another caller took this one for dead meanwhile."""
+    def _record_result(self, generation: Generation, submit: Submit, seen: str) -> None:
+        """Record the result of a submit, unless another caller has submitted a later one meanwhile."""
         try:
             self.view.board.put_submit(generation, submit, seen=seen)
         except ObjectChangedError:
             log.warning(
-                "Submit %d of generation %d has a later one: its driver leaves", submit.number, generation
+                "Generation %d has a later submit than %d: this driver ends itself", generation, submit.number
             )
 
     def login_env(self, overrides: tuple[KafkaOverride, ...]) -> Mapping[str, str]:
-        """Read the logins anew for each driver: passwords change while a job runs."""
+        """Read the logins again for each driver: passwords change while a job runs."""
         names = named_connections(rule.options for rule in overrides)
         if names and self.kafka_logins is not None:
             return self.kafka_logins(names)
@@ -389,8 +389,8 @@ class JobDrivers:
 
         Raises:
             DriverFailedError: If it ended before; its own error and the end of its log are in the message.
-            DriverLostError: If it ended without a word; the same start may be tried again.
-            DriverRetriedError: If it failed of a cause that may pass.
+            DriverLostError: If it ended without reporting why; the same start may be tried again.
+            DriverRetriedError: If it failed for a reason that may pass.
             JobRunningError: If another generation took over.
             StepTimeoutError: If it neither came up nor ended in time.
         """
@@ -408,14 +408,14 @@ class JobDrivers:
         wait = self.view.waiting(timeout_s)
         while True:
             current = self.view.board.current()
-            named = current.value.generation if current else None
+            holder = current.value.generation if current else None
             run = self.view.run(generation)
-            status = classify(run, is_current=named == generation)
+            status = classify(run, is_current=holder == generation)
             if isinstance(status, Running) or (isinstance(status, Closed) and run.has_run_through):
                 return status
-            if named is not None and named != generation and named != run.claim.follows:
+            if holder is not None and holder != generation and holder != run.claim.follows:
                 raise JobRunningError.of(
-                    self.view.job, f"generation {named} took over before generation {generation}"
+                    self.view.job, f"generation {holder} took over before generation {generation}"
                 )
             if isinstance(status, (Failed, Dead, Closed)):
                 raise self.driver_failed(self.end_stuck(run))
@@ -427,32 +427,32 @@ class JobDrivers:
                     remedy="Look at its log; wait again, or stop it.",
                 )
 
-    # --- say how a run ended ------------------------------------------------------------------
+    # --- errors about how a run ended ---------------------------------------------------------
 
     def driver_failed(self, run: Run) -> DriverFailedError:
         """Build the error for a run that ended by itself."""
         heartbeat = run.heartbeat
-        code, text = _said(run)
+        code, text = _reported_error(run)
         sentences = text.split("\n")  # the driver's own three, if it is of this version
         if code == BeginsAnewError.code and len(sentences) == _SENTENCES:
             return BeginsAnewError(*sentences)
         if heartbeat is not None and heartbeat.state == "closed":
             return self._closed(run, heartbeat)
-        said = f"it failed with {code}: {text}" if code else "it ended without a word"
+        how = f"it failed with {code}: {text}" if code else "it ended without reporting why"
         if run.was_given_up and run.submit is not None and not run.is_over:
             return self._not_begun(run, run.submit.detail)
-        problem = (
-            f"Generation {run.generation} of job {self.view.job} was expected to run, found that {said}."
+        problem = f"Generation {run.generation} of job {self.view.job} was expected to run, found that {how}."
+        state_after = (
+            f"Its checkpoint {run.claim.checkpoint_location} is as it left it.{self.view.log_end(run)}"
         )
-        left = f"Its checkpoint {run.claim.checkpoint_location} is as it left it.{self.view.log_end(run)}"
         if not run.is_over and not run.was_given_up:
-            remedy = "Try again: the same start continues. If it is lost again, look for what ends it."
-            return DriverLostError(problem, left, remedy)
+            remedy = "Try again: the same start continues. If it is lost again, find out what ends it."
+            return DriverLostError(problem, state_after, remedy)
         if self.is_to_be_retried(run):
             remedy = "Nothing, if it passes: a watcher starts the job again, and a retry of the task does. "
-            return DriverRetriedError(problem, left, f"{remedy}If it stays: correct the cause.")
+            return DriverRetriedError(problem, state_after, f"{remedy}If it stays: correct the cause.")
         remedy = "Correct the cause, then start the job again from its checkpoint or a savepoint."
-        return DriverFailedError(problem, left, remedy)
+        return DriverFailedError(problem, state_after, remedy)
 
     def _closed(self, run: Run, heartbeat: Heartbeat) -> DriverFailedError:
         """Build the error for a run that has ended in order: nothing is wrong with it."""
@@ -477,14 +477,14 @@ class JobDrivers:
             f"Generation {run.generation} of job {self.view.job} was expected to run, found that its driver "
             f"could not be started: {why}"
         )
-        left = f"No driver runs; its checkpoint {run.claim.checkpoint_location} is as it was."
+        state_after = f"No driver runs; its checkpoint {run.claim.checkpoint_location} is as it was."
         if run.was_not_taken and not run.was_retried_enough(self.view.clock.now_ms()):
             again = "Nothing, if it passes: a watcher starts the next driver, and a retry of the task does. "
-            return NotTakenError(problem, left, f"{again}If it stays: correct the cause.")
+            return NotTakenError(problem, state_after, f"{again}If it stays: correct the cause.")
         remedy = "Correct the cause, then do the same again: it starts the next driver."
-        return DriverFailedError(problem, left, remedy)
+        return DriverFailedError(problem, state_after, remedy)
 
 
-def _said(run: Run) -> tuple[str, str]:
-    """Return code and text of what a run failed of, as far as it said so."""
+def _reported_error(run: Run) -> tuple[str, str]:
+    """Return code and text of the error that a run failed with; empty if it reported none."""
     return (run.heartbeat.error if run.heartbeat is not None else None) or ("", "")

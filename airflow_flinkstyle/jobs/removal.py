@@ -1,4 +1,4 @@
-"""Remove what is recorded of a job that is not here any more, or never was: left, or a mistyped name."""
+"""Remove the records of a job that was left to plain Spark, or that never ran (a mistyped name)."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ _KEPT = "Nothing was removed."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removed:
-    """A job that is gone from its root."""
+    """A job that was removed from its root."""
 
     job: str
     objects: int
     """How many were deleted."""
     savepoints: tuple[str, ...]
     checkpoints: tuple[str, ...]
-    """Where its runs kept theirs; what is there stays."""
+    """Locations of its runs' checkpoints; they stay."""
 
 
 def remove_job(runs: JobView, *, savepoints: bool = False) -> Removed:
-    """Delete everything below a job's folder of the root; a call that was cut off is called again.
+    """Delete everything below a job's folder of the root; after an interrupted call, call it again.
 
-    Checkpoints stay. So does what runs outside: a script that plain Spark has, its checkpoint and output.
+    Checkpoints stay. So does what plain Spark runs: its script, its checkpoint and its output.
 
     Args:
         runs: The job: one that no driver has ever taken over, or that was left to plain Spark.
         savepoints: Whether its savepoints may go with it.
 
     Raises:
-        JobUnknownError: If the root has nothing of it.
-        JobRunningError: If a driver runs or comes up.
+        JobUnknownError: If the root has no such job.
+        JobRunningError: If a driver runs or is coming up.
         RecordsNeededError: If the job has run here and was not left; if it has savepoints and ``savepoints``
             is false, or one of them is pinned.
     """
@@ -79,7 +79,7 @@ def _require_over(runs: JobView, *, savepoints: bool) -> tuple[str, ...]:
             f"A job that no driver has ever run, or that was left, was expected, found that job {board.job} "
             f"has run here: {describe_status(status)}.",
             state_after=_KEPT,
-            remedy="Its records say where it is to continue. If plain Spark is to go on with it, leave it "
+            remedy="Its records tell where it continues. If plain Spark is to continue it, leave it "
             "first (flinkstyle job leave).",
         )
     ids = runs.repository.ids()

@@ -1,7 +1,7 @@
 """Run a range of a job's records once more, as a job of its own beside it, into another output.
 
 The replay is a new job: its history begins with a copy of the job's savepoint, as a fork, so its queries have
-ids, checkpoints and transactional lineages of their own. Its driver ends it behind the range.
+ids, checkpoints and transactional lineages of their own. Its driver ends it at the end of the range.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.errors import StepTimeoutError
-from airflow_flinkstyle.jobs.run_end import end_as_told, look_for_end
+from airflow_flinkstyle.jobs.run_end import end_as_json, look_for_end
 from airflow_flinkstyle.jobs.start.origins import FromSavepoint
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.replay_records import REPLAY, Replay
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Until:
-    """Where a range ends; one of the two."""
+    """Where a range ends; one of the two fields is set."""
 
     ms: int | None = None
     """At the first record of each partition of this time or later; epoch milliseconds."""
@@ -50,16 +50,16 @@ class Until:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayAsked:
-    """What is run once more."""
+    """What a caller asks to be replayed."""
 
     savepoint_id: str
     until: str | Mapping[str, Any]
     """A time (ISO 8601 with its zone, or epoch milliseconds), offsets by topic and partition, as a mapping or
     JSON, or a later savepoint of the job."""
     records: int = 250_000
-    """Of a batch at most."""
+    """The most records of one batch."""
     own_outputs: tuple[str, ...] = ()
-    """Queries that write elsewhere than the job's, where nobody can see it."""
+    """Queries that are confirmed to write elsewhere than the job's, where no record shows it."""
 
 
 def replay_job(
@@ -70,9 +70,9 @@ def replay_job(
     Args:
         job: Whose records are run once more; whether it runs does not matter.
         beside: The new job.
-        spec: What it runs; under which name is ``beside``'s.
-        target: Where.
-        key: Who asks, without the try number.
+        spec: What it runs; its name is that of ``beside``.
+        target: Where it runs.
+        key: The caller, without the try number.
         asked: The range, and what is confirmed.
 
     Returns:
@@ -86,16 +86,17 @@ def replay_job(
     """
     view, name = job.view, beside.view.job
     own = beside.view.own_claim(key)
-    if own is not None and beside.view.board.takeover_order(own) is not None:  # whatever is newest by now
+    # Whichever savepoint is the newest by now: the order names the one to replay.
+    if own is not None and beside.view.board.takeover_order(own) is not None:
         return beside.starts.start(*beside.view.launch_of(own), claim_key=key).generation
     manifest = view.repository.read(asked.savepoint_id)
     if own is None:
         _require_new(beside, name, view.job, manifest.savepoint_id)
     _require_kafka(manifest)
     until = until_of(asked.until, manifest, view.repository)
-    said = _replay(job, manifest, asked, until)
+    replay = _replay(job, manifest, asked, until)
     hand_over(view.repository, manifest.savepoint_id, beside.view.repository)
-    conf = {**spec.conf, COMMIT_OFFSETS: "false", REPLAY: said.as_setting()}
+    conf = {**spec.conf, COMMIT_OFFSETS: "false", REPLAY: replay.as_setting()}
     handle = beside.starts.start(
         replace(spec, name=name, conf=conf, leave_checkpoints=()),
         target,
@@ -111,13 +112,13 @@ def await_replay(beside: JobClient, generation: Generation, *, timeout_s: float)
     """Wait until a replay has closed by itself, and return what it has run; a driver that died starts again.
 
     Raises:
-        DriverFailedError: If it failed, and said why.
+        DriverFailedError: If it failed, and reported why.
         JobNotRunningError: If it was stopped before its end.
         StepTimeoutError: If it took longer; it runs on.
     """
     view = beside.view
     wait = view.waiting(timeout_s)
-    while (ended := end_as_told(look_for_end(beside.starts, generation))) is None:
+    while (ended := end_as_json(look_for_end(beside.starts, generation))) is None:
         if not wait.again():
             raise StepTimeoutError(
                 f"Replay {view.job} was expected to end within {timeout_s:g} s.",
@@ -165,21 +166,21 @@ def _require_kafka(manifest: Manifest) -> None:
 
 
 def _replay(job: JobClient, manifest: Manifest, asked: ReplayAsked, until: Until) -> Replay:
-    """Return what the driver is told, once it is known where every query of the job writes."""
-    words = job.view.board.current_heartbeat()
-    said = words.queries if words is not None else {}
-    unseen = [
+    """Return the driver's instructions, once it is known where every query of the job writes."""
+    heartbeat = job.view.board.current_heartbeat()
+    statuses = heartbeat.queries if heartbeat is not None else {}
+    unclear = [
         query.name
         for query in manifest.queries
-        if not _tells(said.get(query.name)) and query.name not in asked.own_outputs
+        if not _shows_output(statuses.get(query.name)) and query.name not in asked.own_outputs
     ]
-    if unseen:
+    if unclear:
         raise BadInputError(
             f"It was expected to be known where job {job.view.job} writes, so that its replay cannot write "
-            f"there, found that nobody can see it of {', '.join(unseen)}.",
+            f"there, found that no record shows it for {', '.join(unclear)}.",
             state_after=_NOTHING,
             remedy=f"Let the script write elsewhere, by its arguments, and confirm it: "
-            f"own_outputs={unseen} (--own-output {' --own-output '.join(unseen)}).",
+            f"own_outputs={unclear} (--own-output {' --own-output '.join(unclear)}).",
         )
     unknown = sorted(set(asked.own_outputs) - {query.name for query in manifest.queries})
     if unknown or asked.records < 1:
@@ -189,32 +190,32 @@ def _replay(job: JobClient, manifest: Manifest, asked: ReplayAsked, until: Until
             state_after=_NOTHING,
             remedy="Correct own_outputs, or records.",
         )
-    sinks = [beat.sinks for beat in said.values()] + [query.sinks for query in manifest.queries]
+    sinks = [status.sinks for status in statuses.values()] + [query.sinks for query in manifest.queries]
     return Replay(
         job=job.view.job,
         queries=tuple(query.name for query in manifest.queries),
         until_ms=until.ms,
         until=until.positions or {},
         records=asked.records,
-        outputs=tuple(beat.writes for beat in said.values() if beat.writes is not None),
-        lineages=tuple(sorted({one.lineage for told in sinks if told is not None for one in told.lineages})),
+        outputs=tuple(status.writes for status in statuses.values() if status.writes is not None),
+        lineages=tuple(sorted({one.lineage for sink in sinks if sink is not None for one in sink.lineages})),
         own_outputs=asked.own_outputs,
     )
 
 
-def _tells(beat: QueryStatus | None) -> bool:
-    """Return whether a driver has told where a query writes."""
-    if beat is None:
+def _shows_output(status: QueryStatus | None) -> bool:
+    """Return whether a query's status shows where it writes."""
+    if status is None:
         return False
-    writes = beat.writes
-    return beat.sink in WRITE_NOWHERE or (writes is not None and bool(writes.topic or writes.path))
+    writes = status.writes
+    return status.sink in WRITE_NOWHERE or (writes is not None and bool(writes.topic or writes.path))
 
 
 def until_of(given: str | Mapping[str, Any], manifest: Manifest, repository: SavepointRepository) -> Until:
     """Return where a range ends, as far as that is known without Kafka.
 
     Raises:
-        BadInputError: If it is none of the three, or not behind the savepoint.
+        BadInputError: If it is no time, offsets or savepoint, or not after the savepoint.
         SavepointMissingError: If it is no time, no offsets, and no savepoint of the job.
     """
     text = given.strip() if isinstance(given, str) else given
@@ -241,7 +242,7 @@ def until_of(given: str | Mapping[str, Any], manifest: Manifest, repository: Sav
 
 
 def _time_of(text: str) -> int | None:
-    """Return a time as epoch milliseconds; None for what is none."""
+    """Return a time as epoch milliseconds; None if the text is no time."""
     if text.isdigit():
         return int(text)
     try:
@@ -266,7 +267,7 @@ def _offsets_of(given: str | Mapping[str, Any]) -> Offsets:
 
 
 def _of_later(query: QuerySnapshot, later: Manifest) -> dict[str, Offsets]:
-    """Return where a later savepoint is in what a query reads; where it has no such query, nothing is run."""
+    """Return a later savepoint's positions of a query; without that query there, nothing of it is run."""
     there = later.query(query.name)
     found = {}
     for source, position in query.kafka.items():

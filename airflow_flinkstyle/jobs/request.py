@@ -1,4 +1,4 @@
-"""Ask the running driver of a job for savepoints and stops, and wait for what comes of it."""
+"""Ask the running driver of a job for savepoints and stops, and wait for the result."""
 
 from __future__ import annotations
 
@@ -87,12 +87,12 @@ def stop_incomplete(job: str, outcome: SavepointOnly) -> StopIncompleteError:
 
 
 def ignore(_pending: PendingRequest, _progress: Progress | None) -> None:
-    """Drop what a wait shows."""
+    """Ignore the progress of a wait."""
 
 
 @dataclass(kw_only=True)
 class JobRequests:
-    """What the running driver of one job is asked for; holds no state that a retry would miss."""
+    """Requests to the running driver of one job; holds no state that a retry would miss."""
 
     view: JobView
     starts: JobStarts
@@ -105,7 +105,7 @@ class JobRequests:
         mode: CutMode = AS_IT_IS,
         confirm: Callable[[], None] | None = None,
     ) -> PendingRequest:
-        """Ask the running driver; the same key finds the same request again, unless that may succeed now.
+        """Ask the running driver; the same key finds the same request, unless that failed and may work now.
 
         Raises:
             JobNotRunningError: If no driver runs.
@@ -123,7 +123,7 @@ class JobRequests:
             sent = request_slot.send(self.view.board, pending, confirm=confirm)
             return replace(pending, found=not sent)
         if pending.request_id != heartbeat.request_id and not self._was_sent(pending):
-            raise self._not_running(status)  # else a retry re-attaches to what it asked before
+            raise self._not_running(status)  # else a retry finds its earlier request
         return pending
 
     def request_savepoint(self, request_key: str, *, mode: CutMode = AS_IT_IS) -> PendingRequest:
@@ -140,23 +140,23 @@ class JobRequests:
     ) -> PendingRequest | Manifest:
         """Ask the driver for a savepoint, or take one at once if the job has ended.
 
-        A driver that died without a word, was told to end, is still coming up, or is to be started again
-        after a fault that may pass, is brought up and waited for first: whoever saves in its place closes the
-        job, which nobody would start again then.
+        A driver that died without reporting why, was told to end, is still coming up, or is to be started
+        again after a fault that may pass, is brought up and waited for first: a caller that saves in its
+        place closes the job, and no watcher would start it again then.
 
         Args:
-            key: Who asks, without the try number: a retry finds its savepoint again.
+            key: The caller, without the try number: a retry finds its savepoint again.
             timeout_s: How long a driver may take to come up, and then to take the savepoint.
             alignment: Of the queries; aligned only while the job runs.
-            progress: Told after each file of a savepoint that is taken at once.
+            progress: Called after each file of a savepoint that is taken at once.
 
         Raises:
             JobNotRunningError: If an aligned savepoint of a job that has ended is asked for.
             DriverFailedError: If a driver that was started again has failed again.
         """
         mode, status = CutMode(alignment=alignment, timeout_s=timeout_s), self.view.settled_status()
-        gave_up = isinstance(status, Failed) and not self.starts.drivers.is_to_be_retried(status.run)
-        has_ended = gave_up or (isinstance(status, Closed) and stays_down(status))
+        stays_failed = isinstance(status, Failed) and not self.starts.drivers.is_to_be_retried(status.run)
+        has_ended = stays_failed or (isinstance(status, Closed) and stays_down(status))
         if has_ended and alignment == "aligned":
             raise JobNotRunningError(
                 f"Job {self.view.job} was expected to run, so that its queries can be aligned, found that "
@@ -179,7 +179,7 @@ class JobRequests:
         timeout_s: float,
         watch: Callable[[PendingRequest, Progress | None], None] = ignore,
     ) -> Manifest:
-        """Wait for a savepoint asked for, and return it; one that died with its driver is asked for anew."""
+        """Wait for a requested savepoint, and return it; if its driver dies, the next one is asked for it."""
         pending, end = self.wait(pending, timeout_s=timeout_s, watch=watch)
         if end.outcome != "done" or end.savepoint_id is None:
             raise self.request_failed(pending, end)
@@ -198,12 +198,12 @@ class JobRequests:
         return self.request(request_key, command, mode=mode, confirm=confirm)
 
     def ask_to_stop(self, request_key: str) -> None:
-        """Ask the run for a stop without a savepoint, also one that still starts, and do not wait for it.
+        """Ask a run, also one that is starting, to stop without a savepoint; do not wait for it.
 
         The request to a driver that has not begun waits in its slot.
 
         Raises:
-            JobNotRunningError: If no driver runs or comes up.
+            JobNotRunningError: If no driver runs or is coming up.
             RequestBusyError: If another request has not ended yet.
         """
         status = self.view.status()
@@ -211,21 +211,21 @@ class JobRequests:
             self.request_stop(request_key, savepoint=False)
             return
         run = status.run
-        spoke = run.heartbeat.incarnation if run.heartbeat is not None else None
+        writer = run.heartbeat.incarnation if run.heartbeat is not None else None
         expected = run.incarnation or Incarnation(0)
-        if not run.speaks and expected == (spoke or 0):
-            expected = Incarnation(expected + 1)  # nobody has begun since
-        elif run.speaks and spoke is not None:
-            expected = spoke
+        if not run.is_alive and expected == (writer or 0):
+            expected = Incarnation(expected + 1)  # no later driver has begun
+        elif run.is_alive and writer is not None:
+            expected = writer
         request_slot.send(
             self.view.board, request_slot.request_for(request_key, "stop", run.generation, expected)
         )
 
     def ask_to_attend(self, generation: Generation, seconds: float) -> None:
-        """Tell a driver that it will be asked to stop within so long, so that it looks more often."""
-        beat = self.view.run(generation).heartbeat
-        if beat is not None:
-            request_slot.ask_to_attend(self.view.board, beat, generation, seconds)
+        """Tell a driver that it will be asked to stop within so many seconds, so that it polls more often."""
+        heartbeat = self.view.run(generation).heartbeat
+        if heartbeat is not None:
+            request_slot.ask_to_attend(self.view.board, heartbeat, generation, seconds)
 
     def _was_sent(self, pending: PendingRequest) -> bool:
         if self.view.board.end(pending.generation, pending.request_id) is not None:
@@ -243,14 +243,15 @@ class JobRequests:
                 detail=f"The savepoint was complete, then: {state.reason}",
                 batches={},
             )
-        if isinstance(state, InProgress) and not self.view.run(pending.generation).speaks:
-            # Its last words may have come after the first look.
+        if isinstance(state, InProgress) and not self.view.run(pending.generation).is_alive:
+            # It may have reported its end after the first poll.
             again = request_slot.poll(self.view.board, pending)
-            return Lost("The driver has ended without a word.") if isinstance(again, InProgress) else again
+            lost = Lost("The driver has ended without reporting why.")
+            return lost if isinstance(again, InProgress) else again
         return state
 
     def published(self, pending: PendingRequest) -> Manifest | None:
-        """Return the savepoint that a request has made; it may not have ended yet."""
+        """Return the savepoint of a request once it is complete; the request may not have ended yet."""
         return None if pending.savepoint_id is None else self.view.repository.find(pending.savepoint_id)
 
     def cancel(self, pending: PendingRequest) -> Withdrawn | TooLate:
@@ -266,14 +267,14 @@ class JobRequests:
         confirm: Callable[[], None] | None = None,
         watch: Callable[[PendingRequest, Progress | None], None] = ignore,
     ) -> tuple[PendingRequest, Ended]:
-        """Wait for the end; a request that died with its driver is asked anew of the next one.
+        """Wait for the end; if its driver dies, the next driver is sent the request again.
 
         Args:
-            pending: What was asked.
+            pending: The request.
             timeout_s: How long to wait.
-            relaunch: Start a driver that died without a word again.
-            confirm: As for ``request``, when it is asked anew.
-            watch: Shown the request that is waited for, and its progress, at each look.
+            relaunch: Start a driver again that died without reporting why.
+            confirm: As for ``request``, when the request is sent again.
+            watch: Called at each poll with the pending request and its progress.
 
         Returns:
             The request that ended, which may be a later one than ``pending``, and its end.
@@ -286,13 +287,13 @@ class JobRequests:
         while True:
             state = self.poll(pending)
             if isinstance(state, Ended):
-                again = self._once_more(pending, state, confirm)
+                again = self._request_again(pending, state, confirm)
                 if again is None:
                     return pending, state
                 pending = again
                 continue
             if isinstance(state, Lost):
-                pending = self._ask_anew(pending, state, relaunch=relaunch, confirm=confirm)
+                pending = self._request_of_next(pending, state, relaunch=relaunch, confirm=confirm)
             watch(pending, state.progress if isinstance(state, InProgress) else None)
             if not wait.again():
                 raise StepTimeoutError(
@@ -302,10 +303,10 @@ class JobRequests:
                     remedy="Ask again with the same key, perhaps with more time: it finds what was done.",
                 )
 
-    def _once_more(
+    def _request_again(
         self, pending: PendingRequest, end: Ended, confirm: Callable[[], None] | None
     ) -> PendingRequest | None:
-        """Ask anew where what has failed was asked by an earlier try; None where it was not, or cannot be."""
+        """Ask again if an earlier try sent the request that failed; None if not, or if it cannot be."""
         if not pending.found or end.outcome not in request_slot.CHANGED_NOTHING:
             return None
         try:
@@ -314,7 +315,7 @@ class JobRequests:
             return None
         return asked if asked.request_id != pending.request_id else None
 
-    def _ask_anew(
+    def _request_of_next(
         self,
         pending: PendingRequest,
         lost: Lost,
@@ -324,9 +325,9 @@ class JobRequests:
     ) -> PendingRequest:
         status = self.starts.drivers.ensure_running() if relaunch else self.view.status()
         if isinstance(status, Starting):
-            return pending  # poll says Lost again until the next incarnation runs
+            return pending  # poll returns Lost again until the next incarnation runs
         if not isinstance(status, Running):
-            raise self._not_running(status)  # a script that ended by itself answers nothing more
+            raise self._not_running(status)  # a script that ended by itself answers no more
         log.info("Request %s is lost (%s), asking again", pending.request_id, lost.reason)
         try:
             return self.request(pending.request_key, pending.command, mode=pending.mode, confirm=confirm)
@@ -346,13 +347,13 @@ class JobRequests:
 
         Raises:
             RequestFailedError: If the driver refused or failed; the job continues.
-            RequestPostponedError: If it failed for a reason that may pass; the same key asks anew.
+            RequestPostponedError: If it failed for a reason that may pass; the same key asks again.
         """
         mode = replace(mode, timeout_s=timeout_s)
         try:
             pending = self.request_stop(request_key, savepoint=savepoint, mode=mode, confirm=confirm)
         except JobNotRunningError:
-            # One that others would start again is started to be closed in order.
+            # A driver that a watcher would start again is started first, so that it closes in order.
             status = self.starts.drivers.look_after(follow=self.starts.follow)
             if not isinstance(status, Starting):
                 raise

@@ -40,18 +40,18 @@ class Ended:
     detail: str
     batches: Mapping[str, int]
     transient: bool = False
-    """It failed for a reason that may pass: who asks again gets a new request."""
+    """It failed for a reason that may pass: asking again makes a new request."""
     savepoint_error: str | None = None
-    """Why a stop has no savepoint that was asked for one, and may stop without."""
+    """Why a stop that may do without its savepoint has none."""
 
 
 CHANGED_NOTHING: Final[frozenset[Outcome]] = frozenset({"failed", "refused"})
-"""How a request ends after which the same can be asked again."""
+"""Outcomes after which the same can be asked again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The driver process that was asked is not there any more and never will answer."""
+    """The driver process that was asked has gone and will never answer."""
 
     reason: str
 
@@ -66,18 +66,18 @@ class Withdrawn:
 
 @dataclass(frozen=True, slots=True)
 class TooLate:
-    """The driver had accepted the stop, or had ended the request, before."""
+    """The driver had already accepted the stop, or ended the request."""
 
 
 # A request's key: who asks, and what. The same caller who asks for something else makes another request.
 
 
 def digest_of(*who: str, asked: Mapping[str, Any] | None = None) -> str:
-    """Return a short digest of who asks for what; equal ones re-attach to each other.
+    """Return a short digest of who asks for what; a retry with an equal one finds the same request.
 
     Args:
         who: The caller without the try number, in parts.
-        asked: What a retry must ask for too; how long to wait, and how to go about it, is none of it.
+        asked: What a retry must ask for too; not how long to wait, or how to do it.
     """
     parts = list(who)
     if asked:
@@ -137,10 +137,10 @@ class CutMode:
 
 
 AS_IT_IS = CutMode()
-"""Each query where it happens to be."""
+"""Each query at its own last batch."""
 
 DRAINED = CutMode(alignment="aligned", drain=True)
-"""All queries where their inputs end."""
+"""All queries at the ends of their inputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +160,7 @@ class PendingRequest:
     on_failed_savepoint: OnFailedSavepoint = "keep_running"
     timeout_s: float | None = None
     found: bool = field(default=False, compare=False)
-    """Whether an earlier try had asked: what made that one fail may be corrected by now."""
+    """Whether an earlier try sent it: what made that one fail may be corrected by now."""
 
     @property
     def mode(self) -> CutMode:
@@ -186,7 +186,7 @@ def request_for(
 ) -> PendingRequest:
     """Derive the request: the same key, incarnation, mode and attempt always give the same ids.
 
-    However long the caller waits: a retry with another time-out finds what was asked.
+    The time-out does not count: a retry with another one finds the same request.
     """
     asked = [key, command, str(generation), str(incarnation)]
     if replace(mode, timeout_s=None) != AS_IT_IS:
@@ -220,10 +220,10 @@ def newest_attempt(
     incarnation: Incarnation,
     mode: CutMode = AS_IT_IS,
 ) -> PendingRequest:
-    """Return the request behind those of this key that have changed nothing.
+    """Return the first request of this key that has not ended without a change.
 
-    What failed of a reason that may pass is asked anew by a retry; what lasts by a person who has corrected
-    it and clears the task.
+    After a failure that may pass a retry makes the next one; after one that lasts, a person who has corrected
+    the cause and clears the task.
     """
     for attempt in itertools.count(1):
         pending = request_for(key, command, generation, incarnation, mode, attempt=attempt)
@@ -234,17 +234,17 @@ def newest_attempt(
 
 
 def send(board: JobBoard, pending: PendingRequest, *, confirm: Callable[[], None] | None = None) -> bool:
-    """Put the request into the slot, or find it there; returns whether it was put there now.
+    """Put the request into the slot, or find it there; returns whether it was put there by this call.
 
     Args:
         board: The job's board.
-        pending: What to ask.
-        confirm: Called after the slot was read and before it is written; raises if the caller may
-            not ask any more. With the conditional write behind it, an attempt that slept in between
-            cannot ask for what was settled meanwhile.
+        pending: The request.
+        confirm: Called between reading and writing the slot; raises if the caller may not ask any more. As
+            the write is conditional, an attempt that slept in between cannot ask for what was settled
+            meanwhile.
 
     Raises:
-        RequestBusyError: If another request has not ended yet, or somebody changed the slot meanwhile.
+        RequestBusyError: If another request has not ended yet, or the slot has changed meanwhile.
     """
     slot = board.request(pending.generation)
     if confirm is not None:
@@ -272,13 +272,13 @@ def send(board: JobBoard, pending: PendingRequest, *, confirm: Callable[[], None
 
 
 def ask_to_attend(board: JobBoard, heartbeat: Heartbeat, generation: Generation, seconds: float) -> None:
-    """Tell a running driver that a stop will follow, if its slot is free: it looks there more often then.
+    """Tell a running driver that a stop will follow, if its slot is free: it then reads it more often.
 
     Args:
         board: The job's board.
         heartbeat: The driver's newest.
         generation: Its generation.
-        seconds: For how long.
+        seconds: For how long it reads more often.
     """
     slot = board.request(generation)
     notice = Request(
@@ -293,7 +293,7 @@ def ask_to_attend(board: JobBoard, heartbeat: Heartbeat, generation: Generation,
     in_use = slot is not None and slot.value.state != "cancelled"
     if slot is not None and in_use and board.end(generation, slot.value.request_id) is None:
         return
-    with suppress(ObjectChangedError, ObjectExistsError):  # somebody asks for something meanwhile
+    with suppress(ObjectChangedError, ObjectExistsError):  # another request was sent meanwhile
         board.put_request(generation, notice, seen=slot)
 
 
@@ -302,7 +302,7 @@ def _is_busy(board: JobBoard, pending: PendingRequest, slot: Slot[Request]) -> b
     if other.incarnation != pending.incarnation or other.state == "cancelled":
         return False
     if pending.command != "savepoint" and other.command == "savepoint":
-        return False  # a stop supersedes a running take
+        return False  # a stop supersedes a savepoint under way
     return board.end(pending.generation, other.request_id) is None
 
 
@@ -315,7 +315,7 @@ def _busy(other: str) -> RequestBusyError:
 
 
 def poll(board: JobBoard, pending: PendingRequest) -> RequestState:
-    """Return how far the request is, by the records alone."""
+    """Return how far the request is, from the records alone."""
     slot = board.heartbeat(pending.generation)
     heartbeat = slot.value if slot else None
     end = board.end(pending.generation, pending.request_id)
@@ -338,7 +338,7 @@ def poll(board: JobBoard, pending: PendingRequest) -> RequestState:
     if heartbeat.state == "failed":
         code, text = heartbeat.error or ("UNKNOWN", "no reason given")
         if heartbeat.transient:
-            return Lost(f"The run has failed of a cause that may pass: {code}: {text}")
+            return Lost(f"The run has failed for a reason that may pass: {code}: {text}")
         return Ended(outcome="failed", savepoint_id=None, detail=f"{code}: {text}", batches={})
     if heartbeat.state == "closed":
         return Lost("The run has closed before it acted on the request.")
@@ -346,9 +346,9 @@ def poll(board: JobBoard, pending: PendingRequest) -> RequestState:
 
 
 def _from_closed(pending: PendingRequest, heartbeat: Heartbeat, end: End | None) -> Ended:
-    """A stop is believed from ``closed`` only; which request closed it tells whose savepoint it is.
+    """Return the end of a stop: only a ``closed`` heartbeat proves it, and names the request that closed.
 
-    One that was to make a savepoint and did not says why, whoever closed the run.
+    A stop that was to make a savepoint and did not reports why, also if another request closed the run.
     """
     mine = heartbeat.request_id == pending.request_id
     by = "this request" if mine else heartbeat.request_id or "the script"
@@ -372,9 +372,9 @@ def _is_withdrawn(board: JobBoard, pending: PendingRequest) -> bool:
 
 
 def withdraw(board: JobBoard, pending: PendingRequest) -> Withdrawn | TooLate:
-    """Cancel by the same replace that the driver accepts by, so that exactly one of them wins.
+    """Cancel a request by a conditional write, as the driver accepts it by one: exactly one of them wins.
 
-    An empty slot, or one that holds something older, is closed too: a sender that slept cannot fill it.
+    An empty slot, or one with an older request, is closed too, so that a sender that slept cannot fill it.
     """
     while True:
         slot = board.request(pending.generation)
@@ -386,7 +386,7 @@ def withdraw(board: JobBoard, pending: PendingRequest) -> Withdrawn | TooLate:
         if slot is not None and mine and not slot.value.may_be_cancelled:
             return TooLate()
         if slot is not None and not mine and _is_busy(board, pending, slot):
-            return Withdrawn()  # a late sender's replace fails: the slot has changed since it looked
+            return Withdrawn()  # a late sender's write fails: the slot has changed since it read it
         cancelled = Request(
             request_id=pending.request_id,
             incarnation=pending.incarnation,

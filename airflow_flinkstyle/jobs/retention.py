@@ -1,4 +1,4 @@
-"""Which savepoints a job still needs, and pruning or disposing of them with that in mind."""
+"""Which savepoints a job still needs; prunes and disposes of the others."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def prune_job(
 ) -> PruneReport:
     """Dispose of what the policy does not keep and the job does not need; raises as ``prune`` does.
 
-    Checkpoints that no run can go back to are freed, if ``signer`` can vouch for where they are. Records of
-    requests and processes that nobody asks for any more go too (``prune_records``).
+    Checkpoints that no run can go back to are freed, if ``signer`` verifies their locations. Old records of
+    requests and processes are deleted too (``prune_records``).
     """
     report = prune(
         repository,
@@ -82,9 +82,9 @@ def prune_job(
 
 
 def _vouch(board: JobBoard, signer: Signer, generations: Sequence[Generation]) -> None:
-    """Require that a caller with the key wrote where these generations have their checkpoints.
+    """Require that a caller with the key wrote the checkpoint location of these generations.
 
-    A lock is signed by nobody. It has the place of a run before it, so it names none alone.
+    A lock is not signed. It has the location of an earlier run, so it never names one alone.
 
     Raises:
         SignatureError: If no caller did.
@@ -99,16 +99,16 @@ def _vouch(board: JobBoard, signer: Signer, generations: Sequence[Generation]) -
         numbers = ", ".join(map(str, generations))
         raise SignatureError(
             f"A signed claim of generation {numbers} was expected, found locks only.",
-            state_after="The place that they name was left alone.",
+            state_after="The location that they name was not touched.",
             remedy="Find out who wrote there.",
         )
 
 
 def open_journal(board: JobBoard) -> str | None:
-    """Name a migration or an upgrade that has not ended, and may lead back; None if there is none."""
+    """Name a migration or an upgrade that has not ended, and may be undone; None if there is none."""
     phases = read_phases(board.store, board.job)
-    open_ones = sorted(name for name, told in phases.items() if not has_ended(told))
-    return f"migration or upgrade {open_ones[0]}" if open_ones else None
+    unended = sorted(name for name, records in phases.items() if not has_ended(records))
+    return f"migration or upgrade {unended[0]}" if unended else None
 
 
 def dispose_of(
@@ -172,26 +172,26 @@ def savepoints_in_use(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldByRun:
-    """A reference of a run, with what has become of that."""
+    """A reference of a run to a savepoint, and why that run needs it."""
 
     savepoint_id: str
     holder: str
     reference: Reference
     why: str | None
-    """Why the savepoint is needed; None if the need has ended, or it is the run's own to dispose of."""
+    """Why the savepoint is needed; None if the need has ended, or the run may dispose of it itself."""
     is_owned: bool = False
     """Claim mode, and the run has committed a batch."""
 
     @property
     def is_released(self) -> bool:
-        """Whether nothing will need it under this reference any more."""
+        """Whether the reference is no longer needed."""
         return self.why is None and not self.is_owned
 
 
 def held_by_runs(board: JobBoard, repository: SavepointRepository, head: int) -> Iterator[HeldByRun]:
-    """Yield what runs refer to; ``head`` is the job's, 0 before the first.
+    """Yield the runs' references to savepoints; ``head`` is the job's, 0 before the first.
 
-    Not the generation of a caller that holds the job: it may give it back, and then nobody was superseded.
+    ``head`` is not the generation of a caller that holds the job: that may give it back, superseding none.
     """
     for savepoint_id, holders in references(repository).items():
         for holder, reference in holders.items():
@@ -213,7 +213,7 @@ def _why_needed(
 ) -> str | None:
     """Return why a run needs a savepoint; None once it has taken over without it, ended, or was superseded.
 
-    A run that failed of a cause that may pass is started again as it is, so it has not ended.
+    A run that failed for a reason that may pass is started again, so it has not ended.
     """
     if generation < head or (last is not None and last.is_final):
         return None
@@ -222,7 +222,7 @@ def _why_needed(
         return None if has_it else f"generation {generation} ({reference.by}) started from it"
     claim = board.claim(generation)
     if claim is not None and claim.claim_id != reference.claim_id:
-        return None  # another caller was faster: this one never was a run
+        return None  # another caller claimed the generation: this one never ran
     verb = "is to start from it" if reference.need == "start" else "copies it ahead"
     return f"generation {generation} ({reference.by}) {verb}"
 
@@ -252,23 +252,23 @@ def _of_migrations(journals: Mapping[str, Sequence[PhaseRecord]]) -> Iterator[tu
                     yield part["savepoint_id"], migration_id
 
 
-# What nobody asks for any more of a job's records: reports of ended requests, and processes of ended runs.
+# Records of a job that nothing reads any more: reports of ended requests, and processes of ended runs.
 #
-# A report is kept for as long as a task may be tried again that asked for it. Of a run that another one has
-# followed stay the claim, the takeover order and the last heartbeat: later starts decide by them (which
-# batch numbers were used, what ran behind a savepoint).
+# A report is kept as long as the task that asked for it may be retried. The claim, the takeover order and the
+# last heartbeat of every run stay: later starts decide by them (which batch numbers were used, what ran after
+# a savepoint).
 
 KEPT_MS: Final = 30 * 24 * 3600 * 1000
-"""Far longer than clocks differ, and than a task is tried again."""
+"""Far longer than clocks differ, and than a task is retried."""
 _THREADS = 16
 _OF_PROCESSES: Final = ("request.json", "submit.json", "incarnations", "ended")
 
 
 def prune_records(board: JobBoard, *, now_ms: int) -> None:
-    """Delete the records that nobody asks for any more.
+    """Delete old records that nothing reads any more.
 
-    Nothing goes that is younger than ``KEPT_MS``, or than the beginning of a migration or upgrade that has
-    not ended; nor the report of the request that is still in its slot, which is acted on without it.
+    Keeps what is younger than ``KEPT_MS``, or than the beginning of a migration or upgrade that has not
+    ended; and the report of a request that is still in its slot: without it the driver would act on it again.
     """
     opened_ms = open_since_ms(board.store, board.job)
     before_ms = min(now_ms - KEPT_MS, now_ms if opened_ms is None else opened_ms)
@@ -279,7 +279,7 @@ def prune_records(board: JobBoard, *, now_ms: int) -> None:
 
 
 def _reports(board: JobBoard, before_ms: int) -> Iterator[str]:
-    found = read_folder(board, "reports", _written_at_ms, unreadable=_left_alone)
+    found = read_folder(board, "reports", _written_at_ms, unreadable=_keep_unreadable)
     in_slot: dict[str, str | None] = {}
     for name, at_ms in sorted(found.items()):
         generation, _, report = name.partition("/")
@@ -302,12 +302,12 @@ def _written_at_ms(name: str, data: bytes) -> int:
     return End.from_bytes(data).ended_at_ms
 
 
-def _left_alone(name: str, error: FlinkstyleError) -> None:
-    log.warning("Report %s is left where it is: %s", name, error.problem)
+def _keep_unreadable(name: str, error: FlinkstyleError) -> None:
+    log.warning("Report %s cannot be read and is kept: %s", name, error.problem)
 
 
 def _processes(board: JobBoard, before_ms: int) -> Iterator[str]:
-    """Yield what tells of the processes of runs before the current one, which none of them can leave."""
+    """Yield the records of processes of the runs before the current one."""
     current = board.current()
     prefix = f"{board.job}/runs/"
     by_generation: dict[Generation, list[str]] = {}

@@ -1,7 +1,7 @@
-"""Which of a root's many jobs are looked at next, by the signs of life that came of them.
+"""Which of a root's many jobs are inspected next, by their signs of life.
 
-Pure: whoever watches says what was seen, and asks which jobs are due. A job whose pulses come is not looked
-at for its life; one whose pulse stands still is due within seconds; the others are due in turn.
+Pure: the watcher notes what it has seen, and asks which jobs are due. A job whose pulse changes needs no
+inspection; one whose pulse stands still is due within seconds; the others are due in turn.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.types import Generation
 
 QUIET_S: Final = 6.5
-"""A job without a sign of life for so long is looked at. Signs come every 5 s; a late one costs a look."""
+"""A job without a sign of life for so long is inspected. Signs come every 5 s."""
 TURN_S: Final = 5.0
-"""The least time between two looks at a job that runs without pulses, or starts."""
+"""The least time between two inspections of a job that runs without pulses, or starts."""
 SUSPECT_S: Final = 2.0
-"""The least time between two looks at a job that may have ended."""
+"""The least time between two inspections of a job that may have ended."""
 DOWN_S: Final = 60.0
 """The same for one that is meant to be down."""
 WHOLE_S: Final = 300.0
-"""The least time between two looks at all of a job: its savepoints and its unfinished upgrades, too."""
+"""The least time between two whole inspections of a job: also of its savepoints and unfinished upgrades."""
 BETWEEN_WHOLE_S: Final = 10.0
-"""The least time between two such looks at whichever job, so that a thousand new ones do not come at once."""
+"""The least time between two whole inspections of any jobs, so that not all come at once."""
 MOST_PAUSE_S: Final = 60.0
-"""The longest time until somebody is called again for the same job; each is twice the one before."""
+"""The longest time between two calls for the same job; each is twice the one before."""
 
 
 @dataclass(slots=True)
@@ -38,14 +38,14 @@ class _Known:
     due_s: float
     whole_due_s: float
     pulse: str | None = None
-    beat: tuple[Generation, str] | None = None
+    heartbeat: tuple[Generation, str] | None = None
     """Of a job that runs without pulses: its generation, and the version of its newest heartbeat."""
     lived_s: float | None = None
-    """When a sign of life was seen last; None for a job that is meant to be down, or was not looked at."""
+    """When a sign of life was seen last; None for a job that is meant to be down, or was not inspected."""
     calls: int = 0
-    """How many times in a row somebody was called for it."""
+    """How many times in a row a task was called for it."""
     is_urgent: bool = False
-    """Whether all of it is to be looked at before the others."""
+    """Whether its whole inspection comes before those of the others."""
 
 
 class Rounds:
@@ -58,7 +58,7 @@ class Rounds:
 
     @property
     def has_pulses(self) -> bool:
-        """Whether any job has a pulse, so that it is worth to list them often."""
+        """Whether any job has a pulse, so that frequent listings are useful."""
         return any(known.pulse is not None for known in self._known.values())
 
     def watch(self, jobs: Iterable[str]) -> None:
@@ -77,10 +77,10 @@ class Rounds:
                 continue
             if known.pulse is not None:
                 known.lived_s, known.calls = now_s, 0
-            known.pulse, known.beat, known.due_s = version, None, now_s + QUIET_S
+            known.pulse, known.heartbeat, known.due_s = version, None, now_s + QUIET_S
 
     def due(self) -> list[str]:
-        """Return the jobs to look at now because they may have ended, the most urgent first."""
+        """Return the jobs to inspect now because they may have ended, the most urgent first."""
         return self._due(suspects=True)
 
     def in_turn(self) -> list[str]:
@@ -100,10 +100,10 @@ class Rounds:
         """Return whether a job that lived has given no sign of life for too long."""
         known = self._known[job]
         is_quiet = known.lived_s is not None and self._clock.now_s - known.lived_s >= QUIET_S
-        return is_quiet and known.beat is None
+        return is_quiet and known.heartbeat is None
 
     def whole(self) -> str | None:
-        """Return the job of which all is to be looked at now: the one that has waited longest; or None."""
+        """Return the job whose whole inspection is due: the one that has waited longest; or None."""
         now_s = self._clock.now_s
         due = [
             (not known.is_urgent, known.whole_due_s, job)
@@ -115,45 +115,45 @@ class Rounds:
         self._next_whole_s = now_s + BETWEEN_WHOLE_S
         return min(due)[-1]
 
-    def beat_of(self, job: str) -> tuple[Generation, str] | None:
+    def heartbeat_of(self, job: str) -> tuple[Generation, str] | None:
         """Return generation and heartbeat of a job that runs without pulses; None if that is not known."""
-        return self._known[job].beat
+        return self._known[job].heartbeat
 
-    # --- what a look has found ----------------------------------------------------------------
+    # --- results of inspections ---------------------------------------------------------------
 
-    def lives(self, job: str, beat: tuple[Generation, str] | None) -> None:
+    def lives(self, job: str, heartbeat: tuple[Generation, str] | None) -> None:
         """Note that a job was seen to run, with its newest heartbeat."""
         known, now_s = self._known[job], self._clock.now_s
-        known.beat, known.lived_s, known.calls = beat, now_s, 0
+        known.heartbeat, known.lived_s, known.calls = heartbeat, now_s, 0
         known.due_s = now_s + TURN_S
 
     def is_silent(self, job: str, *, certain_in_s: float) -> None:
         """Note that a job may have ended, which will be certain in so many seconds."""
         known, now_s = self._known[job], self._clock.now_s
-        known.beat, known.due_s = None, now_s + max(SUSPECT_S, certain_in_s / 2)
+        known.heartbeat, known.due_s = None, now_s + max(SUSPECT_S, certain_in_s / 2)
         known.lived_s = known.lived_s if known.lived_s is not None else now_s - QUIET_S
 
     def starts(self, job: str) -> None:
-        """Note that a job comes up."""
+        """Note that a job is coming up."""
         known, now_s = self._known[job], self._clock.now_s
-        known.beat, known.due_s = None, now_s + TURN_S
+        known.heartbeat, known.due_s = None, now_s + TURN_S
 
     def is_down(self, job: str) -> None:
-        """Note that a job is meant to be down, or that all that can be done for it was told."""
+        """Note that a job is meant to be down, or that all that it needs was reported."""
         known, now_s = self._known[job], self._clock.now_s
-        if known.lived_s is not None:  # an upgrade may have stopped it, and nobody works on that any more
+        if known.lived_s is not None:  # an upgrade may have stopped it and then died
             known.is_urgent, known.whole_due_s = True, now_s
-        known.beat, known.lived_s, known.due_s, known.calls = None, None, now_s + DOWN_S, 0
+        known.heartbeat, known.lived_s, known.due_s, known.calls = None, None, now_s + DOWN_S, 0
 
     def was_whole(self, job: str, *, is_urgent: bool) -> None:
-        """Note that all of a job was looked at, and whether it is to be again, soon."""
+        """Note that the whole of a job was inspected, and whether it is to be again, soon."""
         known = self._known[job]
         known.is_urgent = is_urgent
         known.whole_due_s = self._clock.now_s + (DOWN_S if is_urgent else WHOLE_S)
 
     def called(self, job: str) -> None:
-        """Note that somebody was called for a job, so not again for a while."""
+        """Note that a task was called for a job, so that none is called again for a while."""
         known = self._known[job]
         known.calls += 1
         pause_s = min(TURN_S * 2.0 ** min(known.calls - 1, 10), MOST_PAUSE_S)
-        known.beat, known.due_s = None, self._clock.now_s + pause_s
+        known.heartbeat, known.due_s = None, self._clock.now_s + pause_s

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.view import JobView
 
 
-def seen_of_end(runs: JobView, generation: int | None) -> JobStatus:
-    """Return what a run, or the one that continues it, is doing; ``Closed`` once its script has ended.
+def end_status(runs: JobView, generation: int | None) -> JobStatus:
+    """Return the status of a run, or of the one that continues it; ``Closed`` once its script has ended.
 
-    Starts and ends nothing. A caller that saves the job since has generations too: those are passed over.
+    Starts and ends nothing. Generations of callers that saved the job since are skipped.
 
     Args:
         runs: The job's runs.
@@ -29,7 +29,7 @@ def seen_of_end(runs: JobView, generation: int | None) -> JobStatus:
     head = slot.value.head if slot is not None else None
     if head is not None and head >= (generation or head):
         run = runs.run(head)
-        if run.has_said_why and run.has_run_through and run.heartbeat is not None:
+        if run.has_reported_end and run.has_run_through and run.heartbeat is not None:
             return Closed(run, run.heartbeat)
     status = runs.status()
     is_down = isinstance(status, Closed) and not status.run.has_run_through and not status.run.was_told_to_end
@@ -44,13 +44,13 @@ def seen_of_end(runs: JobView, generation: int | None) -> JobStatus:
 
 
 def look_for_end(starts: JobStarts, generation: int | None) -> Closed | Running | Starting:
-    """Look as ``seen_of_end`` does, and start a driver again that died or was told to end.
+    """Return ``end_status``, and start a driver again that died or was told to end.
 
     Raises:
-        DriverFailedError: If it said why it failed.
-        JobNotRunningError: As ``seen_of_end``.
+        DriverFailedError: If it reported why it failed.
+        JobNotRunningError: As ``end_status``.
     """
-    status = seen_of_end(starts.view, generation)
+    status = end_status(starts.view, generation)
     if isinstance(status, (Running, Starting)) or (isinstance(status, Closed) and status.run.has_run_through):
         return status
     now = starts.drivers.look_after(follow=starts.follow)
@@ -59,7 +59,7 @@ def look_for_end(starts: JobStarts, generation: int | None) -> Closed | Running 
     return look_for_end(starts, generation)  # it has ended meanwhile
 
 
-def end_as_told(status: JobStatus) -> dict[str, Any] | None:
+def end_as_json(status: JobStatus) -> dict[str, Any] | None:
     """Return ``generation`` and ``batches`` of a run whose script has ended by itself; None for any other."""
     if not isinstance(status, Closed) or not status.run.has_run_through:
         return None

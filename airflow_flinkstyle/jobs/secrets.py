@@ -1,4 +1,4 @@
-"""Settings that would be recorded in a claim, or stand on a command line, hold no secret. Pure."""
+"""Refuse secrets in settings that a claim records or a command line shows. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 REDACTED_BY_SPARK: Final = "(?i)secret|password|token|access[.]?key"
 """Default of ``spark.redaction.regex``: Spark hides what matches, by name or by value."""
 REDACTED_TOO: Final = "(?i)sasl[.]jaas[.]config|ssl[.]keystore[.]key"
-"""Logins to Kafka that it leaves out."""
+"""Logins to Kafka, which that default does not hide."""
 _WORD: Final = (
     r"secret|passwo?r?d|passphrase|token|access[._-]?key|account[._-]?key|jaas[.]config|keystore[.]key"
 )
@@ -21,7 +21,7 @@ _OF_A_SECRET: Final = re.compile(_WORD, re.IGNORECASE)
 _ASSIGNS_A_SECRET: Final = re.compile(rf"[\w.-]*(?:{_WORD})[\w.-]*\s*=\s*[^\s;,&]", re.IGNORECASE)
 """In a value, like ``-Djavax.net.ssl.trustStorePassword=...``; the name of a jar may hold a word."""
 _NAMES_A_SECRET: Final = re.compile(rf"{_WORD}|passcode|(?:^|[^a-z])key$|(?-i:[a-z]Key$)", re.IGNORECASE)
-"""An argument of a script; there, unlike among Spark's settings, a key is one more often than a column."""
+"""For a script's arguments: there a key is mostly a secret, among Spark's settings mostly a column."""
 _ASSIGNMENT: Final = re.compile(
     rf"""(?P<name>[\w.-]*(?:{_WORD})[\w.-]*)(?P<is>["']?\s*[=:]\s*["']?)(?P<value>[^\s;,&"'}}]+)""",
     re.IGNORECASE,
@@ -34,7 +34,7 @@ _NOT_THE_SECRET: Final = re.compile(
     r"|(?:file|path|provider|class|factory|mechanism|regex|enabled?|name|type|interval|lifetime|lifespan)$)",
     re.IGNORECASE,
 )
-"""Names of settings that say where a secret is, or what becomes of it."""
+"""Names of settings that tell where a secret is or how it is used, and hold none."""
 _OF_SETTINGS: Final = ("sparkConf", "hadoopConf", "envVars")
 """Fields of a ``SparkApplication`` that hold settings by name."""
 _HARMLESS: Final = frozenset({"", "true", "false"})
@@ -46,7 +46,7 @@ _REMEDY: Final = (
 
 
 def holds_secret(name: str, value: str) -> bool:
-    """Tell whether a setting, or a variable of an environment, holds what Spark would hide in its UI."""
+    """Return whether a setting, or an environment variable, holds what Spark would hide in its UI."""
     if value in _HARMLESS or _NOT_THE_SECRET.search(name):
         return False
     return any((
@@ -57,8 +57,8 @@ def holds_secret(name: str, value: str) -> bool:
 def without_secrets(arguments: Sequence[str]) -> tuple[str, ...]:
     """Return a script's arguments for people to read, with ``***`` for what looks like a secret.
 
-    Hidden is the value of an argument whose name tells of one (``--db-password X``, ``token=X``), of an
-    assignment or a field of JSON within one, and a login in an address.
+    Hides the value of an argument with a secret's name (``--db-password X``, ``token=X``), of an assignment
+    or a field of JSON within an argument, and a login in an address.
     """
     shown: list[str] = []
     awaited = False
@@ -91,7 +91,7 @@ def require_no_secrets(where: str, settings: Mapping[str, str]) -> None:
     """Refuse settings that hold secrets: they are recorded in the store and stand on a command line.
 
     Args:
-        where: Where they stand, for the message.
+        where: Where they are, for the message.
         settings: By name.
 
     Raises:
@@ -108,7 +108,7 @@ def require_no_secrets(where: str, settings: Mapping[str, str]) -> None:
 
 
 def settings_within(resource: object) -> dict[str, str]:
-    """Return the settings, and variables of environments, that stand in a resource of Kubernetes."""
+    """Return the settings and environment variables in a resource of Kubernetes."""
     found: dict[str, str] = {}
     if isinstance(resource, list):
         for one in resource:

@@ -1,6 +1,6 @@
-"""What starts a process is signed: who can write the savepoint root, and no more, cannot make such a record.
+"""Records that start a process are signed: write access to the savepoint root is not enough to make one.
 
-How is said in ``protocol.signatures``. Drivers never get the key, only what is made of it for the one
+``protocol.signatures`` describes how. Drivers never get the key, only a key derived from it for the one
 takeover order that they wait for.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 KEY_VARIABLE: Final = "FLINKSTYLE_SIGNING_KEY"
 PREVIOUS_VARIABLE: Final = "FLINKSTYLE_PREVIOUS_SIGNING_KEYS"
-"""With commas."""
+"""Separated by commas."""
 LEAST_CHARACTERS: Final = 32
 PROCESS_SIGNATURE: Final = "signature"
 """Key of a native id."""
@@ -41,7 +41,7 @@ class Signer:
     """Signs what callers write, and verifies it before it is obeyed."""
 
     keys: tuple[str, ...] = field(default=(), repr=False)
-    """The first one signs, each of them is accepted; empty for who starts nothing."""
+    """The first one signs, each of them is accepted; empty for callers that start nothing."""
 
     def __post_init__(self) -> None:
         """Refuse keys that could be guessed."""
@@ -66,10 +66,10 @@ class Signer:
         return cls((key, *(one.strip() for one in previous if one.strip())) if key else ())
 
     def sign(self, record: R, place: str) -> R:
-        """Return the record with the signature that it has at its place.
+        """Return the record with its signature for its place.
 
         Args:
-            record: What is written.
+            record: The record to write.
             place: Root and key of the object.
 
         Raises:
@@ -81,7 +81,7 @@ class Signer:
         """Check that a caller with a key wrote this object.
 
         Raises:
-            SignatureError: If it bears no signature, or one of another key, place or content.
+            SignatureError: If it has no signature, or one for another key, place or content.
             SigningKeyError: If there is no key to verify with.
         """
         signatures.require(
@@ -94,9 +94,9 @@ class Signer:
         )
 
     def sign_process(self, native_id: Mapping[str, str], place: str, submit: Submit) -> dict[str, str]:
-        """Return the native id of a process with a signature of whose it is.
+        """Return the native id of a process with a signature that binds it to its submit.
 
-        It stands in the id itself, which goes with the submit whatever is recorded of that later.
+        The signature is part of the id, so it stays with the submit when the record changes later.
 
         Args:
             native_id: As its deployment names the process.
@@ -113,7 +113,7 @@ class Signer:
         return any(compare_digest(signatures.digest(key, text).encode(), given) for key in self.keys)
 
     def sign_for_driver(self, record: R, place: str, claim_place: str, claim: Claim) -> R:
-        """Return an order, or a driver's end, with the signatures by which the claim's drivers know it.
+        """Return an order, or a driver's end, with the signatures that the claim's drivers verify.
 
         One for each key: the driver may have been started before the key was changed, or after.
         """
@@ -147,6 +147,6 @@ class Signer:
 
 
 def _process_text(native_id: Mapping[str, str], place: str, submit: Submit) -> bytes:
-    """Return what is signed: each part told apart, so that no text says two things."""
+    """Return the text to sign: its parts are separated, so that no text has two meanings."""
     named = sorted((name, value) for name, value in native_id.items() if name != PROCESS_SIGNATURE)
     return json.dumps(["process", place, submit.number, submit.deployment, named]).encode()

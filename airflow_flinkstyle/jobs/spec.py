@@ -18,7 +18,7 @@ from airflow_flinkstyle.jobs.secrets import (
 )
 from airflow_flinkstyle.jobs.signing import KEY_VARIABLE, PREVIOUS_VARIABLE
 from airflow_flinkstyle.jobs.target import SubmitTarget as SubmitTarget
-from airflow_flinkstyle.jobs.target import record_of, require_one_who_relaunches, target_of
+from airflow_flinkstyle.jobs.target import record_of, require_no_relaunch_by_cluster, target_of
 from airflow_flinkstyle.kafka.login import named_connections
 from airflow_flinkstyle.protocol import driver_log
 from airflow_flinkstyle.protocol.board import CHECKPOINTS, check_job_name
@@ -45,15 +45,15 @@ _SDK_1: Final = re.compile(r"hadoop-(?:aws|client-api)[-:](?:2\.|3\.[0-3](?:\D|$
 
 
 def has_first_sdk(names: Iterable[str]) -> bool:
-    """Tell from names of jars and packages whether S3A has the first AWS SDK for Java; else the second."""
+    """Return whether S3A has the first AWS SDK for Java, by names of jars and packages; else the second."""
     return any(_SDK_1.search(name) for name in names)
 
 
 def s3a_conf(env: Mapping[str, str], *, first_sdk: bool) -> dict[str, str]:
-    """Return the settings by which S3A assumes what the driver's environment names; none for keys.
+    """Return the settings with which S3A uses the role or login of the driver's environment; none for keys.
 
     Args:
-        env: The driver's.
+        env: The driver's environment.
         first_sdk: Whether S3A has the first AWS SDK for Java.
     """
     role = role_of(env)
@@ -74,12 +74,12 @@ def s3a_conf(env: Mapping[str, str], *, first_sdk: bool) -> dict[str, str]:
 
 
 def _host(endpoint: str | None) -> str | None:
-    """Return what S3A asks for: it puts https before it, whatever is there."""
+    """Return the host of an endpoint: S3A always puts https before it."""
     return urlsplit(endpoint).netloc or endpoint if endpoint else None
 
 
 def _own_provider(env: Mapping[str, str], *, first_sdk: bool) -> str | None:
-    """Return the class for what S3A's default chain leaves out; None if it finds it."""
+    """Return the class for a login that S3A's default chain does not find; None if it finds it."""
     if env.get("AWS_ACCESS_KEY_ID"):
         return None
     if env.get("AWS_WEB_IDENTITY_TOKEN_FILE"):
@@ -107,7 +107,7 @@ _STRIPPED = (
 
 
 def default_checkpoint_root(savepoint_root: str) -> str:
-    """Return where checkpoints stand if nobody says: beside the jobs, under Spark's scheme."""
+    """Return where checkpoints are by default: beside the jobs, under Spark's scheme."""
     place = file_path(savepoint_root) or hadoop_location(savepoint_root)
     return f"{place.rstrip('/')}/{CHECKPOINTS}"
 
@@ -128,16 +128,16 @@ class JobSpec:
     """Environment of the driver. Recorded in the store: no secrets here."""
     overrides: tuple[KafkaOverride, ...] = ()
     checkpoint_root: str
-    """Each generation's checkpoints stand in a folder of its own below it (``s3a://...`` or a path)."""
+    """Each generation has a folder of its own for its checkpoints below it (``s3a://...`` or a path)."""
     lease_s: float = DEFAULT_LEASE_S
     """How long a driver may go unconfirmed before it ends itself and another may take its place."""
 
     leave_checkpoints: tuple[str, ...] = ()
-    """Checkpoints of plain Spark that this one start leaves behind, by their locations: a claim says it, and
-    no launch that a later start repeats."""
+    """Locations of plain Spark's checkpoints that this one start leaves behind: recorded in its claim, but
+    not in the launch that later starts repeat."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot run."""
+        """Refuse a spec that cannot run."""
         check_job_name(self.name)
         for what, value in (("script", self.script), ("checkpoint root", self.checkpoint_root)):
             if not value:
@@ -162,22 +162,22 @@ class JobSpec:
     def checkpoint_location(self, generation: Generation, claim_id: str) -> str:
         """Return where a generation with a checkpoint of its own keeps it.
 
-        Another root may have a job of this name, and one that was deleted has had these generations too: so
-        the claim is in it.
+        It contains the claim, since a job of this name under another root, or one that was deleted, may have
+        had these generations too.
         """
         return f"{self.checkpoint_root.rstrip('/')}/{self.name}/{generation:06d}-{claim_id[:8]}"
 
 
 def require_recordable(spec: JobSpec, target: SubmitTarget) -> None:
-    """Refuse a launch with secrets among what a claim records and a command line shows.
+    """Refuse a launch with secrets, which a claim would record and a command line would show.
 
-    Also one of which a cluster too would start drivers again.
+    Also one whose drivers a cluster would start again by itself.
 
     Raises:
         BadInputError: Naming the settings.
     """
     if target.is_remote:
-        require_one_who_relaunches({**target.conf, **spec.conf})
+        require_no_relaunch_by_cluster({**target.conf, **spec.conf})
     require_no_secrets(f"the conf of job {spec.name}", spec.conf)
     require_no_secrets(f"the env of job {spec.name}", spec.env)
     require_no_secrets("the conf of the Spark connection", target.conf)
@@ -256,9 +256,9 @@ def submit_argv(program: Program, target: SubmitTarget, *, name: str) -> tuple[s
 
 
 def _conf(spec: JobSpec, target: SubmitTarget, env: Mapping[str, str]) -> dict[str, str]:
-    """Return the driver's settings; where it logs in to Kafka, Spark's plans must not show how."""
+    """Return the driver's settings; Spark's plans must not show its logins to Kafka."""
     conf = {**target.conf, **spec.conf}
-    if region := target.secret_env.get("AWS_REGION"):  # the connection's: S3A does not look there
+    if region := target.secret_env.get("AWS_REGION"):  # the connection's: S3A does not read it there
         conf.setdefault(REGION, region)
     if PROVIDER not in conf:
         conf = {**s3a_conf(env, first_sdk=has_first_sdk(_jars(target, conf))), **conf}
@@ -270,7 +270,7 @@ def _conf(spec: JobSpec, target: SubmitTarget, env: Mapping[str, str]) -> dict[s
 
 
 def _jars(target: SubmitTarget, conf: Mapping[str, str]) -> Iterator[str]:
-    """Yield what may name the version of S3A: jars and packages, as they are given, and those of Spark."""
+    """Yield names that may show the version of S3A: of jars and packages, those given and Spark's."""
     yield from (*target.jars, *target.packages, *conf.values())
     home = Path(target.spark_home) if target.spark_home else None
     folders = [home / "jars"] if home else Path(target.python).parents[1].glob("lib/python*/*/pyspark/jars")
@@ -279,7 +279,7 @@ def _jars(target: SubmitTarget, conf: Mapping[str, str]) -> Iterator[str]:
 
 
 def _script_argument(script: str) -> str:
-    """Return the script as the launcher is told it: the path, or the name under which Spark brings it."""
+    """Return the launcher's argument for the script: its path, or the name under which Spark fetches it."""
     return script.rpartition("/")[2] if _has_address(script) else script.removeprefix("local:")
 
 
@@ -294,14 +294,14 @@ def _marker(spec: JobSpec, root: str, generation: Generation, claim_id: str) -> 
 def driver_env(spec: JobSpec, target: SubmitTarget, base: Mapping[str, str]) -> dict[str, str]:
     """Return the driver's environment: the caller's without Airflow's and its Python's own variables.
 
-    A driver on a cluster gets none of the caller's: that is another machine's. The signing key is never
-    among them: no driver can start another one.
+    A driver on a cluster gets none of the caller's: that machine is another one. The signing key is never
+    included: no driver can start another one.
     """
     env = {} if target.is_remote else _of_this_machine(target, base)
     env["PYSPARK_PYTHON"] = env["PYSPARK_DRIVER_PYTHON"] = target.python
     given = {name for name, value in target.secret_env.items() if value}
-    taken_out = {*(target.secret_env.keys() - given), KEY_VARIABLE, PREVIOUS_VARIABLE}
-    env = {name: value for name, value in {**env, **spec.env}.items() if name not in taken_out}
+    removed = {*(target.secret_env.keys() - given), KEY_VARIABLE, PREVIOUS_VARIABLE}
+    env = {name: value for name, value in {**env, **spec.env}.items() if name not in removed}
     return {**env, **{name: target.secret_env[name] for name in given}}
 
 

@@ -1,7 +1,7 @@
-"""What a job is doing, by its heartbeat and its lease, by what was submitted, and by what is seen from here.
+"""What a job is doing: by its heartbeat and lease, by what was submitted, and by what this process sees.
 
-A driver that could not write its heartbeat for its lease has ended itself. So who sees no change for so long
-on a clock of its own knows that the driver is dead, on whichever host it ran.
+A driver that could not write its heartbeat for its lease has ended itself. So a process that sees no change
+for that long, on its own clock, knows that the driver is dead, on whichever host it ran.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sighting:
-    """What this process knows of something that should change."""
+    """What this process has seen of a record that should change."""
 
     still_s: float
-    """Seconds between the first look that found it as it is now, and the newest look."""
+    """Seconds from when this process first read it as it is now to when it last read it."""
     changed: bool
-    """Whether this process saw it change, so that its state is not merely what was found there at first."""
+    """Whether this process saw it change; if not, it may be an old state that was there before."""
 
 
 MOST_SIGHTINGS = 20_000
-"""So many things are remembered; what was looked at longest ago is forgotten first."""
+"""How many records are remembered at most; the one that was read longest ago is forgotten first."""
 
 
 class Sightings:
-    """What one process has seen, kept over all its looks."""
+    """What one process has seen, kept over all its reads."""
 
     def __init__(self, clock: Clock = LEASE_CLOCK) -> None:
         self.clock = clock
@@ -52,38 +52,38 @@ class Sightings:
         self._seen: dict[str, tuple[object, float, bool]] = {}
 
     def note(self, what: str, mark: object, *, begun_s: float) -> Sighting:
-        """Note how something was found.
+        """Note what a record was when it was read.
 
         Args:
-            what: Names it, in all stores and jobs.
+            what: Names the record, uniquely over all stores and jobs.
             mark: Equal as long as it has not changed.
-            begun_s: When the look began, by ``clock``: it may have changed since.
+            begun_s: When the read began, by ``clock``: it may have changed since.
         """
         with self._lock:
-            before = self._seen.pop(what, None)  # and put back at the end
-            if before is None or before[0] != mark:
-                before = (mark, self.clock.now_s, before is not None)
-            self._seen[what] = before
+            entry = self._seen.pop(what, None)  # and put back at the end
+            if entry is None or entry[0] != mark:
+                entry = (mark, self.clock.now_s, entry is not None)
+            self._seen[what] = entry
             if len(self._seen) > MOST_SIGHTINGS:
                 del self._seen[next(iter(self._seen))]
-            _, since_s, changed = before
+            _, since_s, changed = entry
         return Sighting(still_s=max(0.0, begun_s - since_s), changed=changed)
 
-    def told(self, claim_id: str) -> dict[str, list[Any]]:
-        """Return what was seen of a run's driver, as JSON for another process: mark, seconds, changed."""
+    def as_json(self, claim_id: str) -> dict[str, list[Any]]:
+        """Return what was seen of a run's driver, for another process: mark, seconds, changed."""
         with self._lock:
             found = {what: self._seen.get(what) for what in (claim_id, f"{claim_id}/heartbeat")}
             now_s = self.clock.now_s
         return {what: [one[0], now_s - one[1], one[2]] for what, one in found.items() if one is not None}
 
-    def believe(self, told: Mapping[str, Sequence[Any]]) -> None:
-        """Take over what another process has seen, of what this one has not looked at yet.
+    def merge(self, seen: Mapping[str, Sequence[Any]]) -> None:
+        """Add what another process has seen of records that this one has not read yet.
 
-        So a watcher's task need not look for a whole lease again at what its trigger has looked at: what has
-        the mark still that the other one saw did not change in between, since versions never come back.
+        So a watcher's task need not watch for a whole lease what its trigger has watched before. A record
+        that has the same mark now did not change in between, since versions never come back.
         """
         with self._lock:
-            for what, (mark, still_s, changed) in told.items():
+            for what, (mark, still_s, changed) in seen.items():
                 since_s = self.clock.now_s - still_s
                 self._seen.setdefault(
                     what, (tuple(mark) if isinstance(mark, list) else mark, since_s, changed)
@@ -91,38 +91,38 @@ class Sightings:
 
 
 OF_THIS_PROCESS = Sightings()
-"""Shared by all clients: hooks make a new one for each look."""
+"""Shared by all clients: hooks make a new client for each call."""
 
 
 CLAIM_GRACE_S = 60.0
-"""How long a claim, or a submit that was asked for, counts as a start although nothing comes of it."""
+"""How long a claim, or a submit in state ``asked``, counts as a start without a sign of a driver."""
 START_GRACE_S = 300.0
-"""How long a driver that was submitted where nobody here can see it counts as starting without a word."""
+"""How long a submitted driver that cannot be seen from here counts as starting without a heartbeat."""
 STUCK_LOOK_S = 30.0
-"""How long a process looks itself at a driver that its cluster cannot begin, before it ends it."""
+"""How long a process itself watches a driver that its cluster cannot begin, before it ends it."""
 LEAST_RETRIES = 8
-"""How many drivers in a row are started, at least, after one that failed, or was not taken, of a cause that
-may pass."""
+"""How many drivers in a row are started at least, after one failed, or was not taken, for a reason that may
+pass."""
 RETRY_FOR_S = 1800.0
-"""How long they are started, at least; counted from the first of them, as long as no batch is committed."""
+"""How long such drivers are started at least; counted from the first, as long as no batch is committed."""
 FROZEN_S = 60.0
-"""How long a process that is seen here may be silent at least: its own watchdog had to end it long before."""
+"""How long at least a process that is seen here may be silent: its watchdog should have ended it before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Successor:
-    """A driver that was asked for, or has begun, and has said nothing yet."""
+    """A driver that was submitted, or has begun, and has written no heartbeat yet."""
 
     state: DriverState
     grace_s: float
-    """How long it may take to its next sign of life where it cannot be seen."""
+    """How long it may take to its next sign of life if it cannot be seen."""
     asked_s_ago: float = 0.0
-    """When it was asked for, by the clock of who asked, which may be minutes off; 0 if nobody did."""
+    """Seconds since it was asked for, by the caller's clock, which may be minutes off; 0 if it was not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One generation, with everything that was recorded about it, and what is seen of it from here."""
+    """One generation: everything that was recorded about it, and what this process sees of it."""
 
     generation: Generation
     claim: Claim
@@ -134,12 +134,12 @@ class Run:
     incarnation: Incarnation | None
     """The newest driver process that has begun; None before the first."""
     heartbeat: Heartbeat | None
-    speaker: DriverState
-    """The process that wrote the heartbeat; Gone if there is none."""
+    writer_state: DriverState
+    """State of the process that wrote the heartbeat; Gone if there is none."""
     process: IncarnationRecord | None
-    """What that process said of itself; None if there is none."""
+    """The record by which that process describes itself; None if there is none."""
     successor: Successor | None
-    """The newest driver behind the speaker; None if there is none."""
+    """The newest driver, if it is a later one than wrote the heartbeat; else None."""
     silence: Sighting
     """Of the heartbeat."""
     stillness: Sighting
@@ -147,36 +147,36 @@ class Run:
 
     @property
     def is_over(self) -> bool:
-        """Whether the run's own last word was that it has ended."""
+        """Whether the run's last heartbeat says that it has ended."""
         return self.heartbeat is not None and self.heartbeat.state in ("closed", "failed")
 
     @property
-    def has_said_why(self) -> bool:
-        """Whether it is over by the word of its newest driver, not of one before it."""
+    def has_reported_end(self) -> bool:
+        """Whether its newest driver, not one before it, reported that it has ended."""
         return self.is_over and self.successor is None
 
     @property
     def may_be_retried(self) -> bool:
-        """Whether it failed of a cause that may pass by itself."""
+        """Whether it failed for a reason that may pass by itself."""
         return self.heartbeat is not None and self.heartbeat.state == "failed" and self.heartbeat.transient
 
     @property
     def was_not_taken(self) -> bool:
-        """Whether its newest driver could not be started, of a cause that may pass by itself."""
+        """Whether its newest driver could not be started, for a reason that may pass by itself."""
         return self.submit is not None and self.submit.state == "failed" and self.submit.transient
 
     @property
     def was_told_to_end(self) -> bool:
-        """Whether its cluster or a person told it to end, and no request: the job is meant to be up."""
+        """Whether its cluster or a person told it to end, not a request: the job is meant to be up."""
         return self.heartbeat is not None and self.heartbeat.told_to_end and bool(self.claim.launch)
 
     @property
     def has_run_through(self) -> bool:
         """Whether its script ended by itself, without an error (trigger ``availableNow``)."""
-        beat = self.heartbeat
-        if beat is None or not beat.incarnation:  # a caller that saves a stopped job runs no script
+        last = self.heartbeat
+        if last is None or not last.incarnation:  # a caller that saves a stopped job runs no script
             return False
-        return (beat.state, beat.request_id, beat.error) == ("closed", None, None)
+        return (last.state, last.request_id, last.error) == ("closed", None, None)
 
     @property
     def retry(self) -> int:
@@ -185,20 +185,20 @@ class Run:
 
     @property
     def next_retry(self) -> int:
-        """The number of the next one: counted since a batch was committed, whatever drivers began since."""
+        """The number of the next retry, counted since a batch was committed."""
         batches = self.heartbeat.batches() if self.heartbeat is not None else {}
         return self.retry + 1 if self.submit is not None and self.submit.retried_at == batches else 1
 
     @property
     def failing_since_ms(self) -> int | None:
-        """Since when it has been started again and again without a batch; None before the first time."""
+        """Since when it has been retried without a committed batch; None before the first retry."""
         if self.submit is None or self.next_retry == 1:
             return None
         return self.submit.failing_since_ms or self.submit.asked_at_ms
 
     @property
     def retried_until_ms(self) -> int | None:
-        """Until when it is started again; None before the first time."""
+        """Until when at least it is retried; None before the first retry."""
         since_ms = self.failing_since_ms
         return since_ms + int(RETRY_FOR_S * 1000) if since_ms is not None else None
 
@@ -208,19 +208,19 @@ class Run:
         return until_ms is not None and now_ms > until_ms and self.next_retry > LEAST_RETRIES
 
     @property
-    def speaks(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether the driver that wrote the heartbeat lives."""
-        if self.heartbeat is None or self.is_over or isinstance(self.speaker, Gone):
+        if self.heartbeat is None or self.is_over or isinstance(self.writer_state, Gone):
             return False
         if self.successor is None and self.was_given_up and not self.silence.changed:
             return False
-        seen_here = isinstance(self.speaker, Alive)
+        seen_here = isinstance(self.writer_state, Alive)
         lease_s = max(2 * self.claim.lease_s, FROZEN_S) if seen_here else self.claim.lease_s
         return self.silence.still_s <= lease_s
 
     @property
-    def comes_up(self) -> bool:
-        """Whether a driver that has said nothing yet must be expected."""
+    def is_coming_up(self) -> bool:
+        """Whether a driver that has written no heartbeat yet is still expected."""
         if self.heartbeat is not None and self.heartbeat.state == "closed":
             return False
         if self.successor is None:
@@ -239,9 +239,9 @@ class Run:
 
     @property
     def why_stuck(self) -> str | None:
-        """Why its cluster cannot begin its newest driver, once that has been so for too long; else None.
+        """Why its cluster cannot begin its newest driver, once it has taken too long; else None.
 
-        Nothing but patience depends on the clock of who asked: a driver that begins later is fenced.
+        Only this wait depends on the clock of the caller that asked: a driver that begins later is fenced.
         """
         if self.successor is None or not isinstance(self.successor.state, DriverPending):
             return None
@@ -252,32 +252,32 @@ class Run:
 
     @property
     def holds_the_job(self) -> bool:
-        """Whether a driver, running, waiting or starting, must be expected under this generation."""
-        return self.speaks or self.comes_up
+        """Whether this generation has a driver: running, waiting or starting."""
+        return self.is_alive or self.is_coming_up
 
     @property
     def is_certain(self) -> bool:
-        """Whether a longer look would tell nothing more: it has ended, or was seen to do something."""
-        if self.speaks:
+        """Whether watching longer would show nothing more: it has ended, or was seen to do something."""
+        if self.is_alive:
             return self.silence.changed
         state = self.successor.state if self.successor is not None else None
         seen_here = isinstance(state, Alive) or (isinstance(state, DriverPending) and state.may_pass)
-        return seen_here or not self.comes_up or self.stillness.changed
+        return seen_here or not self.is_coming_up or self.stillness.changed
 
     @property
     def was_given_up(self) -> bool:
-        """Whether the newest submit is recorded as one without a driver: it failed, or a person says so."""
+        """Whether the newest submit is recorded as one without a driver: failed, or declared dead."""
         return self.submit is not None and self.submit.state in ("failed", "dead")
 
 
 @dataclass(frozen=True, slots=True)
 class NeverStarted:
-    """No driver of this job has ever run a batch, and none was told to."""
+    """No driver of this job has ever taken over, and none was ordered to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Starting:
-    """A driver was told to run and has not taken over yet."""
+    """A driver was ordered to run and has not taken over yet."""
 
     run: Run
 
@@ -292,7 +292,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The last run ended at a batch boundary and said so."""
+    """The last run ended at a batch boundary and reported it."""
 
     run: Run
     heartbeat: Heartbeat
@@ -300,7 +300,7 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The last run ended with an error and said so."""
+    """The last run ended with an error and reported it."""
 
     run: Run
     code: str
@@ -309,7 +309,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """The last run's driver has ended without a word."""
+    """The last run's driver has ended without reporting why."""
 
     run: Run
 
@@ -318,13 +318,13 @@ JobStatus = NeverStarted | Starting | Running | Closed | Failed | Dead
 
 
 def classify(run: Run, *, is_current: bool) -> JobStatus:
-    """Return what the run that may run is doing."""
+    """Return the status of the run that may run."""
     heartbeat = run.heartbeat
     if heartbeat is not None and heartbeat.state == "closed":
         return Closed(run, heartbeat)
-    if heartbeat is not None and run.speaks and is_current and heartbeat.state in ("running", "draining"):
+    if heartbeat is not None and run.is_alive and is_current and heartbeat.state in ("running", "draining"):
         return Running(run, heartbeat)
-    if run.speaks or run.comes_up:
+    if run.is_alive or run.is_coming_up:
         return Starting(run)
     if heartbeat is not None and heartbeat.state == "failed":
         code, text = heartbeat.error or ("UNKNOWN", "The driver gave no reason.")
@@ -352,8 +352,8 @@ def describe_status(status: JobStatus) -> str:
             ended = f", but an error has ended {failed}: see the driver's log" if failed else ""
             return f"generation {run.generation} ({run.claim.claim_key}) is {heartbeat.state}{ended}"
         case Closed(run, heartbeat):
-            told = ", told to end (SIGTERM), and is to be started again" if run.was_told_to_end else ""
-            return f"generation {run.generation} has closed at {batch_words(heartbeat.batches())}{told}"
+            why = ", told to end (SIGTERM), and is to be started again" if run.was_told_to_end else ""
+            return f"generation {run.generation} has closed at {batch_words(heartbeat.batches())}{why}"
         case Failed(run, code, text):
             return f"generation {run.generation} has failed with {code}{_how_retried(run)}: {text}"
         case Dead(run):
@@ -361,7 +361,7 @@ def describe_status(status: JobStatus) -> str:
 
 
 def _how_retried(run: Run) -> str:
-    """Return how often and how long a failure that may pass was met, and until when it is."""
+    """Return how often and since when a failure that may pass is retried, and until when."""
     if not (run.may_be_retried or run.was_not_taken):
         return ""
     since_ms, until_ms = run.failing_since_ms, run.retried_until_ms
@@ -379,11 +379,11 @@ def _how_it_died(run: Run) -> str:
         return f"could not be started{_how_retried(run)}: {submit.detail}"
     if submit is not None and submit.state == "dead":
         return f"was declared dead: {submit.detail}"
-    newest = run.successor.state if run.successor is not None else run.speaker
+    newest = run.successor.state if run.successor is not None else run.writer_state
     if run.why_stuck is not None:
         return f"never came up: {run.why_stuck}"
     if isinstance(newest, Gone):
-        return "has ended without a word"
+        return "has ended without reporting why"
     if run.successor is not None:
-        return f"never came up: nothing was heard of it for {run.stillness.still_s:.0f} s"
-    return f"has ended without a word: its heartbeat has not changed for {run.silence.still_s:.0f} s"
+        return f"never came up: it has shown no sign of life for {run.stillness.still_s:.0f} s"
+    return f"has ended without reporting why: its heartbeat has not changed for {run.silence.still_s:.0f} s"

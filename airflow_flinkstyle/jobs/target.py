@@ -42,17 +42,17 @@ _ABSENT: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brought:
-    """What another package brings runs the driver."""
+    """A deployment of another package runs the driver."""
 
     name: str
-    """Of the entry point."""
+    """Name of the entry point."""
     how: HandOver = field(default_factory=HandOver)
-    """That of YARN, where the master is one."""
+    """That of YARN if the master is YARN."""
     agent: DriverAgent = field(default_factory=DriverAgent)
     cluster_url: str | None = None
     """``cluster-url`` of the Spark connection's extra."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What else the connection says of clusters, by the names of the other deployments' fields."""
+    """The connection's other settings of clusters, by the names of the other deployments' fields."""
 
 
 DeploymentChoice = Detached | Standalone | Yarn | Kubernetes | Brought
@@ -71,17 +71,17 @@ class SubmitTarget:
     jars: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     secret_env: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Store credentials for the agent's environment, or what to assume; never recorded anywhere. An empty one
-    is taken out of what the driver inherits."""
+    """Store credentials for the agent's environment, or a role to assume; never recorded. An empty value
+    removes the variable from what the driver inherits."""
     working_dir: str | None = None
     log_dir: str
     """Of drivers on this machine; a cluster keeps the logs of its own."""
     standby_cores: float | None = None
-    """How many cores a driver and its executors may take that wait beside the job's own; None: any number."""
+    """How many cores a standby and its executors may take beside the running job; None: any number."""
     standby_memory: str | None = None
     """The same of memory, as Spark writes it: ``16g``."""
     deployment: DeploymentChoice = field(default_factory=Detached)
-    """What runs the driver there, with all that only it needs."""
+    """What runs the driver there, with its own settings."""
 
     @property
     def is_remote(self) -> bool:
@@ -114,8 +114,8 @@ def target_of(record: Mapping[str, Any], *, secret_env: Mapping[str, str]) -> Su
 
     Raises:
         DeployModeError: If its master, deploy mode and deployment do not fit together.
-        BadInputError: If the agent does not come to drivers as it says.
-        KeyError, TypeError: If it is none.
+        BadInputError: If drivers could not get the agent in the way that is named.
+        KeyError, TypeError: If it is no such record.
     """
     common = {name: value for name, value in record.items() if name not in _ABSENT}
     own = {**_ABSENT, **{name: value for name, value in record.items() if name in _ABSENT}}
@@ -157,7 +157,7 @@ def deployment_for(target: SubmitTarget) -> Deployment:
     """Return what runs drivers at a target.
 
     Raises:
-        DeployModeError: If no package brings the deployment that is named.
+        DeployModeError: If no package has the deployment that is named.
     """
     match target.deployment:
         case Detached():
@@ -187,7 +187,7 @@ def _brought(name: str, target: SubmitTarget) -> Deployment:
 
 @dataclass(slots=True, kw_only=True)
 class Deployments:
-    """Those of one caller, by claim: what asks a cluster remembers a moment what it said."""
+    """The deployments of one caller, by claim; kept, since each caches its cluster's answers for a moment."""
 
     make: Callable[[SubmitTarget], Deployment] = deployment_for
     _made: dict[str, Deployment] = field(default_factory=dict)
@@ -202,8 +202,8 @@ class Deployments:
     ) -> Deployment:
         """Return what runs the drivers of a claim.
 
-        A cluster is asked only at the address of a claim that a caller signed: who can write the store must
-        not choose whom workers talk to.
+        A cluster is asked only at the address in a signed claim: write access to the store must not be enough
+        to choose which address workers contact.
 
         Args:
             claim_id: The claim's.
@@ -223,12 +223,12 @@ class Deployments:
 
 
 def runs_elsewhere(record: Mapping[str, Any]) -> bool:
-    """Whether the driver runs elsewhere, by a target's record, which nobody may have verified yet."""
+    """Whether the driver runs elsewhere, by a target's record, which may not be verified yet."""
     return record.get("deploy_mode") == "cluster" or bool(record.get("deployment"))
 
 
-def require_one_who_relaunches(conf: Mapping[str, str]) -> None:
-    """Refuse settings by which a cluster would start a driver again, as callers do.
+def require_no_relaunch_by_cluster(conf: Mapping[str, str]) -> None:
+    """Refuse settings with which a cluster would start a driver again: only callers do.
 
     Raises:
         BadInputError: Naming the setting.

@@ -1,6 +1,6 @@
-"""Migrations and upgrades that were begun and rest nowhere: who finds them may finish or undo them.
+"""Migrations and upgrades that were begun and not ended: any caller may finish or undo them.
 
-Nothing here needs the DAG run that began one: all of it is in the job's journals.
+Nothing here needs the DAG run that began one: the job's journals hold everything.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.records import WorkRecord
 
 log = logging.getLogger(__name__)
-_LOOK_S = 1.0
+_POLL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unsettled:
-    """A migration or an upgrade that does not rest."""
+    """A migration or an upgrade that was begun and has not ended."""
 
     migration_id: str
     work: WorkRecord
-    """The newest beat of who works on it, or did."""
+    """The newest sign of life of the caller that works on it, or did."""
     version: str
     """Of that record."""
     phases: tuple[str, ...]
-    """What was begun, in order."""
+    """The phases that were begun, in order."""
     begun_at_ms: int
 
     def __str__(self) -> str:
@@ -49,7 +49,7 @@ class Unsettled:
 
 
 def find_unsettled(board: JobBoard) -> list[Unsettled]:
-    """Return the migrations and upgrades of a job that have begun and do not rest, the oldest first."""
+    """Return the migrations and upgrades of a job that were begun and have not ended, the oldest first."""
     found = []
     for migration_id, phases in read_unrested(board.store, board.job).items():
         work = board.work(migration_id)
@@ -69,8 +69,8 @@ def find_unsettled(board: JobBoard) -> list[Unsettled]:
 
 
 def is_abandoned(runs: JobView, found: Unsettled) -> bool:
-    """Watch it for its lease; return whether nobody works on it. Takes that long, unless somebody does."""
-    wait = runs.clock.wait(found.work.lease_s, every_s=min(_LOOK_S, found.work.lease_s / 10))
+    """Return whether nobody works on it; watches for its lease, or until its holder writes."""
+    wait = runs.clock.wait(found.work.lease_s, every_s=min(_POLL_S, found.work.lease_s / 10))
     while wait.again():
         work = runs.board.work(found.migration_id)
         if work is None or work.version != found.version:
@@ -81,16 +81,16 @@ def is_abandoned(runs: JobView, found: Unsettled) -> bool:
 def settle(
     client: JobClient, found: Unsettled, *, migration: Callable[[str], Cutover], afresh: bool = False
 ) -> Settled:
-    """Finish it if the next driver has the job, else bring the job back to where it ran.
+    """Finish it if the next driver has the job; else bring the job back to where it ran.
 
     Args:
         client: Of the job.
-        found: What is to be settled.
+        found: The migration or upgrade.
         migration: Returns the migration of an id.
-        afresh: Do not wait to see whether somebody works on it; whoever does finds itself replaced.
+        afresh: Do not wait to see whether another caller works on it; if one does, it is replaced.
 
     Raises:
-        MigrationBusyError: If somebody works on it.
+        MigrationBusyError: If another caller works on it.
     """
     if not afresh and not is_abandoned(client.view, found):
         raise MigrationBusyError(
@@ -107,7 +107,7 @@ def settle(
 
 
 def release(moved: Cutover, to: Literal["old", "new"] | None = None) -> Released:
-    """Release the producers of a migration and start or stop nothing; whoever works on it is replaced.
+    """Release the producers of a migration; starts and stops nothing. A caller that works on it is replaced.
 
     Args:
         moved: The migration.
@@ -131,15 +131,15 @@ def release(moved: Cutover, to: Literal["old", "new"] | None = None) -> Released
 
 def _where_it_runs(moved: Cutover) -> Literal["old", "new"]:
     current, new = moved.client.view.board.current(), moved.new
-    named = current.value.generation if current is not None else None
-    if moved.journal.result("takeover") is not None or named == new is not None:
+    holder = current.value.generation if current is not None else None
+    if moved.journal.result("takeover") is not None or holder == new is not None:
         return "new"
     if new is None or moved.client.view.board.takeover_order(new) is None:
         return "old"
     raise BadInputError(
         f"It was expected to be decided which driver of job {moved.client.view.job} runs, found that "
-        f"generation {new} was told to take over and has not.",
+        f"generation {new} was ordered to take over and has not.",
         state_after="Producers are as they were.",
-        remedy="Settle the migration, which decides it (flinkstyle migration settle); or say where producers "
-        "are to write.",
+        remedy="Settle the migration, which decides it (flinkstyle migration settle); or choose where "
+        "producers are to write.",
     )

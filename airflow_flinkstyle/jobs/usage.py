@@ -36,14 +36,14 @@ class KeptSavepoint:
     size_bytes: int
     """Of all its files, however many savepoints share them."""
     own_bytes: int
-    """Of the files that only it needs: what goes with it."""
+    """Of the files that only it needs: freed with it."""
     reason: str
     """Why a prune without limits keeps it, or does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptReference:
-    """Who holds a savepoint."""
+    """A reference that keeps a savepoint."""
 
     savepoint_id: str
     holder: str
@@ -63,13 +63,13 @@ class Usage:
     """The newest first."""
     references: tuple[KeptReference, ...]
     checkpoints: tuple[OldCheckpoint, ...]
-    """The newest first; those that are not to be seen from here have no size."""
+    """The newest first; those that cannot be read from here have no size."""
     blob_bytes: int
     """Of all files of savepoints, each counted once."""
     unneeded_bytes: int
     """Of files that no savepoint needs: the next prune frees them."""
     checkpoint_bytes: int
-    """As far as they are to be seen from here."""
+    """Of those that can be read from here."""
 
     @property
     def total_bytes(self) -> int:
@@ -83,7 +83,7 @@ def usage_of(
     *,
     open_checkpoint: Callable[[str], ObjectStore] = open_store,
 ) -> Usage:
-    """Look at everything that a job keeps; changes nothing.
+    """Measure everything that a job keeps; changes nothing.
 
     Raises:
         ManifestFormatError: If a manifest cannot be read, so that what it needs is unknown.
@@ -131,7 +131,7 @@ def usage_of(
 
 
 def _placed(one: OldCheckpoint, board: JobBoard, line: Line | None) -> OldCheckpoint:
-    """Return a checkpoint, with the start that has left behind what was done there last if one has."""
+    """Return a checkpoint; if a later start abandoned its last batches, its reason names that start."""
     last = one.generations[-1]
     slot = board.heartbeat(last) if line is not None and last < line.head else None
     if line is None or slot is None:
@@ -143,7 +143,7 @@ def _placed(one: OldCheckpoint, board: JobBoard, line: Line | None) -> OldCheckp
 def _measured(
     one: OldCheckpoint, board: JobBoard, open_checkpoint: Callable[[str], ObjectStore]
 ) -> OldCheckpoint:
-    """Return a checkpoint with its size if it is to be seen from here, which the job's mark tells."""
+    """Return a checkpoint with its size, if this machine can read it, as the owner's mark shows."""
     try:
         place = open_checkpoint(one.location)
         sizes = [info.size_bytes for info in place.list()] if is_own(place, board) else []

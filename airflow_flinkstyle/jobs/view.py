@@ -60,7 +60,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedClaim:
-    """A claim that its caller's signature vouches for."""
+    """A claim whose signature by its caller was verified."""
 
     claim: Claim
     digest: str
@@ -80,7 +80,7 @@ class JobView:
     secret_env: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Store credentials for drivers that are relaunched."""
     open_checkpoint: Callable[[str], ObjectStore] = open_as_hadoop
-    """Opens a checkpoint location, for what callers do with stopped jobs."""
+    """Opens a checkpoint location, for callers that read those of stopped jobs."""
     poll_s: float = 0.25
     clock: Clock = field(default=CLOCK, repr=False)
     clusters: Deployments = field(default_factory=Deployments, repr=False)
@@ -99,16 +99,16 @@ class JobView:
         return self.clock.wait(timeout_s, every_s=self.poll_s)
 
     def status(self) -> JobStatus:
-        """Return what the run that may run is doing, as far as this process has seen so far."""
+        """Return the status of the run that may run, as far as this process has seen so far."""
         begun_s = self.sightings.clock.now_s
         slot = self.board.current()
         current = slot.value if slot is not None else None
-        behind = self.board.behind(current)
-        named = current.generation if current is not None else None
-        run = self._told_to_go(current, behind)
+        later = self.board.behind(current)
+        holder = current.generation if current is not None else None
+        run = self._ordered_run(current, later)
         if run is None and current is not None:
-            run = self._as_recorded(current, behind, begun_s) or self.run(current.generation)
-        return NeverStarted() if run is None else classify(run, is_current=named == run.generation)
+            run = self._as_recorded(current, later, begun_s) or self.run(current.generation)
+        return NeverStarted() if run is None else classify(run, is_current=holder == run.generation)
 
     def settled_status(
         self,
@@ -117,15 +117,15 @@ class JobView:
         unless: Callable[[Run], bool] = lambda _: False,
         afresh: bool = False,
     ) -> JobStatus:
-        """Return what the run that may run is doing, once that is certain.
+        """Return the status of the run that may run, once it is certain.
 
         A driver elsewhere is believed to live once its heartbeat was seen to change, which takes the time
         between two, and to be dead once it has not changed for its lease.
 
         Args:
-            at_most_s: How long to look; what was found until then is returned.
-            unless: Says of which run nothing more has to be known.
-            afresh: Believe no sign of life but one that this call sees come, though the lease has not passed.
+            at_most_s: How long to wait for that; then the status so far is returned.
+            unless: Returns whether the status of a run may be returned at once.
+            afresh: Count only a heartbeat that is written during this call as a sign of life.
         """
         wait, before = self.waiting(at_most_s), None
         while True:
@@ -133,12 +133,12 @@ class JobView:
             if isinstance(status, NeverStarted) or unless(status.run):
                 return status
             before = before or status.run.heartbeat
-            is_old = afresh and status.run.speaks and status.run.heartbeat == before
+            is_old = afresh and status.run.is_alive and status.run.heartbeat == before
             if (status.run.is_certain and not is_old) or not wait.again():
                 return status
 
     def settled_run(self, generation: Generation) -> Run:
-        """Return a run once it is certain whether a driver must be expected under it."""
+        """Return a run once it is certain whether it still has a driver."""
         while not (run := self.run(generation)).is_certain:
             self.clock.sleep(self.poll_s)
         return run
@@ -147,20 +147,21 @@ class JobView:
         """Return everything recorded about a generation.
 
         Raises:
-            JobNotRunningError: If nobody claimed it.
+            JobNotRunningError: If there is no such generation.
         """
         claim = self.claim(generation)
         begun_s = self.sightings.clock.now_s
-        incarnations, beat = self.board.incarnations(generation), self.board.heartbeat(generation)
+        incarnations, heartbeat = self.board.incarnations(generation), self.board.heartbeat(generation)
         submit = self.board.submit(generation)
         recorded = AsRecorded(
             claim=claim,
             order=self.board.takeover_order(generation),
-            process=self.board.incarnation(generation, beat.value.incarnation) if beat else None,
+            process=self.board.incarnation(generation, heartbeat.value.incarnation) if heartbeat else None,
             submit=submit.value if submit else None,
             submit_version=submit.version if submit else "",
         )
-        return self._made(generation, recorded, incarnations[-1] if incarnations else None, beat, begun_s)
+        newest = incarnations[-1] if incarnations else None
+        return self._run_from(generation, recorded, newest, heartbeat, begun_s)
 
     def claim(self, generation: Generation) -> Claim:
         """Return the claim of a generation; raises as ``run`` does."""
@@ -175,7 +176,7 @@ class JobView:
         Raises:
             SignatureError: If no caller with the key wrote it.
             SigningKeyError: If there is no key to verify with.
-            JobNotRunningError: If nobody claimed the generation.
+            JobNotRunningError: If there is no such generation.
         """
         data = self.board.claim_data(generation)
         if data is None:
@@ -204,7 +205,7 @@ class JobView:
         return self.clusters.make(target) if target.is_remote else self.deployment
 
     def deployment_of(self, generation: Generation, claim: Claim) -> Deployment:
-        """Return what runs a generation's drivers; one that knows nothing if its claim is not signed."""
+        """Return what runs a generation's drivers; one that answers Unknown if its claim is not signed."""
         return self.clusters.of_claim(
             claim.claim_id, claim.launch, lambda: self.launch_of(generation)[1], local=self.deployment
         )
@@ -216,15 +217,15 @@ class JobView:
             remedy="List the job's runs; the savepoint root or the job name may be another one.",
         )
 
-    def _as_recorded(self, current: Current, behind: LaterRecords, begun_s: float) -> Run | None:
+    def _as_recorded(self, current: Current, later: LaterRecords, begun_s: float) -> Run | None:
         """Return the run that took over last, from what ``current.json`` repeats of its records.
 
-        None if they do not tell: a later driver process has begun, or spoke.
+        None if that copy is out of date: a later driver process has begun, or wrote the heartbeat.
         """
         generation, recorded = current.generation, current.recorded
-        if recorded is None or behind.has_incarnation(generation):
+        if recorded is None or later.has_incarnation(generation):
             return None
-        version = behind.submit_version(generation)
+        version = later.submit_version(generation)
         if (version or "") != recorded.submit_version:
             submit = self.board.submit(generation)
             recorded = replace(
@@ -232,21 +233,21 @@ class JobView:
                 submit=submit.value if submit else None,
                 submit_version=submit.version if submit else "",
             )
-        beat = self.board.heartbeat(generation)
-        if beat is None or beat.value.incarnation != current.incarnation:
+        heartbeat = self.board.heartbeat(generation)
+        if heartbeat is None or heartbeat.value.incarnation != current.incarnation:
             return None
-        return self._made(generation, recorded, current.incarnation or None, beat, begun_s)
+        return self._run_from(generation, recorded, current.incarnation or None, heartbeat, begun_s)
 
-    def _made(
+    def _run_from(
         self,
         generation: Generation,
         recorded: AsRecorded,
         newest: Incarnation | None,
-        beat: Slot[Heartbeat] | None,
+        heartbeat: Slot[Heartbeat] | None,
         begun_s: float,
     ) -> Run:
-        """Put a run together, with what is seen of it from here."""
-        claim, submit, version = recorded.claim, recorded.submit, beat.version if beat else None
+        """Put a run together, with what this process has seen of it."""
+        claim, submit, version = recorded.claim, recorded.submit, heartbeat.version if heartbeat else None
         mark = (version, newest, recorded.submit_version)
         run = Run(
             generation=generation,
@@ -255,41 +256,41 @@ class JobView:
             submit=submit,
             submit_number=submit.number if submit else 0,
             incarnation=newest,
-            heartbeat=beat.value if beat else None,
-            speaker=self._speaker(generation, recorded, beat),
+            heartbeat=heartbeat.value if heartbeat else None,
+            writer_state=self._writer_state(generation, recorded, heartbeat),
             process=recorded.process,
             successor=None,
             silence=self.sightings.note(f"{claim.claim_id}/heartbeat", version, begun_s=begun_s),
             stillness=self.sightings.note(claim.claim_id, mark, begun_s=begun_s),
         )
         run = replace(run, successor=self._successor(run, recorded.process))
-        return run if run.holds_the_job or run.has_said_why else self._reread(run, version)
+        return run if run.holds_the_job or run.has_reported_end else self._reread(run, version)
 
-    def _speaker(
-        self, generation: Generation, recorded: AsRecorded, beat: Slot[Heartbeat] | None
+    def _writer_state(
+        self, generation: Generation, recorded: AsRecorded, heartbeat: Slot[Heartbeat] | None
     ) -> DriverState:
-        if beat is None:
+        if heartbeat is None:
             return Gone()
-        if not beat.value.incarnation:
+        if not heartbeat.value.incarnation:
             return Unknown("a caller holds the job in a driver's place")
         deployment = self.deployment_of(generation, recorded.claim)
         return self._state(deployment, recorded.claim.claim_id, recorded.process, recorded.submit)
 
     def _reread(self, run: Run, version: str | None) -> Run:
-        """Return a run whose driver is gone: it may have said why after the look at its heartbeat."""
+        """Return a run whose driver is gone; it may have reported its end after its heartbeat was read."""
         latest = self.board.heartbeat(run.generation)
         return run if (latest.version if latest else None) == version else self.run(run.generation)
 
-    def _told_to_go(self, current: Current | None, behind: LaterRecords) -> Run | None:
-        """Return the newest run behind the current one that was told to go and may take over."""
-        named = current.generation if current is not None else None
-        for generation in reversed(behind.with_takeover_order()):
-            if named is not None and generation <= named:
+    def _ordered_run(self, current: Current | None, later: LaterRecords) -> Run | None:
+        """Return the newest run after the current one that has a takeover order and may take over."""
+        holder = current.generation if current is not None else None
+        for generation in reversed(later.with_takeover_order()):
+            if holder is not None and generation <= holder:
                 break
             claim, order = self.board.claim(generation), self.board.takeover_order(generation)
             if (
                 claim is not None
-                and claim.follows == named
+                and claim.follows == holder
                 and order is not None
                 and self._may_follow(current, order)
             ):
@@ -317,8 +318,8 @@ class JobView:
             return Unknown(f"it was started by deployment {submit.deployment}")
         return deployment.state({**deployment.native_id(record), CLAIM: claim_id})
 
-    def _successor(self, run: Run, speaker: IncarnationRecord | None) -> Successor | None:
-        """Ask the deployment about the newest driver behind the one that spoke last."""
+    def _successor(self, run: Run, writer: IncarnationRecord | None) -> Successor | None:
+        """Ask the deployment about the newest driver, if it is a later one than wrote the heartbeat."""
         begun = run.incarnation if run.incarnation != (run.heartbeat and run.heartbeat.incarnation) else None
         record = self.board.incarnation(run.generation, begun) if begun is not None else None
         if record is not None and record.submit in (0, run.submit_number) and not run.was_given_up:
@@ -329,12 +330,12 @@ class JobView:
         if run.submit is None:
             nobody = Successor(state=Unknown("no driver was asked for"), grace_s=CLAIM_GRACE_S)
             return nobody if run.heartbeat is None else None
-        if speaker is not None and speaker.submit in (0, run.submit_number):
+        if writer is not None and writer.submit in (0, run.submit_number):
             return None
         return self._submitted(run, run.submit)
 
     def _submitted(self, run: Run, submit: Submit) -> Successor:
-        """Ask the deployment about a driver that was asked for and has not begun."""
+        """Ask the deployment about a driver that was submitted and has not begun."""
         if run.was_given_up:
             return Successor(state=Gone(), grace_s=0)
         grace_s = max(CLAIM_GRACE_S if submit.state == "asked" else START_GRACE_S, run.claim.lease_s)
@@ -346,13 +347,13 @@ class JobView:
         elif deployment.find(self.submission(run.generation, run.claim)) is not None:
             state = Alive()
         else:
-            state = Unknown("what came of its start was not recorded")
+            state = Unknown("the result of its start was not recorded")
         return Successor(state=state, grace_s=grace_s, asked_s_ago=(now_ms() - submit.asked_at_ms) / 1000)
 
     def native_ids(self, run: Run) -> list[Mapping[str, str]]:
-        """Return the driver processes known of a run that may live: submitted, begun, and speaking.
+        """Return the known driver processes of a run that may live: submitted, begun, writing heartbeats.
 
-        Each bound to the claim that a caller signed; none if it did not.
+        Each is bound to the signed claim; none if the claim is not signed.
         """
         try:
             bound = self._bound(run)
@@ -362,14 +363,14 @@ class JobView:
         deployment = self.deployment_of(run.generation, run.claim)
         submitted = self.submitted_process(run)
         known = [submitted] if submitted else []
-        spoke = run.heartbeat.incarnation if run.heartbeat else None
-        for incarnation in {spoke, run.incarnation}:
+        writer = run.heartbeat.incarnation if run.heartbeat else None
+        for incarnation in {writer, run.incarnation}:
             record = self.board.incarnation(run.generation, incarnation) if incarnation else None
             known += [{**deployment.native_id(record), **bound}] if record is not None else []
         return known
 
     def end(self, run: Run) -> DriverState:
-        """Kill every process that is known of a run; Gone if none of them is left."""
+        """Kill every known process of a run; returns Gone if none is left."""
         deployment = self.deployment_of(run.generation, run.claim)
         states = [deployment.end(native_id) for native_id in self.native_ids(run)]
         state = next((one for one in states if not isinstance(one, Gone)), Gone())
@@ -379,10 +380,10 @@ class JobView:
         return state
 
     def submitted_process(self, run: Run) -> Mapping[str, str]:
-        """Return the process that the newest submit started, bound to its claim; empty if that is not sure.
+        """Return the process that the newest submit started, bound to its claim; empty if that is uncertain.
 
         The record of a submit is not signed as a whole. Either its caller has signed the process that it
-        names, or the deployment compares that with the claim itself.
+        names, or the deployment itself compares that process with the claim.
         """
         submit, deployment = run.submit, self.deployment_of(run.generation, run.claim)
         if submit is None or not submit.native_id or submit.deployment != deployment.name:
@@ -397,7 +398,7 @@ class JobView:
             return {}
 
     def _bound(self, run: Run) -> dict[str, str]:
-        """Return what the signed claim says of its drivers, whatever other records do."""
+        """Return what the signed claim says about its drivers; no other record is used."""
         claim = self.signed_claim(run.generation).claim
         bound = {CLAIM: claim.claim_id}
         if self.deployment_of(run.generation, run.claim) is self.deployment:
@@ -415,8 +416,8 @@ class JobView:
     def log_tail(self, run: Run, *, lines: int = 30) -> str:
         """Return the last lines of the driver's log, as far as it can be read from here; empty for none.
 
-        Of the file that a signed claim names, or the process that is known to be its driver: the store must
-        not choose which log is shown.
+        Read from the file that a signed claim names, or from the process that is known to be its driver: the
+        store must not choose which log is shown.
         """
         if run.submit is None or not run.submit.native_id:
             return ""
@@ -437,7 +438,7 @@ class JobView:
     def submission(
         self, generation: Generation, claim: Claim, submit: int = 0, digest: str = ""
     ) -> Submission:
-        """Return what a deployment is told of a driver of the generation."""
+        """Return what a deployment needs to start a driver of the generation."""
         spec, target = from_launch(claim.launch, secret_env=self.secret_env)
         return submission_of(
             spec,

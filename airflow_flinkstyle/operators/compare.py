@@ -99,7 +99,7 @@ class CompareVersionsOperator(StreamingJobOperator):
         from airflow_flinkstyle.jobs.answers.values import text_or_none
         from airflow_flinkstyle.jobs.comparison import (
             Version,
-            as_told,
+            as_values,
             compare_versions,
             expected,
             require_expected,
@@ -117,7 +117,7 @@ class CompareVersionsOperator(StreamingJobOperator):
                 spec, script=text_or_none(self.script), args=self.args, conf=mapping(self.conf)
             )
             spark_conn_id = text_or_none(self.spark_conn_id)
-            comparison = as_told(
+            comparison = as_values(
                 compare_versions(
                     client,
                     Version(spec=spec, target=target),

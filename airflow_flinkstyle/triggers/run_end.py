@@ -32,12 +32,12 @@ class RunEndTrigger(PollTrigger):
     def check(self) -> dict[str, Any] | None:
         """Return ``{"end": ...}`` once it has ended, or ``{"look": ...}`` for a driver that does not run."""
         from airflow_flinkstyle.jobs.answers.values import number_or_none
-        from airflow_flinkstyle.jobs.run_end import end_as_told, seen_of_end
+        from airflow_flinkstyle.jobs.run_end import end_as_json, end_status
 
-        status = seen_of_end(self.hook.client(self.job).view, number_or_none("generation", self.generation))
+        status = end_status(self.hook.client(self.job).view, number_or_none("generation", self.generation))
         if isinstance(status, (Running, Starting)):
             return None
-        end = end_as_told(status)
+        end = end_as_json(status)
         if end is not None:
             return {"end": end}
         return {"look": describe_status(status), "deadline_s": self.deadline_s}

@@ -112,7 +112,7 @@ def test_supervisor_starts_a_killed_driver_again_with_nobody_looking(tmp_path: P
         client.requests.stop("stop", savepoint=False, timeout_s=TIMEOUT_S)
         lab.judge()
         log = next((tmp_path / "logs").glob("counts-*-000001-*.log"))
-        wait_until("the supervisor's last word", lambda: "its last word is closed" in log.read_text())
+        wait_until("the supervisor's last line", lambda: "its last heartbeat is closed" in log.read_text())
     finally:
         lab.close()
 

@@ -31,7 +31,7 @@ class Rules:
     take_if_unchanged: bool = True
     """It takes the job only as it was before it waited for that (``_take``)."""
     close_if_unchanged: bool = True
-    """Its last word replaces its own heartbeat only (``_Beats.end``)."""
+    """Its last word replaces its own heartbeat only (``_HeartbeatThread.end``)."""
     fail_before_giving_back: bool = True
     """Whoever gives the job back has first written the lock's last word (``give_back_abandoned``)."""
     fail_if_silent: bool = True

@@ -43,7 +43,7 @@ class Rules:
     speaker_counts: bool = True
     """Callers ask the driver that writes the heartbeat, not the newest process (``jobs.status.classify``)."""
     lease_decides: bool = True
-    """Silence beyond the lease is death, whatever cannot be seen (``jobs.status.Run.speaks``)."""
+    """Silence beyond the lease is death, whatever cannot be seen (``jobs.status.Run.is_alive``)."""
     names_the_ended: bool = True
     """The next generation's driver fails if another driver than the one that its order names as ended has the
     job since (``TakeoverOrder.ended``, ``agent.board.takeover.require_predecessor``)."""

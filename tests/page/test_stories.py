@@ -199,7 +199,7 @@ def test_dead_driver_is_noticed_and_started_again_from_the_page(shop: Shop):
     generation = job(shop)["generation"]
     shop.orders.kill_driver()
     wait_for_state(page, "dead")
-    assert "without a word" in page.inner_text(".flinkstyle")
+    assert "without reporting why" in page.inner_text(".flinkstyle")
     page.wait_for_selector("table:has(caption:has-text('What went wrong')) .badge:text-is('dead')")
     page.goto(f"{shop.airflow.base_url}/plugin/savepoints")
     page.wait_for_selector("table .badge:text-is('dead')")

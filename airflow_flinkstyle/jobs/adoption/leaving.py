@@ -25,7 +25,7 @@ from airflow_flinkstyle.jobs.secrets import without_secrets
 from airflow_flinkstyle.jobs.spec import submit_argv
 from airflow_flinkstyle.jobs.start.home import require_still
 from airflow_flinkstyle.jobs.status import NeverStarted, Running, Starting, describe_status
-from airflow_flinkstyle.jobs.stopped.last_run import last_words, told_launch
+from airflow_flinkstyle.jobs.stopped.last_run import last_run_and_heartbeat, unverified_launch
 from airflow_flinkstyle.jobs.stopped.saving import savepoint_at_rest, take_stopped
 from airflow_flinkstyle.protocol.home import ADOPTED_KEY, AdoptedMark, Home, OutsideCheckpoint
 from airflow_flinkstyle.protocol.places import MARK_KEY
@@ -158,7 +158,7 @@ def destinations(runs: JobView, to: Mapping[str, str]) -> dict[str, str]:
     outside = {name: one.location for name, one in home.checkpoints.items()} if home is not None else {}
     if home is not None and home.binds(head_of(runs)) and home.state != "watched":
         return {**outside, **to}  # what ran here before knows other locations
-    _, heartbeat = last_words(runs)
+    _, heartbeat = last_run_and_heartbeat(runs)
     reported = heartbeat.queries.items() if heartbeat is not None else ()
     known = {name: query.own_location or outside.get(name) for name, query in reported if query.query_id}
     return {**{name: location for name, location in known.items() if location is not None}, **to}
@@ -231,7 +231,7 @@ def _stopped(client: JobClient, before: Home | None, key: str, timeout_s: float)
 
 def _require_named(runs: JobView, to: Mapping[str, str]) -> None:
     """Require a location of its own for each query that the job has, before it is stopped."""
-    _, heartbeat = last_words(runs)
+    _, heartbeat = last_run_and_heartbeat(runs)
     reported = heartbeat.queries.items() if heartbeat is not None else ()
     known = [name for name, query in reported if query.query_id]
     missing = sorted(set(known) - set(to))
@@ -367,7 +367,7 @@ def _left_before(
 
 
 def _report(runs: JobView, home: Home, manifest: Manifest) -> Left:
-    launch = told_launch(runs)
+    launch = unverified_launch(runs)
     named = sorted(home.checkpoints.items())
     cluster = " --kafka-conn-id CONN" if any(query.kafka for query in manifest.queries) else ""
     back = "".join(f" --checkpoint {shlex.quote(f'{name}={one.location}')}" for name, one in named)

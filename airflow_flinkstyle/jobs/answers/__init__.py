@@ -1,4 +1,4 @@
-"""What a person or a DAG answers, as text and mappings, turned into the library's values.
+"""Turns the answers of a person or a DAG, as text and mappings, into the library's values.
 
-Knows neither Airflow nor a job; what is done with the values belongs in the rooms beside it.
+Knows neither Airflow nor a job; the rooms beside it use the values.
 """

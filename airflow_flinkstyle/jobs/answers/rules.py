@@ -1,4 +1,4 @@
-"""From what a DAG says about mirrors, ways and sources to rules, resolved on live clusters."""
+"""Turns a DAG's answers about mirrors, ways and sources into rules, resolved on live clusters."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
 NO_ALIAS = "none"
-"""What a form answers that must not stay empty, where MirrorMaker names no cluster."""
+"""The answer of a form's field that must not be empty, if MirrorMaker names no cluster."""
 _FLAGS = {True: True, False: False, "True": True, "False": False, "true": True, "false": False}
-"""Templates make text of a form's answer unless the DAG renders native objects, and any text is true."""
+"""Templates turn an answer into text unless the DAG renders native objects, and any text is true."""
 _CHOICES: Mapping[str, Mapping[Any, Any]] = {
     "sole_writer": _FLAGS,
     "keeps_offsets": _FLAGS,
@@ -62,14 +62,14 @@ def mirror_settings(answers: Mapping[str, Any]) -> MirrorSettings:
 
 
 def mirror_if_named(answers: Mapping[str, Any] | None) -> MirrorSettings | None:
-    """Read ``MirrorSettings``; None if nothing names one, as forms have it where no mirror is needed."""
+    """Read ``MirrorSettings``; None if the answers name no mirror, as forms do where none is needed."""
     given = _given(answers or {})
     named = any(given.get(name) for name in ("source_alias", "target_alias", "keeps_offsets"))
     return mirror_settings(given) if named else None
 
 
 def _given(answers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answers that are not empty, as what they mean."""
+    """Return the answers that are not empty, as values."""
     given = {name: value for name, value in answers.items() if value not in (None, "")}
     for alias in ("source_alias", "target_alias"):
         if given.get(alias) == NO_ALIAS:  # a form asks for one way or the other
@@ -126,7 +126,7 @@ def _bad_rule(what: str, expected: str, found: object) -> BadInputError:
     )
 
 
-# From what a DAG says about the way to migrate to the library's rules.
+# A DAG's answers about the way to migrate, as the library's rules.
 
 _FIELDS = ("way", "start", "topology")
 
@@ -146,7 +146,7 @@ def strategy_rules(
         start: As ``kafka.start.text`` reads it.
         topology: ``refuse`` or ``repartitioned``.
         sources: ``query/source`` -> any of ``way``, ``start``, ``topology``.
-        savepoint: What finds the offsets of a start ``savepoint:...``.
+        savepoint: Finds the offsets of a start ``savepoint:...``.
 
     Raises:
         BadInputError: If something cannot be understood.
@@ -160,7 +160,7 @@ def strategy_rules(
 
 
 def savepoint_offsets(repository: SavepointRepository) -> SavepointOffsets:
-    """Return what finds the offsets of a savepoint of the job: ``ID`` or ``ID/QUERY/SOURCE``."""
+    """Return a function that finds the offsets of the job's savepoint: ``ID`` or ``ID/QUERY/SOURCE``."""
 
     def offsets(text: str) -> AtOffsets:
         savepoint_id, _, source = text.partition("/")
@@ -198,7 +198,7 @@ def _bad(expected: str, found: object) -> BadInputError:
     )
 
 
-# From what a DAG says about a query's sources to changes of a savepoint, resolved on live clusters.
+# A DAG's answers about a query's sources, as changes of a savepoint, resolved on live clusters.
 
 _KINDS: Final = ("remove", "order", "replace", "add", "rename")
 _PLACE: Final = ("kafka_conn_id", "topics", "start")
@@ -210,14 +210,14 @@ def source_changes(
     repository: SavepointRepository,
     kafka: Callable[[str], KafkaCluster],
 ) -> list[SourceChange]:
-    """Read what is to become of a savepoint's sources, and find every position on its cluster.
+    """Read the changes of a savepoint's sources, and find every position on its cluster.
 
     Args:
         asked: Query -> any of ``remove``: sources, ``order``: those that stay in the script's new order,
             ``replace`` and ``add``: source -> ``kafka_conn_id``, ``topics`` and ``start``; ``rename``:
             source -> its name, or its place.
         manifest: The savepoint.
-        repository: Where offsets of ``savepoint:...`` are looked up.
+        repository: The savepoints of ``savepoint:...``.
         kafka: Opens the cluster of a connection.
 
     Raises:
@@ -225,27 +225,27 @@ def source_changes(
         FlinkstyleError: If a position does not exist on its cluster.
     """
     savepoint = savepoint_offsets(repository)
-    found: list[SourceChange] = []
-    for query, wishes in _fields("queries", asked).items():
+    changes: list[SourceChange] = []
+    for query, wanted in _fields("queries", asked).items():
         snapshot = manifest.query(query)
         before = snapshot.kafka if snapshot else {}
-        parts = _fields(f"changes of query {query}", wishes, _KINDS)
-        found += [RemoveSource(query=query, source=source) for source in _names(parts.get("remove", ()))]
+        parts = _fields(f"changes of query {query}", wanted, _KINDS)
+        changes += [RemoveSource(query=query, source=source) for source in _names(parts.get("remove", ()))]
         if parts.get("order"):
-            found.append(ReorderSources(query=query, order=_names(parts["order"])))
+            changes.append(ReorderSources(query=query, order=_names(parts["order"])))
         if parts.get("rename"):
             names = _fields("sources to rename", parts["rename"])
-            found.append(
+            changes.append(
                 RenameSources(query=query, names={source: str(name) for source, name in names.items()})
             )
         for source, place in _places(parts.get("replace")):
             position = _position(place, kafka, savepoint, before.get(source))
-            found.append(ReplacePosition(query=query, source=source, position=position))
+            changes.append(ReplacePosition(query=query, source=source, position=position))
         for source, place in _places(parts.get("add")):
-            found.append(
+            changes.append(
                 AddSource(query=query, source=source, position=_position(place, kafka, savepoint, None))
             )
-    return found
+    return changes
 
 
 def _position(

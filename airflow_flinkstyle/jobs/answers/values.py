@@ -1,4 +1,4 @@
-"""Answers of a form or a template, which are often text, turned into plain values."""
+"""Turns answers of a form or a template, which are often text, into plain values."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def seconds(name: str, answer: object) -> float:
 
 
 def seconds_or_none(name: str, answer: object) -> float | None:
-    """Return a duration in seconds, more than none; None for no answer.
+    """Return a duration in seconds, above 0; None for no answer.
 
     Args:
         name: What was asked for.

@@ -1,4 +1,4 @@
-"""What a caller needs of a way to run drivers, and what it hands over (``Submission``)."""
+"""The interface of ways to run drivers, and what a caller hands over (``Submission``)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.records import IncarnationRecord
 
 STUCK_S: Final = 300.0
-"""How long a driver may lack what its cluster does not have: an image, room on a node or in a queue."""
+"""How long a driver may wait for what its cluster lacks: an image, room on a node or in a queue."""
 PREPARING_S: Final = 1800.0
 """How long a cluster may prepare a driver, for example pull a large image."""
 CLAIM: Final = "claim"
-"""Key of a native id, put in by who asks a deployment: the id of the claim whose driver it must be."""
+"""Key of a native id, added by the caller of a deployment: the id of the claim whose driver it must be."""
 OF_ANOTHER: Final = "what the records name is not known to be a driver of this run"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """What Spark runs, however it is told: the launcher with the user's script."""
+    """What Spark runs, with or without a command line: the launcher with the user's script."""
 
     conf: Mapping[str, str] = field(default_factory=dict)
     """The driver's settings."""
@@ -41,9 +41,9 @@ class Submission:
 
     argv: tuple[str, ...]
     marker: tuple[str, ...]
-    """The part of ``argv`` that no other generation of any job has: to find the process again."""
+    """The part of ``argv`` that no other generation of any job has; it finds the process again."""
     env: Mapping[str, str] = field(repr=False)
-    """The driver's."""
+    """The driver's environment."""
     cwd: str | None
     log_path: str
     name: str = ""
@@ -51,7 +51,7 @@ class Submission:
     submitter_env: Mapping[str, str] = field(default_factory=dict, repr=False)
     """For a program that submits a driver to a cluster; the driver gets none of it."""
     program: Program = field(default_factory=Program)
-    """What ``argv`` makes Spark run, for who submits it without a command line."""
+    """What ``argv`` makes Spark run, for deployments that submit without a command line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +69,11 @@ class DriverPending:
 
     reason: str
     may_pass: bool = False
-    """Whether the cluster is at work on it: without, what is missing may never come, such as an image."""
+    """Whether the cluster is preparing it; if not, what is missing may never come, such as an image."""
 
     @property
     def grace_s(self) -> float:
-        """How long it is waited for until it is ended."""
+        """How long to wait before it is ended."""
         return PREPARING_S if self.may_pass else STUCK_S
 
     def __str__(self) -> str:
@@ -92,7 +92,7 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Nobody here can tell; never taken for an end, so nothing is started twice."""
+    """The state cannot be seen from here; it never counts as an end, so nothing is started twice."""
 
     reason: str
 
@@ -109,21 +109,21 @@ class DriverPages:
     """Addresses for people; empty where there is none."""
 
     cluster: str = ""
-    """What the cluster manager says of the driver."""
+    """The cluster manager's page about the driver."""
     log: str = ""
     spark_ui: str = ""
 
 
 class Deployment(Protocol):
-    """Starts drivers, and says what became of them.
+    """Starts drivers, and returns their states.
 
-    Native ids come from records that who can write the store can change. The ids that it is given have under
-    ``CLAIM`` the id of the claim whose driver is meant, and a deployment that compares that with what its
-    cluster says says so: ``binds_claims = True``. Of any other one only ids that a caller has signed are
-    ended, and shown the log of.
+    Native ids come from records, which anyone who can write the store can change. So callers add the id of
+    the driver's claim under ``CLAIM``. A deployment that compares it with what its cluster reports sets
+    ``binds_claims = True``. With any other, only drivers whose native id a caller has signed are ended, and
+    only their logs are shown.
 
-    Two methods more may be left out: ``pages(native_id) -> DriverPages``, and ``room() -> Room | None``
-    (``room``) for what its cluster still has.
+    Two more methods are optional: ``pages(native_id) -> DriverPages``, and ``room() -> Room | None``
+    (module ``room``) for what its cluster has free.
     """
 
     @property
@@ -142,7 +142,7 @@ class Deployment(Protocol):
         """Start the driver and return at once with its native id; raises ``DriverFailedError``."""
 
     def find(self, submission: Submission) -> Mapping[str, str] | None:
-        """Return a living driver that was submitted before and whose handle was lost with its caller."""
+        """Return a living driver that was submitted before, if its native id was lost with its caller."""
 
     def native_id(self, record: IncarnationRecord) -> Mapping[str, str]:
         """Return the native id of a driver that described itself."""
@@ -151,14 +151,14 @@ class Deployment(Protocol):
         """Return whether the driver lives."""
 
     def end(self, native_id: Mapping[str, str]) -> DriverState:
-        """Kill the driver, without a chance to drain, and return what is known of it afterwards."""
+        """Kill the driver, without a chance to drain, and return its state afterwards."""
 
     def log_tail(self, native_id: Mapping[str, str], *, lines: int = 30) -> str:
         """Return the end of the driver's log; empty if it cannot be read from here."""
 
 
 class OutOfSight:
-    """A deployment that this caller must not ask, or cannot: of its drivers only the lease tells."""
+    """A deployment that this caller must not or cannot ask: only the lease shows if its drivers live."""
 
     def __init__(self, name: str, reason: str) -> None:
         self.name, self._reason = name, reason

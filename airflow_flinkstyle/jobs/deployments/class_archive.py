@@ -1,11 +1,11 @@
 """An archive of Spark's classes, from which the JVMs of this machine's drivers start sooner.
 
 A JVM spends most of its start on reading, checking and linking Spark's classes. Java writes those that a
-first run has loaded into a file (``-XX:ArchiveClassesAtExit``), which later ones map. One that does not fit,
-of another Java or other jars, is ignored by the JVM, and so is one that is damaged: it starts as without.
+first run has loaded into a file (``-XX:ArchiveClassesAtExit``), which later ones map. The JVM ignores an
+archive that is damaged or does not fit, of another Java or other jars, and starts as without it.
 
 ``python -m airflow_flinkstyle.jobs.deployments.class_archive DRAFT ARCHIVE SPARK_SUBMIT CLASS_PATH`` makes
-one. It runs in the background of the first start: a driver of its own, which writes nothing but its scratch
+one. It runs in the background of the first start, as a driver of its own that writes only to its scratch
 folder.
 """
 
@@ -34,15 +34,15 @@ MODULE: Final = "airflow_flinkstyle.jobs.deployments.class_archive"
 FOLDER: Final = ".class-archives"
 """Beside the logs of the drivers."""
 OPTIONS: Final = "SPARK_SUBMIT_OPTS"
-"""Where ``spark-submit`` looks for options of its JVM; those of the job's settings come after it and win."""
+"""Where ``spark-submit`` reads options of its JVM; those of the job's settings come after them and win."""
 _USES_ONE: Final = ("SharedArchiveFile", "ArchiveClassesAtExit", "-Xshare")
 _ENVIRONMENT: Final = ("PATH", "HOME", "LANG", "JAVA_HOME", "SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_PYTHON")
-"""All that one is made with: a driver's environment holds credentials."""
+"""All variables that making an archive gets: a driver's environment holds credentials."""
 _CLASS_PATH: Final = "spark.driver.extraClassPath"
 """It comes before Spark's jars, and Java takes an archive only if the class path begins as it did then."""
 _TIMEOUT_S: Final = 900.0
-_AGAIN_S: Final = 86_400.0
-"""How long nobody tries again after one could not be made."""
+_RETRY_AFTER_S: Final = 86_400.0
+"""How long to wait before another try after an archive could not be made."""
 _NICE: Final = ("nice", "-n", "10")
 _JOB: Final = """
 import sys
@@ -54,35 +54,36 @@ counts = rows.groupBy((F.col("value") % 7).alias("k")).agg(F.count("*"), F.max("
  .option("checkpointLocation", sys.argv[1]).trigger(availableNow=True).start().awaitTermination())
 """
 _making: list[subprocess.Popen[bytes]] = []
-"""Kept, since Python warns of a process that runs and that nobody knows any more."""
+"""Kept, since Python warns about a running process that has no reference left."""
 log = logging.getLogger(__name__)
 
 
 def with_archive(submission: Submission) -> Mapping[str, str]:
-    """Return a driver's environment, in which its JVM is told of the archive; as it is while there is none.
+    """Return a driver's environment with its JVM's options for the archive; unchanged while there is none.
 
-    Who comes first begins to make it, and waits for nothing.
+    The first caller starts to make the archive, and does not wait for it.
     """
     env = submission.env
-    said = [env.get(OPTIONS, ""), *(one for one in submission.argv if not one.startswith("spark.executor."))]
-    if any(word in one for one in said for word in _USES_ONE):  # the job has an archive of its own
+    arguments = (one for one in submission.argv if not one.startswith("spark.executor."))
+    given = [env.get(OPTIONS, ""), *arguments]
+    if any(flag in one for one in given for flag in _USES_ONE):  # the job has an archive of its own
         return env
     class_path = _class_path(submission.argv)
     archive = Path(submission.log_path).parent / FOLDER / f"{_key(env, class_path)}.jsa"
     try:
         archive.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not _is_ours(archive.parent):  # a JVM runs what is in it
+        if not _is_ours(archive.parent):  # a JVM executes what is in it
             log.warning("No archive of Spark's classes is used: others may write to %s", archive.parent)
             return env
-    except OSError as error:  # the driver is what was asked for
+    except OSError as error:  # the driver can start without it
         log.warning("No archive of Spark's classes is made: %s", error)
         return env
     if archive.exists():
-        told = (env.get(OPTIONS, ""), f"-XX:SharedArchiveFile={archive}", "-Xshare:auto")
-        return {**env, OPTIONS: " ".join((*told, "-Xlog:cds=off", "-Xlog:cds+dynamic=off")).strip()}
+        options = (env.get(OPTIONS, ""), f"-XX:SharedArchiveFile={archive}", "-Xshare:auto")
+        return {**env, OPTIONS: " ".join((*options, "-Xlog:cds=off", "-Xlog:cds+dynamic=off")).strip()}
     try:
         _begin(archive, submission, class_path)
-    except OSError as error:  # the driver is what was asked for
+    except OSError as error:  # the driver can start without it
         log.warning("No archive of Spark's classes is made: %s", error)
     return env
 
@@ -94,7 +95,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _class_path(argv: Sequence[str]) -> str:
-    """Return what a driver's class path begins with; empty if that is Spark's jars."""
+    """Return what comes before Spark's jars in a driver's class path; empty if nothing does."""
     found = ""
     for name, value in itertools.pairwise(argv):
         if name == "--driver-class-path":
@@ -105,7 +106,7 @@ def _class_path(argv: Sequence[str]) -> str:
 
 
 def _key(env: Mapping[str, str], class_path: str) -> str:
-    """Return a name for this Java and these jars; another one makes an archive of its own."""
+    """Return a name for this Java and these jars; any other Java or jars have an archive of their own."""
     java = shutil.which("java", path=f"{env.get('JAVA_HOME', '')}/bin:{env.get('PATH', '')}")
     home = Path(java).resolve().parents[1] if java else Path()
     files = [
@@ -114,12 +115,12 @@ def _key(env: Mapping[str, str], class_path: str) -> str:
         *sorted(_jars(env)),
         *map(Path, class_path.split(":")),
     ]
-    seen = hashlib.sha256(class_path.encode())
+    digest = hashlib.sha256(class_path.encode())
     for file in files:
         with contextlib.suppress(OSError):
             found = file.stat()
-            seen.update(f"{file} {found.st_size} {found.st_mtime_ns}\n".encode())
-    return seen.hexdigest()[:24]
+            digest.update(f"{file} {found.st_size} {found.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:24]
 
 
 def _jars(env: Mapping[str, str]) -> Iterator[Path]:
@@ -132,10 +133,10 @@ def _jars(env: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _begin(archive: Path, submission: Submission, class_path: str) -> None:
-    """Start a process that makes it, unless one does, or has failed to lately."""
+    """Start a process that makes the archive, unless one is running, or has failed recently."""
     draft = archive.with_suffix(".making")
     with contextlib.suppress(FileNotFoundError):
-        if time.time() - draft.stat().st_mtime < _AGAIN_S:
+        if time.time() - draft.stat().st_mtime < _RETRY_AFTER_S:
             return
         draft.unlink(missing_ok=True)
     try:
@@ -160,20 +161,20 @@ def make(draft: Path, archive: Path, spark_submit: str, class_path: str = "") ->
     """Let a small job load Spark's classes, and put them into the archive, whole or not at all.
 
     Args:
-        draft: Says that one is made; it stays, with why, if that fails.
-        archive: Where it goes.
+        draft: Marks that the archive is being made; if that fails, it stays and holds the reason.
+        archive: Where the archive goes.
         spark_submit: The program.
         class_path: What comes before Spark's jars.
     """
     with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
         script, file = Path(folder) / "job.py", Path(folder) / "classes.jsa"
         script.write_text(_JOB)
-        # In SPARK_SUBMIT_OPTS as in the drivers that use it: whatever a job sets has no part in it.
+        # In SPARK_SUBMIT_OPTS, as in the drivers that use it; a job's own settings play no part here.
         env = {**os.environ, OPTIONS: f"-XX:ArchiveClassesAtExit={file} -Xshare:auto"}
         conf = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
         conf |= {_CLASS_PATH: class_path} if class_path else {}
-        said = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
-        argv = (spark_submit, "--master", "local[1]", *said, str(script), f"{folder}/checkpoint")
+        options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
+        argv = (spark_submit, "--master", "local[1]", *options, str(script), f"{folder}/checkpoint")
         done = subprocess.run(  # noqa: S603 - as the drivers are started
             argv, env=env, cwd=folder, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
         )
@@ -185,7 +186,7 @@ def make(draft: Path, archive: Path, spark_submit: str, class_path: str = "") ->
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Make one."""
+    """Make an archive."""
     draft, archive, spark_submit, class_path = arguments
     make(Path(draft), Path(archive), spark_submit, class_path)
 

@@ -1,6 +1,6 @@
 """Drivers as processes of this machine that outlive the task, and the Airflow, that started them.
 
-Also what a supervisor beside one of them is told.
+Also the input of a supervisor beside such a driver.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ SUPERVISOR: Final = "airflow_flinkstyle.jobs.deployments.supervisor"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What a supervisor is told, on its standard input: a driver's environment holds credentials."""
+    """What a supervisor reads from its standard input, since a driver's environment holds credentials."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
     cwd: str | None
     log_path: str
     native_id: Mapping[str, str]
-    """The driver that runs."""
+    """The driver process to supervise."""
     class_archives: bool = False
-    """Whether the next one may start from an archive of classes, which this one may have begun to make."""
+    """Whether later drivers may start from an archive of classes, which this one may have begun to make."""
 
     def to_json(self) -> str:
-        """Render it."""
+        """Render it as JSON."""
         names = ("argv", "env", "cwd", "log_path", "native_id", "class_archives")
         return json.dumps({name: getattr(self, name) for name in names})
 
@@ -74,16 +74,16 @@ class Task:
 
 
 def option(argv: tuple[str, ...], name: str) -> str:
-    """Return what a driver's command line says of an option of the launcher."""
+    """Return the value of a launcher's option in a driver's command line."""
     return argv[argv.index(f"--{name}") + 1]
 
 
 def environment(starter: Mapping[str, str], reaches: Mapping[str, str]) -> dict[str, str]:
-    """Return a supervisor's environment: that of who starts it, without signing keys and Airflow's secrets.
+    """Return a supervisor's environment: that of its starter, without signing keys and Airflow's secrets.
 
     Args:
         starter: The environment of the caller.
-        reaches: What the store is reached with, on top of it.
+        reaches: Variables with which the store is reached, added to it.
     """
     hidden = (KEY_VARIABLE, PREVIOUS_VARIABLE)
     kept = {
@@ -98,7 +98,7 @@ log = logging.getLogger(__name__)
 
 _KILL_TIMEOUT_S = 10.0
 """How long a killed process may take to end."""
-_EXEC_LOOKS, _EXEC_LOOK_S = 200, 0.01
+_EXEC_POLLS, _EXEC_POLL_S = 200, 0.01
 _SCOPE_TIMEOUT_S = 20.0
 """How long systemd may take to put a process into a scope; a probe has just been put into one."""
 _DRIVERS_OPTIONS = ("root", "job", "generation")
@@ -117,7 +117,7 @@ class Detached:
 class DetachedDeployment:
     """``spark-submit`` in a session of its own, input closed, output in a file that its agent rotates.
 
-    Under systemd it is also in a scope of its own, where the starter's unit would end it (``survival``).
+    Under systemd it also gets a scope of its own if the starter's unit would end it (``survival``).
     """
 
     name = "detached"
@@ -135,11 +135,11 @@ class DetachedDeployment:
         """Prepare.
 
         Args:
-            namespace: Whose pids these are; None for those that this process sees.
-            may_end_with_starter: Start drivers too where they end with the task or the worker.
-            supervisor_env: What a supervisor beside each driver reaches the store with, on top of this
-                process's environment; None for no supervisor.
-            beside_driver: This process is a driver's supervisor itself, and ends no other.
+            namespace: The pid namespace of the native ids; None for that of this process.
+            may_end_with_starter: Start drivers also where they end with the task or the worker.
+            supervisor_env: Variables with which a supervisor beside each driver reaches the store, added to
+                this process's environment; None for no supervisor.
+            beside_driver: This process is itself a driver's supervisor, and ends no other.
             class_archives: Let drivers start from an archive of Spark's classes, which the first one makes.
         """
         self._class_archives = class_archives
@@ -149,7 +149,7 @@ class DetachedDeployment:
         self._may_end_with_starter = may_end_with_starter
 
     def require_able(self) -> None:
-        """Refuse to start drivers where they would end with the task or the worker, or that have no agent.
+        """Refuse to start drivers that would end with the task or the worker, or that have no agent.
 
         Raises:
             BadInputError: If this package is not here as a whole.
@@ -164,7 +164,7 @@ class DetachedDeployment:
         except DiesWithStarterError as error:
             if not self._may_end_with_starter:
                 raise
-            log.warning("Starting a driver that may end with what starts it: %s", error.problem)
+            log.warning("Starting a driver that may end with its starter: %s", error.problem)
             return ()
 
     def submit(self, submission: Submission) -> Mapping[str, str]:
@@ -196,7 +196,7 @@ class DetachedDeployment:
         log.info("Started driver process %d, log %s", process.pid, path)
         try:
             driver_log.delete_old(path)
-        except OSError as error:  # the driver runs, and that is what was asked for
+        except OSError as error:  # the driver runs all the same
             log.warning("Logs of earlier runs are left where they are: %s", error)
         native_id = self._id(process.pid, recorded_start(process.pid), str(path))
         if self._supervisor_env is not None:
@@ -206,7 +206,7 @@ class DetachedDeployment:
     def _supervise(
         self, submission: Submission, native_id: Mapping[str, str], way_out: tuple[str, ...]
     ) -> None:
-        """Start what starts the driver again at once; without it watchers do, a while later."""
+        """Start a process that starts the driver again at once; without it watchers do, later."""
         task = Task(
             argv=submission.argv,
             env=submission.env,
@@ -226,7 +226,7 @@ class DetachedDeployment:
                     output=output,
                     env=environment(os.environ, self._supervisor_env or {}),
                     cwd="/",
-                    told=task.to_json().encode(),
+                    stdin=task.to_json().encode(),
                 )
         except OSError as error:
             log.warning("The driver runs without a supervisor: %s", error)
@@ -234,15 +234,15 @@ class DetachedDeployment:
     def find(self, submission: Submission) -> Mapping[str, str] | None:
         """Look for a process whose command line holds the submission's marker."""
         wanted = "\0".join(submission.marker).encode() + b"\0"
-        for _ in range(_EXEC_LOOKS):
+        for _ in range(_EXEC_POLLS):
             leaders = list(_session_leaders())
             for pid, started, command in leaders:
                 if wanted in command:
                     return self._id(pid, started, submission.log_path)
             if all(command for _, _, command in leaders):
                 break
-            # Empty while a process replaces itself, and spark-submit is a chain of exec: look again.
-            time.sleep(_EXEC_LOOK_S)
+            # Empty while a process replaces itself, as spark-submit does several times (exec): read it again.
+            time.sleep(_EXEC_POLL_S)
         return None
 
     def native_id(self, record: IncarnationRecord) -> Mapping[str, str]:
@@ -266,7 +266,7 @@ class DetachedDeployment:
         """Kill the driver's whole session: the JVM, the Python process under it, and that JVM's workers.
 
         Gone means that none of them is left. Spark's workers have a process group of their own, and outlive a
-        JVM that was killed by a moment, or for as long as they are frozen.
+        killed JVM for a moment, or as long as they are frozen.
         """
         state, pid = self.state(native_id), int(native_id["pid"])
         if isinstance(state, Unknown):
@@ -274,13 +274,13 @@ class DetachedDeployment:
         if not self._beside_driver:
             _end_supervisors(native_id.get(CLAIM))
         if isinstance(state, Gone) and process_started(pid) is not None:
-            return state  # the pid, and so the session of that number, is another one's by now
+            return state  # the pid, and so the session, belongs to another process by now
         group = _group_of(pid)
         if _is_of(os.getpid(), group):
             return Unknown("it runs in this process's own group or session")
         if not _members(group):
             return Gone()
-        if not _is_driver(group, native_id):  # who can write the store can name any process
+        if not _is_driver(group, native_id):  # a forged record can name any process
             return Unknown(OF_ANOTHER) if _members(group) else Gone()
         deadline = time.monotonic() + _KILL_TIMEOUT_S
         while time.monotonic() < deadline:
@@ -300,7 +300,7 @@ class DetachedDeployment:
             return ""
 
     def _sees(self, native_id: Mapping[str, str]) -> bool:
-        """Return whether a pid counts here: names of hosts tell nothing, two may share one."""
+        """Return whether a pid means a process here; host names do not show it, two hosts may share one."""
         booted = native_id["started"].partition("@")[2]
         return native_id.get("namespace") == self._namespace != "" and booted == boot_id()
 
@@ -315,10 +315,10 @@ class DetachedDeployment:
 
 
 def _hold(output: IO[bytes], path: Path) -> None:
-    """Let no later start delete the log while the driver, which inherits the lock, lives."""
+    """Lock the log, so that no later start deletes it while the driver, which inherits the lock, lives."""
     try:
         driver_log.hold(output)
-    except OSError as error:  # the driver is what was asked for
+    except OSError as error:  # the driver can start without the lock
         log.warning("Log %s may be deleted while its driver writes to it: %s", path, error)
 
 
@@ -330,18 +330,18 @@ def _outliving(
     output: IO[bytes],
     env: Mapping[str, str],
     cwd: str | None,
-    told: bytes = b"",
+    stdin: bytes = b"",
 ) -> subprocess.Popen[bytes]:
-    """Start a process that outlives this one, in a session of its own; returns once that is sure.
+    """Start a process that outlives this one, in a session of its own; returns once it does.
 
     Args:
-        command: What runs.
+        command: What to run.
         way_out: As ``survival.way_out`` returns it.
-        name: Of its scope, where it needs one.
-        output: Where it writes.
+        name: Of its scope, if it needs one.
+        output: Its output and errors.
         env: All of its environment.
-        cwd: Where it runs; None: here.
-        told: Its input.
+        cwd: Its working directory; None for that of this process.
+        stdin: Its input.
 
     Raises:
         OSError: If it cannot be started, or takes no input.
@@ -349,7 +349,7 @@ def _outliving(
     scope = f"flinkstyle-{name}-{secrets.token_hex(4)}"
     process = subprocess.Popen(  # noqa: S603 - of submit_argv, or this package's own module; no shell
         (*way_out, f"--unit={scope}", "--", *command) if way_out else command,
-        stdin=subprocess.PIPE if told else subprocess.DEVNULL,
+        stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
         env=env,
@@ -359,14 +359,14 @@ def _outliving(
     _children[process.pid] = process
     if process.stdin is not None:
         with process.stdin as stream:
-            stream.write(told)
+            stream.write(stdin)
     if way_out:
         _until_in_scope(process, scope)
     return process
 
 
 def _until_in_scope(process: subprocess.Popen[bytes], scope: str) -> None:
-    """Return once a process is in its scope, or has ended: before, a unit that stops takes it along.
+    """Return once a process is in its scope, or has ended: before that, a unit that stops would end it.
 
     ``systemd-run`` asks for the scope, moves itself into it, and becomes what it was asked to run.
     """
@@ -375,7 +375,7 @@ def _until_in_scope(process: subprocess.Popen[bytes], scope: str) -> None:
         if time.monotonic() > deadline:
             log.warning("Process %d is not in scope %s yet", process.pid, scope)
             return
-        time.sleep(_EXEC_LOOK_S)
+        time.sleep(_EXEC_POLL_S)
 
 
 def _session_leaders() -> Iterator[tuple[int, str, bytes]]:
@@ -388,14 +388,14 @@ def _session_leaders() -> Iterator[tuple[int, str, bytes]]:
             command = (entry / "cmdline").read_bytes()
             leads = os.getsid(pid) == pid
         except OSError:
-            continue  # it ended while we looked, or belongs to somebody else
+            continue  # it has just ended, or belongs to another user
         started = process_started(pid) if leads else None
         if started is not None:
             yield pid, started, command
 
 
 def _end_supervisors(claim_id: str | None) -> None:
-    """End what would start a claim's driver again; its drivers run on."""
+    """End the supervisors that would start a claim's driver again; its drivers run on."""
     if not claim_id:
         return
     wanted = f"\0-m\0{SUPERVISOR}\0--claim\0{claim_id}\0".encode()
@@ -413,7 +413,7 @@ def _end_supervisors(claim_id: str | None) -> None:
 
 
 def _reap() -> None:
-    """Ask what has ended of what this process has started."""
+    """Reap children of this process that have ended."""
     for pid, child in list(_children.items()):
         if child.poll() is not None:
             _children.pop(pid, None)
@@ -428,11 +428,11 @@ def _group_of(pid: int) -> int:
 
 
 def _is_driver(group: int, native_id: Mapping[str, str]) -> bool:
-    """Return whether a process of the group is of the driver of the claim that is meant.
+    """Return whether a process of the group belongs to the driver of the native id's claim.
 
-    It has a driver's command line with that claim; or, where only children of the driver are left, the log
-    that all processes of this claim inherit in their environment. A driver's Python ends by itself once its
-    JVM was killed, and tells nothing of itself while it does: that is waited for.
+    Such a process has a driver's command line with that claim; or, if only children of the driver are left,
+    the log path that all processes of this claim inherit in their environment. A driver's Python ends by
+    itself once its JVM was killed, and its command line is empty meanwhile: this waits for that.
     """
     claim_id, log_path = native_id.get(CLAIM), native_id.get("log")
     if not claim_id:
@@ -440,7 +440,7 @@ def _is_driver(group: int, native_id: Mapping[str, str]) -> bool:
     options = [f"\0--{option}\0".encode() for option in _DRIVERS_OPTIONS]
     options.append(f"\0--claim\0{claim_id}\0".encode())
     variable = f"\0{driver_log.PATH_VARIABLE}={Path(log_path).absolute()}\0".encode() if log_path else None
-    for _ in range(_EXEC_LOOKS):
+    for _ in range(_EXEC_POLLS):
         members = _members(group)
         commands = [_of_process(pid, "cmdline") for pid in members]
         if any(all(option in command for option in options) for command in commands):
@@ -449,7 +449,7 @@ def _is_driver(group: int, native_id: Mapping[str, str]) -> bool:
             return True
         if all(commands):
             break
-        time.sleep(_EXEC_LOOK_S)  # empty while a process replaces itself, or ends
+        time.sleep(_EXEC_POLL_S)  # empty while a process replaces itself, or ends
     return False
 
 
@@ -463,7 +463,7 @@ def _of_process(pid: int, what: str) -> bytes:
 def _members(group: int) -> list[int]:
     """Return the live processes of a group, and of the session that it leads if it leads one.
 
-    A zombie tells nothing of itself, and may stay for long.
+    Zombies are left out: they may stay for long.
     """
     pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
     return [pid for pid in pids if _is_of(pid, group) and process_started(pid) is not None]
@@ -477,7 +477,7 @@ def _is_of(pid: int, group: int) -> bool:
 
 
 def _kill(pid: int, group: int) -> None:
-    """Kill a process if it is still of that group or session, whoever has its number by now."""
+    """Kill a process if it is still of that group or session; its pid may be another process's by now."""
     with contextlib.suppress(OSError):
         process = os.pidfd_open(pid)
         try:

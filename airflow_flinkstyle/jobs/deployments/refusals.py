@@ -1,6 +1,6 @@
-"""What a cluster says that takes no driver: whether asking again can help. Pure.
+"""Whether asking again can help after a cluster has refused a driver. Pure.
 
-All of it may pass but what these lists have: a cluster that is away, full or upgraded has many words.
+A refusal may pass unless these lists have it: a cluster that is away, full or upgraded has many messages.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Final
 
 from airflow_flinkstyle.jobs.errors import DriverFailedError, NotTakenError
 
-_RIGHTS: Final = "a right or a login is missing until somebody grants or corrects it"
+_RIGHTS: Final = "a right or a login is missing until a person grants or corrects it"
 _REQUEST: Final = "the same request would be made again"
 _TOO_LARGE: Final = "the driver asks for more than any node or queue may give"
-_PROGRAM: Final = "what spark-submit needs is not there until somebody installs it"
+_PROGRAM: Final = "what spark-submit needs is not there until a person installs it"
 _QUOTA: Final = "exceeded quota"
-"""Kubernetes answers 403 then; whoever fills the quota may end."""
+"""Kubernetes answers 403 then; it passes once other pods of the quota end."""
 
 FINAL_STATUSES: Final = MappingProxyType(
     {
@@ -42,26 +42,26 @@ FINAL_WORDS: Final = MappingProxyType(
         "could not be run": _PROGRAM,
     }
 )
-"""In a line in which ``spark-submit`` says what ended it: no other word of it is for programs."""
+"""Searched for only in the lines where ``spark-submit`` reports what ended it; the rest is for people."""
 _ENDS: Final = re.compile(r"^(?:Exception in thread|Caused by:|Error|JAVA_HOME|.* could not be run).*$", re.M)
 _STATUS: Final = re.compile(r"\bStatus\(.*?\bcode=(\d{3})\b", re.DOTALL)
 """Kubernetes' answer, as its client in ``spark-submit`` shows it."""
 
 
-def why_final(said: str, status: int | None = None) -> str | None:
+def why_final(message: str, status: int | None = None) -> str | None:
     """Return why asking a cluster again cannot help; None if it may.
 
     Args:
-        said: By the cluster, or by ``spark-submit``.
-        status: Of HTTP, if the cluster was asked here.
+        message: Of the cluster, or of ``spark-submit``.
+        status: The HTTP status, if the cluster was asked directly.
     """
-    if _QUOTA in said:
+    if _QUOTA in message:
         return None
-    if status is None and (shown := _STATUS.search(said)) is not None:
+    if status is None and (shown := _STATUS.search(message)) is not None:
         status = int(shown[1])
     if status is not None:
         return FINAL_STATUSES.get(status)
-    ends = "\n".join(_ENDS.findall(said))
+    ends = "\n".join(_ENDS.findall(message))
     return next((why for word, why in FINAL_WORDS.items() if word in ends), None)
 
 
@@ -69,14 +69,14 @@ def not_taken(found: str, *, by: str, remedy: str, why: str | None) -> DriverFai
     """Return the error for a driver that a cluster did not take.
 
     Args:
-        found: What it said, as the rest of a sentence.
+        found: Its message, as the rest of a sentence.
         by: The cluster.
         remedy: What can be corrected.
         why: As ``why_final`` returns it.
     """
     problem = f"{by} was expected to take the driver, found that {found}"
-    left = "No driver runs; the generation stays claimed."
+    state_after = "No driver runs; the generation stays claimed."
     if why is None:
         soon = "Nothing, if it passes: a watcher asks again, and a retry of the task does. If it stays: "
-        return NotTakenError(problem, left, soon + remedy[0].lower() + remedy[1:])
-    return DriverFailedError(problem, left, f"{remedy} Trying again alone cannot help: {why}.")
+        return NotTakenError(problem, state_after, soon + remedy[0].lower() + remedy[1:])
+    return DriverFailedError(problem, state_after, f"{remedy} Trying again alone cannot help: {why}.")

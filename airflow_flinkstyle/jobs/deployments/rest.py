@@ -1,4 +1,4 @@
-"""Asking a cluster manager over HTTP: an answer, or whether the question may have arrived."""
+"""Requests to a cluster manager over HTTP: its answer, or whether the request may have arrived."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.deployments.base import DriverState
 
 TIMEOUT_S = 10.0
-_KILL_TIMEOUT_S, _LOOK_S = 30.0, 0.5
+_KILL_TIMEOUT_S, _POLL_S = 30.0, 0.5
 _KEPT_S = 2.0
-"""How old what a cluster said of a driver may be: callers look four times a second."""
+"""How long a driver's state is cached: callers ask four times a second."""
 _MOST_BYTES = 4 << 20
 _NOT_LOGGED_IN = 401
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
@@ -33,37 +33,37 @@ _SHOWN = 300
 
 
 class NotDeliveredError(Exception):
-    """Nobody listens at the address: the question did not arrive."""
+    """Nothing listens at the address: the request did not arrive."""
 
 
 class NoAnswerError(Exception):
-    """The question may have arrived, and there is no answer that can be used."""
+    """The request may have arrived, and there is no usable answer."""
 
 
 class HttpRefusedError(NoAnswerError):
     """The server refuses.
 
     Attributes:
-        code: Of HTTP.
-        said: Its words, as it has sent them.
-        url: Of the server, which may be another one than was asked: it may have led there.
-        wants_login: Whether it wants to know who asks (``WWW-Authenticate: Negotiate``).
+        code: The HTTP status.
+        text: The body of its answer.
+        url: Of the server; after a redirect it is not the one that was asked.
+        wants_login: Whether it asks for a login (``WWW-Authenticate: Negotiate``).
     """
 
-    def __init__(self, url: str, code: int, said: str, *, wants_login: bool = False) -> None:
-        in_words = f": {' '.join(said.split())[:_SHOWN]}" if _is_object(said) else ""
-        super().__init__(f"{url} answered {code} {_REASONS.get(code, '')}{in_words}".rstrip())
-        self.url, self.code, self.said, self.wants_login = url, code, said, wants_login
+    def __init__(self, url: str, code: int, text: str, *, wants_login: bool = False) -> None:
+        details = f": {' '.join(text.split())[:_SHOWN]}" if _is_object(text) else ""
+        super().__init__(f"{url} answered {code} {_REASONS.get(code, '')}{details}".rstrip())
+        self.url, self.code, self.text, self.wants_login = url, code, text, wants_login
 
 
 class ServerLogin(Protocol):
-    """Who asks a server that wants to know it."""
+    """The login at servers that ask for one."""
 
     def address(self, url: str) -> str:
-        """Return the address at which to ask, which may say for whom one acts."""
+        """Return the address to ask, which may name the user for whom the request is made."""
 
     def header(self, url: str) -> str:
-        """Return what ``Authorization`` says to the server; raises ``NoAnswerError``."""
+        """Return the ``Authorization`` header for the server; raises ``NoAnswerError``."""
 
 
 def ask(
@@ -77,34 +77,34 @@ def ask(
     """Return what a cluster manager answers, refusals too: a JSON object.
 
     Args:
-        url: Of what is asked for.
-        method: Of HTTP.
+        url: The address to ask.
+        method: The HTTP method.
         body: Sent as JSON.
-        headers: More of them, such as who asks.
-        trust: Whom to trust, and which certificate to show; None for what this machine trusts.
+        headers: Additional ones, such as a login.
+        trust: Trusted authorities and the client's certificate; None for what this machine trusts.
 
     Raises:
-        NotDeliveredError: If nobody listens there.
+        NotDeliveredError: If nothing listens there.
         NoAnswerError: If it did not answer, or not with a JSON object; the reason is its text.
     """
     try:
         text = read(url, method=method, body=body, headers=headers, trust=trust)
     except HttpRefusedError as refusal:
-        if not _is_object(refusal.said):
+        if not _is_object(refusal.text):
             raise
-        text = refusal.said
+        text = refusal.text
     return as_object(url, text)
 
 
 def as_object(url: str, text: str) -> dict[str, Any]:
     """Return the JSON object that was answered; raises ``NoAnswerError``."""
     try:
-        said = json.loads(text)
+        answer = json.loads(text)
     except ValueError as error:
         raise NoAnswerError(f"{url} answered {text[:_SHOWN]!r}") from error
-    if not isinstance(said, dict):
+    if not isinstance(answer, dict):
         raise NoAnswerError(f"{url} answered {text[:_SHOWN]!r}")
-    return said
+    return answer
 
 
 def read(
@@ -118,20 +118,20 @@ def read(
 ) -> str:
     """Return what a cluster manager answers, as text.
 
-    Takes and raises what ``ask`` does, and ``HttpRefusedError`` for every refusal. ``login`` tells who asks,
-    once a server wants to know; one may lead to another, which gets a header of its own.
+    Takes and raises what ``ask`` does, and ``HttpRefusedError`` for every refusal. ``login`` is
+    used once a server asks for it; after a redirect the next server gets a header of its own.
     """
-    told, known = dict(headers or {}), set[str]()
+    sent, known = dict(headers or {}), set[str]()
     while True:
         try:
-            return _read(url, method, body, told, trust)
+            return _read(url, method, body, sent, trust)
         except HttpRefusedError as refusal:
             host = urlsplit(refusal.url).netloc
             if login is None or not refusal.wants_login or host in known:
                 raise
             known.add(host)
             url = login.address(refusal.url)
-            told["Authorization"] = login.header(url)
+            sent["Authorization"] = login.header(url)
 
 
 def _read(
@@ -147,15 +147,15 @@ def _read(
     usual = {"Content-Type": "application/json;charset=UTF-8", "Accept": "application/json, text/plain"}
     request = urllib.request.Request(url, data=data, method=method, headers=usual)  # noqa: S310 - checked above
     for name, value in headers.items():
-        request.add_unredirected_header(name, value)  # who asks is for this server only
+        request.add_unredirected_header(name, value)  # a login is for this server only
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=trust) as answer:  # noqa: S310
             return str(answer.read(_MOST_BYTES).decode(errors="replace"))
     except urllib.error.HTTPError as error:
-        said = error.read(_MOST_BYTES).decode(errors="replace")
+        text = error.read(_MOST_BYTES).decode(errors="replace")
         wanted = ",".join(error.headers.get_all("WWW-Authenticate") or ()).lower()
         raise HttpRefusedError(
-            error.url, error.code, said, wants_login=error.code == _NOT_LOGGED_IN and "negotiate" in wanted
+            error.url, error.code, text, wants_login=error.code == _NOT_LOGGED_IN and "negotiate" in wanted
         ) from error
     except urllib.error.URLError as error:
         if isinstance(error.reason, ConnectionRefusedError):
@@ -165,12 +165,12 @@ def _read(
         raise NoAnswerError(f"{url} did not answer: {error}") from error
 
 
-def _is_object(said: str) -> bool:
-    return said.lstrip().startswith("{")
+def _is_object(text: str) -> bool:
+    return text.lstrip().startswith("{")
 
 
 def both_ends(stdout: str, stderr: str, lines: int) -> str:
-    """Return the ends of a driver's two logs: on a cluster Python writes to the one, the JVM to the other."""
+    """Return the ends of a driver's two logs: on a cluster Python writes to one, the JVM to the other."""
     python, jvm = without_settings(stdout), without_settings(stderr)
     python = python[-max(1, lines - lines // 6, lines - len(jvm)) :]
     jvm = jvm[-max(1, lines - len(python)) :]
@@ -179,45 +179,45 @@ def both_ends(stdout: str, stderr: str, lines: int) -> str:
 
 
 class StateCache:
-    """What a cluster said of its drivers, for a moment."""
+    """The states of a cluster's drivers, cached for a moment."""
 
     def __init__(self) -> None:
-        self._said: dict[str, tuple[float, DriverState]] = {}
+        self._states: dict[str, tuple[float, DriverState]] = {}
 
-    def state(self, driver: str, look: Callable[[], DriverState]) -> DriverState:
-        """Return what was said a moment ago, or ask."""
-        at_s, state = self._said.get(driver, (0.0, None))
+    def state(self, driver: str, query: Callable[[], DriverState]) -> DriverState:
+        """Return the cached state, or ask for it."""
+        at_s, state = self._states.get(driver, (0.0, None))
         if state is None or time.monotonic() - at_s > _KEPT_S:
-            state = look()
-            self._said[driver] = (time.monotonic(), state)
+            state = query()
+            self._states[driver] = (time.monotonic(), state)
         return state
 
-    def until_ended(self, driver: str, look: Callable[[], DriverState]) -> DriverState:
-        """Ask until a driver that was killed has ended, or nothing is known of it any more."""
+    def until_ended(self, driver: str, query: Callable[[], DriverState]) -> DriverState:
+        """Ask until a driver that was killed has ended, or its state is unknown."""
         deadline = time.monotonic() + _KILL_TIMEOUT_S
         while True:
-            self._said.pop(driver, None)
-            if not isinstance(state := look(), (Alive, DriverPending)):
+            self._states.pop(driver, None)
+            if not isinstance(state := query(), (Alive, DriverPending)):
                 return state
             if time.monotonic() > deadline:
                 return Unknown(f"it did not end within {_KILL_TIMEOUT_S:g} s of its kill")
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
 
 _SPNEGO: Final = "1.3.6.1.5.5.2"
 
 
 class NoTicketError(NoAnswerError):
-    """A server wants to know who asks, and no ticket could be got for it."""
+    """A server asks for a login, and there is no ticket for it."""
 
 
 class NoGssapiError(NoAnswerError):
-    """A server wants to know who asks, and nothing here can use a ticket."""
+    """A server asks for a login, and the package that uses tickets is missing here."""
 
 
 @dataclass(frozen=True, slots=True)
 class KerberosLogin:
-    """One who asks a server that wants Kerberos (SPNEGO), by a keytab or the ticket that is found.
+    """A login at a server that wants Kerberos (SPNEGO), by a keytab or an existing ticket.
 
     Tickets are taken from the keytab when they are needed, and kept in memory. Source: RFC 4559; Hadoop's
     ``KerberosAuthenticationHandler`` takes such a token and knows ``HTTP/<host>``.
@@ -227,16 +227,16 @@ class KerberosLogin:
     keytab: str | None = None
     """None: the ticket that is found by ``KRB5CCNAME``, as ``airflow kerberos`` renews it."""
     acts_for: str | None = None
-    """The user in whose name one asks, if it is another."""
+    """The user for whom requests are made, if it is another one."""
 
     def address(self, url: str) -> str:
-        """Return the address at which to ask in that user's name."""
+        """Return the address to ask for that user."""
         if not self.acts_for or "doAs=" in urlsplit(url).query:
             return url
         return f"{url}{'&' if '?' in url else '?'}doAs={quote(self.acts_for, safe='')}"
 
     def header(self, url: str) -> str:
-        """Return what ``Authorization`` says to the server of an address.
+        """Return the ``Authorization`` header for the server of an address.
 
         Raises:
             NoTicketError: If there is no ticket for it.
@@ -258,10 +258,10 @@ class KerberosLogin:
         return f"Negotiate {base64.b64encode(token).decode()}"
 
     def _token(self, gssapi: Any, host: str) -> bytes:  # noqa: ANN401 - the module, which may not be installed
-        asked = gssapi.Name(f"HTTP@{host}", gssapi.NameType.hostbased_service)
+        server = gssapi.Name(f"HTTP@{host}", gssapi.NameType.hostbased_service)
         mechanism = gssapi.OID.from_int_seq(_SPNEGO)
         context = gssapi.SecurityContext(
-            name=asked, creds=self._credentials(gssapi), usage="initiate", mech=mechanism
+            name=server, creds=self._credentials(gssapi), usage="initiate", mech=mechanism
         )
         return bytes(context.step())
 

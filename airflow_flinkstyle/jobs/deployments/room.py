@@ -1,4 +1,4 @@
-"""How much room a cluster has, from what its manager says. Pure; None where nothing is said of a limit."""
+"""How much room a cluster has, from its manager's answers. Pure; None where they name no limit."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _CPU, _MEMORY = ("requests.cpu", "cpu"), ("requests.memory", "memory")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """What a cluster, a queue or a namespace still has; None for what is not limited or not told."""
+    """What a cluster, a queue or a namespace has free; None for what has no limit or is unknown."""
 
     where: str
     """In words, such as "queue streams"."""
     cores: float | None = None
     memory_mb: int | None = None
     limit: Room | None = None
-    """What is given at most, however much the cluster has; None if nothing limits it."""
+    """What may be taken at most, however much the cluster has; None if nothing limits it."""
 
 
-def of_standalone(said: Mapping[str, Any]) -> Room | None:
+def of_standalone(page: Mapping[str, Any]) -> Room | None:
     """Return what the living workers of a master have free, from its page as JSON."""
-    workers = [worker for worker in said.get("workers") or () if worker.get("state") == "ALIVE"]
+    workers = [worker for worker in page.get("workers") or () if worker.get("state") == "ALIVE"]
     if not workers:
         return None
     return Room(
@@ -41,13 +41,13 @@ def of_standalone(said: Mapping[str, Any]) -> Room | None:
 def of_yarn(metrics: Mapping[str, Any], scheduler: Mapping[str, Any], queue: str) -> Room | None:
     """Return what a queue may still take, from a ResourceManager's metrics and its scheduler's page.
 
-    What a queue may take is told by the CapacityScheduler only; with others it is what the cluster has. Only
-    the queue's memory is a limit: by default that scheduler counts no cores, and it does not tell.
+    Only the CapacityScheduler reports what a queue may take; with others it is what the cluster has. Only
+    the queue's memory is a limit: by default that scheduler does not count cores, and does not report it.
     """
-    told = metrics.get("clusterMetrics") or {}
-    if "availableMB" not in told:
+    free = metrics.get("clusterMetrics") or {}
+    if "availableMB" not in free:
         return None
-    cores, memory_mb = float(told.get("availableVirtualCores") or 0), int(told["availableMB"])
+    cores, memory_mb = float(free.get("availableVirtualCores") or 0), int(free["availableMB"])
     info = (scheduler.get("scheduler") or {}).get("schedulerInfo") or {}
     where, limit_mb = f"queue {queue} of YARN", memory_mb
     for one in _queues(info):

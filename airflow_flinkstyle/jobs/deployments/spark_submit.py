@@ -1,4 +1,4 @@
-"""Running ``spark-submit`` here, so that it hands a driver over to a cluster."""
+"""Run ``spark-submit`` here, so that it hands a driver over to a cluster."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _SHOWN_LINES: Final = 15
 def run(
     command: Sequence[str], submission: Submission, env: Mapping[str, str] | None = None
 ) -> tuple[str, int]:
-    """Return what it said, and its exit code.
+    """Run it, and return its output and its exit code.
 
     Args:
         command: The whole command line.
         submission: Of the driver.
-        env: Beside that of the submission.
+        env: Added to that of the submission.
 
     Raises:
         OSError: If there is no such program.
@@ -46,6 +46,6 @@ def run(
     return done.stdout, done.returncode
 
 
-def end_of(said: str, submission: Submission) -> str:
-    """Return the last lines that it said, without the logins that the driver is given."""
-    return "\n".join(scrub(said, submission.env).splitlines()[-_SHOWN_LINES:])
+def end_of(output: str, submission: Submission) -> str:
+    """Return the last lines of its output, without the logins of the driver."""
+    return "\n".join(scrub(output, submission.env).splitlines()[-_SHOWN_LINES:])

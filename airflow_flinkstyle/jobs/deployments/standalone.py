@@ -1,8 +1,8 @@
 """Drivers on a standalone Spark cluster: submitted to the master's REST port, run by a worker.
 
 The cluster does not start a driver again (no ``supervise``): callers do, by one set of rules for all
-deployments. They verify the claim, give the driver today's logins, count retries, and do not repeat what
-cannot pass by itself. A submission is therefore one process, and its id names it.
+deployments. They verify the claim, give the driver its current logins, count retries, and do not retry a
+failure that cannot pass by itself. So a submission is one process, and its id names it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ WEB_PORT: Final = 8080
 _QUEUED = "SUBMITTED"
 _LIVING = ("RUNNING", "RELAUNCHING")
 _ENDED = ("FINISHED", "KILLED", "FAILED")
-"""A worker says so once the driver's process has ended."""
+"""A worker reports these once the driver's process has ended."""
 _LOG_BYTES = 64 << 10
 log = logging.getLogger(__name__)
 
@@ -55,13 +55,13 @@ class Standalone:
     """A worker of a standalone cluster runs the driver."""
 
     how: ClassVar = HandOver(deploy_mode="cluster")
-    """The worker runs ``spark-submit`` as it is: there it is in client mode."""
+    """The worker itself runs ``spark-submit``, in client mode."""
 
     agent: DriverAgent = field(default_factory=DriverAgent)
     cluster_url: str | None = None
-    """Of the masters' REST ports, separated by commas; None for the usual ones."""
+    """Addresses of the masters' REST ports, separated by commas; None for the usual ones."""
     web_url: str | None = None
-    """Of the masters' pages; None for the usual ones."""
+    """Addresses of the masters' pages, separated by commas; None for the usual ones."""
 
 
 class StandaloneDeployment:
@@ -73,8 +73,8 @@ class StandaloneDeployment:
         """Prepare.
 
         Args:
-            own: How the masters are asked.
-            master: Names them: ``spark://host:port,host:port``.
+            own: How to reach the masters.
+            master: Their addresses: ``spark://host:port,host:port``.
         """
         self._own, self._master = own, master
         self._hosts = [address.rsplit(":", 1)[0] for address in _addresses(master)]
@@ -86,14 +86,14 @@ class StandaloneDeployment:
         Drivers may be started from anywhere: they end with nothing of this host.
 
         Raises:
-            BadInputError: If the agent comes by a zip, and nobody says where it is.
+            BadInputError: If the agent comes in a zip, and no place of it is named.
         """
         self._own.agent.require_place(
             "a standalone cluster", "copy both files to where the workers find them"
         )
 
     def submit(self, submission: Submission) -> Mapping[str, str]:
-        """Ask the master that leads for a driver; no answer is no reason to ask again.
+        """Ask the leading master for a driver; without an answer it does not ask again, as it may have one.
 
         Raises:
             DriverFailedError: If no master took it.
@@ -102,49 +102,49 @@ class StandaloneDeployment:
         refusals = []
         for url in self._rest_urls():
             try:
-                said = ask(f"{url}/v1/submissions/create", method="POST", body=body)
+                answer = ask(f"{url}/v1/submissions/create", method="POST", body=body)
             except NotDeliveredError as error:
                 refusals.append(str(error))
             except NoAnswerError as error:
                 log.warning("Whether a driver was submitted is unknown: %s", error)
                 return {"driver": ""}
             else:
-                if said.get("success"):
-                    log.info("Submitted driver %s to %s", said.get("submissionId"), url)
-                    return {"driver": str(said.get("submissionId") or "")}
-                refusals.append(f"{url} said {said.get('message') or said}")
+                if answer.get("success"):
+                    log.info("Submitted driver %s to %s", answer.get("submissionId"), url)
+                    return {"driver": str(answer.get("submissionId") or "")}
+                refusals.append(f"{url} answered {answer.get('message') or answer}")
         raise not_taken(
             f"{'; '.join(refusals)}.",
             by=f"A master of {self._master}",
-            why=None,  # it has one word for all: a master that waits for its turn says no as well
+            why=None,  # a master gives no reasons: one that does not lead refuses as well
             remedy="Let the master's REST port be reached from here (spark.master.rest.enabled; rest-port in "
             "the Spark connection), and try again.",
         )
 
     def find(self, submission: Submission) -> Mapping[str, str] | None:
-        """Find nothing: a master lists drivers without anything that tells whose they are.
+        """Find nothing: a master's list of drivers does not show which job each belongs to.
 
         A driver whose id was lost is found by its own incarnation record.
         """
         return None
 
     def native_id(self, record: IncarnationRecord) -> Mapping[str, str]:
-        """Return the id that the driver's worker gave it, in the driver's own words."""
+        """Return the id that the driver's worker gave it, as the driver recorded it."""
         return {"driver": record.cluster_id, "said_by": "driver"}
 
     def state(self, native_id: Mapping[str, str]) -> DriverState:
-        """Return what the master says of the driver."""
+        """Return the driver's state as the master reports it."""
         driver = native_id.get("driver", "")
         if not driver:
-            return Unknown("nobody recorded the id that the master gave it")
+            return Unknown("the id that the master gave it was not recorded")
         return self._states.state(driver, lambda: _judge(*self._status(driver)))
 
     def end(self, native_id: Mapping[str, str]) -> DriverState:
-        """Let the worker kill the driver, and wait until it has; only a driver that a caller submitted."""
+        """Let the worker kill the driver, and wait until it has ended; only one that a caller submitted."""
         driver, state = native_id.get("driver", ""), self.state(native_id)
         if not driver or isinstance(state, Gone):
             return state
-        if native_id.get("said_by"):  # who can write its record could name any driver of the cluster
+        if native_id.get("said_by"):  # a forged record could name any driver of the cluster
             return Unknown("only what a caller submitted is killed")
         for url in self._rest_urls():
             try:
@@ -154,12 +154,12 @@ class StandaloneDeployment:
         return self._states.until_ended(driver, lambda: self.state(native_id))
 
     def log_tail(self, native_id: Mapping[str, str], *, lines: int = 30) -> str:
-        """Return the end of what the driver wrote, from the worker's page; where that is, if it is silent."""
+        """Return the end of the driver's logs, from the worker's page; why not, if that does not answer."""
         driver = native_id.get("driver", "")
-        said = self._status(driver)[0] if driver else {}
-        worker = self._worker_page(str(said.get("workerId") or ""))
+        status = self._status(driver)[0] if driver else {}
+        worker = self._worker_page(str(status.get("workerId") or ""))
         if worker is None:
-            exception = str(said.get("message") or "")
+            exception = str(status.get("message") or "")
             return "\n".join(exception.splitlines()[-lines:])
         ends = []
         for kind in ("stdout", "stderr"):
@@ -168,11 +168,11 @@ class StandaloneDeployment:
                 text = read(f"{worker}/log/?{query}")
             except (NotDeliveredError, NoAnswerError) as error:
                 return f"(not readable from here: {error})"
-            ends.append(text.partition("\n")[2])  # the first line tells which bytes these are
+            ends.append(text.partition("\n")[2])  # the first line holds the range of bytes
         return both_ends(ends[0], ends[1], lines)
 
     def room(self) -> Room | None:
-        """Return what the workers have free, as the master's page tells."""
+        """Return what the workers have free, from the master's page."""
         for url in self._web_urls():
             try:
                 return of_standalone(ask(f"{url}/json/"))
@@ -181,25 +181,25 @@ class StandaloneDeployment:
         return None
 
     def pages(self, native_id: Mapping[str, str]) -> DriverPages:
-        """Return the master's page, and the worker's of what Python writes."""
+        """Return the master's page, and the worker's page of what Python writes."""
         driver = native_id.get("driver", "")
-        said = self._status(driver)[0] if driver else {}
-        worker = self._worker_page(str(said.get("workerId") or ""))
+        status = self._status(driver)[0] if driver else {}
+        worker = self._worker_page(str(status.get("workerId") or ""))
         query = urlencode({"driverId": driver, "logType": "stdout"})
         log_page = f"{worker}/logPage/?{query}" if worker else ""
         return DriverPages(cluster=next(self._web_urls(), ""), log=log_page)
 
     def _status(self, driver: str) -> tuple[Mapping[str, Any], str]:
-        """Return what the master that knows the driver says, or why there is none."""
+        """Return the status from the master that knows the driver, and why there is none."""
         reasons = []
         for url in self._rest_urls():
             try:
-                said = ask(f"{url}/v1/submissions/status/{quote(driver, safe='')}")
+                status = ask(f"{url}/v1/submissions/status/{quote(driver, safe='')}")
             except (NotDeliveredError, NoAnswerError) as error:
                 reasons.append(str(error))
             else:
-                if said.get("success"):
-                    return said, ""
+                if status.get("success"):
+                    return status, ""
                 reasons.append(f"{url} does not know it")
         return {}, "; ".join(reasons)
 
@@ -232,25 +232,25 @@ def _addresses(master: str) -> list[str]:
     return [address for address in master.removeprefix("spark://").split(",") if address]
 
 
-def _judge(said: Mapping[str, Any], reason: str) -> DriverState:
-    """Return what a master's words mean; what it does not know is no end."""
-    state = said.get("driverState")
+def _judge(status: Mapping[str, Any], reason: str) -> DriverState:
+    """Return the state that a master's answer means; a driver that it does not know is Unknown, not Gone."""
+    state = status.get("driverState")
     if state == _QUEUED:
         return DriverPending("no worker of the cluster has the memory and the cores that the driver asks for")
     if state in _LIVING:
         return Alive()
     if state in _ENDED:
         return Gone()
-    if state == "ERROR" and said.get("message"):  # the worker could not start it, and says why
+    if state == "ERROR" and status.get("message"):  # the worker could not start it, and reports why
         return Gone()
-    return Unknown(reason or f"the master says {state}")  # a lost worker's driver may run on
+    return Unknown(reason or f"the master reports {state}")  # a lost worker's driver may run on
 
 
 def _request(submission: Submission, master: str) -> dict[str, Any]:
     """Return the body that lets a worker run ``spark-submit`` in the driver's own JVM.
 
-    A master takes no Python script. What is run is Spark's own submission, in client mode: it gets the master
-    among its arguments, or it would run on the worker alone.
+    A master takes no Python script. So the driver's JVM runs Spark's own submission, in client mode; without
+    the master among its arguments it would run on the worker alone.
     """
     jvm = {
         name: value

@@ -1,9 +1,9 @@
-"""A process beside a driver of this machine, which starts it again within a second once it was killed.
+"""A process beside a driver of this machine, which starts it again within a second after it was killed.
 
-It is one more caller, under the rules of all callers, and has less than they: what its driver was started
-with, and no signing key. It acts only while the newest submit is its own, and takes the next one as any other
-caller does; so it never restarts beside a watcher. A driver that has said why it ended is left to watchers.
-Who ends a driver on purpose ends its supervisor first (``DetachedDeployment.end``).
+It is a caller under the rules of all callers, and has less than others: what its driver was started with, and
+no signing key. It acts only while the newest submit is its own, and makes the next one as any other caller
+does; so it never restarts beside a watcher. It leaves a driver that has reported why it ended to watchers.
+A caller that ends a driver on purpose ends its supervisor first (``DetachedDeployment.end``).
 
 ``python -m airflow_flinkstyle.jobs.deployments.supervisor --claim ID``, with a ``Task`` as JSON as its input.
 """
@@ -41,18 +41,18 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.records import Heartbeat, IncarnationRecord
 
 FIRST_PAUSE_S, MOST_PAUSE_S = 0.25, 60.0
-"""Before the first restart, and before any; each is twice the one before, until a batch is committed."""
+"""Before the first restart, and the longest before any; each is twice the last, until a batch commits."""
 MOST_IN_A_ROW: Final = 10
-"""Restarts without a batch between them; then it is left to watchers, which are slower."""
+"""Restarts without a batch between them; then watchers take over, which are slower."""
 STORE_PATIENCE_S = 600.0
-"""How long a store that does not answer is asked again."""
+"""How long to retry while the store does not answer."""
 END_PATIENCE_S = 600.0
 """How long a driver's processes may take to end."""
 log = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """Restarts the driver of one generation; of a driver that ends it learns from the kernel alone."""
+    """Restarts the driver of one generation; it learns of the driver's end from the kernel alone."""
 
     def __init__(
         self,
@@ -63,14 +63,14 @@ class Supervisor:
         *,
         clock: Clock = CLOCK,
     ) -> None:
-        """Describe it.
+        """Prepare.
 
         Args:
             board: The job's records, which it may write as its caller may.
             deployment: Of this machine's drivers.
             submission: How the driver was started.
-            native_id: The process.
-            clock: By which it waits.
+            native_id: The driver's process.
+            clock: For its waits.
         """
         argv = submission.argv
         self._board, self._deployment, self._clock = board, deployment, clock
@@ -78,14 +78,14 @@ class Supervisor:
         self._generation, self._claim_id = Generation(int(option(argv, "generation"))), option(argv, "claim")
         self._number = int(option(argv, "submit"))
         self._processes = [native_id]
-        """All that it has looked after; each but the last one has ended."""
+        """All driver processes so far; each but the last has ended."""
         self._restarts = 0
-        """Since a batch was committed."""
+        """Number of restarts since a batch was committed."""
         self._batches: Mapping[str, int] = {}
         self._order_keys = tuple(filter(None, submission.env.get(ORDER_KEYS_VARIABLE, "").split(",")))
 
     def run(self) -> None:
-        """Look after the driver until it is not this one's any more."""
+        """Restart the driver until that is another caller's to do."""
         while True:
             await_end(self._native_id)
             if not self._patiently_restart():
@@ -102,68 +102,68 @@ class Supervisor:
                 log.warning("The driver is not started again yet: %s", error.problem)
 
     def restart(self) -> bool:
-        """Start the driver again, unless that is for somebody else to decide; returns whether it did."""
-        beat = self._board.heartbeat(self._generation)
-        words = beat.value if beat is not None else None
-        if (why := self._why_not(words)) or words is None:
+        """Start the driver again, unless another caller decides about that; returns whether it did."""
+        slot = self._board.heartbeat(self._generation)
+        heartbeat = slot.value if slot is not None else None
+        if (why := self._why_not(heartbeat)) or heartbeat is None:
             log.info("The driver is left as it is: %s", why)
             return False
         if not isinstance(state := self._patiently_end(), Gone):
             log.warning("The driver is not started again: %s", state)
             return False
-        if words.batches() != self._batches:
-            self._restarts, self._batches = 0, words.batches()
+        if heartbeat.batches() != self._batches:
+            self._restarts, self._batches = 0, heartbeat.batches()
         if self._restarts >= MOST_IN_A_ROW:
             log.warning("The driver has ended %d times without a batch: left to watchers", self._restarts + 1)
             return False
         self._clock.sleep(min(FIRST_PAUSE_S * 2.0**self._restarts, MOST_PAUSE_S))
         self._restarts += 1
-        self._tell_end(words)
+        self._record_end(heartbeat)
         return self._submit_next()
 
     def _patiently_end(self) -> DriverState:
-        """End what is left of the driver, which may take a while: a disk that hangs holds its processes."""
+        """End the driver's remaining processes; that may take a while, as a disk that hangs blocks them."""
         process = {**self._native_id, CLAIM: self._claim_id, "log": self._submission.log_path}
         wait = self._clock.wait(END_PATIENCE_S, every_s=1.0)
         while not isinstance(state := self._deployment.end(process), Gone) and wait.again():
             log.warning("The driver is not started again yet: %s", state)
         return state
 
-    def _why_not(self, words: Heartbeat | None) -> str | None:
-        """Return why the driver is not this one's to start again, as half a sentence; None if it is."""
+    def _why_not(self, heartbeat: Heartbeat | None) -> str | None:
+        """Return why this supervisor must not start the driver again, as half a sentence; None if it may."""
         slot, current = self._board.submit(self._generation), self._board.current()
         if slot is None or slot.value.number != self._number or slot.value.state in ("failed", "dead"):
             return "another caller starts the next one"
         if current is not None and current.value.generation > self._generation:
             return "a later generation has the job"
-        if words is None:
-            return "it has not said a word: who started it is waiting for that"
-        if words.state in ("closed", "failed"):
-            return f"its last word is {words.state}"
-        spoke = self._board.incarnation(self._generation, words.incarnation)
-        if spoke is None or not self._is_mine(spoke):
-            return f"driver {words.incarnation} spoke last, which is not this one's"
+        if heartbeat is None:
+            return "it has written no heartbeat: the caller that started it waits for the first one"
+        if heartbeat.state in ("closed", "failed"):
+            return f"its last heartbeat is {heartbeat.state}"
+        writer = self._board.incarnation(self._generation, heartbeat.incarnation)
+        if writer is None or not self._is_mine(writer):
+            return f"driver {heartbeat.incarnation} wrote the last heartbeat, and is not this supervisor's"
         return None
 
     def _is_mine(self, record: IncarnationRecord) -> bool:
-        """Return whether a driver is a process that this one has looked after: a submit may have had two."""
+        """Return whether a driver is one of this supervisor's processes: a submit may have had two."""
         named = self._deployment.native_id(record)
         return any(
             all(named.get(name) == value for name, value in known.items() if name in ("pid", "started"))
             for known in self._processes
         )
 
-    def _tell_end(self, words: Heartbeat) -> None:
-        """Let the next driver not wait for the lease."""
+    def _record_end(self, last: Heartbeat) -> None:
+        """Record the driver's end, so that the next driver need not wait for the lease."""
         if not self._order_keys:
             return
         end = DriverEnd(
             generation=self._generation,
-            incarnation=words.incarnation,
+            incarnation=last.incarnation,
             seen=f"no process of it is left, as its supervisor on {socket.gethostname()} saw",
             seen_at_ms=now_ms(),
         )
-        place = self._board.driver_end_place(self._generation, self._generation, words.incarnation)
+        place = self._board.driver_end_place(self._generation, self._generation, last.incarnation)
         self._board.write_driver_end(self._generation, signatures.signed(end, self._order_keys, place))
 
     def _submit_next(self) -> bool:
@@ -192,32 +192,32 @@ class Supervisor:
         self._submission, self._native_id, self._number = submission, native_id, number
         self._processes.append(native_id)
         started = replace(asked, number=number, state="submitted", native_id=dict(native_id))
-        with suppress(ObjectChangedError):  # a later one was made: this driver leaves
+        with suppress(ObjectChangedError):  # there is a later submit: this driver ends itself
             self._board.put_submit(self._generation, started, seen=version)
         return True
 
 
 def await_end(native_id: Mapping[str, str]) -> None:
-    """Wait until a process of this machine has ended; asks the kernel once, and no store."""
+    """Wait until a process of this machine has ended; asks only the kernel, no store."""
     pid = int(native_id["pid"])
     try:
         process = os.pidfd_open(pid)
     except ProcessLookupError:
         return
     try:
-        if process_started(pid) == native_id["started"]:  # else the number is another one's by now
+        if process_started(pid) == native_id["started"]:  # else the pid is another process's by now
             select.select([process], [], [])
     finally:
         os.close(process)
 
 
 def main() -> int:
-    """Look after the driver that the standard input names."""
+    """Supervise the driver that the standard input names."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s supervisor: %(message)s")
     task = Task(**json.load(sys.stdin))
     submission = task.submission
     board = JobBoard(open_store(option(submission.argv, "root")), option(submission.argv, "job"))
-    # It is outside of the worker's service itself, and so is whatever it starts.
+    # This process is outside of the worker's service, and so is every driver that it starts.
     deployment = DetachedDeployment(
         may_end_with_starter=True, beside_driver=True, class_archives=task.class_archives
     )

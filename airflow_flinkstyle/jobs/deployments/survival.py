@@ -1,7 +1,7 @@
-"""Whether a process that is started here outlives what starts it: a session of its own is not enough.
+"""Whether a process that is started here outlives its starter: a session of its own is not enough.
 
-systemd ends all processes in the cgroup of a service with the service, whatever their session; a container
-takes all of its processes along. Nothing is needed where neither ends with a task or a restart of a worker.
+systemd ends all processes in a service's cgroup with the service, in whatever session they are; a container
+ends with all of its processes. Nothing is needed where neither ends with a task or a restart of a worker.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SETTING = "driver_may_end_with_worker"
-"""The field of a ``flinkstyle`` connection with which a person accepts it."""
+"""The field of a ``flinkstyle`` connection with which a person accepts that drivers end."""
 _TASK_CONTAINERS = ("AIRFLOW_IS_K8S_EXECUTOR_POD", "AIRFLOW_IS_EXECUTOR_CONTAINER")
 """What Airflow's executors set in a pod (KubernetesExecutor) or container (ECS, Batch) of one task."""
 _ONE_TASK = re.compile(rb"airflow\.sdk\.execution_time\.execute_workload|airflow\0tasks\0run\0")
@@ -41,10 +41,10 @@ class Unit:
 
 
 def way_out() -> tuple[str, ...]:
-    """Return what a command must be started with to outlive what this process runs in: mostly nothing.
+    """Return the prefix with which a command outlives this process's service or container; mostly empty.
 
     Raises:
-        DiesWithStarterError: If nothing helps.
+        DiesWithStarterError: If there is none.
     """
     if (container := one_task_container(os.environ, _pid_1())) is not None:
         raise _refused(
@@ -69,7 +69,7 @@ def way_out() -> tuple[str, ...]:
 
 
 def one_task_container(env: Mapping[str, str], pid_1: bytes) -> str | None:
-    """Return what container this process shares with one task only, or None.
+    """Describe the container of this process if it is made for one task only, else None.
 
     Args:
         env: Of this process.
@@ -98,7 +98,7 @@ def unit_of(cgroups: str) -> Unit | None:
 
 
 def _ends_its_processes(unit: Unit) -> bool:
-    """Return whether what the unit's processes leave behind is ended with them.
+    """Return whether processes that a unit's processes leave behind are ended with the unit.
 
     A scope ends when its last process does; but logind may end the scope of a session at its logout.
     """
@@ -106,8 +106,8 @@ def _ends_its_processes(unit: Unit) -> bool:
         if not unit.name.startswith("session-"):
             return False
         manager = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager")
-        said = _ask("busctl", "get-property", *manager, "KillUserProcesses").stdout
-        return said.strip() != "b false"
+        answer = _ask("busctl", "get-property", *manager, "KillUserProcesses").stdout
+        return answer.strip() != "b false"
     users = ("--user",) if unit.is_users else ()
     mode = _ask("systemctl", *users, "show", "--property=KillMode", "--value", unit.name).stdout.strip()
     return mode not in ("process", "none")
@@ -137,7 +137,7 @@ def _pid_1() -> bytes:
     try:
         return Path("/proc/1/cmdline").read_bytes()
     except OSError:
-        return b""  # hidden from other users: then it is not this one's task
+        return b""  # hidden from other users: then it is not a task's
 
 
 def _ask(*command: str) -> subprocess.CompletedProcess[str]:

@@ -1,7 +1,7 @@
 """Drivers on YARN: submitted by ``spark-submit`` in cluster mode, found by tag, one attempt each.
 
 YARN does not start a driver again (``spark.yarn.maxAppAttempts=1``): callers do, as everywhere. A driver that
-was killed through the ResourceManager may live on for seconds, so that is no end; the lease is.
+was killed through the ResourceManager may live on for seconds, so only the lease proves its end.
 """
 
 from __future__ import annotations
@@ -80,15 +80,15 @@ class Yarn:
         deploy_mode="cluster",
         submit_mode="cluster",
         uploads=True,
-        # The driver's environment is among its settings, with all that is secret in it.
+        # The driver's environment is among its settings, with its secrets.
         redacts=("spark[.]yarn[.]appMasterEnv[.]",),
     )
 
     agent: DriverAgent = field(default_factory=DriverAgent)
     cluster_url: str | None = None
-    """Of the ResourceManagers' pages, separated by commas; None for those of ``yarn-site.xml``."""
+    """Addresses of the ResourceManagers' pages, separated by commas; None for those of ``yarn-site.xml``."""
     proxy_user: str | None = None
-    """As whom YARN runs the driver."""
+    """The user as whom YARN runs the driver."""
 
 
 class YarnDeployment:
@@ -101,8 +101,8 @@ class YarnDeployment:
         """Prepare.
 
         Args:
-            own: Where the ResourceManagers are, and as whom the driver runs.
-            conf: Spark's settings: the queue, and who asks.
+            own: Where the ResourceManagers are, and as which user the driver runs.
+            conf: Spark's settings: the queue, and the login.
         """
         self._own, self._managers = own, Managers(own, conf)
         self._queue = conf.get("spark.yarn.queue") or "default"
@@ -112,8 +112,8 @@ class YarnDeployment:
         """Start drivers from anywhere: they end with nothing of this host.
 
         Raises:
-            BadInputError, ClusterLoginError: If YARN would not tell this process what becomes of them, or
-                this package is not here as a whole.
+            BadInputError, ClusterLoginError: If YARN would not report their states to this process, or a part
+                of this package is missing here.
         """
         require_agent()
         self._managers.require_let_in()
@@ -122,26 +122,28 @@ class YarnDeployment:
         """Let ``spark-submit`` hand the driver over, and return once YARN has accepted it.
 
         Raises:
-            DriverFailedError: If it did not, and YARN knows of no such application.
+            DriverFailedError: If it did not, and YARN knows no such application.
         """
         tag = _tag(submission)
         with tempfile.TemporaryDirectory(prefix="flinkstyle-submit-") as folder:  # of this user only
             try:
                 command = command_line(self._own, submission, tag, Path(folder))
-                said, code = spark_submit.run(command, submission)
+                output, code = spark_submit.run(command, submission)
             except OSError as error:
                 raise _failed(f"{submission.argv[0]} could not be run: {error}") from error
-        tail = spark_submit.end_of(said, submission)
-        if code == 0 and (named := _APPLICATION.search(said)):
+        tail = spark_submit.end_of(output, submission)
+        if code == 0 and (named := _APPLICATION.search(output)):
             log.info("Submitted driver %s", named[0])
             return {"application": named[0], "tag": tag}
         try:
             found = self._tagged(tag)
         except (NotDeliveredError, NoAnswerError) as error:
-            log.warning("Whether a driver was submitted is unknown: %s; spark-submit said: %s", error, tail)
+            log.warning(
+                "Whether a driver was submitted is unknown: %s; spark-submit printed: %s", error, tail
+            )
             return {"application": "", "tag": tag}
         if found is None:
-            raise _failed(f"spark-submit ended with exit code {code}:\n{tail}\n", said=said)
+            raise _failed(f"spark-submit ended with exit code {code}:\n{tail}\n", output=output)
         return {"application": str(found["id"]), "tag": tag}
 
     def find(self, submission: Submission) -> Mapping[str, str] | None:
@@ -154,42 +156,46 @@ class YarnDeployment:
         return None if found is None else {"application": str(found["id"]), "tag": tag}
 
     def native_id(self, record: IncarnationRecord) -> Mapping[str, str]:
-        """Return the application that the driver says it is."""
+        """Return the application id that the driver recorded."""
         return {"application": record.cluster_id, "said_by": "driver"}
 
     def state(self, native_id: Mapping[str, str]) -> DriverState:
-        """Return what the ResourceManager says of the application."""
+        """Return the application's state as the ResourceManager reports it."""
         name = native_id.get("application") or native_id.get("tag", "")
-        return self._states.state(name, lambda: self._look(native_id)) if name else Unknown("it has no id")
+        return (
+            self._states.state(name, lambda: self._query_state(native_id))
+            if name
+            else Unknown("it has no id")
+        )
 
     def end(self, native_id: Mapping[str, str]) -> DriverState:
-        """Kill the application; only one that a caller submitted. What was killed may run on for seconds."""
+        """Kill the application; only one that a caller submitted. It may run on for seconds."""
         state = self.state(native_id)
         if isinstance(state, Gone):
             return state
-        if native_id.get("said_by"):  # who can write its record could name any application of the cluster
+        if native_id.get("said_by"):  # a forged record could name any application of the cluster
             return Unknown("only what a caller submitted is killed")
         try:
             app = self._app(native_id) or {}
         except (NotDeliveredError, NoAnswerError) as error:
             return Unknown(str(error))
-        application = str(app.get("id") or "")  # of one whose submission was not answered, its tag tells it
+        application = str(app.get("id") or "")  # a submission without an answer is found by its tag
         if not application:
             return state
-        for said in self._managers.tell(f"apps/{quote(application, safe='')}/state", {"state": "KILLED"}):
-            log.info("Asked YARN to kill %s: %s", application, said)
+        for answer in self._managers.put(f"apps/{quote(application, safe='')}/state", {"state": "KILLED"}):
+            log.info("Asked YARN to kill %s: %s", application, answer)
         killed = {**native_id, "application": application}
         return self._states.until_ended(application, lambda: self.state(killed))
 
     def log_tail(self, native_id: Mapping[str, str], *, lines: int = 30) -> str:
-        """Return the end of what the driver wrote, from its node; where that is, if the node is silent."""
+        """Return the end of the driver's logs, from its node; where they are, if the node does not answer."""
         try:
             app = self._app(native_id) or {}
         except (NotDeliveredError, NoAnswerError) as error:
             return f"(not readable from here: {error})"
         place = str(app.get("amContainerLogs") or "")
         parts = urlsplit(place).path.split("/")
-        said = str(app.get("diagnostics") or "").strip()
+        diagnostics = str(app.get("diagnostics") or "").strip()
         if len(parts) > 3 and parts[2] == "containerlogs":  # /node/containerlogs/<id>/<user>
             url = f"{place.split('/node/')[0]}/ws/v1/node/containers/{parts[3]}/logs"
             try:
@@ -197,13 +203,13 @@ class YarnDeployment:
                     self._managers.read(f"{url}/{kind}?size=-{_LOG_BYTES}") for kind in ("stdout", "stderr")
                 ]
             except (NotDeliveredError, NoAnswerError) as error:
-                said = f"(not readable from here: {error}; its page: {place})\n{said}"
+                diagnostics = f"(not readable from here: {error}; its page: {place})\n{diagnostics}"
             else:
                 return both_ends(_contents(ends[0]), _contents(ends[1]), lines)
-        return "\n".join(said.splitlines()[-lines:])
+        return "\n".join(diagnostics.splitlines()[-lines:])
 
     def room(self) -> Room | None:
-        """Return what the queue may still take, as the ResourceManager tells."""
+        """Return what the queue may still take, from the ResourceManager."""
         try:
             return of_yarn(self._managers.ask("metrics"), self._managers.ask("scheduler"), self._queue)
         except NoAnswerError as error:
@@ -226,37 +232,37 @@ class YarnDeployment:
             cluster=f"{url}/cluster/app/{application}", log=log_page, spark_ui=f"{url}/proxy/{application}/"
         )
 
-    def _look(self, native_id: Mapping[str, str]) -> DriverState:
+    def _query_state(self, native_id: Mapping[str, str]) -> DriverState:
         try:
             app = self._app(native_id)
         except (NotDeliveredError, NoAnswerError) as error:
             return Unknown(str(error))
         if app is None:
             return Unknown("the ResourceManager does not know it, or not as this run's driver")
-        state, said = app.get("state"), str(app.get("diagnostics"))
+        state, diagnostics = app.get("state"), str(app.get("diagnostics"))
         if state == _QUEUED:
             return DriverPending(
-                f"YARN has not given it a container in queue {app.get('queue')}: {said.strip()}"
+                f"YARN has not given it a container in queue {app.get('queue')}: {diagnostics.strip()}"
             )
         if state in _LIVING:
             return Alive()
-        if state == "FINISHED" or (state == "FAILED" and _EXITED.search(said)):
+        if state == "FINISHED" or (state == "FAILED" and _EXITED.search(diagnostics)):
             return Gone()
-        return Unknown(f"YARN says {state}, which does not end its process")
+        return Unknown(f"YARN reports {state}, which does not end its process")
 
     def _app(self, native_id: Mapping[str, str]) -> Mapping[str, Any] | None:
-        """Return the application, if it bears the tag of the claim: who can write records could name any."""
+        """Return the application if it has the tag of the claim: a forged record could name any."""
         application, tag = native_id.get("application"), _tag_of(native_id.get(CLAIM) or "")
         if not application:
             return self._tagged(tag)
-        said = self._managers.ask(f"apps/{quote(application, safe='')}")
-        app = said.get("app")
+        answer = self._managers.ask(f"apps/{quote(application, safe='')}")
+        app = answer.get("app")
         return app if isinstance(app, dict) and tag in _tags(app) else None
 
     def _tagged(self, tag: str) -> Mapping[str, Any] | None:
         """Return the newest living application with a tag."""
-        said = self._managers.ask(f"apps?applicationTags={quote(tag, safe='')}")
-        apps = [app for app in (said.get("apps") or {}).get("app", ()) if app.get("state") in _LIVING]
+        answer = self._managers.ask(f"apps?applicationTags={quote(tag, safe='')}")
+        apps = [app for app in (answer.get("apps") or {}).get("app", ()) if app.get("state") in _LIVING]
         return max(apps, key=lambda app: app.get("startedTime", 0), default=None)
 
 
@@ -274,25 +280,25 @@ def _tag_of(claim_id: str) -> str:
 
 
 def _contents(page: str) -> str:
-    """Return what a driver wrote, without what the node puts around it."""
+    """Return a driver's log without the lines that the node adds around it."""
     _, found, after = page.partition("\nLogContents:\n")
     return (after if found else page).partition("\nEnd of LogType:")[0]
 
 
-def _failed(found: str, *, said: str | None = None) -> DriverFailedError:
+def _failed(found: str, *, output: str | None = None) -> DriverFailedError:
     """Build the error for a driver that YARN did not accept."""
     remedy = "Correct the Spark connection or Hadoop's settings (HADOOP_CONF_DIR), and try again."
-    return not_taken(found, by="YARN", remedy=remedy, why=why_final(said or found))
+    return not_taken(found, by="YARN", remedy=remedy, why=why_final(output or found))
 
 
 def command_line(own: Yarn, submission: Submission, tag: str, folder: Path) -> list[str]:
-    """Return how ``spark-submit`` is run; what is secret is in a file that only this user can read.
+    """Return the command line of ``spark-submit``; secrets are in a file that only this user can read.
 
     Args:
-        own: As whom it runs, and how it finds this package.
+        own: As which user it runs, and how it finds this package.
         submission: Of the driver.
-        tag: By which its application is found.
-        folder: Of this user only, for as long as ``spark-submit`` runs.
+        tag: The tag by which its application is found.
+        folder: Readable by this user only, for as long as ``spark-submit`` runs.
     """
     settings = {
         **{f"{_DRIVER_ENV}{name}": value for name, value in submission.env.items()},
@@ -314,7 +320,7 @@ def command_line(own: Yarn, submission: Submission, tag: str, folder: Path) -> l
 
 
 def _defaults(submission: Submission) -> str:
-    """Return the settings that spark-submit reads where it is given no file."""
+    """Return the settings that spark-submit reads if it is given no file."""
     env = submission.submitter_env
     home = Path(submission.argv[0]).parent.parent
     place = Path(env.get("SPARK_CONF_DIR") or home / "conf") / "spark-defaults.conf"
@@ -330,7 +336,7 @@ def _property(name: str, value: str) -> str:
 
 
 def _without_conf(options: list[str], name: str) -> list[str]:
-    """Leave a setting out of a command line: there it would win over the file."""
+    """Return a command line without a setting: there it would win over the file."""
     found = next((at for at, option in enumerate(options) if option.startswith(f"{name}=")), None)
     return options if found is None else options[: found - 1] + options[found + 1 :]
 
@@ -343,7 +349,7 @@ def _with_py_file(options: list[str], file: str) -> list[str]:
 
 
 class Managers:
-    """The ResourceManagers of a YARN, whichever leads, and its nodes."""
+    """The ResourceManagers of a YARN cluster, leading or not, and its nodes."""
 
     def __init__(self, own: Yarn, conf: Mapping[str, str]) -> None:
         self._own = own
@@ -356,11 +362,11 @@ class Managers:
             yield url.strip().rstrip("/")
 
     def require_let_in(self) -> None:
-        """Refuse a caller whom none of them would tell anything; those that are away refuse nobody.
+        """Refuse a caller that all of them refuse; one that does not answer counts as no refusal.
 
         Raises:
             BadInputError: If this host cannot use tickets.
-            ClusterLoginError: If there is no ticket, or they do not know whose it is.
+            ClusterLoginError: If there is no ticket, or they do not accept it.
         """
         errors = []
         for answer in self._answers("info"):
@@ -370,13 +376,13 @@ class Managers:
         for error in errors:
             if isinstance(error, NoGssapiError):
                 raise BadInputError(
-                    f"ResourceManagers that tell what becomes of a driver were expected, found that {error}.",
+                    f"ResourceManagers that report a driver's state were expected, found that {error}.",
                     state_after="Nothing was started.",
                     remedy="Install airflow-flinkstyle[kerberos] where Airflow's workers and triggerers run.",
                 )
             if isinstance(error, NoTicketError) or getattr(error, "code", 0) in _NOT_LET_IN:
                 raise ClusterLoginError(
-                    f"ResourceManagers that tell what becomes of a driver were expected, found that {error}.",
+                    f"ResourceManagers that report a driver's state were expected, found that {error}.",
                     state_after="Nothing was started.",
                     remedy="Run `airflow kerberos` beside the workers and triggerers, or name principal and "
                     "spark.kerberos.keytab in the Spark connection; a proxy user needs hadoop.proxyuser.*.",
@@ -384,7 +390,7 @@ class Managers:
         log.info("No ResourceManager answers: %s", "; ".join(map(str, errors)))
 
     def ask(self, path: str) -> Mapping[str, Any]:
-        """Return what the first one says that answers.
+        """Return the answer of the first one that answers.
 
         Raises:
             NoAnswerError: If none does, with each one's reason.
@@ -396,8 +402,8 @@ class Managers:
             reasons.append(str(answer))
         raise NoAnswerError("; ".join(reasons) or "no address of a ResourceManager is known")
 
-    def tell(self, path: str, body: Mapping[str, Any]) -> Iterator[str]:
-        """Put something to each of them, and return what each one says, or why it says nothing."""
+    def put(self, path: str, body: Mapping[str, Any]) -> Iterator[str]:
+        """Send a PUT request to each of them, and yield each answer, or why there is none."""
         user = self._own.proxy_user or os.environ.get("HADOOP_USER_NAME") or _user()
         for url in self.urls():
             address = f"{url}/{_API}/{path}?user.name={quote(user, safe='')}"
@@ -411,13 +417,13 @@ class Managers:
         return read(url, login=self._login)
 
     def _answers(self, path: str) -> Iterator[Mapping[str, Any] | Exception]:
-        """Yield what each of them says, or why not; nothing of an application that it does not know."""
+        """Yield the answer of each of them, or its error; empty for an application that it does not know."""
         for url in self.urls():
             address = f"{url}/{_API}/{path}"
             try:
                 yield as_object(address, read(address, login=self._login))
             except HttpRefusedError as refusal:
-                yield {} if _UNKNOWN in refusal.said else refusal
+                yield {} if _UNKNOWN in refusal.text else refusal
             except (NotDeliveredError, NoAnswerError) as error:
                 yield error
 

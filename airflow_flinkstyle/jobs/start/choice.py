@@ -1,7 +1,7 @@
 """Which start a caller gets: the one that it named, or where the job was by the job's own records.
 
-Nothing is begun anew by itself: only a job without a history starts fresh unless somebody names what that
-gives up. And nothing takes the place of a state that is out of reach, unless it is the same state.
+A job with a history starts fresh only if a person names the history that it gives up. If its last state is
+out of reach, only another copy of the same state may replace it.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorState:
-    """What a job has behind it: the batches of its last run, or savepoints that no run of it has made."""
+    """The history of a job: the batches of its last run, or savepoints that no run of it has made."""
 
     name: str
-    """Names this history and no other, for who gives it up: ``generation 3``, or a savepoint's id."""
+    """Names exactly this history when a person gives it up: ``generation 3``, or a savepoint's id."""
     where: str
-    """How far it came."""
+    """How far it came, in words."""
     savepoints: tuple[Summary, ...]
     """The newest first."""
 
@@ -74,25 +74,26 @@ def plan_start(runs: JobView, origin: Origin, claim_key: str) -> StartPlan:
 
 
 def history_of(runs: JobView) -> PriorState | None:
-    """Return what a job has behind it; None if it is, or was told to be, at its beginning.
+    """Return the history of a job; None if it has none, or was started fresh and has planned no batch.
 
-    A run that planned no batch is none: whatever it had gone on from would stand in its checkpoint.
+    A run that planned no batch is no history: a state that it had continued would be in its checkpoint.
     """
-    run, words = last_run.last_words(runs)
-    if run is None or words is None:
-        found = list_savepoints(runs.repository)
-        if not found:
+    run, heartbeat = last_run.last_run_and_heartbeat(runs)
+    if run is None or heartbeat is None:
+        savepoints = list_savepoints(runs.repository)
+        if not savepoints:
             return None
-        newest = found[0]
+        newest = savepoints[0]
         return PriorState(
             name=newest.savepoint_id,
             where=f"no run, savepoint {newest.savepoint_id} at {batch_words(newest.batches)}",
-            savepoints=found,
+            savepoints=savepoints,
         )
-    seen = last_run.look(runs, run, words)
-    if isinstance(seen, last_run.CheckpointProgress) and seen.is_empty:
+    progress = last_run.read_progress(runs, run, heartbeat)
+    if isinstance(progress, last_run.CheckpointProgress) and progress.is_empty:
         return None
-    batches = {**words.batches(), **(seen.committed if isinstance(seen, last_run.CheckpointProgress) else {})}
+    committed = progress.committed if isinstance(progress, last_run.CheckpointProgress) else {}
+    batches = {**heartbeat.batches(), **committed}
     ran = last_run.driver_of(runs, run)
     where = f"generation {ran}, at {batch_words(batches) if batches else 'a batch that is not known here'}"
     return PriorState(name=f"generation {ran}", where=where, savepoints=list_savepoints(runs.repository))
@@ -120,7 +121,7 @@ def _last_state(runs: JobView, claim_key: str) -> StartPlan:
     history = history_of(runs)
     if history is None:
         return origins.plan_fresh(runs, "fresh: no run of it has planned a batch")
-    if last_run.last_words(runs)[0] is None:
+    if last_run.last_run_and_heartbeat(runs)[0] is None:
         newest = history.savepoints[0].savepoint_id
         return origins.plan_savepoint(runs, FromSavepoint(savepoint_id=newest), claim_key)
     try:
@@ -129,21 +130,22 @@ def _last_state(runs: JobView, claim_key: str) -> StartPlan:
         return _from_same_state(runs, history, error, claim_key)
 
 
-def _as_it_was_read(runs: JobView, savepoint_id: str) -> str:
-    """Return the savepoint, or the one that it was rewritten from, of the clusters that the last run read.
+def _of_last_clusters(runs: JobView, savepoint_id: str) -> str:
+    """Return the savepoint, or the one that it was rewritten from, with the clusters that the last run read.
 
-    A migration that was given up leaves its rewritten one: the same state, at another cluster's positions.
+    A migration that was given up leaves its rewritten savepoint: the same state, with positions of another
+    cluster.
     """
-    _, words = last_run.last_words(runs)
+    _, heartbeat = last_run.last_run_and_heartbeat(runs)
     line = read_line(runs.board)
-    if words is None or (line is not None and line.parent.savepoint_id == savepoint_id):
-        return savepoint_id  # that run has begun with it: the job has moved
-    read = {name: beat.sources for name, beat in words.queries.items()}
+    if heartbeat is None or (line is not None and line.parent.savepoint_id == savepoint_id):
+        return savepoint_id  # the last run began with it: the job has moved
+    read = {name: status.sources for name, status in heartbeat.queries.items()}
     manifest = runs.repository.read(savepoint_id)
     while manifest.parent is not None and any(
-        ids_differ(seen.cluster_id, query.kafka[source].cluster_id)
+        ids_differ(identity.cluster_id, query.kafka[source].cluster_id)
         for query in manifest.queries
-        for source, seen in read.get(query.name, {}).items()
+        for source, identity in read.get(query.name, {}).items()
         if source in query.kafka
     ):
         parent = runs.repository.find(manifest.parent)
@@ -156,15 +158,15 @@ def _as_it_was_read(runs: JobView, savepoint_id: str) -> str:
 def _from_same_state(
     runs: JobView, history: PriorState, why_not: FlinkstyleError, claim_key: str
 ) -> StartPlan:
-    """Continue from the newest savepoint if the job committed nothing after it; else a person chooses.
+    """Continue from the newest savepoint if the job committed nothing after it.
 
     Raises:
-        LastStateError: If there is none, or the job has gone on since; the choices are named.
+        LastStateError: If there is none, or the job has continued since; it names the choices of a person.
     """
     found = "and it has no savepoint"
     if history.savepoints:
         try:
-            newest = _as_it_was_read(runs, history.savepoints[0].savepoint_id)
+            newest = _of_last_clusters(runs, history.savepoints[0].savepoint_id)
             plan = origins.plan_savepoint(runs, FromSavepoint(savepoint_id=newest), claim_key)
         except RewindError as error:
             found = f"and its newest savepoint is not that state: {error.problem}"

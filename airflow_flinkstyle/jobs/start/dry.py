@@ -60,7 +60,7 @@ class Refuses:
 
 @dataclass(frozen=True, slots=True)
 class NotJudged:
-    """Only the start itself, or its driver, can tell."""
+    """Only the start itself, or its driver, can check this."""
 
     why: str
 
@@ -70,36 +70,36 @@ Verdict = Passes | Refuses | NotJudged
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartCheck:
-    """One thing that is looked at before a job starts."""
+    """One check before a job starts."""
 
     about: str
     verdict: Verdict
 
 
-def judged(about: str, look: Callable[[], str]) -> StartCheck:
-    """Return what a check comes to: what it returns, or the error that a start would get.
+def judged(about: str, check: Callable[[], str]) -> StartCheck:
+    """Return the result of a check: what it found, or the error that a start would get.
 
     Args:
         about: What is checked.
-        look: Returns what was found; raises as the start would.
+        check: Returns what was found; raises as the start would.
     """
     try:
-        return StartCheck(about=about, verdict=Passes(look()))
+        return StartCheck(about=about, verdict=Passes(check()))
     except FlinkstyleError as error:
-        if error.retryable:  # what cannot be reached now says nothing
+        if error.retryable:  # what cannot be reached now proves nothing
             return StartCheck(about=about, verdict=NotJudged(error.problem))
         return StartCheck(about=about, verdict=refused(error))
 
 
 def refused(error: FlinkstyleError) -> Refuses:
-    """Return an error that a start would get."""
+    """Return the refusal for an error that a start would get."""
     return Refuses(code=error.code, problem=error.problem, remedy=error.remedy)
 
 
 # Whether the positions of a savepoint can still be read: live clusters are asked, and nothing is changed.
 
 _STRICT: Final = Reading(servers="", isolation="")
-"""Of a source of which no run has told: Spark's defaults."""
+"""For a source that no run has reported: Spark's defaults."""
 
 
 def check_positions(
@@ -111,38 +111,38 @@ def check_positions(
 
     Args:
         manifest: The savepoint.
-        clusters: Those that may be asked. A source of none of them is not judged.
-        reads: How the job's last run read, by query and source: what comes and goes by the script's own rules
-            (``failOnDataLoss``, ``subscribePattern``) refuses no start.
+        clusters: Those that may be asked. A source on another cluster is not judged.
+        reads: How the job's last run read, by query and source: a loss or a topic that the script's own
+            options (``failOnDataLoss``, ``subscribePattern``) allow refuses no start.
     """
-    reached, silent = _reached(clusters) if any(query.kafka for query in manifest.queries) else ({}, [])
+    reached, problems = _reached(clusters) if any(query.kafka for query in manifest.queries) else ({}, [])
     for query in manifest.queries:
         for source, position in query.kafka.items():
             about = f"positions of query {query.name}, source {source}"
             cluster = reached.get(position.cluster_id)
             if cluster is None:
-                yield StartCheck(about=about, verdict=_not_reached(position, reached, silent))
+                yield StartCheck(about=about, verdict=_not_reached(position, reached, problems))
             else:
                 reading = (reads or {}).get(query.name, {}).get(source, _STRICT)
                 yield judged(about, partial(_read, query, source, position, cluster, reading))
 
 
 def _reached(clusters: Sequence[KafkaCluster]) -> tuple[dict[str | None, KafkaCluster], list[str]]:
-    """Return the clusters by their ids, and why others did not tell theirs."""
-    reached, silent = {}, []
+    """Return the clusters by their ids, and why others did not answer."""
+    reached, problems = {}, []
     for cluster in clusters:
         try:
             reached[describe(cluster, ()).cluster_id] = cluster
         except FlinkstyleError as error:
-            silent.append(error.problem)
-    return reached, silent
+            problems.append(error.problem)
+    return reached, problems
 
 
 def _not_reached(
-    position: KafkaPosition, reached: dict[str | None, KafkaCluster], silent: list[str]
+    position: KafkaPosition, reached: dict[str | None, KafkaCluster], problems: list[str]
 ) -> NotJudged:
-    if silent:
-        return NotJudged(" ".join(silent))
+    if problems:
+        return NotJudged(" ".join(problems))
     others = ", ".join(
         f"{cluster.name} reaches {id_words(cluster_id)}" for cluster_id, cluster in reached.items()
     )
@@ -169,9 +169,9 @@ def _read(
         raise TopicMissingError.on(f"of {where}", gone)
     planned = _planned(query, source)
     _require_resumable(planned or position.offsets, view, where, reading)
-    if planned:  # partitions that came with the planned batch are in it alone
+    if planned:  # the planned batch may have partitions that the others lack
         _require_resumable(planned | position.offsets, view, where, reading)
-    return _words(position.offsets, view)
+    return _describe(position.offsets, view)
 
 
 def _require_resumable(offsets: Offsets, view: ClusterView, where: str, reading: Reading) -> None:
@@ -190,7 +190,7 @@ def _planned(query: QuerySnapshot, source: str) -> Offsets | None:
     return log.kafka_offsets(source) if source in log.sources else None
 
 
-def _words(offsets: Offsets, view: ClusterView) -> str:
+def _describe(offsets: Offsets, view: ClusterView) -> str:
     logs = {tp: log for tp in offsets if (log := view.log_range(tp)) is not None}
     lost = [f"topic {topic} is gone" for topic in sorted(offsets.topics - view.topics.keys())]
     deleted = sum(max(0, log.start - offsets[tp]) for tp, log in logs.items())
@@ -219,22 +219,22 @@ class DryStart:
     """What is known of a start before it is asked for."""
 
     since: Mapping[str, int | None]
-    """Query of the savepoint -> batches that the job has committed since; None where no record tells."""
+    """Query of the savepoint -> batches that the job has committed since; None if no record shows it."""
     checks: tuple[StartCheck, ...]
-    """Whatever becomes of the batches since."""
+    """Those of every start, whatever is chosen for the batches since."""
     ways: Mapping[Rewind, tuple[StartCheck, ...]]
     """What each choice about those batches adds."""
     kafka_connections: tuple[str, ...]
-    """Airflow connections by which the job's own rules log in to Kafka, to check positions with."""
+    """Airflow connections with which the job's own rules log in to Kafka; they can check positions."""
 
 
 def dry_start(runs: JobView, manifest: Manifest) -> DryStart:
-    """Return what a start from a savepoint would meet, by the job's records; reads, and writes nothing."""
+    """Return what a start from a savepoint would find, by the job's records; writes nothing."""
     status = runs.status()
     line = read_line(runs.board, back_to=manifest.taken_from_generation or 0)
     where = place_of(cut_of(manifest), line) if line is not None else None
     since = _since(status, manifest, where)
-    launch = last_run.told_launch(runs)
+    launch = last_run.unverified_launch(runs)
     overrides = launch[0].overrides if launch is not None else ()
     return DryStart(
         since=since,
@@ -253,22 +253,22 @@ def dry_start(runs: JobView, manifest: Manifest) -> DryStart:
 
 
 def last_reads(runs: JobView) -> dict[str, Mapping[str, Reading]]:
-    """Return how the job's last run read its Kafka sources, by query and source; empty if none has told."""
-    heartbeat = last_run.last_words(runs)[1]
-    return {name: beat.reads for name, beat in heartbeat.queries.items()} if heartbeat is not None else {}
+    """Return how the job's last run read its Kafka sources, by query and source; empty if unknown."""
+    heartbeat = last_run.last_run_and_heartbeat(runs)[1]
+    return {name: one.reads for name, one in heartbeat.queries.items()} if heartbeat is not None else {}
 
 
 def _since(status: JobStatus, manifest: Manifest, where: Where | None) -> dict[str, int | None]:
     """Count along the line of the job's head: other lines have the same numbers, for other batches."""
     heartbeat = None if isinstance(status, NeverStarted) else status.run.heartbeat
-    counts = isinstance(where, OnLine) and where.renumbered is None
-    said = heartbeat.queries if heartbeat is not None and counts else {}
+    is_comparable = isinstance(where, OnLine) and where.renumbered is None
+    statuses = heartbeat.queries if heartbeat is not None and is_comparable else {}
 
     def of(query: QuerySnapshot) -> int | None:
-        beat = said.get(query.name)
-        if beat is None or beat.query_id != query.query_id or beat.batch_id is None:
+        last = statuses.get(query.name)
+        if last is None or last.query_id != query.query_id or last.batch_id is None:
             return None
-        return max(0, beat.batch_id - query.batch_id)
+        return max(0, last.batch_id - query.batch_id)
 
     return {query.name: of(query) for query in manifest.queries}
 
@@ -288,16 +288,18 @@ def _spark(status: JobStatus, manifest: Manifest, launch: tuple[JobSpec, SubmitT
     heartbeat = None if isinstance(status, NeverStarted) else status.run.heartbeat
     version = heartbeat.spark_version if heartbeat is not None else ""
     if launch is None or not version:
-        return StartCheck(about=about, verdict=NotJudged("No run of this job has told which Spark it uses."))
+        return StartCheck(
+            about=about, verdict=NotJudged("No run of this job has reported which Spark it uses.")
+        )
     spec, target = launch
     runtime = compat.SparkRuntime(version=version, confs={**target.conf, **spec.conf})
 
-    def look() -> str:
+    def compare() -> str:
         findings = compat.check(manifest, runtime)
         compat.require_compatible(f"savepoint {manifest.savepoint_id}", findings, state_after=_NOTHING)
         return f"Spark {version} and the last run's settings fit; Spark {manifest.spark_version} took it."
 
-    return judged(about, look)
+    return judged(about, compare)
 
 
 def _newest(runs: JobView, manifest: Manifest, since: Mapping[str, int | None]) -> str:
@@ -308,7 +310,7 @@ def _newest(runs: JobView, manifest: Manifest, since: Mapping[str, int | None]) 
 
 
 def _forks(runs: JobView, manifest: Manifest, since: Mapping[str, int | None]) -> Iterator[StartCheck]:
-    """Check whether each query can count on behind what its sink has seen."""
+    """Check whether each query can continue with numbers that its sink has not seen."""
     numbers = unused_from(runs.board, manifest, "fork")
     for query in manifest.queries:
         if (query.sink in sinks.FILE_SINKS and since[query.name] is None) or _is_unknown(query):
@@ -316,32 +318,32 @@ def _forks(runs: JobView, manifest: Manifest, since: Mapping[str, int | None]) -
                 about=_sink(query), verdict=NotJudged("Only the driver sees which batches it knows.")
             )
         else:
-            behind = _behind(query, numbers.get(query.name), since[query.name])
-            yield judged(_sink(query), lambda: _counts_on(query, behind))  # noqa: B023  # called now
+            number = _last_used(query, numbers.get(query.name), since[query.name])
+            yield judged(_sink(query), lambda: _renumbers(query, number))  # noqa: B023  # called now
         if query.sink in sinks.TABLE_SINKS:
             about = f"table of query {query.name}"
             yield StartCheck(about=about, verdict=NotJudged(f"What the job has written since {STAYS}."))
 
 
 def _is_unknown(query: QuerySnapshot) -> bool:
-    """Return whether no record tells if the sink, or a function, remembers batch ids."""
+    """Return whether no record shows if the sink, or a function, remembers batch ids."""
     return query.sink is None or (
         sinks.may_remember(query.sink) and (query.sinks is None or query.sink == "foreach")
     )
 
 
-def _behind(query: QuerySnapshot, number: int | None, since: int | None) -> int | None:
-    """Return which number a fork counts on behind; the savepoint's own where its sink asks for no other."""
+def _last_used(query: QuerySnapshot, number: int | None, since: int | None) -> int | None:
+    """Return the number after which a fork continues; the savepoint's own if its sink needs no other."""
     if query.sink in sinks.FILE_SINKS:
         return query.batch_id + (since or 0)
     is_function = sinks.may_skip(query.sink, query.sinks) and not sinks.remembers_batches(query.sink)
     return number if is_function else query.batch_id
 
 
-def _counts_on(query: QuerySnapshot, behind: int | None) -> str:
-    if behind is None:
+def _renumbers(query: QuerySnapshot, number: int | None) -> str:
+    if number is None:
         raise SinkSkipsError.unknown(f"{query.sink} of query {query.name}", state_after=_NOTHING)
-    renumber(query, BatchId(behind))
+    renumber(query, BatchId(number))
     return "Its batches since are run again, under a new query id and numbers that the sink has not seen."
 
 
@@ -349,9 +351,9 @@ def _emits_again(query: QuerySnapshot) -> StartCheck:
     """Check whether a sink leaves out batch ids that are used again."""
     if query.sink == "iceberg":
         return StartCheck(about=_sink(query), verdict=NotJudged(_ONLY_TAKEN_BACK))
-    if found := sinks.remembering([query]):
+    if remembering := sinks.remembering([query]):
         error: FlinkstyleError = SinkSkipsError.of(
-            f"{found[0]}, which silently leaves out batches whose ids it has seen", state_after=_NOTHING
+            f"{remembering[0]}, which silently leaves out batches whose ids it has seen", state_after=_NOTHING
         )
         return StartCheck(about=_sink(query), verdict=refused(error))
     if sinks.may_skip(query.sink, query.sinks) or _is_unknown(query):

@@ -1,4 +1,4 @@
-"""What a job's life outside this package means for its next start, and whether it still goes on there."""
+"""What it means for a start that plain Spark ran the job before, and whether plain Spark still runs it."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ def from_home(runs: JobView, origin: Origin) -> Origin:
     """Return where a start continues, for a job that plain Spark runs or ran last.
 
     Raises:
-        NotAdoptedError: If plain Spark has the job: to continue here would repeat or lose what it does.
-        OldJobRunsError: If the adopted checkpoints have moved on.
-        RewindError: If a savepoint is to be continued that plain Spark had left behind by the adoption.
+        NotAdoptedError: If plain Spark runs the job: to continue here would repeat or lose its batches.
+        OldJobRunsError: If the adopted checkpoints were written since.
+        RewindError: If the savepoint to continue is older than what plain Spark did before the adoption.
     """
     home = runs.board.binding_home()
-    if home is None or home.state == "leaving":  # a person may change their mind until it was left
+    if home is None or home.state == "leaving":  # a person may still change their mind
         return origin
     if home.state == "adopted":
         return _adopted(runs, home, origin)
     goes_back = isinstance(origin, FromSavepoint) and (home.state == "watched" or origin.rewind != "continue")
     if goes_back or not isinstance(origin, (LastState, FromCheckpoint, FromSavepoint)):
-        return origin  # a person has named a savepoint, or gives the history up by name
+        return origin  # a person has named a savepoint, or the history that is given up
     where = "; ".join(f"{name} in {one.location}" for name, one in sorted(home.checkpoints.items()))
-    said = "left, with savepoint " + str(home.savepoint_id) if home.state == "left" else "never adopted"
+    state = "left, with savepoint " + str(home.savepoint_id) if home.state == "left" else "never adopted"
     again = " ".join(f"--checkpoint {name}={one.location}" for name, one in sorted(home.checkpoints.items()))
     raise NotAdoptedError(
-        f"Job {runs.board.job} was expected to be run from here, found that it was {said}: plain Spark has "
+        f"Job {runs.board.job} was expected to be run from here, found that it was {state}: plain Spark has "
         f"it ({where}).",
         state_after="Nothing was started.",
         remedy=f"Stop it there, then adopt it: flinkstyle job adopt --job {runs.board.job} {again}.",
@@ -65,7 +65,7 @@ def _adopted(runs: JobView, home: Home, origin: Origin) -> Origin:
 
 
 def _require_not_behind(runs: JobView, home: Home, origin: FromSavepoint) -> None:
-    """Require of a savepoint that it holds what plain Spark did until the adoption; ``RewindError``."""
+    """Require that a savepoint holds what plain Spark did until the adoption; raises ``RewindError``."""
     manifest = runs.repository.read(origin.savepoint_id)
     for query in manifest.queries:
         one, reached = home.checkpoints.get(query.name), read_up_to(manifest, query)
@@ -84,7 +84,7 @@ def _require_not_behind(runs: JobView, home: Home, origin: FromSavepoint) -> Non
 
 
 def require_old_job_ended(runs: JobView, state_after: str) -> None:
-    """Require of a job that was adopted that its old one stands still; raises ``OldJobRunsError``."""
+    """Require of an adopted job that plain Spark no longer runs it; raises ``OldJobRunsError``."""
     slot = runs.board.home()
     if slot is not None and slot.value.state == "adopted":
         require_still(runs, slot.value, state_after=state_after)
@@ -107,19 +107,19 @@ def require_still(runs: JobView, home: Home, *, state_after: str) -> None:
 def moved_on(runs: JobView, home: Home) -> Iterator[str]:
     """Yield, for each adopted checkpoint that was written since, what happened there.
 
-    A checkpoint that cannot be seen from here says nothing; one that was deleted is nobody's.
+    Skips a checkpoint that cannot be read from here, and one that was deleted.
     """
     for name, one in sorted(home.checkpoints.items()):
         try:
-            if (found := _since(runs, one)) is not None:
-                yield f"query {name} in {one.location} {found}"
+            if (change := _change_since(runs, one)) is not None:
+                yield f"query {name} in {one.location} {change}"
         except ObjectMissingError:
             continue
         except (StoreError, BadInputError, CheckpointError) as error:
-            log.warning("The old checkpoint of query %s cannot be looked at from here: %s", name, error)
+            log.warning("The old checkpoint of query %s cannot be read from here: %s", name, error)
 
 
-def _since(runs: JobView, one: OutsideCheckpoint) -> str | None:
+def _change_since(runs: JobView, one: OutsideCheckpoint) -> str | None:
     checkpoint = runs.open_checkpoint(one.location)
     query_id = metadata.parse(checkpoint.read("metadata").decode()).query_id
     done, planned = (max(list_batches(checkpoint, part), default=-1) for part in ("commits", "offsets"))

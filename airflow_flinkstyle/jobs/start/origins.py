@@ -1,4 +1,4 @@
-"""Where a start can continue from: nothing, a checkpoint, a savepoint; and what its driver must find there.
+"""Where a start can continue: fresh, from a checkpoint or a savepoint; and what its driver must find there.
 
 ``choice`` chooses between them.
 """
@@ -41,11 +41,11 @@ class LastState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fresh:
-    """Start with an empty checkpoint of its own: the script's ``startingOffsets`` count."""
+    """Start with an empty checkpoint of its own, at the script's ``startingOffsets``."""
 
     discard_history: str | None = None
-    """What a job with a history gives up by that, named as the refusal names it (``generation 3``). It names
-    one history and is no yes or no, so that it confirms once: after that start the history is another one."""
+    """The history that the job gives up, as the refusal names it (``generation 3``). A name and not a yes, so
+    that it confirms one start only: after that the job has another history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +60,17 @@ class FromSavepoint:
     savepoint_id: str
     rewind: Rewind = "continue"
     """``continue`` demands the lineage's last batch. If the job has committed batches after the savepoint,
-    ``fork`` gives the query a new id and counts on behind what its sink remembers, ``re-emit`` keeps the id
-    and uses batch ids again. A batch that was planned in the savepoint is run again, but by a fork."""
+    ``fork`` gives the query a new id and batch numbers above those that its sink remembers, ``re-emit`` keeps
+    the id and uses batch ids again. A batch planned in the savepoint is run again, except by a fork."""
     skip_known_batches: bool = False
-    """Accept that a sink, or a function, which remembers batch ids leaves out those that it knows."""
+    """Accept that a sink or function that remembers batch ids leaves out those that it knows."""
     restore_tables: bool = False
     """With a rewind: take back what the job has written since into tables of Delta and Iceberg."""
     claim_mode: ClaimMode = "no_claim"
-    """``claim``: the savepoint goes by itself once the job has a newer complete one."""
+    """``claim``: the savepoint is deleted once the job has a newer complete one."""
 
     def __post_init__(self) -> None:
-        """Refuse tables that are put back by a start that goes back behind nothing."""
+        """Refuse to put tables back with a start that does not rewind."""
         if self.restore_tables and self.rewind == "continue":
             raise BadInputError(
                 "restore_tables='yes' was expected with rewind='fork' or 're-emit', found rewind='continue', "
@@ -94,13 +94,13 @@ def origin_of(
     claim_mode: str = "no_claim",
     discard_history: str | None = None,
 ) -> Origin:
-    """Return what was answered, in a form, by an operator or on the command line.
+    """Return the start that a form, an operator or a command line asks for.
 
     Args:
         start_from: One of ``StartFrom``; it and the others may come from a template, as text.
-        newest: Gives the newest savepoint on the job's line, for ``latest``; asked only then.
+        newest: Returns the newest savepoint on the job's line; called for ``latest`` only.
         savepoint_id: For ``savepoint`` only: an id, or ``latest``.
-        rewind: A ``Rewind``; nothing is ``continue``.
+        rewind: A ``Rewind``; None or empty is ``continue``.
         skip_known_batches: As in ``FromSavepoint``.
         restore_tables: A ``RestoreTables``.
         claim_mode: A ``ClaimMode``.
@@ -129,8 +129,8 @@ def origin_of(
         case "checkpoint":
             return FromCheckpoint()
         case _:
-            if savepoint_id == "latest" and (found := newest()) is not None:
-                savepoint_id = found.savepoint_id
+            if savepoint_id == "latest" and (latest := newest()) is not None:
+                savepoint_id = latest.savepoint_id
             if savepoint_id is None or savepoint_id == "latest":
                 raise BadInputError(
                     f"A savepoint was expected to start from, found savepoint_id={savepoint_id!r}"
@@ -149,18 +149,18 @@ def origin_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartPlan:
-    """What a start's claim and takeover order will say."""
+    """What a start's claim and takeover order will contain."""
 
     checkpoint_location: str | None
     """None: a new one, named by the generation."""
     order: TakeoverOrder
     why: str
-    """Where the job starts, for the log; behind ``Job <name> starts``."""
+    """Where the job starts, for the log; completes ``Job <name> starts``."""
     own_ids: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Query name -> its ids in this job, where what it wrote into its table since is taken back."""
+    """Query name -> its ids in this job, for queries whose later writes to their table are taken back."""
 
     def behind(self, ended: Current | None) -> StartPlan:
-        """Return the plan for one driver's end: where it did not close, no later one is taken over."""
+        """Bind the plan to the driver that has ended: if it did not close, no later one may be taken over."""
         if ended is None or self.order.closed_at is not None:
             return self
         return replace(self, order=replace(self.order, ended=ended.incarnation))
@@ -199,9 +199,9 @@ def plan_savepoint(runs: JobView, origin: FromSavepoint, claim_key: str) -> Star
 
 
 def _begins_a_line(runs: JobView, saved: Manifest) -> bool:
-    """Return whether a savepoint from elsewhere is to follow other runs, and is not one of an adoption.
+    """Return whether a savepoint from elsewhere follows this job's runs; one of an adoption does not count.
 
-    An adoption comes back from plain Spark with the job's own line, and its own numbers.
+    An adoption brings back the job's own line, and its own batch numbers, from plain Spark.
     """
     home = runs.board.home()
     adopted = home is not None and home.value.savepoint_id == saved.savepoint_id
@@ -234,9 +234,9 @@ def require_allowed(runs: JobView, origin: FromSavepoint) -> None:
 
     Raises:
         SavepointMissingError: If there is none of that id.
-        BadInputError: If nothing was chosen about the batches that were committed since.
+        BadInputError: If no rewind was chosen.
         SinkSkipsError: If a sink is known to leave out batch ids that are used again.
-        FlinkstyleError: ``TABLE_RESTORE`` if tables are to be put back, and cannot be.
+        FlinkstyleError: ``TABLE_RESTORE`` if tables are to be put back and cannot be.
     """
     manifest = runs.repository.read(origin.savepoint_id)
     if origin.rewind == "continue":
@@ -254,45 +254,45 @@ def require_allowed(runs: JobView, origin: FromSavepoint) -> None:
 
 
 def _require_forgetful(manifest: Manifest, origin: FromSavepoint) -> None:
-    """Refuse batch ids used again where a sink is known to remember them; the agent knows functions.
+    """Refuse to use batch ids again if a sink is known to remember them; the agent checks functions.
 
-    Iceberg looks for them in what the table is made of: it forgets those that are taken back. A table of
-    Delta keeps its queries' newest ids through a ``RESTORE``.
+    Iceberg reads them from the table's present snapshots: it forgets those that are taken back. A Delta table
+    keeps its queries' newest ids through a ``RESTORE``.
 
     Raises:
         SinkSkipsError: Naming the sinks.
     """
     forgets = {"iceberg"} if origin.restore_tables else set()
-    if found := sinks.remembering(query for query in manifest.queries if query.sink not in forgets):
+    if remembering := sinks.remembering(query for query in manifest.queries if query.sink not in forgets):
         raise SinkSkipsError.of(
-            f"{', '.join(found)}, which silently leaves out batches whose ids it has seen",
+            f"{', '.join(remembering)}, which silently leaves out batches whose ids it has seen",
             state_after="Nothing was started.",
         )
 
 
 def plan_checkpoint(runs: JobView, claim_key: str) -> StartPlan:
-    """Adopt the checkpoint of a run that closed; copy that of a run that did not, locked first.
+    """Adopt the checkpoint of a run that closed; else lock it and copy it as a savepoint.
 
-    Where a caller said ``closed`` in a dead driver's place, a batch may be under way: the copy says so. Where
-    a query of the dead driver has committed nothing there is no copy to make: the caller closes the run in
-    its place, and the checkpoint is adopted, as a relaunch would do.
+    If a caller wrote ``closed`` in a dead driver's place, a batch may be under way, and the copy records it.
+    If a query of the dead driver has committed nothing, there is no copy to make: the caller closes the run
+    in its place, and the checkpoint is adopted, as a relaunch would do.
 
     Raises:
         JobNotRunningError: If no run of the job has taken over.
         CheckpointMismatchError: If the checkpoint is not what the last run recorded.
     """
-    run, words = _last_words(runs)
-    closed = words.state == "closed" and words.incarnation != CALLER
-    seen, ran = last_run.look(runs, run, words), last_run.driver_of(runs, run)
+    run, heartbeat = _last_run_and_heartbeat(runs)
+    closed = heartbeat.state == "closed" and heartbeat.incarnation != CALLER
+    progress, ran = last_run.read_progress(runs, run, heartbeat), last_run.driver_of(runs, run)
     location, where = run.claim.checkpoint_location, f"in the checkpoint of generation {run.generation}"
-    if isinstance(seen, last_run.Unseen) and not (closed and seen.only_by_driver):
-        raise seen.error
+    if isinstance(progress, last_run.Unseen) and not (closed and progress.only_by_driver):
+        raise progress.error
     if closed:
         return plan_closed(runs)
-    if isinstance(seen, last_run.CheckpointProgress) and (seen.is_empty or seen.unfinished):
-        left = saving.close(runs, copy_key(claim_key), seen)
+    if isinstance(progress, last_run.CheckpointProgress) and (progress.is_empty or progress.unfinished):
+        last = saving.close(runs, copy_key(claim_key), progress)
         why = f"{where}, which died in a query's first batch: {location}"
-        return StartPlan(checkpoint_location=location, order=order_to_continue(left, ran), why=why)
+        return StartPlan(checkpoint_location=location, order=order_to_continue(last, ran), why=why)
     manifest = saving.take_stopped(runs, copy_key(claim_key))
     batches = {query.name: int(query.batch_id) for query in manifest.queries}
     why = f"{where}, which died, copied as savepoint {manifest.savepoint_id} at {batch_words(batches)}"
@@ -300,41 +300,41 @@ def plan_checkpoint(runs: JobView, claim_key: str) -> StartPlan:
 
 
 def plan_closed(runs: JobView) -> StartPlan:
-    """Adopt the checkpoint of the last run, which closed, by its own word alone."""
-    run, words = _last_words(runs)
+    """Adopt the checkpoint of the last run, which closed, by its heartbeat alone."""
+    run, heartbeat = _last_run_and_heartbeat(runs)
     location = run.claim.checkpoint_location
     return StartPlan(
         checkpoint_location=location,
-        order=order_to_continue(words, last_run.driver_of(runs, run)),
+        order=order_to_continue(heartbeat, last_run.driver_of(runs, run)),
         why=f"in the checkpoint of generation {run.generation}, which closed at "
-        f"{batch_words(words.batches())}: {location}",
+        f"{batch_words(heartbeat.batches())}: {location}",
     )
 
 
-def _last_words(runs: JobView) -> tuple[Run, Heartbeat]:
-    run, words = last_run.last_words(runs)
-    if run is None or words is None:
+def _last_run_and_heartbeat(runs: JobView) -> tuple[Run, Heartbeat]:
+    run, heartbeat = last_run.last_run_and_heartbeat(runs)
+    if run is None or heartbeat is None:
         raise JobNotRunningError(
             f"Job {runs.board.job} was expected to have a checkpoint, found that it was never started.",
             state_after="Nothing was started.",
             remedy="Start it fresh, or from a savepoint.",
         )
-    return run, words
+    return run, heartbeat
 
 
 def copy_key(claim_key: str) -> str:
-    """Return who asks for the copy of a dead run's checkpoint that a start makes."""
+    """Return the key under which a start copies a dead run's checkpoint."""
     return f"{claim_key}/checkpoint"
 
 
 def order_to_continue(closed: Heartbeat, ran: Generation) -> TakeoverOrder:
-    """Continue in the checkpoint of a run that closed, exactly where it did, on the log that it read.
+    """Continue in the checkpoint of a run that closed, at its last batches, on the Kafka logs that it read.
 
     Args:
-        closed: What the run said last, or a caller in its place.
+        closed: The run's last heartbeat, or that of a caller in its place.
         ran: The generation whose driver ran there.
     """
-    expected = {name: dict(beat.sources) for name, beat in closed.queries.items() if beat.sources}
+    expected = {name: dict(status.sources) for name, status in closed.queries.items() if status.sources}
     return TakeoverOrder(
         savepoint_id=None,
         closed_at=closed.batches(),
@@ -344,7 +344,7 @@ def order_to_continue(closed: Heartbeat, ran: Generation) -> TakeoverOrder:
 
 
 def order_to_restore(manifest: Manifest, *, closed_at: dict[str, int] | None) -> TakeoverOrder:
-    """Continue from a savepoint, on the log that it names."""
+    """Continue from a savepoint, on the Kafka logs that it names."""
     return TakeoverOrder(
         savepoint_id=manifest.savepoint_id,
         closed_at=closed_at,
@@ -371,7 +371,7 @@ def _order_to_start(runs: JobView, manifest: Manifest | None) -> TakeoverOrder:
 
 
 def identities(manifest: Manifest) -> dict[str, dict[str, SourceIdentity]]:
-    """Return the logs that a savepoint's offsets mean something in."""
+    """Return the Kafka logs that a savepoint's offsets belong to."""
     return {
         query.name: {
             source: SourceIdentity(cluster_id=position.cluster_id, topic_ids=dict(position.topic_ids))

@@ -41,10 +41,10 @@ _CHOICES = (
 def require_newest(runs: JobView, manifest: Manifest) -> None:
     """Require that the job has committed nothing after the savepoint.
 
-    One from elsewhere, named by who starts from it, begins a line of its own: nothing here is after it.
+    A savepoint from elsewhere, if a caller names it, begins a line of its own: nothing here is after it.
 
     Raises:
-        RewindError: If it has, or if that cannot be known because the last run did not close; if it went on
+        RewindError: If it has, or if that is unknown because the last run did not close; if the job continued
             from another point; or if the savepoint lacks a batch of which sinks may have written a part.
         LineError: If the job's records contradict each other.
     """
@@ -62,29 +62,29 @@ def require_newest(runs: JobView, manifest: Manifest) -> None:
 
 
 def is_from_elsewhere(runs: JobView, manifest: Manifest) -> bool:
-    """Return whether a job that has run is to begin a line of its own with a savepoint."""
+    """Return whether the job has run, and a start from the savepoint begins a line of its own."""
     line = read_line(runs.board, back_to=manifest.taken_from_generation or 0)
     return line is not None and isinstance(place_of(cut_of(manifest), line), Elsewhere)
 
 
 def _require_last(runs: JobView, manifest: Manifest, line: Line, since: Sequence[Turn]) -> None:
-    """Compare a savepoint on the line with what the head said last; ``since`` are the turns behind it."""
-    _, words = last_run.last_words(runs)
-    if words is None or words.state != "closed":
+    """Compare a savepoint on the line with the head's last heartbeat; ``since`` are the turns after it."""
+    _, heartbeat = last_run.last_run_and_heartbeat(runs)
+    if heartbeat is None or heartbeat.state != "closed":
         raise _behind(manifest, manifest.queries[0], "ended at a batch that no run recorded")
     for query in manifest.queries:
-        beat = words.queries.get(query.name)
-        if beat is None or beat.batch_id is None:
+        status = heartbeat.queries.get(query.name)
+        if status is None or status.batch_id is None:
             if line.parent.savepoint_id != manifest.savepoint_id:
                 raise _behind(manifest, query, f"has no such query in generation {line.head}")
             continue
-        if ids_differ(beat.query_id, query.query_id):
+        if ids_differ(status.query_id, query.query_id):
             raise _behind(manifest, query, f"gave it another id: {'; '.join(map(str, since))}")
-        if beat.batch_id != read_up_to(manifest, query):
-            raise _behind(manifest, query, f"continued to batch {beat.batch_id}")
-        if _is_half_written(beat):
+        if status.batch_id != read_up_to(manifest, query):
+            raise _behind(manifest, query, f"continued to batch {status.batch_id}")
+        if _is_half_written(status):
             _require_under_way(manifest, query, since)
-    _require_whole(manifest, words)
+    _require_whole(manifest, heartbeat)
 
 
 def _behind(manifest: Manifest, query: QuerySnapshot, went: str) -> RewindError:
@@ -96,30 +96,30 @@ def _behind(manifest: Manifest, query: QuerySnapshot, went: str) -> RewindError:
     )
 
 
-def _require_whole(manifest: Manifest, words: Heartbeat) -> None:
-    """Require that no query has run beside those of the savepoint: it would begin anew."""
-    for name, beat in words.queries.items():
-        if manifest.query(name) is None and beat.batch_id is not None:
+def _require_whole(manifest: Manifest, last: Heartbeat) -> None:
+    """Require that only queries of the savepoint have run: another would start from the beginning."""
+    for name, status in last.queries.items():
+        if manifest.query(name) is None and status.batch_id is not None:
             raise RewindError(
                 f"Savepoint {manifest.savepoint_id} was expected to hold all queries of the job, found "
-                f"nothing of query {name}, which was started after it was taken, is at batch {beat.batch_id} "
-                "and would start from the beginning.",
+                f"nothing of query {name}, which was started after it was taken, is at batch "
+                f"{status.batch_id} and would start from the beginning.",
                 state_after="Nothing was started.",
                 remedy=_CHOICES,
             )
 
 
-def _is_half_written(beat: QueryStatus) -> bool:
-    """Return whether sinks may have written, under its id, a batch that was planned last, or a part of it."""
-    return beat.sinks is not None and beat.sinks.under_way
+def _is_half_written(status: QueryStatus) -> bool:
+    """Return whether sinks may have written, under its id, the last planned batch or a part of it."""
+    return status.sinks is not None and status.sinks.under_way
 
 
 def _require_under_way(manifest: Manifest, query: QuerySnapshot, since: Sequence[Turn]) -> None:
-    """Require that a savepoint knows of the batch which sinks may have written, or a part of it.
+    """Require that a savepoint holds the planned batch that sinks may have written in whole or in part.
 
-    It does not if a run planned that batch that went back by choice, but to this savepoint itself and behind
-    the batch that it holds as planned, which that run planned again as it was. Nor where a repartition has
-    taken that batch's number: the same records would get another one.
+    It does not if the run that planned that batch had rewound, unless to this savepoint itself and with its
+    planned batch, which that run planned again unchanged. Nor if a repartition has taken that batch's number:
+    the same records would get another one.
     """
     known = query.planned_offsets is not None or (query.sinks and query.sinks.under_way)
     itself = manifest.savepoint_id if query.planned_offsets is not None else None
@@ -138,10 +138,10 @@ def _require_under_way(manifest: Manifest, query: QuerySnapshot, since: Sequence
         )
 
 
-# Which batch numbers of a query are unused, as far as the runs of its job have told. Reads records only.
+# Which batch numbers of a query are unused, by the heartbeats of the job's runs. Reads records only.
 #
 # A function that remembers batch ids does so over all runs and all lineages of a job: what counts is the
-# newest batch that it has ever been handed.
+# newest batch that it was ever called with.
 
 UNSEEN_BATCHES: Final = 1_000_000
 """More than any driver runs between the last heartbeat that it could write and its end. Spark counts
@@ -149,72 +149,74 @@ in 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """What one generation was told, and what it said last."""
+class _RecordedRun:
+    """The takeover order of one generation, and its last heartbeat."""
 
     order: TakeoverOrder | None
-    words: Heartbeat
+    heartbeat: Heartbeat
 
-    def of(self, query: str) -> QueryStatus | None:
-        return self.words.queries.get(query)
+    def status_of(self, query: str) -> QueryStatus | None:
+        return self.heartbeat.queries.get(query)
 
     def newest(self, query: str) -> int:
-        """Return the newest number that this generation tells of, of a planned batch too; -1 for none."""
-        beat, order = self.of(query), self.order
+        """Return the newest number that this generation recorded, also of a planned batch; -1 for none."""
+        status, order = self.status_of(query), self.order
         begun = order.unused_from.get(query) if order is not None and order.rewind == "fork" else None
-        done = -1 if beat is None or beat.batch_id is None else beat.batch_id
-        planned = beat is not None and beat.sinks is not None and beat.sinks.under_way
+        done = -1 if status is None or status.batch_id is None else status.batch_id
+        planned = status is not None and status.sinks is not None and status.sinks.under_way
         return max(-1 if begun is None else begun, done + planned)
 
     @property
     def is_exact(self) -> bool:
-        """Whether these are the words of a process that had ended its queries itself.
+        """Whether the process of this heartbeat had ended its queries itself.
 
-        One that failed repeats what its predecessor said of queries that it did not come to.
+        A process that failed repeats its predecessor's status of queries that it did not start itself.
         """
-        return self.words.state == "closed" or (self.words.state == "failed" and self.words.incarnation == 1)
+        last = self.heartbeat
+        return last.state == "closed" or (last.state == "failed" and last.incarnation == 1)
 
     def has_lost(self, query: str) -> bool:
-        """Return whether an earlier incarnation may have run the query, with nothing left of its words."""
-        return self.words.state == "closed" and self.words.incarnation > 1 and self.of(query) is None
+        """Return whether an earlier incarnation may have run the query, and no record of it is left."""
+        last = self.heartbeat
+        return last.state == "closed" and last.incarnation > 1 and self.status_of(query) is None
 
 
 def unused_from(board: JobBoard, manifest: Manifest, rewind: Rewind) -> dict[str, int | None]:
     """Return, for each query, a number above every batch that a run of the job may have had.
 
-    None where the records cannot tell: a savepoint to go back to is of a lineage that no run of this job
-    had, so it ran under another job or root; or the last words of a run that had the query are lost.
-    A query that no run has named is left out where its own numbers go on: a driver names one before its
-    first batch.
+    None where the records cannot tell: the savepoint to go back to is of a lineage that no run of this job
+    had, so it ran under another job or root; or the last heartbeat of a run that had the query is lost.
+    With ``continue``, a query that no run has named is left out: a driver names one before its first batch.
 
     Args:
         board: The job's records.
         manifest: The savepoint that a start goes back to, or, with ``continue``, begins a line with.
-        rewind: What it chose.
+        rewind: The start's choice.
     """
-    told = _told(board)
-    named = {name for one in told for name in one.words.queries}
+    runs = _recorded_runs(board)
+    named = {name for run in runs for name in run.heartbeat.queries}
     back_to = {} if rewind == "continue" else {query.name: query for query in manifest.queries}
-    return {name: _behind_all(name, back_to.get(name), told) for name in sorted(named | back_to.keys())}
+    return {name: _above_all(name, back_to.get(name), runs) for name in sorted(named | back_to.keys())}
 
 
-def _behind_all(name: str, saved: QuerySnapshot | None, told: Sequence[_Told]) -> int | None:
-    ran = [one.of(name) for one in told]
-    begun = next((place for place, beat in enumerate(ran) if beat is not None), len(told))
-    if any(one.has_lost(name) for one in told[begun:]):
+def _above_all(name: str, saved: QuerySnapshot | None, runs: Sequence[_RecordedRun]) -> int | None:
+    statuses = [run.status_of(name) for run in runs]
+    first = next((index for index, status in enumerate(statuses) if status is not None), len(runs))
+    if any(run.has_lost(name) for run in runs[first:]):
         return None
-    if saved is not None and not any(beat is not None and beat.query_id == saved.query_id for beat in ran):
+    own_ids = {status.query_id for status in statuses if status is not None}
+    if saved is not None and saved.query_id not in own_ids:
         return None
-    newest = max(one.newest(name) for one in told)
+    newest = max(run.newest(name) for run in runs)
     if saved is not None:
         newest = max(newest, saved.batch_id)
-    return newest + (1 if all(one.is_exact for one in told) else UNSEEN_BATCHES)
+    return newest + (1 if all(run.is_exact for run in runs) else UNSEEN_BATCHES)
 
 
-def _told(board: JobBoard) -> list[_Told]:
-    """Return what each generation that spoke was told and said."""
+def _recorded_runs(board: JobBoard) -> list[_RecordedRun]:
+    """Return order and last heartbeat of each generation that wrote one."""
     return [
-        _Told(board.takeover_order(generation), slot.value)
+        _RecordedRun(board.takeover_order(generation), slot.value)
         for generation in board.generations()
         if (slot := board.heartbeat(generation)) is not None
     ]
@@ -233,12 +235,12 @@ def fork(
 ) -> Manifest:
     """Publish the savepoint under new query ids, so that no sink takes its batches for known ones.
 
-    What was planned behind it is the old lineage's to complete: a fork plans its own.
+    A batch that was planned after it stays with the old lineage: a fork plans its own.
 
     Args:
         manifest: The savepoint.
         repository: Where it is.
-        key: Who asks, without the try number.
+        key: The caller, without the try number.
         numbers: Query name -> a number above every batch that the job may have had; the takeover order's
             ``unused_from``.
     """
@@ -248,15 +250,15 @@ def fork(
     digest = hashlib.sha256(text.encode()).hexdigest()[:20]
 
     def forked(query: QuerySnapshot) -> QuerySnapshot:
-        return _renamed(_counted_on(query, numbers.get(query.name)), repository, digest)
+        return _renamed(_renumbered(query, numbers.get(query.name)), repository, digest)
 
     return publish_derived(manifest, repository, f"sp-fork-{digest}", forked)
 
 
-def _counted_on(query: QuerySnapshot, number: int | None) -> QuerySnapshot:
-    """Give a query into a plain function its number at once: its driver may end before it comes to it.
+def _renumbered(query: QuerySnapshot, number: int | None) -> QuerySnapshot:
+    """Give a query into a plain function its number now: its driver may end before it could.
 
-    What is left as it is here, the agent judges by the script.
+    The agent decides about other queries, by the script.
     """
     is_plain = query.sink == "foreachBatch" and query.sinks is not None and not query.sinks.lineages
     if number is not None and is_plain:

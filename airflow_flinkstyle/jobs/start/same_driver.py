@@ -1,8 +1,8 @@
-"""The job's own driver, started once more in the checkpoint that it left, so that it closes there.
+"""Start the job's own driver again in the checkpoint that it left, so that it closes there.
 
-What Spark can continue from is healthy, whatever a caller can read of it. Before anybody is told to give a
-state up, the one that can continue from it has tried. A run that has closed is followed by one more of the
-same script and settings.
+A checkpoint that Spark can continue from is healthy, even if a caller cannot read it. So before a person is
+asked to give a state up, the driver itself tries to continue from it. A closed run is followed by one more
+of the same script and settings.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.jobs.errors import CheckpointMismatchError, CheckpointUnreadError, StepTimeoutError
 from airflow_flinkstyle.jobs.request_slot import request_for, send
 from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Running, classify, describe_status
-from airflow_flinkstyle.jobs.stopped.last_run import last_words, require_all_named, require_place
+from airflow_flinkstyle.jobs.stopped.last_run import last_run_and_heartbeat, require_all_named, require_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,25 +44,25 @@ def close_in_place(
         runs: The job; no driver of it runs.
         submit: Starts one more driver of a run.
         follow: Starts another run behind one that has closed, of the same script in the same checkpoint.
-        key: Who asks, without the try number.
-        why: What keeps a caller from continuing there.
+        key: The caller, without the try number.
+        why: The error that keeps the caller from continuing there.
 
     Returns:
         None once the run has closed; else why it could not, as half a sentence.
 
     Raises:
-        StepTimeoutError: If it failed of a cause that may pass, or took too long.
+        StepTimeoutError: If it failed for a reason that may pass, or took too long.
     """
-    run, words = last_words(runs)
-    if run is None or words is None or not run.claim.launch:
-        return "no driver has said last where the job was, so none was started there again"
-    closed = words.state == "closed"
+    run, heartbeat = last_run_and_heartbeat(runs)
+    if run is None or heartbeat is None or not run.claim.launch:
+        return "no driver held the job last, so none was started there again"
+    closed = heartbeat.state == "closed"
     if not _holds(require_place, runs, run):  # a local path is another one on another machine
         return "its checkpoint is not here, so its driver was not started in it again"
     if closed and not isinstance(why, CheckpointUnreadError):
         return (
             "nothing, for its run has closed and another state is there now, from which a driver would "
-            "continue without a word"
+            "continue unnoticed"
         )
     try:
         runs.signed_claim(run.generation)
@@ -81,7 +81,7 @@ def close_in_place(
 
 
 def _holds(require: Callable[[JobView, Run], object], runs: JobView, run: Run) -> bool:
-    """Whether what is required of a run's checkpoint is so, as far as a caller can tell."""
+    """Whether a run's checkpoint meets a requirement, as far as a caller can tell."""
     try:
         require(runs, run)
     except CheckpointMismatchError:
@@ -92,24 +92,24 @@ def _holds(require: Callable[[JobView, Run], object], runs: JobView, run: Run) -
 
 
 def _closed(runs: JobView, generation: Generation, key: str) -> str | None:
-    wait, named = runs.waiting(PATIENCE_S), runs.waiting(NAMED_S)
+    wait, naming = runs.waiting(PATIENCE_S), runs.waiting(NAMED_S)
     while True:
         status = _status(runs, generation)
         match status:
             case Closed():
                 return None
-            case Running(run, heartbeat) if not _holds(require_all_named, runs, run) and named.again():
+            case Running(run, heartbeat) if not _holds(require_all_named, runs, run) and naming.again():
                 continue  # its script has not started them again yet
             case Running(run, heartbeat):
                 send(runs.board, request_for(f"{key}/close", "stop", run.generation, heartbeat.incarnation))
             case Failed(run) if run.may_be_retried:
-                raise _passes(runs, status)
+                raise _not_closed_yet(runs, status)
             case Failed() | Dead():
                 return f"its own driver was started in it again: {describe_status(status)}"
             case _:
-                pass  # it comes up
+                pass  # it is coming up
         if not wait.again():
-            raise _passes(runs, status)
+            raise _not_closed_yet(runs, status)
 
 
 def _status(runs: JobView, generation: Generation) -> JobStatus:
@@ -118,10 +118,10 @@ def _status(runs: JobView, generation: Generation) -> JobStatus:
     return classify(runs.run(generation), is_current=is_current)
 
 
-def _passes(runs: JobView, status: JobStatus) -> StepTimeoutError:
+def _not_closed_yet(runs: JobView, status: JobStatus) -> StepTimeoutError:
     return StepTimeoutError(
         f"The driver of job {runs.board.job}, started again in its checkpoint, was expected to close there, "
         f"found that {describe_status(status)}.",
-        state_after="Nothing else was started; the checkpoint is the job's.",
+        state_after="Nothing else was started; the checkpoint stays the job's.",
         remedy="Start the job again once that has passed.",
     )

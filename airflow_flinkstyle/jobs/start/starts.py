@@ -1,4 +1,4 @@
-"""Claim a generation of a job, and submit its driver, once however often it is asked for."""
+"""Claim a generation of a job and submit its driver, only once however often a caller asks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from airflow_flinkstyle.jobs.found import queries_elsewhere
 from airflow_flinkstyle.jobs.request_slot import key_of_kill, request_for
 from airflow_flinkstyle.jobs.spec import from_launch, launch_of, require_recordable
 from airflow_flinkstyle.jobs.start import choice, origins, same_driver
-from airflow_flinkstyle.jobs.start.tables import tell_tables
+from airflow_flinkstyle.jobs.start.tables import write_tables_to_restore
 from airflow_flinkstyle.jobs.status import (
     Dead,
     Failed,
@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunHandle:
-    """A start as it was asked for; small and free of secrets, so that it can stand in XCom."""
+    """A start; small and without secrets, so that XCom can hold it."""
 
     job: str
     generation: Generation
@@ -64,7 +64,7 @@ class RunHandle:
 
 @dataclass(kw_only=True)
 class JobStarts:
-    """How one more run of a job begins; holds no state that a retry would miss."""
+    """Starts runs of a job; holds no state that a retry would miss."""
 
     view: JobView
     drivers: JobDrivers
@@ -84,10 +84,10 @@ class JobStarts:
 
         Args:
             spec: What to run.
-            target: Where.
-            claim_key: Who asks, without the try number.
+            target: Where to run it.
+            claim_key: The caller, without the try number.
             origin: Where to start; None for where the job was, or fresh if it has no history.
-            again: A person asks for the same start once more: one whose run has ended in order is repeated.
+            again: A person asks for the same start again: if its run has ended in order, start another.
 
         Raises:
             BadInputError: If a setting holds a secret, which would be recorded.
@@ -95,8 +95,8 @@ class JobStarts:
             JobRunningError: If a run is up or being started, or another was started since an earlier try of
                 this one; its holder is named.
             RewindError: If the savepoint is older than what the job has committed since.
-            LastStateError: If where the job was is out of reach, and nothing else is that state.
-            HistoryError: If a job with a history would begin anew, and what it gives up was not named.
+            LastStateError: If the job's last state is out of reach, and no savepoint is the same state.
+            HistoryError: If a job with a history would start fresh, and that history was not named.
             SavepointMissingError: If it was disposed of meanwhile; nothing was claimed.
             RootCopiedError: If the savepoint root was created elsewhere.
             DriverFailedError: If the driver process could not be started.
@@ -109,15 +109,15 @@ class JobStarts:
         if generation is not None:
             self._require_newest(generation, claim_key)
         if generation is None or self.view.board.takeover_order(generation) is None:
-            before = self._last_number()  # whoever claims the next from now on makes the plan out of date
+            before = self._last_number()  # a generation claimed after this outdates the plan
             ended = self._require_stopped(claim_key)
-            # Outside the intent: it may take or derive a savepoint, under an intent of its own, and a prune
-            # that waited for the first one would keep the second one waiting.
+            # Outside the intent: the plan may take or derive a savepoint under an intent of its own, and a
+            # prune that waits for the first intent would keep the second one waiting.
             plan = self._plan(origin or origins.LastState(), claim_key).behind(ended)
-            # From here to the reference of the generation, only this keeps a prune off the savepoint.
+            # Until the generation's reference is written, only this intent keeps a prune off the savepoint.
             with hold_intent(self.view.repository, "restore", holder=f"the start {claim_key}") as held:
                 if plan.order.savepoint_id is not None:
-                    self.view.repository.read(plan.order.savepoint_id)  # it may have gone meanwhile
+                    self.view.repository.read(plan.order.savepoint_id)  # it may have been deleted meanwhile
                 if generation is not None and not self._has_place_of(generation, spec, plan):
                     generation = None
                 if generation is None:
@@ -136,13 +136,13 @@ class JobStarts:
                     if not dead.is_over:
                         self.drivers.end_for(dead, generation)
                 self._hold(generation, plan.order.savepoint_id, claims=plan.order.claim_mode == "claim")
-                held.require_alive()  # else a prune had read the references before this one was there
-                tell_tables(self.view, generation, plan.own_ids)
+                held.require_alive()  # else a prune may have read the references before this one was written
+                write_tables_to_restore(self.view, generation, plan.own_ids)
                 self._order(generation, plan.order)
         return self._submit_once(generation, claim_key)
 
     def _plan(self, origin: Origin, claim_key: str) -> StartPlan:
-        """Plan a start; before a state is called out of reach, the job's own driver has tried it.
+        """Plan a start; before a state counts as out of reach, the job's own driver tries it.
 
         Raises:
             LastStateError: If that driver cannot continue from it either.
@@ -175,7 +175,7 @@ class JobStarts:
         prepare_savepoint_id: str | None,
         rehearse: Rehearse | None = None,
     ) -> RunHandle:
-        """Start a driver that comes up, restores a hot savepoint, rehearses, and waits for ``order``."""
+        """Start a driver that restores a hot savepoint, rehearses, and waits for its takeover order."""
         self.view.signer.require_keys()
         require_recordable(spec, target)
         self.view.deployment_for(target).require_able()
@@ -196,7 +196,7 @@ class JobStarts:
         return self._submit_once(generation, claim_key)
 
     def follow(self, generation: Generation, *, claim_key: str) -> RunHandle:
-        """Start a rollback: what a closed generation ran, in its own checkpoint, following it."""
+        """Start what a closed generation ran again, in the same checkpoint, as the generation after it."""
         run = self.view.run(generation)
         self.view.deployment_of(generation, run.claim).require_able()
         if run.heartbeat is None or run.heartbeat.state != "closed":
@@ -219,37 +219,37 @@ class JobStarts:
         order: TakeoverOrder,
         own_ids: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     ) -> None:
-        """Let a waiting driver take over: sign and give the order, if none was given before.
+        """Let a waiting driver take over: sign and write its order, unless there is one.
 
-        The savepoint that it names is kept by an open journal meanwhile; from now on by the generation.
+        Until now an open journal kept the savepoint that the order names; from now on the generation does.
 
         Args:
             generation: Of the driver.
-            order: What it is told.
+            order: The takeover order.
             own_ids: What is taken back from the queries' tables, as in ``StartPlan``.
 
         Raises:
-            SignatureError: If one was that no caller with the key gave.
+            SignatureError: If there is an order that no caller with the key wrote.
         """
         self._hold(generation, order.savepoint_id, claims=order.claim_mode == "claim")
-        tell_tables(self.view, generation, own_ids)
+        write_tables_to_restore(self.view, generation, own_ids)
         self._order(generation, order)
 
     def _has_place_of(self, generation: Generation, spec: JobSpec, plan: StartPlan) -> bool:
-        """Return whether a claim without an order is for where a plan continues.
+        """Return whether a claim without an order is for the place where the plan continues.
 
         An earlier try on another machine may have seen another state: in a new place, an order to continue
-        would find nothing, and the driver would begin anew.
+        would find no checkpoint, and the driver would start from the beginning.
         """
         claim = self.view.claim(generation)
         own = spec.checkpoint_location(generation, claim.claim_id)
         return claim.checkpoint_location == (plan.checkpoint_location or own)
 
     def _hold(self, generation: Generation, savepoint_id: str | None, *, claims: bool = False) -> None:
-        """Refer to a savepoint until the generation has ended, or has another one behind it."""
+        """Keep a savepoint until the generation has ended, or has a newer one."""
         if savepoint_id is not None:
-            needed = _reference(generation, self.view.claim(generation), need="start", claims=claims)
-            write_reference(self.view.repository, savepoint_id, of_generation(generation), needed)
+            reference = _reference(generation, self.view.claim(generation), need="start", claims=claims)
+            write_reference(self.view.repository, savepoint_id, of_generation(generation), reference)
 
     def _order(self, generation: Generation, order: TakeoverOrder) -> None:
         board, order = self.view.board, placed(self.view.board, generation, order)
@@ -259,12 +259,12 @@ class JobStarts:
             board.create_takeover_order(generation, self.view.signer.sign_for_driver(order, place, *claimed))
         except ObjectExistsError:
             self.view.signer.require_order(board.takeover_order_data(generation) or b"", place, *claimed)
-            log.info("Generation %d was told to go before", generation)
+            log.info("Generation %d has a takeover order already", generation)
 
     def _own_start(
         self, claim_key: str, spec: JobSpec, target: SubmitTarget, *, again: bool = False
     ) -> Generation | None:
-        """Return the generation that an earlier try claimed, unless the caller corrected what never ran."""
+        """Return the generation that an earlier try claimed; None if it is to be given up for a new one."""
         own = self.view.own_claim(claim_key)
         if own is None:
             return None
@@ -274,24 +274,24 @@ class JobStarts:
             log.warning("Generation %d was never started; the job's start was changed since", own)
             return None
         if _was_refused(run):
-            log.info("Generation %d was refused for what it found: starting anew", own)
+            log.info("Generation %d was refused for what its driver found: starting another", own)
             return None
         is_closed = run.heartbeat is not None and run.heartbeat.state == "closed"
         if is_closed and (again or run.was_told_to_end):
             log.info("Generation %d has ended in order: starting the job again", own)
             return None
         if self._was_killed(run, claim_key):
-            log.info("Generation %d was stopped when its start's task was killed: starting anew", own)
+            log.info("Generation %d was stopped when its start's task was killed: starting another", own)
             return None
         return own
 
     def _was_killed(self, run: Run, claim_key: str) -> bool:
-        """Return whether the task that started it was killed and stopped it: a clear starts the job again."""
-        beat = run.heartbeat
-        if beat is None or beat.state != "closed":
+        """Return whether its start's task was killed and stopped it: a clear of the task starts it again."""
+        heartbeat = run.heartbeat
+        if heartbeat is None or heartbeat.state != "closed":
             return False
-        kill = request_for(key_of_kill(claim_key), "stop", run.generation, beat.incarnation)
-        return beat.request_id == kill.request_id
+        kill = request_for(key_of_kill(claim_key), "stop", run.generation, heartbeat.incarnation)
+        return heartbeat.request_id == kill.request_id
 
     def _claim(
         self,
@@ -307,20 +307,20 @@ class JobStarts:
         begins: bool = False,
         held: Held | None = None,
     ) -> Generation:
-        """Claim the next generation: behind ``last``, where that was the last one when the caller planned.
+        """Claim the next generation; ``last`` is the last one at the time of the plan, if there was one.
 
-        ``begins``: it restores no savepoint, so if nobody has held the job, its queries begin anew. ``held``
-        keeps a prune off ``prepare_savepoint_id`` until the claim's own reference does.
+        ``begins``: it restores no savepoint, so if no run has held the job, its queries start from the
+        beginning. ``held`` keeps a prune off ``prepare_savepoint_id`` until the claim's own reference does.
         """
-        self.drivers.login_env(spec.overrides)  # what it refuses is refused before anything is claimed
+        self.drivers.login_env(spec.overrides)  # refuse missing logins before anything is claimed
         self.view.board.root.require_at(self.view.board.store.uri)
         claim_id = uuid.uuid4().hex
         current = self.view.board.current()
         generation = Generation((self._last_number() if last is None else last) + 1)
         while (
-            last is not None and (found := self.view.board.claim(generation)) is not None and found.is_drill
+            last is not None and (other := self.view.board.claim(generation)) is not None and other.is_drill
         ):
-            generation = Generation(generation + 1)  # a drill takes nothing over: the plan holds
+            generation = Generation(generation + 1)  # a drill never takes over: the plan still holds
         if rehearse is None or not rehearse.only:
             self._require_no_lock(current)
         claim = Claim(
@@ -339,10 +339,10 @@ class JobStarts:
             asked_by=self.asked_by,
         )
         if prepare_savepoint_id is not None and held is not None:
-            # Before the claim: who finds that submits its driver, also if this caller has died since.
-            needed = _reference(generation, claim, need="prepare")
+            # Before the claim: a caller that finds the claim submits its driver, also if this one has died.
+            reference = _reference(generation, claim, need="prepare")
             write_reference(
-                self.view.repository, prepare_savepoint_id, of_claim(generation, claim.claim_id), needed
+                self.view.repository, prepare_savepoint_id, of_claim(generation, claim.claim_id), reference
             )
             held.require_alive()
         try:
@@ -357,19 +357,19 @@ class JobStarts:
         return generation
 
     def _last_number(self) -> Generation:
-        """Return the number behind which the next generation comes; 0 for the first.
+        """Return the number of the last generation; 0 if there is none.
 
-        Where the records of all generations are gone, it is the newest that a savepoint is of: no other may
-        go by its number.
+        If the records of all generations are gone, it is the newest that a savepoint was taken from: no other
+        generation may get its number.
         """
         generations = self.view.board.generations()
         if generations:
             return generations[-1]
-        found = list_savepoints(self.view.repository)
-        return Generation(max((one.taken_from_generation or 0 for one in found), default=0))
+        savepoints = list_savepoints(self.view.repository)
+        return Generation(max((one.taken_from_generation or 0 for one in savepoints), default=0))
 
     def _require_no_lock(self, current: Slot[Current] | None) -> None:
-        """Require that no caller holds the job: a driver that followed its generation would wait for ever."""
+        """Require that no caller holds the job: a driver that follows its generation would wait for ever."""
         if current is not None and current.value.incarnation == offline_lock.CALLER:
             run = self.view.run(current.value.generation)
             if offline_lock.is_open_lock(run):
@@ -378,12 +378,16 @@ class JobStarts:
                 )
 
     def _submit_once(self, generation: Generation, claim_key: str) -> RunHandle:
-        """Submit the driver unless one runs, comes up or has had its last word."""
+        """Submit the driver unless one runs, is coming up or has reported its end."""
         run = self.view.run(generation)
         mine = run.submit is not None and (run.submit.state, run.submit.key) == ("asked", claim_key)
         is_over = run.is_over and not run.may_be_retried
-        if not is_over and not run.speaks and (not run.comes_up or self._is_left(run, mine=mine)):
-            self.drivers.submit(run, claim_key)  # asked for: retries are counted anew
+        if (
+            not is_over
+            and not run.is_alive
+            and (not run.is_coming_up or self._is_unsubmitted(run, mine=mine))
+        ):
+            self.drivers.submit(run, claim_key)  # a new request: retries are counted from 1
             run = self.view.run(generation)
         submit = run.submit
         return RunHandle(
@@ -396,18 +400,18 @@ class JobStarts:
             native_id=next(iter(self.view.native_ids(run)), {}),
         )
 
-    def _is_left(self, run: Run, *, mine: bool) -> bool:
-        """Return whether a driver that is expected was only claimed, or asked for by a try of this caller.
+    def _is_unsubmitted(self, run: Run, *, mine: bool) -> bool:
+        """Return whether an expected driver was only claimed, or asked for by an earlier try of this caller.
 
-        Should that try still start it: it leaves before it runs a batch, since its submit is not the newest.
+        If that try still starts it, it ends itself before it runs a batch: its submit is not the newest.
         """
         return not _is_seen(run) and run.incarnation is None and (run.submit is None or mine)
 
     def _require_newest(self, generation: Generation, claim_key: str) -> None:
-        """Refuse to go on with a start when another was told to go since: two would wait for each other."""
+        """Refuse to continue a start if another was ordered to run since: they would wait for each other."""
         status = self.view.status()
         if not isinstance(status, NeverStarted) and offline_lock.is_open_lock(status.run):
-            status = self.view.settled_status()  # a caller that was killed has followed nobody
+            status = self.view.settled_status()  # a lock whose caller was killed counts for nothing
             if isinstance(status, (Dead, Failed)):
                 self._give_back_or_end(status.run, claim_key)
                 status = self.view.status()
@@ -420,27 +424,27 @@ class JobStarts:
             )
 
     def _require_stopped(self, claim_key: str) -> Current | None:
-        """Require that no other run has the job or comes up; returns the driver that has ended."""
+        """Require that no other run has the job or is coming up; returns the driver that has ended."""
         while True:
-            seen = (
-                self.view.board.current()
-            )  # before the look: who continues the job since then has changed it
+            # Read before the status: a caller that continues the job after that changes it.
+            current = self.view.board.current()
             status = self.view.settled_status(unless=lambda run: _is_own(run, claim_key))
             if isinstance(status, (Starting, Running)) and not _is_own(status.run, claim_key):
                 raise JobRunningError.of(self.view.job, describe_status(status))
             if isinstance(status, (Dead, Failed)) and self._give_back_or_end(status.run, claim_key):
-                continue  # the run that it was taken from has not been looked at
+                continue  # now check the run that it was taken from
             self._require_no_waiting_run(claim_key)
-            return seen.value if seen is not None else None
+            return current.value if current is not None else None
 
     def _give_back_or_end(self, run: Run, claim_key: str) -> bool:
-        """Return whether the job was given back from a caller that had ended."""
+        """Give the job back from a caller that has ended, and return True; else end a stuck driver."""
         if not offline_lock.is_open_lock(run):
             self.drivers.end_stuck(run)
             return False
         if not run.is_over and _is_own(run, claim_key):
             return False
-        offline_lock.give_back_abandoned(self.view, run)  # over: killed between its last word and giving back
+        # A run that is over was killed between its last heartbeat and giving the job back.
+        offline_lock.give_back_abandoned(self.view, run)
         return True
 
     def _require_no_waiting_run(self, claim_key: str) -> None:
@@ -473,12 +477,12 @@ def _reference(
 
 
 def _same_driver_key(claim_key: str) -> str:
-    """Return who claims, for a start, one more run of the driver that has closed."""
+    """Return the key under which a start claims one more run of the driver that has closed."""
     return f"{claim_key}/same-driver"
 
 
 def _is_own(run: Run, claim_key: str) -> bool:
-    """Return whether it is an earlier try of the same start: its claim, or one that it made before that."""
+    """Return whether it is of an earlier try of the same start: its claim, or one that it made before."""
     copied = offline_lock.lock_key(origins.copy_key(claim_key))
     return run.claim.claim_key in (claim_key, copied, _same_driver_key(claim_key))
 
@@ -486,11 +490,13 @@ def _is_own(run: Run, claim_key: str) -> bool:
 def _was_refused(run: Run) -> bool:
     """Return whether its driver found a checkpoint, or that the job has continued since it was planned.
 
-    A clear of the task starts anew, as is chosen and found by then.
+    A clear of the task then starts another, by a new plan.
     """
-    beat = run.heartbeat
+    heartbeat = run.heartbeat
     refused = (CheckpointFoundError.code, PredecessorError.code)
-    return beat is not None and beat.state == "failed" and (beat.error or ("",))[0] in refused
+    if heartbeat is None or heartbeat.state != "failed":
+        return False
+    return (heartbeat.error or ("",))[0] in refused
 
 
 def _is_seen(run: Run) -> bool:
@@ -498,7 +504,7 @@ def _is_seen(run: Run) -> bool:
 
 
 def _as_recorded(launch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a claim's launch as it was before it stood in the store; None of it is a start to compare."""
+    """Return a claim's launch as ``launch_of`` would write it now; empty if the claim has none."""
     if not launch:
         return {}
     spec, target = from_launch(launch, secret_env={})

@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.types import Generation
 
 _MOST_READ: Final = 200
-"""So many versions of a table are read for people: each is a request to its store."""
+"""How many versions of a table are read at most: each is a request to its store."""
 STAYS: Final = "stays, and its batches are written once more beside it (restore_tables='yes' takes it back)"
 _UNTOUCHED: Final = "Nothing was started or stopped."
 log = logging.getLogger(__name__)
 
 
 def tables_to_restore(runs: JobView, manifest: Manifest) -> dict[str, tuple[str, ...]]:
-    """Return what the order says: each query that writes to a table, and every id that it has had here.
+    """Return each query that writes to a table, and every id that it has had in this job.
 
     Raises:
         BadInputError: If the savepoint has no such query.
-        FlinkstyleError: ``TABLE_RESTORE`` if no run of this job had a query with the savepoint's id: what it
-            has written since may be another job's.
+        FlinkstyleError: ``TABLE_RESTORE`` if no run of this job had a query with the savepoint's id: what
+            that query has written since may be another job's.
     """
     tables = [query for query in manifest.queries if query.sink in TABLE_SINKS]
     if not tables:
@@ -59,11 +59,13 @@ def tables_to_restore(runs: JobView, manifest: Manifest) -> dict[str, tuple[str,
     return own
 
 
-def tell_tables(runs: JobView, generation: Generation, own_ids: Mapping[str, tuple[str, ...]]) -> None:
-    """Say what a driver takes back from tables, before the order that it waits for; once, and signed.
+def write_tables_to_restore(
+    runs: JobView, generation: Generation, own_ids: Mapping[str, tuple[str, ...]]
+) -> None:
+    """Write, once and signed, what a driver takes back from tables; before the order that it waits for.
 
     Raises:
-        SignatureError: If somebody without the key has said it.
+        SignatureError: If a caller without the key has written it.
     """
     if not own_ids:
         return
@@ -96,16 +98,16 @@ def table_change(
     Args:
         runs: The job's runs.
         query: As the savepoint has it.
-        own: Looks up the ids that queries have had in the job, by their names.
+        own: Returns the ids that queries have had in the job, by their names.
 
     Raises:
-        FlinkstyleError: ``TABLE_RESTORE`` if the table cannot be put back; or what its store says.
+        FlinkstyleError: ``TABLE_RESTORE`` if the table cannot be put back; or an error of its store.
     """
-    _, words = last_run.last_words(runs)
-    beat = words.queries.get(query.name) if words is not None else None
-    if beat is None or beat.writes is None or beat.writes.path is None or query.sink_table is None:
+    _, heartbeat = last_run.last_run_and_heartbeat(runs)
+    status = heartbeat.queries.get(query.name) if heartbeat is not None else None
+    if status is None or status.writes is None or status.writes.path is None or query.sink_table is None:
         return None
-    table = runs.open_checkpoint(beat.writes.path)
+    table = runs.open_checkpoint(status.writes.path)
     line = list(islice(LINES[query.sink_table.format](table), _MOST_READ))
     if len(line) == _MOST_READ and all(one.version != query.sink_table.version for one in line):
         return None
@@ -113,10 +115,10 @@ def table_change(
 
 
 def require_tables(runs: JobView, manifest: Manifest, *, restores: bool) -> None:
-    """Say before a rewind what becomes of the tables that the job writes to; refuse what cannot be put back.
+    """Log before a rewind what becomes of the job's tables; refuse a table that cannot be put back.
 
-    What is refused here is refused before anything changes, whichever query writes to it; of a table that
-    the caller cannot read its driver decides, when the query starts.
+    It refuses before anything changes, whichever query writes to the table. For a table that the caller
+    cannot read the driver decides, when the query starts.
 
     Args:
         runs: The job's runs.
@@ -124,27 +126,27 @@ def require_tables(runs: JobView, manifest: Manifest, *, restores: bool) -> None
         restores: Whether the tables are to be put back.
 
     Raises:
-        FlinkstyleError: ``TABLE_RESTORE`` if one cannot be, and it is asked for.
+        FlinkstyleError: ``TABLE_RESTORE`` if ``restores``, and one cannot be put back.
     """
-    own = cache(partial(ids_in_job, runs))  # looked up for the first table that can be read, and once
+    own = cache(partial(ids_in_job, runs))  # read once, for the first table that can be read
     for query in manifest.queries:
         if query.sink in TABLE_SINKS:
-            words = _table_words(runs, query, own, restores=restores)
-            log.info("The %s table of query %s: %s", query.sink, query.name, words)
+            outcome = _table_outcome(runs, query, own, restores=restores)
+            log.info("The %s table of query %s: %s", query.sink, query.name, outcome)
 
 
-def _table_words(
+def _table_outcome(
     runs: JobView,
     query: QuerySnapshot,
     own: Callable[[], Mapping[str, Collection[str]]],
     *,
     restores: bool,
 ) -> str:
-    """Say what becomes of a query's table, with how many rows, as far as that is known here."""
+    """Describe what becomes of a query's table, with its number of rows, as far as it is known here."""
     becomes = "is taken back" if restores else STAYS
     try:
         change = table_change(runs, query, own)
-    except Exception as error:  # a table that is not read here hinders no start
+    except Exception as error:  # a table that cannot be read here stops no start
         if isinstance(error, FlinkstyleError) and error.code == TABLE_RESTORE.code:
             if restores:
                 raise error.rephrased(state_after=_UNTOUCHED) from error
@@ -156,10 +158,10 @@ def _table_words(
 
 
 def await_restored(runs: JobView, generation: Generation, *, timeout_s: float) -> dict[str, RestoredTable]:
-    """Wait until the tables are put back of those queries that the script has started; returns what was done.
+    """Wait until the tables of the queries that the script has started are put back; return the results.
 
     Raises:
-        FlinkstyleError: ``TABLE_RESTORE`` if a query runs whose table was not.
+        FlinkstyleError: ``TABLE_RESTORE`` if a query runs whose table was not put back.
     """
     board = runs.board
     data = board.tables_to_restore_data(generation)
@@ -170,8 +172,8 @@ def await_restored(runs: JobView, generation: Generation, *, timeout_s: float) -
     while True:
         slot = board.heartbeat(generation)
         found = {name: done for name in names if (done := board.restored_table(generation, name)) is not None}
-        beats = slot.value.queries if slot is not None and slot.value.state == "running" else {}
-        due = [name for name in names if name in beats and not beats[name].waiting and name not in found]
+        running = slot.value.queries if slot is not None and slot.value.state == "running" else {}
+        due = [name for name in names if name in running and not running[name].waiting and name not in found]
         failed = slot is not None and slot.value.state == "failed"
         if failed and slot is not None and slot.value.error is not None and names.keys() - found.keys():
             raise TABLE_RESTORE.with_text(
@@ -185,7 +187,7 @@ def await_restored(runs: JobView, generation: Generation, *, timeout_s: float) -
         if not wait.again():
             raise TABLE_RESTORE.with_text(
                 f"The tables of {', '.join(due)} were expected to be put back within {timeout_s:g} s, found "
-                "no word of it.",
+                "no record of it.",
                 state_after=f"Generation {generation} runs.",
                 remedy="Look at the driver's log: a large table may take longer. A driver of an older "
                 "airflow-flinkstyle leaves tables as they are: stop it.",

@@ -1,4 +1,4 @@
-"""What the last run of a job left: how it was started, its last words, the checkpoint that they must fit."""
+"""What the last run of a job left: how it was started, its last heartbeat, and its checkpoint."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.types import BatchId, Generation
 
 OUT_OF_REACH = (CheckpointMismatchError, BadInputError)
-"""Why a checkpoint cannot be gone on with from here; anything else may pass, or is a refusal of its own."""
+"""Errors of a checkpoint that cannot be continued from here; others may pass, or refuse by themselves."""
 _NOT_TAKEN = "Nothing was taken; the checkpoint is as it was."
 
 
@@ -38,7 +38,7 @@ class CheckpointProgress:
     """A run's checkpoint, as far as queries have planned a batch in it."""
 
     committed: Mapping[str, int]
-    """Query name -> newest committed batch; -1 where the first one was planned and is not done."""
+    """Query name -> newest committed batch; -1 where the first one was planned and not committed."""
     unfinished: bool
     """Whether a query was begun that has committed no batch yet: it can be in no savepoint."""
 
@@ -50,20 +50,20 @@ class CheckpointProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unseen:
-    """A run's checkpoint that does not show what the run recorded, or that cannot be looked at from here."""
+    """A run's checkpoint that does not show what the run recorded, or cannot be read from here."""
 
     error: FlinkstyleError
     only_by_driver: bool
-    """It is where only Spark's own client can read: nothing is known to be wrong with it."""
+    """Only Spark's own client can read there: nothing is known to be wrong with it."""
 
 
-Look = CheckpointProgress | Unseen
+ReadProgress = CheckpointProgress | Unseen
 
 
-def last_word(runs: JobView, generation: Generation | None) -> Run | None:
-    """Return the newest run up to a generation that said anything: a driver's, or a caller's that closed.
+def newest_reported_run(runs: JobView, generation: Generation | None) -> Run | None:
+    """Return the newest run up to a generation with a heartbeat of a driver, or of a caller that closed it.
 
-    Claims of callers that ended half-way stand between. None if nobody said anything.
+    Skips claims of callers that ended half-way. None if there is no such run.
     """
     while generation is not None:
         run = runs.run(generation)
@@ -73,22 +73,22 @@ def last_word(runs: JobView, generation: Generation | None) -> Run | None:
     return None
 
 
-def last_words(runs: JobView) -> tuple[Run | None, Heartbeat | None]:
-    """Return the last run that held the job, and what it said last."""
+def last_run_and_heartbeat(runs: JobView) -> tuple[Run | None, Heartbeat | None]:
+    """Return the last run that held the job, and its last heartbeat."""
     current = runs.board.current()
-    run = last_word(runs, current.value.generation) if current is not None else None
+    run = newest_reported_run(runs, current.value.generation) if current is not None else None
     return run, run.heartbeat if run is not None else None
 
 
 def driver_of(runs: JobView, run: Run) -> Generation:
-    """Return the generation of the driver whose place a caller took; the run's own if it had one."""
+    """Return the generation whose driver ran last: the run's own, or that whose place a caller took."""
     while not run.claim.launch and run.claim.follows is not None:
         run = runs.run(run.claim.follows)
     return run.generation
 
 
 def failed_before(runs: JobView, status: JobStatus) -> Run | None:
-    """Return the driver's run that failed, if all that has closed since is a caller who saved it; else None.
+    """Return the driver's run that failed, if only a caller that saved it has closed since; else None.
 
     Nobody has stopped such a job.
     """
@@ -103,29 +103,29 @@ def read_checkpoint(runs: JobView, run: Run, query: str) -> ObjectStore:
     return runs.open_checkpoint(below(run.claim.checkpoint_location, query))
 
 
-def look(runs: JobView, run: Run, words: Heartbeat) -> Look:
-    """Look into the checkpoint that a run left; its last words tell what must be there."""
-    began_nothing = words.state == "closed" and not any(beat.query_id for beat in words.queries.values())
+def read_progress(runs: JobView, run: Run, last: Heartbeat) -> ReadProgress:
+    """Read the checkpoint that a run left; its last heartbeat shows what must be there."""
+    began_nothing = last.state == "closed" and not any(one.query_id for one in last.queries.values())
     try:
         if not began_nothing:
             require_place(runs, run)
-        others = () if names_all(run, words) else _unnamed(runs, run)
-        found = {name: _newest(runs, run, name) for name in (*words.queries, *others)}
-    except BadInputError as error:  # no place that callers can open
+        others = () if names_all(run, last) else _unnamed(runs, run)
+        newest = {name: _newest(runs, run, name) for name in (*last.queries, *others)}
+    except BadInputError as error:  # callers cannot open that place
         return Unseen(error=error, only_by_driver=True)
     except CheckpointMismatchError as error:
         return Unseen(error=error, only_by_driver=False)
-    committed = {name: batch for name, batch in found.items() if batch is not None}
-    fresh = [name for name, batch in found.items() if batch is None or batch < 0]
+    committed = {name: batch for name, batch in newest.items() if batch is not None}
+    fresh = [name for name, batch in newest.items() if batch is None or batch < 0]
     return CheckpointProgress(
         committed=committed, unfinished=any(has_begun(runs, run, name) for name in fresh)
     )
 
 
 def require_place(runs: JobView, run: Run) -> None:
-    """Require that this machine sees the place in which the job's last driver ran, by its owner's mark.
+    """Require, by the owner's mark, that this machine sees the place in which the job's last driver ran.
 
-    The same location on another machine's disk may bear a mark of the job, and an earlier state.
+    The same path on another machine's disk may have a mark of the job, and an earlier state.
 
     Raises:
         CheckpointMismatchError: If it does not.
@@ -138,25 +138,25 @@ def require_place(runs: JobView, run: Run) -> None:
         raise _of_another_place(run, found)
 
 
-def names_all(run: Run, words: Heartbeat) -> bool:
-    """Return whether the last words name every query that has planned a batch: those of a driver that closed.
+def names_all(run: Run, last: Heartbeat) -> bool:
+    """Return whether the last heartbeat names every query that has planned a batch: a closed driver's.
 
-    A caller that closed a dead driver's run knows no more than that had said.
+    A caller that closed a dead driver's run knows no more queries than that driver had reported.
     """
-    return words.state == "closed" and bool(run.claim.launch)
+    return last.state == "closed" and bool(run.claim.launch)
 
 
 def _newest(runs: JobView, run: Run, name: str) -> int | None:
     """Return a query's newest committed batch; -1 if only the first was planned, None if none was."""
     checkpoint = read_checkpoint(runs, run, name)
-    words = run.heartbeat
-    beat = words.queries.get(name) if words is not None else None
-    with _as_mismatch(checkpoint, beat):
+    last = run.heartbeat
+    status = last.queries.get(name) if last is not None else None
+    with _as_mismatch(checkpoint, status):
         done, planned = list_batches(checkpoint, "commits"), list_batches(checkpoint, "offsets")
-        if beat is not None and beat.query_id:
+        if status is not None and status.query_id:
             query_id = metadata.parse(checkpoint.read("metadata").decode()).query_id
-            closed = words is not None and words.state == "closed"
-            _require_recorded(checkpoint, beat, query_id, max(done, default=-1), closed=closed)
+            closed = last is not None and last.state == "closed"
+            _require_recorded(checkpoint, status, query_id, max(done, default=-1), closed=closed)
     return max(done, default=-1 if planned else None)
 
 
@@ -173,12 +173,12 @@ def id_of(runs: JobView, run: Run, name: str) -> str:
 
 
 def has_begun(runs: JobView, run: Run, name: str) -> bool:
-    """Return whether Spark has begun a query, as the run said, or as this machine sees.
+    """Return whether Spark has begun a query, as the run reported, or as this machine sees.
 
-    A heartbeat names a query before Spark knows of it: a driver may have died in between.
+    A heartbeat names a query before Spark knows it: a driver may have died in between.
     """
-    beat = run.heartbeat.queries.get(name) if run.heartbeat is not None else None
-    return bool(beat and beat.query_id) or _is_there(runs, run, name)
+    status = run.heartbeat.queries.get(name) if run.heartbeat is not None else None
+    return bool(status and status.query_id) or _is_there(runs, run, name)
 
 
 def _is_there(runs: JobView, run: Run, name: str) -> bool:
@@ -192,23 +192,23 @@ def require_committed(runs: JobView, run: Run, name: str) -> None:
         CheckpointMismatchError: If it does not.
     """
     checkpoint = read_checkpoint(runs, run, name)
-    words = run.heartbeat
-    if words is None:
+    last = run.heartbeat
+    if last is None:
         return
-    beat = words.queries[name]
-    with _as_mismatch(checkpoint, beat):
+    status = last.queries[name]
+    with _as_mismatch(checkpoint, status):
         query_id = metadata.parse(checkpoint.read("metadata").decode()).query_id
         batch = read_inventory(checkpoint).committed
-    _require_recorded(checkpoint, beat, query_id, batch, closed=words.state == "closed")
+    _require_recorded(checkpoint, status, query_id, batch, closed=last.state == "closed")
 
 
 def require_all_named(runs: JobView, run: Run) -> None:
-    """Require that no query has planned a batch that the run's last words do not name.
+    """Require that every query that has planned a batch is named in the run's last heartbeat.
 
     A driver that died may have started a query since its last heartbeat.
 
     Raises:
-        CheckpointMismatchError: If one has.
+        CheckpointMismatchError: If one is not.
     """
     unnamed = sorted(name for name in _unnamed(runs, run) if _newest(runs, run, name) is not None)
     if unnamed:
@@ -238,28 +238,30 @@ def _of_another_place(run: Run, found: str) -> CheckpointMismatchError:
 
 
 @contextlib.contextmanager
-def _as_mismatch(checkpoint: ObjectStore, beat: QueryStatus | None) -> Iterator[None]:
-    """Name a checkpoint that cannot be read as the wrong one, unless it may be read a moment later."""
+def _as_mismatch(checkpoint: ObjectStore, status: QueryStatus | None) -> Iterator[None]:
+    """Report a checkpoint that cannot be read as a mismatch, unless a later try may read it."""
     try:
         yield
     except FlinkstyleError as error:
         if error.retryable or isinstance(error, CheckpointMismatchError):
             raise
-        unread = _mismatch(checkpoint, beat, str(error.problem))
+        unread = _mismatch(checkpoint, status, str(error.problem))
         raise CheckpointUnreadError(unread.problem, unread.state_after, unread.remedy) from error
 
 
 def _require_recorded(
-    checkpoint: ObjectStore, beat: QueryStatus, query_id: str, batch: int, *, closed: bool
+    checkpoint: ObjectStore, status: QueryStatus, query_id: str, batch: int, *, closed: bool
 ) -> None:
-    recorded = -1 if beat.batch_id is None else beat.batch_id
-    # A driver that died before its second heartbeat had told no id yet.
-    if ids_differ(beat.query_id, query_id) or batch < recorded or (closed and batch != recorded):
-        raise _mismatch(checkpoint, beat, f"query {query_id} at batch {batch}")
+    recorded = -1 if status.batch_id is None else status.batch_id
+    # A driver that died before its second heartbeat had reported no id yet.
+    if ids_differ(status.query_id, query_id) or batch < recorded or (closed and batch != recorded):
+        raise _mismatch(checkpoint, status, f"query {query_id} at batch {batch}")
 
 
-def _mismatch(checkpoint: ObjectStore, beat: QueryStatus | None, found: str) -> CheckpointMismatchError:
-    recorded = f"query {beat.query_id or ''} at batch {beat.batch_id}" if beat is not None else "a query"
+def _mismatch(checkpoint: ObjectStore, status: QueryStatus | None, found: str) -> CheckpointMismatchError:
+    recorded = (
+        f"query {status.query_id or ''} at batch {status.batch_id}" if status is not None else "a query"
+    )
     return CheckpointMismatchError(
         f"Checkpoint {checkpoint.uri} was expected to hold {recorded}, as its last run recorded, found: "
         f"{found}",
@@ -269,7 +271,7 @@ def _mismatch(checkpoint: ObjectStore, beat: QueryStatus | None, found: str) -> 
 
 
 def recorded_launch(runs: JobView) -> tuple[JobSpec, SubmitTarget]:
-    """Return how the current run was started, by its signed claim, to start it or what follows it.
+    """Return how the current run was started, by its signed claim, to start it or the next one.
 
     Raises:
         JobNotRunningError: If the job has never run.
@@ -287,14 +289,14 @@ def recorded_launch(runs: JobView) -> tuple[JobSpec, SubmitTarget]:
     )
 
 
-def told_launch(runs: JobView) -> tuple[JobSpec, SubmitTarget] | None:
-    """Return how the job was started last, to show it; not verified, so nothing is started by it."""
+def unverified_launch(runs: JobView) -> tuple[JobSpec, SubmitTarget] | None:
+    """Return how the job was started last, only to show it: its signature is not verified."""
     driven = _driven_last(runs)
     return from_launch(driven[1].launch, secret_env={}) if driven is not None else None
 
 
 def _driven_last(runs: JobView) -> tuple[Generation, Claim] | None:
-    """Return the current generation, or the one whose place callers have taken, and its claim."""
+    """Return the last generation that had a driver, and its claim."""
     current = runs.board.current()
     generation = current.value.generation if current is not None else None
     while generation is not None:
@@ -303,5 +305,5 @@ def _driven_last(runs: JobView) -> tuple[Generation, Claim] | None:
             return None
         if claim.launch:
             return generation, claim
-        generation = claim.follows  # a caller held the job
+        generation = claim.follows  # a caller held the job, not a driver
     return None

@@ -1,9 +1,9 @@
 """A job that no driver runs, held by a caller: a generation of its own that runs no batch.
 
 The caller claims one, takes ``current.json`` over so that no old driver can wake up, and writes ``closed`` in
-the driver's place. Until then it writes heartbeats like a driver, by which others know that it lives. However
-else it ends, the job is given back to the run that it was taken from: by the caller itself, or, once its
-heartbeat was silent for the lease, by the next one who wants the job.
+the driver's place. Until then it writes heartbeats like a driver, which show others that it lives. If it ends
+otherwise, the job is given back to the run that it was taken from: by the caller itself, or, once it has
+written no heartbeat for the lease, by the next caller that wants the job.
 """
 
 from __future__ import annotations
@@ -35,43 +35,43 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.types import BatchId
 
 _LOCK = "lock:"
-"""Begins the claim keys of callers that save a stopped job."""
+"""Prefix of the claim keys of callers that save a stopped job."""
 CALLER = Incarnation(0)
 """Written to ``current.json`` and the heartbeat while a caller, not a driver, holds the job."""
-_BEATS_PER_LEASE = 4
+_HEARTBEATS_PER_LEASE = 4
 _ENDED = ("OFFLINE_LOCK", "The caller that held the job has ended before it was done; the job is as it was.")
 log = logging.getLogger(__name__)
 
 
-class _Beats:
-    """The heartbeat of a lock, written by a thread until the last word."""
+class _HeartbeatThread:
+    """The thread that writes the heartbeats of a lock until the caller ends it."""
 
     def __init__(self, board: JobBoard, generation: Generation, first: Heartbeat, lease_s: float) -> None:
         self._board, self._generation, self._last = board, generation, first
-        self._unanswered: list[Heartbeat] = []  # written since: any of them may have taken effect
+        self._unanswered: list[Heartbeat] = []  # written since the last answer: any may have taken effect
         self._lock, self._ended = threading.Lock(), threading.Event()
-        seen = board.heartbeat(generation)  # of an attempt before this one, which finds itself replaced
+        seen = board.heartbeat(generation)  # an earlier attempt's, which is replaced
         self._version = board.beat(generation, first, seen=seen.version if seen else None)
-        self._pause_s = lease_s / _BEATS_PER_LEASE
+        self._pause_s = lease_s / _HEARTBEATS_PER_LEASE
         threading.Thread(target=self._keep, name=f"hold {board.job}", daemon=True).start()
 
     def stop(self) -> None:
         """Write no more."""
         self._ended.set()
 
-    def end(self, words: Heartbeat) -> None:
-        """Write the last word; raises ``HeldNoMoreError`` if another caller has taken the job back."""
+    def end(self, last: Heartbeat) -> None:
+        """Write the last heartbeat; raises ``HeldNoMoreError`` if another caller has given the job back."""
         self.stop()
         with self._lock:
             try:
-                self._write(words)
+                self._write(last)
             except (ObjectChangedError, ObjectExistsError) as error:
                 raise HeldNoMoreError(
                     f"Generation {self._generation} of job {self._board.job} was expected to be held by this "
-                    "caller, found that another one has ended it: it was silent for its lease.",
+                    "caller, found that another one has ended it: it wrote no heartbeat for its lease.",
                     state_after="The job was given back, and may run again.",
-                    remedy="Ask again, as a retry of the task does: it looks anew whether the job runs. If "
-                    "it happens again, look for what keeps this host from the store for so long.",
+                    remedy="Ask again, as a retry of the task does: it checks again whether the job runs. "
+                    "If it happens again, find out what keeps this host from the store for so long.",
                 ) from error
 
     def _keep(self) -> None:
@@ -86,17 +86,17 @@ class _Beats:
             except StoreError as error:
                 log.warning("Generation %d could not be renewed: %s", self._generation, error)
 
-    def _write(self, words: Heartbeat) -> None:
-        self._unanswered.append(words)
+    def _write(self, heartbeat: Heartbeat) -> None:
+        self._unanswered.append(heartbeat)
         try:
-            self._version = self._board.beat(self._generation, words, seen=self._version)
+            self._version = self._board.beat(self._generation, heartbeat, seen=self._version)
         except (ObjectChangedError, ObjectExistsError):
             found = self._board.heartbeat(self._generation)
             if found is None or found.value not in (self._last, *self._unanswered):
                 raise
-            # An answer was lost: this write, or one since the last that was answered, had taken effect.
-            self._version = self._board.beat(self._generation, words, seen=found.version)
-        self._last = words
+            # An answer was lost: this write, or one after the last answered one, has taken effect.
+            self._version = self._board.beat(self._generation, heartbeat, seen=found.version)
+        self._last = heartbeat
         self._unanswered.clear()
 
 
@@ -106,37 +106,37 @@ class OfflineLock:
 
     generation: Generation
     last: Run
-    """The run whose checkpoint it represents."""
+    """The run whose checkpoint the caller reads."""
     driver: Generation
     """The generation whose driver ran there last: ``last``, or the one whose place a caller took."""
-    last_words: Heartbeat
-    beats: _Beats | None
+    last_heartbeat: Heartbeat
+    heartbeats: _HeartbeatThread | None
     """None if an attempt before this one has closed it."""
 
     def close(
         self, batches: Mapping[str, BatchId], *, ids: Mapping[str, str], under_way: Collection[str]
     ) -> None:
-        """Say ``closed`` in the driver's place, so that the next start may continue from here.
+        """Write ``closed`` in the driver's place, so that the next start may continue from here.
 
         Args:
             batches: Query name -> last committed batch.
-            ids: Query name -> Spark's id of it: a driver may have died before it told one.
-            under_way: The queries of which a batch was planned behind that one.
+            ids: Query name -> Spark's id of it: a driver may have died before it reported one.
+            under_way: The queries with a batch that was planned after that one.
 
         Raises:
             HeldNoMoreError: If this caller was taken for dead, and the job was given back.
         """
         queries = {
             name: replace(
-                beat,
-                query_id=ids.get(name, beat.query_id),
-                batch_id=batches.get(name, beat.batch_id),
-                sinks=left_by(beat.sinks, planned=name in under_way),
+                status,
+                query_id=ids.get(name, status.query_id),
+                batch_id=batches.get(name, status.batch_id),
+                sinks=left_by(status.sinks, planned=name in under_way),
             )
-            for name, beat in self.last_words.queries.items()
+            for name, status in self.last_heartbeat.queries.items()
         }
-        if self.beats is not None:
-            self.beats.end(_words(self.last_words, "closed", queries=queries))
+        if self.heartbeats is not None:
+            self.heartbeats.end(_heartbeat_of_caller(self.last_heartbeat, "closed", queries=queries))
 
 
 @contextmanager
@@ -145,25 +145,26 @@ def hold_offline(
 ) -> Iterator[OfflineLock]:
     """Hold the job against every driver, once the last one has ended; a retry continues where it was.
 
-    A block that is left without ``close`` gives the job back as it was found.
+    A block that ends without ``close`` gives the job back as it was found.
 
     Args:
         runs: The job.
-        key: Who asks, without the try number.
-        driver_has_ended: The caller killed the driver and saw it gone, so that no lease need pass.
+        key: The caller, without the try number.
+        driver_has_ended: The caller killed the driver and saw that it is gone: no need to wait for its lease.
         needed: The queries whose checkpoints must be there; None: all. One that is new in the last run may
             have none yet.
 
     Raises:
         JobRunningError: If a driver, or another caller, has the job.
-        JobNotRunningError: If no run of the job has said anything.
+        JobNotRunningError: If no run of the job has written a heartbeat.
         CheckpointMismatchError: If this machine sees other checkpoints than the last run wrote.
     """
     own = _own(runs, key) or _claim(runs, key)
-    last = last_run.last_word(runs, own.claim.follows)
+    last = last_run.newest_reported_run(runs, own.claim.follows)
     if last is None or last.heartbeat is None:
         raise JobNotRunningError(
-            f"The last run of {runs.board.job} was expected to have recorded its queries, found no word.",
+            f"The last run of {runs.board.job} was expected to have recorded its queries, found no "
+            "heartbeat.",
             state_after="Nothing was taken.",
             remedy="Start the job; it has committed nothing yet.",
         )
@@ -171,8 +172,8 @@ def hold_offline(
         generation=own.generation,
         last=last,
         driver=last_run.driver_of(runs, last),
-        last_words=last.heartbeat,
-        beats=None,
+        last_heartbeat=last.heartbeat,
+        heartbeats=None,
     )
     if own.is_over:
         yield lock
@@ -183,25 +184,32 @@ def hold_offline(
             _require_recorded(runs, lock, needed)
             if not driver_has_ended:
                 await_end(runs, last)
-        except BaseException:  # nothing is held yet: the claim must not stand in anybody's way
+        except BaseException:  # nothing is held yet: the claim must not block other callers
             with suppress(FlinkstyleError):
-                runs.board.beat(own.generation, _words(lock.last_words, "failed", queries={}), seen=None)
+                runs.board.beat(
+                    own.generation, _heartbeat_of_caller(lock.last_heartbeat, "failed", queries={}), seen=None
+                )
             raise
-    lock = replace(lock, beats=_taken(runs, own, lock, held))
+    lock = replace(lock, heartbeats=_taken(runs, own, lock, held))
     try:
         yield lock
     finally:
         _let_go(runs, lock)
 
 
-def _taken(runs: JobView, own: Run, lock: OfflineLock, held: Slot[Current] | None) -> _Beats:
-    """Take ``current.json`` over, with a heartbeat in place: a lock without one could be anybody's.
+def _taken(runs: JobView, own: Run, lock: OfflineLock, held: Slot[Current] | None) -> _HeartbeatThread:
+    """Take ``current.json`` over, after a first heartbeat: a lock without one would show no owner.
 
-    Only if it is as before the driver's end was waited for (``held``): since then another caller may have
-    started that driver again, under the same generation.
+    Only if it is still as it was before the wait for the driver's end (``held``): since then another caller
+    may have started that driver again, under the same generation.
     """
-    last_words = lock.last_words
-    beats = _Beats(runs.board, own.generation, _words(last_words, "standby", queries={}), own.claim.lease_s)
+    last_heartbeat = lock.last_heartbeat
+    heartbeats = _HeartbeatThread(
+        runs.board,
+        own.generation,
+        _heartbeat_of_caller(last_heartbeat, "standby", queries={}),
+        own.claim.lease_s,
+    )
     try:
         if held is None or held.value.generation != own.generation:
             recorded = AsRecorded(claim=own.claim, order=None, process=None, submit=None, submit_version="")
@@ -215,9 +223,9 @@ def _taken(runs: JobView, own: Run, lock: OfflineLock, held: Slot[Current] | Non
             _take(runs, own, mine, held)
     except BaseException:
         with suppress(FlinkstyleError):
-            beats.end(_words(last_words, "failed", queries={}))
+            heartbeats.end(_heartbeat_of_caller(last_heartbeat, "failed", queries={}))
         raise
-    return beats
+    return heartbeats
 
 
 def _take(runs: JobView, own: Run, mine: Current, held: Slot[Current] | None) -> None:
@@ -236,27 +244,29 @@ def _take(runs: JobView, own: Run, mine: Current, held: Slot[Current] | None) ->
 
 
 def _let_go(runs: JobView, lock: OfflineLock) -> None:
-    """Give the job back unless it was closed; whoever comes next does, if that fails."""
-    if lock.beats is None:
+    """Give the job back unless it was closed; if that fails, the next caller does."""
+    if lock.heartbeats is None:
         return
     try:
         found = runs.board.heartbeat(lock.generation)
         if found is None or found.value.state not in ("closed", "failed"):
-            lock.beats.end(_words(lock.last_words, "failed", queries={}))
+            lock.heartbeats.end(_heartbeat_of_caller(lock.last_heartbeat, "failed", queries={}))
             _give_back(runs, lock.generation)
     except FlinkstyleError as error:
-        log.warning("Generation %d ends once it was silent for its lease: %s", lock.generation, error)
+        log.warning(
+            "Generation %d ends once it has written no heartbeat for its lease: %s", lock.generation, error
+        )
     finally:
-        lock.beats.stop()  # a process that lives on would hold the job for ever
+        lock.heartbeats.stop()  # a process that lives on would hold the job for ever
 
 
 def _give_back(runs: JobView, generation: Generation) -> None:
-    """Let ``current.json`` name the run again that a lock was taken from, if it names the lock."""
+    """Make ``current.json`` name the run again from which a lock took the job, if it names the lock."""
     slot, follows = runs.board.current(), runs.claim(generation).follows
     if slot is None or slot.value.generation != generation or follows is None:
         return
-    beat, submit = runs.board.heartbeat(follows), runs.board.submit(follows)
-    incarnation = beat.value.incarnation if beat is not None else CALLER
+    heartbeat, submit = runs.board.heartbeat(follows), runs.board.submit(follows)
+    incarnation = heartbeat.value.incarnation if heartbeat is not None else CALLER
     recorded = AsRecorded(
         claim=runs.claim(follows),
         order=runs.board.takeover_order(follows),
@@ -272,28 +282,32 @@ def _give_back(runs: JobView, generation: Generation) -> None:
         place_id=slot.value.place_id,
         stands_for=driver if driver != follows else None,
     )
-    with suppress(ObjectChangedError):  # another caller did
+    with suppress(ObjectChangedError):  # another caller did it
         runs.board.take_current(before, seen=slot)
 
 
 def is_open_lock(run: Run) -> bool:
-    """Return whether a run is a caller's that has not said how it ended."""
+    """Return whether a run is a caller's lock that was not closed."""
     return not run.claim.launch and (run.heartbeat is None or run.heartbeat.state != "closed")
 
 
 def give_back_abandoned(runs: JobView, run: Run) -> None:
-    """Give the job back from a caller that has ended without a word, as its silence has shown.
+    """Give the job back from a caller that ended without doing so: it wrote no heartbeat for its lease.
 
     Raises:
-        JobRunningError: If it writes at this moment.
+        JobRunningError: If it writes a heartbeat meanwhile.
     """
     if run.heartbeat is not None and run.heartbeat.state != "failed":
-        log.warning("Generation %d (%s) has ended without a word", run.generation, run.claim.claim_key)
+        log.warning(
+            "Generation %d (%s) has ended without giving the job back", run.generation, run.claim.claim_key
+        )
         slot = runs.board.heartbeat(run.generation)
         ended = replace(run.heartbeat, state="failed", error=_ENDED, beat=run.heartbeat.beat + 1)
-        silent = slot is not None and slot.value == run.heartbeat
+        unchanged = slot is not None and slot.value == run.heartbeat
         try:
-            runs.board.beat(run.generation, ended, seen=slot.version if slot is not None and silent else "")
+            runs.board.beat(
+                run.generation, ended, seen=slot.version if slot is not None and unchanged else ""
+            )
         except ObjectChangedError as error:
             raise JobRunningError(
                 f"Job {runs.board.job} was expected to be left alone, found that {run.claim.claim_key} holds "
@@ -305,7 +319,7 @@ def give_back_abandoned(runs: JobView, run: Run) -> None:
 
 
 def await_end(runs: JobView, run: Run) -> None:
-    """Wait until a run has certainly ended: it closed, was seen to, or was silent for its lease here.
+    """Wait until a run has certainly ended: it closed, its process is gone, or its lease passed in silence.
 
     Raises:
         JobRunningError: If its driver still writes.
@@ -313,7 +327,7 @@ def await_end(runs: JobView, run: Run) -> None:
     seen = runs.board.heartbeat(run.generation)
     if seen is not None and seen.value.state == "closed":
         return
-    is_gone = isinstance(run.speaker, Gone) and not run.holds_the_job
+    is_gone = isinstance(run.writer_state, Gone) and not run.holds_the_job
     if is_gone and run.heartbeat is not None and isinstance(runs.end(run), Gone):
         return
     wait = runs.waiting(run.claim.lease_s)
@@ -346,7 +360,7 @@ def is_lock(claim_key: str) -> bool:
 
 
 def _own(runs: JobView, key: str) -> Run | None:
-    """Return the lock that an earlier try claimed, if that has closed, or may still be what it was for."""
+    """Return the lock that an earlier try claimed, if it has closed, or can still be used."""
     current = runs.board.current()
     held = current.value.generation if current is not None else None
     for run in map(runs.run, reversed(runs.board.generations())):
@@ -396,15 +410,17 @@ def _claim(runs: JobView, key: str) -> Run:
 def _require_recorded(runs: JobView, lock: OfflineLock, needed: Collection[str] | None) -> None:
     """Require that this machine sees the checkpoints that the last run wrote, before anything is held."""
     last_run.require_place(runs, lock.last)
-    for name in lock.last_words.queries:
+    for name in lock.last_heartbeat.queries:
         if name in needed if needed is not None else last_run.has_begun(runs, lock.last, name):
             last_run.require_committed(runs, lock.last, name)
-    if needed is None and not last_run.names_all(lock.last, lock.last_words):
+    if needed is None and not last_run.names_all(lock.last, lock.last_heartbeat):
         last_run.require_all_named(runs, lock.last)
 
 
-def _words(last: Heartbeat, state: AgentState, *, queries: Mapping[str, QueryStatus]) -> Heartbeat:
-    """Return what a caller says in a driver's place."""
+def _heartbeat_of_caller(
+    last: Heartbeat, state: AgentState, *, queries: Mapping[str, QueryStatus]
+) -> Heartbeat:
+    """Return the heartbeat that a caller writes in a driver's place."""
     return replace(
         last,
         incarnation=CALLER,

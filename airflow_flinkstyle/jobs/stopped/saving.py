@@ -1,4 +1,4 @@
-"""What a caller does itself with a job that no driver runs: take its savepoint, or close it in its place."""
+"""What a caller itself does to a job that no driver runs: take its savepoint, or close its last run."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def take_stopped(
     """Take a savepoint of a job that does not run; a retry with the same key finds it again.
 
     The state of a job that was adopted and not started since is its adoption's savepoint. An attempt that was
-    frozen until its intent was given up can publish nothing under its id any more, and of one that was taken
-    for dead the job may have run on since: the next one takes another.
+    frozen until its intent expired can no longer publish under its id; after an attempt that was taken for
+    dead the job may have run on. In both cases the next attempt takes another savepoint.
 
     Raises:
-        NotAdoptedError: If plain Spark has the job: what its last run here has left is not its state.
+        NotAdoptedError: If plain Spark has the job: what its last run here left is not its state.
         JobRunningError: If a driver runs or starts: ask it instead. ``HeldNoMoreError`` if this caller was
             taken for dead.
         JobNotRunningError: If there is nothing to take: the job never committed a batch.
@@ -74,11 +74,11 @@ def take_stopped(
 
 
 def savepoint_at_rest(runs: JobView) -> Summary | None:
-    """Return the newest savepoint if it holds what the job has stopped at; None if it runs or none does."""
+    """Return the newest savepoint if the job stopped exactly there; None if it runs, or stopped elsewhere."""
     status, newest = runs.status(), newest_summary(runs.repository)
     home = runs.board.binding_home()
     if home is not None and home.state != "leaving":
-        return None  # the job is elsewhere, or comes from there
+        return None  # plain Spark runs the job, or did until its adoption
     if not isinstance(status, Closed) or newest is None:
         return None
     prefix, claim_key = lock_key(""), status.run.claim.claim_key
@@ -101,15 +101,16 @@ def _of_plain_spark(runs: JobView, home: Home) -> NotAdoptedError:
 def close(runs: JobView, key: str, seen: last_run.CheckpointProgress) -> Heartbeat:
     """Close a run whose driver died, so that the next one may adopt its checkpoint as it is.
 
-    A driver adopts no checkpoint of a run that did not close. A retry with the same key finds what was said.
+    A driver adopts no checkpoint of a run that did not close. A retry with the same key finds
+    the same heartbeat.
 
     Args:
         runs: The job.
-        key: Who asks, without the try number.
+        key: The caller, without the try number.
         seen: The run's checkpoint, in which not every query has committed a batch.
 
     Returns:
-        What was said in the driver's place.
+        The heartbeat that was written in the driver's place.
 
     Raises:
         JobRunningError: If its driver still writes.
@@ -117,7 +118,7 @@ def close(runs: JobView, key: str, seen: last_run.CheckpointProgress) -> Heartbe
     """
     begun = [name for name, batch in seen.committed.items() if batch >= 0]
     with hold_offline(runs, key, needed=begun) as lock:
-        names = [name for name in lock.last_words.queries if last_run.has_begun(runs, lock.last, name)]
+        names = [name for name in lock.last_heartbeat.queries if last_run.has_begun(runs, lock.last, name)]
         newest = {name: last_run.newest_batches(runs, lock.last, name) for name in names}
         lock.close(
             {name: done for name, (done, _) in newest.items() if done is not None},
@@ -131,17 +132,17 @@ def close(runs: JobView, key: str, seen: last_run.CheckpointProgress) -> Heartbe
 
 
 def _is_at_rest(runs: JobView, lock: OfflineLock, taken: Manifest) -> bool:
-    """Return whether a savepoint that an earlier try took holds what the job is at now.
+    """Return whether a savepoint that an earlier try took holds the job's present state.
 
     That try may have been taken for dead, and the job given back: then its driver ran on, and died again.
     """
     at = {query.name: query.batch_id for query in taken.queries}
-    if lock.beats is None:
+    if lock.heartbeats is None:
         closed = runs.board.heartbeat(lock.generation)
         return closed is not None and closed.value.batches().items() >= at.items()
     if taken.taken_from_generation not in (None, lock.driver):
         return False
-    begun = {name for name in lock.last_words.queries if last_run.has_begun(runs, lock.last, name)}
+    begun = {name for name in lock.last_heartbeat.queries if last_run.has_begun(runs, lock.last, name)}
     if begun != at.keys():
         return False
     newest = {name: last_run.newest_batches(runs, lock.last, name) for name in begun}
@@ -153,7 +154,7 @@ def _is_at_rest(runs: JobView, lock: OfflineLock, taken: Manifest) -> bool:
 
 
 def _usable_ids(runs: JobView, key: str) -> Iterator[str]:
-    """Yield the ids that the caller's savepoint has, or can still have."""
+    """Yield the ids that the caller's savepoint may have; those that were withdrawn are skipped."""
     keys = itertools.chain([key], (f"{key} again {attempt}" for attempt in itertools.count(2)))
     ids = (new_savepoint_id(runs.board.job, one) for one in keys)
     return (savepoint_id for savepoint_id in ids if runs.repository.why_tombstoned(savepoint_id) is None)
@@ -163,14 +164,14 @@ def _take(
     runs: JobView, lock: OfflineLock, savepoint_id: str, progress: Callable[[CaptureProgress], None]
 ) -> Manifest:
     queries = [
-        QuerySource.at_rest(name, last_run.read_checkpoint(runs, lock.last, name), beat)
-        for name, beat in sorted(lock.last_words.queries.items())
+        QuerySource.at_rest(name, last_run.read_checkpoint(runs, lock.last, name), status)
+        for name, status in sorted(lock.last_heartbeat.queries.items())
         if last_run.has_begun(runs, lock.last, name)
     ]
     label = SavepointLabel(
         savepoint_id=savepoint_id,
         taken_at_ms=now_ms(),
-        spark_version=lock.last_words.spark_version,
+        spark_version=lock.last_heartbeat.spark_version,
         taken_from_generation=lock.driver,
     )
     previous = newest_savepoint(runs.repository)

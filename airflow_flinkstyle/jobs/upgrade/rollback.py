@@ -77,7 +77,7 @@ class FailedVersion:
 def read_failed(runs: JobView, lock: OfflineLock) -> FailedVersion:
     """Read the logs of the driver that the lock represents."""
     committed, planned, checkpoints = {}, {}, {}
-    for name in lock.last_words.queries:
+    for name in lock.last_heartbeat.queries:
         checkpoint = last_run.read_checkpoint(runs, lock.last, name)
         done, logged = list_batches(checkpoint, "commits"), list_batches(checkpoint, "offsets")
         newest, last = max(done, default=-1), max(logged, default=-1)
@@ -89,7 +89,7 @@ def read_failed(runs: JobView, lock: OfflineLock) -> FailedVersion:
     return FailedVersion(
         committed=committed,
         planned=planned,
-        last_status=lock.last_words.queries,
+        last_status=lock.last_heartbeat.queries,
         checkpoints=checkpoints,
     )
 

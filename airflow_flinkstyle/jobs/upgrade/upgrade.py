@@ -329,7 +329,7 @@ class Upgrade(UpgradeContext):
         """Compare both versions on the same records, before anything of this upgrade is begun.
 
         Returns:
-            What ``as_told`` makes of it; None if that is not asked for.
+            What ``as_values`` makes of it; None if that is not asked for.
 
         Raises:
             FlinkstyleError: ``VERSIONS_DIFFER``, ``NOT_COMPARABLE`` or ``COMPARISON_FAILED``.
@@ -340,7 +340,7 @@ class Upgrade(UpgradeContext):
             # No phase yet: a journal without an end would keep every old record of the job.
             self.compare_from = steps.save(self, "savepoint")["savepoint_id"]
         spec, target = self.client.view.launch_of(self.old())
-        found = comparison.as_told(
+        found = comparison.as_values(
             comparison.compare_versions(
                 self.client,
                 comparison.Version(spec=spec, target=target),

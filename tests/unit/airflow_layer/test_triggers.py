@@ -121,7 +121,7 @@ def test_progress_trigger_does_not_fire_without_a_batch(world: World):
 def test_progress_trigger_wakes_the_task_for_a_dead_driver_and_starts_nothing(world: World):
     world.start()
     world.kill(1)
-    assert "has ended without a word" in fire(ProgressTrigger(batches=1, **COMMON))["look"]
+    assert "has ended without reporting why" in fire(ProgressTrigger(batches=1, **COMMON))["look"]
     assert world.alive() == []
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.jobs.bisect import BisectAsked, Bisected, as_told, bisect_versions
+from airflow_flinkstyle.jobs.bisect import BisectAsked, Bisected, as_values, bisect_versions
 from airflow_flinkstyle.jobs.comparison import CompareAsked, Version
 from tests.unit.jobs.drivers import QUERY
 
@@ -26,7 +26,7 @@ def bisected(world: World, *, narrow: int, batches: int = 4) -> tuple[Bisected, 
         key="a person",
         savepoint_id=saved.savepoint_id,
         asked=BisectAsked(compare=CompareAsked(batches=batches, records=100, timeout_s=60.0), narrow=narrow),
-        told=told.append,
+        report=told.append,
     )
     world.until(lambda: world.alive() == [1])
     return found, told
@@ -42,7 +42,7 @@ def test_each_pass_cuts_the_batch_that_differs(world: World, mood: type[Mood]) -
     ((begin, end),) = first._first_ranges().values()
     assert (found.passes, len(told), first.first_records) == (3, 3, 1)
     assert begin <= wrong < end
-    said = as_told(found)
+    said = as_values(found)
     assert (said["query"], said["batch"], said["records"]) == (QUERY, first.first_batch, 1)
     assert f"orders-0 {begin:,} to {end:,}" in found.as_markdown()
     assert f"first in batch {first.first_batch} (orders-0 {begin:,}" in found.found.as_markdown()
@@ -50,5 +50,5 @@ def test_each_pass_cuts_the_batch_that_differs(world: World, mood: type[Mood]) -
 
 def test_versions_that_are_the_same_have_no_such_batch(world: World) -> None:
     found, _ = bisected(world, narrow=1, batches=2)
-    assert (found.first, as_told(found)["verdict"], as_told(found)["batch"]) == (None, "same", None)
+    assert (found.first, as_values(found)["verdict"], as_values(found)["batch"]) == (None, "same", None)
     assert found.as_markdown().startswith("No batch differs in its rows, in 1 pass: same")

@@ -14,7 +14,7 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPending, Gone, Unknown
 from airflow_flinkstyle.jobs.deployments.kubernetes import makers
 from airflow_flinkstyle.jobs.deployments.kubernetes.driver import CLAIM_LABEL
-from airflow_flinkstyle.jobs.deployments.kubernetes.pods import refusal_words, state_of, words_of
+from airflow_flinkstyle.jobs.deployments.kubernetes.pods import describe_pod, refusal_reason, state_of
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.target import deployment_for
 from testbed.ports import free_port
@@ -98,7 +98,7 @@ def test_what_the_api_server_says_of_a_pod_ends_it_only_if_its_node_says_so(pod:
     ],
 )
 def test_why_a_pod_does_not_run_is_told_in_words(pod: dict[str, Any], words: str):
-    assert words in words_of(pod)
+    assert words in describe_pod(pod)
 
 
 def test_warnings_of_a_pod_are_told_but_for_those_that_pass():
@@ -107,11 +107,11 @@ def test_warnings_of_a_pod_are_told_but_for_those_that_pass():
         {"type": "Warning", "reason": "Failed", "message": "pull access denied", "lastTimestamp": "2"},
         {"type": "Normal", "reason": "Scheduled", "message": "to node1", "lastTimestamp": "3"},
     ]
-    said = words_of(a_pod("Pending", **PENDING), events)
+    said = describe_pod(a_pod("Pending", **PENDING), events)
     assert "pull access denied" in said
     assert "configmap" not in said
     assert "node1" not in said
-    assert words_of(a_pod("Running"), events) == ""
+    assert describe_pod(a_pod("Running"), events) == ""
 
 
 def not_mounted(last: str) -> dict[str, Any]:
@@ -149,8 +149,8 @@ def test_pod_whose_configmap_never_came_is_no_pod_that_is_being_prepared(
 def test_refusal_of_a_pod_is_told_in_the_api_servers_words():
     message = 'pods "x" is forbidden: exceeded quota: full'
     said = f"Failure executing: POST at: https://a. Message: {message}. Received status: Status("
-    assert refusal_words(said) == f"the namespace's quota is full: {message}"
-    assert not refusal_words("Exception in thread main")
+    assert refusal_reason(said) == f"the namespace's quota is full: {message}"
+    assert not refusal_reason("Exception in thread main")
 
 
 def test_target_without_image_place_of_the_agent_or_rights_is_refused(api: Manager, tmp_path: Path):

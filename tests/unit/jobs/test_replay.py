@@ -173,7 +173,7 @@ def test_what_cannot_be_replayed_is_refused_before_anything_starts(beside: Besid
     until = {TOPIC: {"0": beside.position(20)}}
     with pytest.raises(SavepointMissingError):
         beside.start("tomorrow")
-    with pytest.raises(BadInputError, match="nobody can see it of orders"):
+    with pytest.raises(BadInputError, match="no record shows it for orders"):
         beside.start(until, own_outputs=())
     with pytest.raises(BadInputError, match="other"):
         beside.start(until, own_outputs=(QUERY, "other"))

@@ -47,7 +47,7 @@ def test_job_without_pulses_is_known_by_its_heartbeat(rounds: Rounds, clock: Sle
     rounds.is_down("b")
     assert rounds.in_turn() == []
     clock.sleep(TURN_S)
-    assert (rounds.in_turn(), rounds.beat_of("a")) == (["a"], (ONE, "v1"))
+    assert (rounds.in_turn(), rounds.heartbeat_of("a")) == (["a"], (ONE, "v1"))
     rounds.is_silent("a", certain_in_s=30.0)
     clock.sleep(14.0)
     assert rounds.due() == []
@@ -63,7 +63,7 @@ def test_pulse_that_comes_again_ends_the_looks(rounds: Rounds, clock: SleptClock
     rounds.saw_pulses({"a": "2"})
     clock.sleep(TURN_S)
     assert rounds.in_turn() == ["b"]
-    assert rounds.beat_of("a") is None
+    assert rounds.heartbeat_of("a") is None
 
 
 def test_who_is_called_in_vain_is_called_more_and_more_seldom(rounds: Rounds, clock: SleptClock):

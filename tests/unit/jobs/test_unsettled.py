@@ -244,7 +244,7 @@ def test_producers_are_not_released_while_it_is_undecided_where_the_job_runs(wor
     migration.client.starts.order_takeover = die_behind_it  # type: ignore[method-assign]
     with pytest.raises(Killed):
         migration.run()
-    with pytest.raises(BadInputError, match="generation 2 was told to take over and has not"):
+    with pytest.raises(BadInputError, match="generation 2 was ordered to take over and has not"):
         release(a_migration(world))
     assert release(a_migration(world), "old") == "release_old"
     assert settle_all(world) == ["old"]

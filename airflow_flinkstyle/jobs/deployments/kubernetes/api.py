@@ -1,7 +1,7 @@
-"""Asking a Kubernetes API server, with the login that Spark's own submission takes.
+"""Requests to a Kubernetes API server, with the login that Spark's own submission uses.
 
 That is files named in the settings, a kubeconfig, or the account of the pod that this runs in. Plain HTTPS:
-some eight requests need no client library, and a worker needs no package more.
+about eight kinds of requests need no client library, so a worker needs no further package.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ class RefusedError(NoAnswerError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiLogin:
-    """Who asks, and whom it trusts."""
+    """A login, and the authorities that it trusts."""
 
     trust: ssl.SSLContext
     token: str = field(default="", repr=False)
 
     @property
     def headers(self) -> dict[str, str]:
-        """Those that say who asks."""
+        """The headers that carry the login."""
         return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
 
@@ -84,7 +84,7 @@ class KubernetesApi:
         Args:
             kind: In the plural, as paths have it.
             name: Of the object; empty for all of its kind.
-            of: Group and version of a kind that is not Kubernetes' own core.
+            of: Group and version of a kind outside of Kubernetes' core.
         """
         root = f"apis/{of}" if of else "api/v1"
         below = f"/{root}/namespaces/{quote(self.namespace, safe='')}/{kind}"
@@ -103,33 +103,34 @@ class KubernetesApi:
         """Return what the API server answers.
 
         Raises:
-            NotDeliveredError: If it was not asked: nobody listens there, or there is no login.
+            NotDeliveredError: If it was not asked: nothing listens there, or there is no login.
             RefusedError: If it refused.
             NoAnswerError: If it did not answer, or not with an object.
         """
         login = self._logged_in()
         try:
-            said = ask(
+            answer = ask(
                 f"{self.url}{path}", method=method, body=body, headers=login.headers, trust=login.trust
             )
         except HttpRefusedError as error:
             if error.code == _NOT_FOUND:  # of a kind of objects that the server does not have
                 raise RefusedError(str(error), _NOT_FOUND) from error
             raise
-        if said.get("kind") == "Status" and said.get("status") == "Failure":
-            raise RefusedError(str(said.get("message") or said.get("reason")), int(said.get("code") or 0))
-        return said
+        if answer.get("kind") == "Status" and answer.get("status") == "Failure":
+            message = str(answer.get("message") or answer.get("reason"))
+            raise RefusedError(message, int(answer.get("code") or 0))
+        return answer
 
     def text(self, path: str) -> str:
-        """Return what is no object, such as a log; raises as ``ask``."""
+        """Return an answer that is no object, such as a log; raises as ``ask``."""
         login = self._logged_in()
         return read(f"{self.url}{path}", headers=login.headers, trust=login.trust)
 
     def login(self) -> ApiLogin:
-        """Read who this is.
+        """Read the login from the settings, a kubeconfig or this pod's account.
 
         Raises:
-            BadInputError: If nothing says so, or what does cannot be used.
+            BadInputError: If there is none, or it cannot be used.
         """
         files = {
             name: self._conf.get(f"{SUBMISSION}{name}")
@@ -188,19 +189,19 @@ def _of_kubeconfig(place: Path, context_name: str | None) -> ApiLogin:
     )
     if cluster.get("insecure-skip-tls-verify"):
         trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
-    said = _of_plugin(user["exec"]) if "exec" in user else user
-    _show_certificate(trust, said, place.parent)
-    token = said.get("token") or ""
-    if not token and (file := said.get("tokenFile")):
+    login = _of_plugin(user["exec"]) if "exec" in user else user
+    _show_certificate(trust, login, place.parent)
+    token = login.get("token") or ""
+    if not token and (file := login.get("tokenFile")):
         token = (place.parent / file).read_text().strip()
     return ApiLogin(trust=trust, token=token)
 
 
 def _of_plugin(named: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the program says that a kubeconfig names for logging in, as those of clouds do."""
+    """Return the login from the program that a kubeconfig names, as those of clouds do."""
     env = {**os.environ, **{one["name"]: one["value"] for one in named.get("env") or ()}}
     info = {"apiVersion": named["apiVersion"], "kind": "ExecCredential", "spec": {"interactive": False}}
-    said = subprocess.run(  # noqa: S603 - what the user's own kubeconfig names
+    output = subprocess.run(  # noqa: S603 - what the user's own kubeconfig names
         [named["command"], *(named.get("args") or ())],
         env={**env, "KUBERNETES_EXEC_INFO": json.dumps(info)},
         stdin=subprocess.DEVNULL,
@@ -208,7 +209,7 @@ def _of_plugin(named: Mapping[str, Any]) -> dict[str, Any]:
         check=True,
         timeout=_PLUGIN_TIMEOUT_S,
     ).stdout
-    status = json.loads(said)["status"]
+    status = json.loads(output)["status"]
     pem = {"client-certificate": "clientCertificateData", "client-key": "clientKeyData"}
     encoded = {
         f"{name}-data": base64.b64encode(status[key].encode()) for name, key in pem.items() if status.get(key)
@@ -227,8 +228,8 @@ def _show_certificate(trust: ssl.SSLContext, user: Mapping[str, Any], folder: Pa
         trust.load_cert_chain(folder / user["client-certificate"], folder / user["client-key"])
 
 
-def _decoded(said: Mapping[str, Any], name: str) -> str | None:
-    return base64.b64decode(said[name]).decode() if said.get(name) else None
+def _decoded(section: Mapping[str, Any], name: str) -> str | None:
+    return base64.b64decode(section[name]).decode() if section.get(name) else None
 
 
 def _named(items: list[dict[str, Any]], name: str) -> dict[str, Any]:

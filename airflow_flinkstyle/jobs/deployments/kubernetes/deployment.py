@@ -1,8 +1,8 @@
 """Drivers on Kubernetes: each one pod that is never restarted.
 
-The driver's environment, with all that is secret in it, is a Secret beside the pod, which names it by
-reference. Callers start the next driver, as everywhere; a pod's name is made of its claim and its number, so
-that the API server itself refuses a second one.
+The driver's environment, with its secrets, is a Secret beside the pod, to which the pod refers by name.
+Callers start the next driver, as everywhere; a pod's name is made of its claim and its number, so that the
+API server itself refuses a second one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,12 @@ from airflow_flinkstyle.jobs.deployments.kubernetes.driver import (
     wrong,
 )
 from airflow_flinkstyle.jobs.deployments.kubernetes.makers import SparkApplications, SparkSubmit
-from airflow_flinkstyle.jobs.deployments.kubernetes.pods import CONTAINER, missing_volume, state_of, words_of
+from airflow_flinkstyle.jobs.deployments.kubernetes.pods import (
+    CONTAINER,
+    describe_pod,
+    missing_volume,
+    state_of,
+)
 from airflow_flinkstyle.jobs.deployments.rest import NoAnswerError, NotDeliveredError, StateCache
 from airflow_flinkstyle.jobs.deployments.room import of_quotas
 from airflow_flinkstyle.jobs.errors import DriverFailedError
@@ -49,7 +54,7 @@ if TYPE_CHECKING:
 
 _IMAGES: Final = ("spark.kubernetes.container.image", "spark.kubernetes.driver.container.image")
 _END_GRACE_S = 1
-"""Not 0: then the API server forgets a pod before its node has ended it."""
+"""Not 0, or the API server would forget a pod before its node has ended it."""
 log = logging.getLogger(__name__)
 
 
@@ -66,12 +71,12 @@ class Kubernetes:
     """What makes pods: ``kubeflow`` or ``apache``, whose operator takes a ``SparkApplication``; empty for
     ``spark-submit``, which runs here."""
     application: Mapping[str, Any] = field(default_factory=dict)
-    """More of a ``SparkApplication``'s ``spec``, such as templates of pods; no secrets. It changes nothing
-    that this package says there."""
+    """More fields of a ``SparkApplication``'s ``spec``, such as templates of pods; no secrets. They override
+    none that this package sets."""
     page_url: str | None = None
-    """Of a page about a driver's pod, with ``{namespace}`` and ``{pod}`` in it; None if there is none."""
+    """URL of a page about a driver's pod, with ``{namespace}`` and ``{pod}`` in it; None if there is none."""
     ui_url: str | None = None
-    """The same of Spark's own pages."""
+    """The same for Spark's own pages."""
 
 
 class KubernetesDeployment:
@@ -83,7 +88,7 @@ class KubernetesDeployment:
         """Prepare.
 
         Args:
-            own: Who asks, and what makes pods.
+            own: The login, and what makes pods.
             master: The API server: ``k8s://https://host:port``.
             conf: Spark's settings: the namespace and the image.
         """
@@ -98,10 +103,10 @@ class KubernetesDeployment:
         self._states = StateCache()
 
     def require_able(self) -> None:
-        """Refuse what the API server, or no node, could take; drivers end with nothing of this host.
+        """Refuse what neither the API server nor a node would take; drivers end with nothing of this host.
 
         Raises:
-            BadInputError: If there is no image, no way for the agent, or no login that may look at pods.
+            BadInputError: If there is no image, no place of the agent, or no login that may read pods.
         """
         if not any(self._conf.get(name) for name in _IMAGES):
             raise wrong(
@@ -116,14 +121,14 @@ class KubernetesDeployment:
         except RefusedError as error:
             raise wrong(
                 f"An account that may use pods of namespace {self._api.namespace} was expected, found that "
-                f"{self._api.url} says: {error}.",
+                f"{self._api.url} answers: {error}.",
                 "Give it the role of docs/deployments.md.",
             ) from error
         except (NotDeliveredError, NoAnswerError) as error:
             log.warning("The API server does not answer yet: %s", error)
 
     def submit(self, submission: Submission) -> Mapping[str, str]:
-        """Let the driver's pod be made, and return once the API server has it, or what makes it.
+        """Have the driver's pod made; return once the API server has the pod, or the resource that makes it.
 
         Raises:
             DriverFailedError: If there is none.
@@ -132,7 +137,7 @@ class KubernetesDeployment:
         try:
             secret = put_secret(self._api, pod, submission)
             owner = self._maker.make(submission, pod)
-        except DriverFailedError:  # also of a Secret that was written and not answered for
+        except DriverFailedError:  # also if a Secret was written and its answer was lost
             self._delete(SECRETS, pod)
             raise
         if owner is not None:
@@ -154,17 +159,17 @@ class KubernetesDeployment:
         return None if name is None else {"pod": name}
 
     def native_id(self, record: IncarnationRecord) -> Mapping[str, str]:
-        """Return the pod that the driver says it is in."""
+        """Return the pod that the driver recorded."""
         return {"pod": record.cluster_id, "said_by": "driver"}
 
     def state(self, native_id: Mapping[str, str]) -> DriverState:
-        """Return what the API server says of the pod."""
+        """Return the pod's state as the API server reports it."""
         pod = native_id.get("pod", "")
         if not pod:
             return Unknown("it has no pod")
         if not is_of_claim(pod, native_id.get(CLAIM)):
             return Unknown(OF_ANOTHER)
-        return self._states.state(pod, lambda: self._look(pod))
+        return self._states.state(pod, lambda: self._query_state(pod))
 
     def end(self, native_id: Mapping[str, str]) -> DriverState:
         """Delete the pod, and wait until it has ended; only one of the claim that a caller submitted."""
@@ -175,7 +180,7 @@ class KubernetesDeployment:
             return Unknown("only a driver that a caller submitted is killed")
         self._delete("pods", f"{pod}?gracePeriodSeconds={_END_GRACE_S}")
         self._maker.withdraw(pod)
-        self._delete(SECRETS, pod)  # nothing owns it where it was not known whether there would be a pod
+        self._delete(SECRETS, pod)  # it has no owner if it was unknown whether there would be a pod
         return self._states.until_ended(pod, lambda: self.state(native_id))
 
     def log_tail(self, native_id: Mapping[str, str], *, lines: int = 30) -> str:
@@ -188,12 +193,12 @@ class KubernetesDeployment:
         try:
             record = self._api.get(self._api.pod(pod))
             if record is None:
-                return self._maker.words_without_pod(pod)
+                return self._maker.why_no_pod(pod)
             events = self._events(pod)
             gave_up = self._maker.gave_up(pod) if isinstance(state_of(record), DriverPending) else ""
         except (NotDeliveredError, NoAnswerError) as error:
             return f"(not readable from here: {error})"
-        return "\n".join(filter(None, (gave_up, words_of(record, events), self._log(pod, record, lines))))
+        return "\n".join(filter(None, (gave_up, describe_pod(record, events), self._log(pod, record, lines))))
 
     def room(self) -> Room | None:
         """Return what the namespace's quotas leave; None if they may not be read, or limit nothing."""
@@ -205,7 +210,7 @@ class KubernetesDeployment:
         return of_quotas(quotas, self._api.namespace)
 
     def pages(self, native_id: Mapping[str, str]) -> DriverPages:
-        """Return what the connection names: Kubernetes has no page of its own, and Spark's are inside."""
+        """Return the pages that the connection names: Kubernetes has none, and Spark's are inside of it."""
         pod = native_id.get("pod", "")
         named = (self._own.page_url, self._own.ui_url)
         cluster, spark_ui = (
@@ -225,7 +230,7 @@ class KubernetesDeployment:
             log.info("There is no log yet: %s", error)
             return ""
 
-    def _look(self, pod: str) -> DriverState:
+    def _query_state(self, pod: str) -> DriverState:
         try:
             record = self._api.get(self._api.pod(pod))
             return self._maker.without_pod(pod) if record is None else self._state_of(pod, record)

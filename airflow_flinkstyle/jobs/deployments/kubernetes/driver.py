@@ -1,6 +1,6 @@
-"""What a driver's pod is called, how it is labelled, and what Spark is told to make it so.
+"""Name and labels of a driver's pod, and the settings with which Spark makes it so.
 
-The driver's environment, with all that is secret in it, is a Secret that the pod names by reference.
+The driver's environment, with its secrets, is a Secret to which the pod refers by name.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PYTHONS: Final = {
     "PYSPARK_PYTHON": "spark.pyspark.python",
     "PYSPARK_DRIVER_PYTHON": "spark.pyspark.driver.python",
 }
-"""Spark writes them into a pod by itself, from these settings."""
+"""Spark itself writes them into a pod, from these settings."""
 _NAME_CHARACTERS: Final = 24
 _LABEL_CHARACTERS: Final = 63
 SECRETS: Final = "secrets"
@@ -38,16 +38,16 @@ log = logging.getLogger(__name__)
 
 def claim_of(submission: Submission) -> str:
     """Return the id of a driver's claim."""
-    return _said(submission, "--claim")
+    return _argument(submission, "--claim")
 
 
 def pod_name(submission: Submission) -> str:
     """Return the pod's name: one for each driver that a caller asks for."""
-    return f"{PREFIX}{claim_of(submission)[:_NAME_CHARACTERS].lower()}-{_said(submission, '--submit')}"
+    return f"{PREFIX}{claim_of(submission)[:_NAME_CHARACTERS].lower()}-{_argument(submission, '--submit')}"
 
 
 def is_of_claim(pod: str, claim_id: str | None) -> bool:
-    """Return whether a pod bears the name of one of a claim's drivers, which the API server gives once."""
+    """Return whether a pod has the name of a driver of a claim; the API server allows each name once."""
     return bool(claim_id) and pod.startswith(f"{PREFIX}{str(claim_id)[:_NAME_CHARACTERS].lower()}-")
 
 
@@ -55,13 +55,13 @@ def labels(submission: Submission) -> dict[str, str]:
     """Return the labels of a driver's pod, and of those of its executors."""
     return {
         CLAIM_LABEL: claim_of(submission),
-        JOB_LABEL: _label(_said(submission, "--job")),
-        GENERATION_LABEL: _said(submission, "--generation"),
+        JOB_LABEL: _label(_argument(submission, "--job")),
+        GENERATION_LABEL: _argument(submission, "--generation"),
     }
 
 
 def environment(submission: Submission) -> dict[str, str]:
-    """Return what is kept in the driver's Secret: its environment but for what Spark writes itself."""
+    """Return the content of the driver's Secret: its environment except what Spark writes itself."""
     return {name: value for name, value in submission.env.items() if name not in _PYTHONS}
 
 
@@ -87,16 +87,16 @@ def wrong(problem: str, remedy: str) -> BadInputError:
     return BadInputError(problem, state_after="Nothing was started or changed.", remedy=remedy)
 
 
-def failed(found: str, *, said: str | None = None, status: int | None = None) -> DriverFailedError:
+def failed(found: str, *, output: str | None = None, status: int | None = None) -> DriverFailedError:
     """Build the error for a driver that Kubernetes did not take.
 
     Args:
         found: The rest of the sentence.
-        said: All that was said, if the sentence has less.
-        status: Of HTTP, if the API server was asked here.
+        output: The whole output of ``spark-submit``, if the sentence has less.
+        status: The HTTP status, if the API server was asked directly.
     """
     remedy = "Correct the Spark connection, the account's role or the quota, and try again."
-    return not_taken(found, by="Kubernetes", remedy=remedy, why=why_final(said or found, status))
+    return not_taken(found, by="Kubernetes", remedy=remedy, why=why_final(output or found, status))
 
 
 def put_secret(api: KubernetesApi, name: str, submission: Submission) -> dict[str, Any]:
@@ -120,14 +120,14 @@ def put_secret(api: KubernetesApi, name: str, submission: Submission) -> dict[st
                 raise
             return api.ask(api.path(SECRETS, name), method="PUT", body=secret)
     except (NotDeliveredError, NoAnswerError) as error:
-        status = getattr(error, "code", None)  # none, if nobody answered
+        status = getattr(error, "code", None)  # none without an answer
         raise failed(
             f"its environment could not be written to Secret {name}: {error}", status=status
         ) from error
 
 
 def let_own(api: KubernetesApi, secret: Mapping[str, Any], owner: Mapping[str, Any]) -> None:
-    """Let Kubernetes delete the Secret with its owner."""
+    """Make Kubernetes delete the Secret with its owner."""
     name = secret["metadata"]["name"]
     reference = {
         "apiVersion": owner["apiVersion"],
@@ -142,7 +142,7 @@ def let_own(api: KubernetesApi, secret: Mapping[str, Any], owner: Mapping[str, A
         log.warning("Secret %s stays when its owner is deleted: %s", name, error)
 
 
-def _said(submission: Submission, option: str) -> str:
+def _argument(submission: Submission, option: str) -> str:
     arguments = submission.program.arguments
     return arguments[arguments.index(option) + 1]
 

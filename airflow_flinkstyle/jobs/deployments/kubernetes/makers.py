@@ -11,8 +11,12 @@ from airflow_flinkstyle.jobs.deployments import spark_submit
 from airflow_flinkstyle.jobs.deployments.base import DriverPending, DriverState, Unknown
 from airflow_flinkstyle.jobs.deployments.kubernetes.api import CONFLICT, IN_CLUSTER, RefusedError
 from airflow_flinkstyle.jobs.deployments.kubernetes.driver import failed, settings, wrong
-from airflow_flinkstyle.jobs.deployments.kubernetes.pods import NO_POD, refusal_words
-from airflow_flinkstyle.jobs.deployments.kubernetes.resources import RESOURCES, with_more, words_of
+from airflow_flinkstyle.jobs.deployments.kubernetes.pods import NO_POD, refusal_reason
+from airflow_flinkstyle.jobs.deployments.kubernetes.resources import (
+    RESOURCES,
+    describe_application,
+    with_more,
+)
 from airflow_flinkstyle.jobs.deployments.rest import NoAnswerError, NotDeliveredError
 
 if TYPE_CHECKING:
@@ -22,8 +26,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.deployments.kubernetes.api import KubernetesApi
 
 _WAIT_FOR_END: Final = "spark.kubernetes.submission.waitAppCompletion"
-_WITHDRAWN_S, _LOOK_S = 120.0, 0.5
-"""How long a pod may take to end that Spark deletes again; its grace period is 30 s."""
+_WITHDRAWN_S, _POLL_S = 120.0, 0.5
+"""How long a pod that Spark deletes again may take to end; its grace period is 30 s."""
 _KIND: Final = "sparkapplications"
 log = logging.getLogger(__name__)
 
@@ -32,13 +36,13 @@ class Maker(Protocol):
     """Makes pods of drivers, by the names that they are given."""
 
     name: str
-    """Of the deployment: how its pods are made, and so what is asked of one that is not there."""
+    """Name of the deployment; it shows how its pods are made, and so what to ask about a missing one."""
 
     def require_able(self) -> None:
-        """Refuse what could make no pod; raises ``BadInputError``."""
+        """Refuse a set-up that could make no pod; raises ``BadInputError``."""
 
     def make(self, submission: Submission, pod: str) -> Mapping[str, Any] | None:
-        """Let the pod be made, and return at once with the object that owns the driver's Secret.
+        """Have the pod made, and return at once with the object that owns the driver's Secret.
 
         None if it is unknown whether there will be a pod; raises ``DriverFailedError`` if there is none.
         """
@@ -47,12 +51,12 @@ class Maker(Protocol):
         """Return the name of a pod that is still to be made; raises as ``KubernetesApi.ask``."""
 
     def without_pod(self, pod: str) -> DriverState:
-        """Return what a pod that the API server does not know means."""
+        """Return the state of a driver whose pod the API server does not know."""
 
     def gave_up(self, pod: str) -> str:
-        """Return why a pod that waits will never begin; empty if it may, or nobody can tell."""
+        """Return why a pod that waits will never begin; empty if it may, or that is unknown."""
 
-    def words_without_pod(self, pod: str) -> str:
+    def why_no_pod(self, pod: str) -> str:
         """Return why there is no pod, in words."""
 
     def withdraw(self, pod: str) -> None:
@@ -68,7 +72,7 @@ class SparkSubmit:
         self._kube_config, self._api = kube_config, api
 
     def require_able(self) -> None:
-        """Refuse nothing: that Spark is missing here, its command says itself."""
+        """Refuse nothing: a missing Spark is reported when its command is run."""
 
     def make(self, submission: Submission, pod: str) -> dict[str, Any] | None:
         """Run ``spark-submit``, and return the pod once the API server has it; None if it does not answer.
@@ -76,41 +80,43 @@ class SparkSubmit:
         Raises:
             DriverFailedError: If there is none.
         """
-        said, code = self._run(submission, pod)
-        tail = spark_submit.end_of(said, submission)
+        output, code = self._run(submission, pod)
+        tail = spark_submit.end_of(output, submission)
         try:
             found = self._api.get(self._api.pod(pod))
             if found is not None and code and "deletionTimestamp" in found["metadata"]:
                 found = self._once_withdrawn(pod)
         except (NotDeliveredError, NoAnswerError) as error:
-            log.warning("Whether a driver was submitted is unknown: %s; spark-submit said: %s", error, tail)
+            log.warning(
+                "Whether a driver was submitted is unknown: %s; spark-submit printed: %s", error, tail
+            )
             return None
         if found is None:
-            found_words = refusal_words(said) or f"spark-submit ended with exit code {code}:\n{tail}\n"
-            raise failed(found_words, said=said)
+            reason = refusal_reason(output) or f"spark-submit ended with exit code {code}:\n{tail}\n"
+            raise failed(reason, output=output)
         return {"apiVersion": "v1", "kind": "Pod", **found}
 
     def find(self, selector: str) -> str | None:
-        """Return none: its pod is there once it has ended, or never."""
+        """Return None: when ``spark-submit`` has ended, the pod is there or will never be."""
         return None
 
     def without_pod(self, pod: str) -> DriverState:
-        """Return that nothing is known: it may have been removed by force, while its process runs."""
+        """Return Unknown: the pod may have been removed by force while its process runs."""
         return Unknown("the API server knows no such pod")
 
     def gave_up(self, pod: str) -> str:
-        """Say nothing: Spark deletes a pod that it cannot complete."""
+        """Return nothing: Spark deletes a pod that it cannot complete."""
         return ""
 
-    def words_without_pod(self, pod: str) -> str:
-        """Return that there is none."""
+    def why_no_pod(self, pod: str) -> str:
+        """Return that there is no such pod."""
         return NO_POD
 
     def withdraw(self, pod: str) -> None:
-        """Do nothing: who makes a pod here has ended."""
+        """Do nothing: the command that makes the pod has ended."""
 
     def _run(self, submission: Submission, pod: str) -> tuple[str, int]:
-        """Run ``spark-submit``; returns what it said, and its exit code."""
+        """Run ``spark-submit``; returns its output, and its exit code."""
         place = "/dev/null" if self._kube_config == IN_CLUSTER else self._kube_config
         try:
             return spark_submit.run(
@@ -120,15 +126,15 @@ class SparkSubmit:
             return f"{submission.argv[0]} could not be run: {error}", 1
 
     def _once_withdrawn(self, pod: str) -> dict[str, Any] | None:
-        """Return a pod that ``spark-submit`` has taken back; None once its node has ended it."""
+        """Wait for the end of a pod that ``spark-submit`` has deleted; return the pod if it stays."""
         deadline = time.monotonic() + _WITHDRAWN_S
         while (found := self._api.get(self._api.pod(pod))) is not None and time.monotonic() < deadline:
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         return found
 
 
 class SparkApplications:
-    """Makes a pod by a resource of the same name, which owns it: this side needs no Java, no Spark."""
+    """Makes a pod by a resource of the same name, which owns it: this side needs neither Java nor Spark."""
 
     name = "spark-application"
 
@@ -137,7 +143,7 @@ class SparkApplications:
 
         Args:
             operator: Its name.
-            more: Of the application's ``spec``.
+            more: More fields of the application's ``spec``.
             api: Of the cluster.
 
         Raises:
@@ -180,7 +186,7 @@ class SparkApplications:
                 )
             except RefusedError as error:
                 if error.code != CONFLICT:
-                    raise failed(f"{self._api.url} says: {error}.", status=error.code) from error
+                    raise failed(f"{self._api.url} answers: {error}.", status=error.code) from error
                 return self._api.get(self._path(pod))  # the same submit was tried before
         except NotDeliveredError as error:
             raise failed(f"{error}.") from error
@@ -191,31 +197,33 @@ class SparkApplications:
     def find(self, selector: str) -> str | None:
         """Return the newest application of these labels whose pod its operator has not made yet."""
         query = urlencode({"labelSelector": selector})
-        found = self._api.ask(f"{self._path()}?{query}").get("items") or []
-        to_come = [one for one in found if isinstance(self._resource.without_pod(one), DriverPending)]
-        newest = max(to_come, key=lambda one: str(one["metadata"]["creationTimestamp"]), default=None)
+        applications = self._api.ask(f"{self._path()}?{query}").get("items") or []
+        pending = [one for one in applications if isinstance(self._resource.without_pod(one), DriverPending)]
+        newest = max(pending, key=lambda one: str(one["metadata"]["creationTimestamp"]), default=None)
         return None if newest is None else str(newest["metadata"]["name"])
 
     def without_pod(self, pod: str) -> DriverState:
-        """Return what the operator says of the application."""
+        """Return the driver's state as the operator reports it."""
         application = self._api.get(self._path(pod))
         if application is None:
             return Unknown("the API server knows no such pod, and no SparkApplication of that name")
         return self._resource.without_pod(application)
 
     def gave_up(self, pod: str) -> str:
-        """Return what the operator says of an application whose pod it made and could not complete."""
+        """Return the operator's message about an application whose pod it made and could not complete."""
         try:
             application = self._api.get(self._path(pod))
         except (NotDeliveredError, NoAnswerError) as error:
-            log.info("What the operator says of %s cannot be read: %s", pod, error)
+            log.info("The operator's message about %s cannot be read: %s", pod, error)
             return ""
-        return words_of(application) if application and self._resource.gave_up(application) else ""
+        return (
+            describe_application(application) if application and self._resource.gave_up(application) else ""
+        )
 
-    def words_without_pod(self, pod: str) -> str:
+    def why_no_pod(self, pod: str) -> str:
         """Return why the operator made no pod."""
         application = self._api.get(self._path(pod))
-        return NO_POD if application is None else words_of(application)
+        return NO_POD if application is None else describe_application(application)
 
     def withdraw(self, pod: str) -> None:
         """Delete the application: its operator may not have made the pod yet."""
@@ -229,7 +237,7 @@ class SparkApplications:
 
 
 def _command(submission: Submission, pod: str) -> list[str]:
-    """Return the command line, on which nothing is secret; of a setting given twice the last counts."""
+    """Return the command line, without secrets; if a setting is given twice, the last counts."""
     conf = {**settings(submission, pod), _WAIT_FOR_END: "false"}
     options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
     program_at = len(submission.argv) - len(submission.program.arguments) - 1

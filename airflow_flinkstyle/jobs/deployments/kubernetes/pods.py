@@ -1,4 +1,4 @@
-"""What a pod's record and events mean: whether the driver lives, and in words why it does not. Pure."""
+"""What a pod's record and events mean: whether the driver lives, and why it does not. Pure."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 CONTAINER: Final = "spark-kubernetes-driver"
-"""Spark's name for the driver's container; one of a pod template may bear another."""
+"""Spark's name for the driver's container; a pod template may give it another."""
 _ENDED = ("Succeeded", "Failed")
 _NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError")
 _NOT_MADE = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 _SHOWN_EVENTS = 3
 _NOT_MOUNTED: Final = "FailedMount"
 _MOUNT_GRACE_S: Final = 60.0
-"""Spark makes a pod before the ConfigMap that it mounts: for about a second this is no fault. If what submits
-it ends in between, as an operator that is throttled or restarted, the ConfigMap never comes."""
+"""Spark makes a pod before the ConfigMap that it mounts: for about a second this is no fault. If its
+submitter ends in between, as an operator that is throttled or restarted, the ConfigMap never comes."""
 _SIGNALLED = 128
-_SAID_BY_API = re.compile(r"Message: (.+?)\.? (?:Received status|Failure executing)|Message: (.+)")
+_API_MESSAGE = re.compile(r"Message: (.+?)\.? (?:Received status|Failure executing)|Message: (.+)")
 _QUOTA = "exceeded quota"
 NO_POD: Final = "The API server knows no such pod: it was deleted, or was never made."
 
 
 def state_of(pod: Mapping[str, Any]) -> DriverState:
-    """Return what the API server's record of a driver's pod says of its process.
+    """Return the state of a driver's process, from the API server's record of its pod.
 
-    Only the node's own word ends it. One whose node is lost is set to ``Failed`` by the control plane, while
-    its process may run.
+    Only a report of the node proves its end. If the node is lost, the control plane sets the pod to
+    ``Failed`` while its process may still run.
     """
     status = pod.get("status") or {}
     phase = status.get("phase")
@@ -49,7 +49,7 @@ def state_of(pod: Mapping[str, Any]) -> DriverState:
     return Gone()
 
 
-def words_of(pod: Mapping[str, Any], events: Sequence[Mapping[str, Any]] = ()) -> str:
+def describe_pod(pod: Mapping[str, Any], events: Sequence[Mapping[str, Any]] = ()) -> str:
     """Return why a driver's pod does not run, or how it ended; empty if it runs.
 
     Args:
@@ -60,13 +60,13 @@ def words_of(pod: Mapping[str, Any], events: Sequence[Mapping[str, Any]] = ()) -
     phase, name = status.get("phase"), pod.get("metadata", {}).get("name")
     if phase == "Running":
         return ""
-    said = _why_waiting(pod)[0] if phase == "Pending" else _how_ended(pod)
+    why = _why_waiting(pod)[0] if phase == "Pending" else _how_ended(pod)
     warnings = _warnings(events) if phase == "Pending" or not _driver(pod) else []
-    return " ".join([f"Pod {name} is {phase}: {said}.", *warnings])
+    return " ".join([f"Pod {name} is {phase}: {why}.", *warnings])
 
 
 def missing_volume(events: Sequence[Mapping[str, Any]]) -> str:
-    """Return what a pod that is being prepared has waited for too long to mount; empty if there is nothing.
+    """Return the volume that a pod has waited for too long to mount; empty if there is none.
 
     Args:
         events: Of the pod, in any order.
@@ -78,25 +78,25 @@ def missing_volume(events: Sequence[Mapping[str, Any]]) -> str:
     return f"a volume cannot be mounted ({_NOT_MOUNTED}: {str(newest.get('message') or '').strip()})"
 
 
-def refusal_words(said: str) -> str:
-    """Return why the API server took no pod, from what spark-submit printed; empty if it does not say."""
-    found = _SAID_BY_API.search(said)
-    if found is None:
+def refusal_reason(output: str) -> str:
+    """Return why the API server refused a pod, from spark-submit's output; empty if that does not tell."""
+    match = _API_MESSAGE.search(output)
+    if match is None:
         return ""
-    message = (found[1] or found[2]).strip()
+    message = (match[1] or match[2]).strip()
     if _QUOTA in message:
         return f"the namespace's quota is full: {message}"
     return f"the API server refused the pod: {message}"
 
 
 def _why_waiting(pod: Mapping[str, Any]) -> tuple[str, bool]:
-    """Return why a pod has not begun, and whether the cluster is at work on it."""
+    """Return why a pod has not begun, and whether the cluster is preparing it."""
     status = pod.get("status") or {}
     for one in status.get("conditions") or ():
         if one.get("type") == "PodScheduled" and one.get("status") == "False":
             return f"no node can take it ({one.get('reason')}: {one.get('message')})", False
     waiting = next(_states(pod, "waiting"), {})
-    reason, message = waiting.get("reason"), waiting.get("message") or "no more is said"
+    reason, message = waiting.get("reason"), waiting.get("message") or "no message"
     if reason in _NO_IMAGE:
         return f"its image cannot be pulled ({reason}: {message})", False
     if reason in _NOT_MADE:
@@ -107,7 +107,7 @@ def _why_waiting(pod: Mapping[str, Any]) -> tuple[str, bool]:
 def _how_ended(pod: Mapping[str, Any]) -> str:
     status = pod.get("status") or {}
     if status.get("reason") == "Evicted":
-        return f"the node evicted it ({status.get('message') or 'no more is said'})"
+        return f"the node evicted it ({status.get('message') or 'no message'})"
     if disrupted := _disrupted_by(status):
         return f"it was disrupted ({disrupted})"
     ended = next(_states(pod, "terminated"), {})
@@ -118,9 +118,7 @@ def _how_ended(pod: Mapping[str, Any]) -> str:
             "spark.driver.memory or spark.driver.memoryOverhead"
         )
     if code is None:
-        return (
-            f"{status.get('reason') or 'no reason is given'} ({status.get('message') or 'no more is said'})"
-        )
+        return f"{status.get('reason') or 'no reason is given'} ({status.get('message') or 'no message'})"
     if code > _SIGNALLED:
         return f"it was killed by signal {code - _SIGNALLED} (exit code {code}): by whom is not recorded"
     return f"it ended with exit code {code}"
@@ -140,13 +138,13 @@ def _warnings(events: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _passes(event: Mapping[str, Any]) -> bool:
-    """Return whether an event tells of what Spark itself is about to make."""
+    """Return whether an event is about a volume that Spark itself is about to make."""
     if event.get("reason") != _NOT_MOUNTED:
         return False
     first, last = (str(event.get(name) or "") for name in ("firstTimestamp", "lastTimestamp"))
     try:
         lasted = datetime.fromisoformat(last) - datetime.fromisoformat(first)
-    except (TypeError, ValueError):  # not told, or one of them
+    except (TypeError, ValueError):  # a time is missing
         return True
     return lasted.total_seconds() <= _MOUNT_GRACE_S
 
@@ -156,7 +154,7 @@ def _time(event: Mapping[str, Any]) -> str:
 
 
 def _states(pod: Mapping[str, Any], kind: str) -> Iterator[Mapping[str, Any]]:
-    """Yield what containers of a pod are in, the driver's first."""
+    """Yield the details of a pod's containers in a state, the driver's first."""
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
     for one in sorted(statuses, key=lambda one: one.get("name") != CONTAINER):
         if kind in (one.get("state") or {}):

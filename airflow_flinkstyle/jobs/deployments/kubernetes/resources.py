@@ -1,4 +1,4 @@
-"""The ``SparkApplication`` resources of the two Spark operators: what they are told, what they say. Pure.
+"""The ``SparkApplication`` resources of the two Spark operators: their content and their status. Pure.
 
 Both make the driver's pod with Spark's own code from Spark's own settings. So nearly all is in
 ``sparkConf``, as on a command line. Apache's adds settings where none are given
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from airflow_flinkstyle.jobs.deployments.base import DriverPending, DriverState, Gone, Unknown
 from airflow_flinkstyle.jobs.deployments.kubernetes.api import CONTEXT, NAMESPACE, SUBMISSION
 from airflow_flinkstyle.jobs.deployments.kubernetes.driver import labels, settings
-from airflow_flinkstyle.jobs.deployments.kubernetes.pods import refusal_words
+from airflow_flinkstyle.jobs.deployments.kubernetes.pods import refusal_reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +24,7 @@ _SPARK_VERSION: Final = "4"
 """Required; Kubeflow's operator asks only whether it is 3 or newer, Apache's writes it into a label."""
 _NEVER_MS: Final = 10 * 365 * 24 * 3600 * 1000
 _PYTHON_RUNNER: Final = "org.apache.spark.deploy.PythonRunner"
-"""So Apache's operator takes the first of the Python files for the script."""
+"""With it, Apache's operator takes the first Python file as the script."""
 _IMAGE: Final = "spark.kubernetes.container.image"
 
 
@@ -38,10 +38,10 @@ class Resource(Protocol):
         """Return the resource that makes a driver's pod of the same name."""
 
     def without_pod(self, application: Mapping[str, Any]) -> DriverState:
-        """Return what the operator's words mean while the API server knows no pod of it."""
+        """Return what the operator's status means while the API server knows no pod of it."""
 
     def gave_up(self, application: Mapping[str, Any]) -> bool:
-        """Return whether the operator has made a pod that will never begin, and left it."""
+        """Return whether the operator has made a pod that will never begin, and left it there."""
 
 
 class Kubeflow:
@@ -69,21 +69,21 @@ class Kubeflow:
         return _resource(self, submission, name, spec)
 
     def without_pod(self, application: Mapping[str, Any]) -> DriverState:
-        """Return that it has ended only if the operator's ``spark-submit`` failed: then there was no pod."""
+        """Return Gone only if the operator's ``spark-submit`` failed: then there was no pod."""
         status = application.get("status") or {}
-        told = status.get("applicationState") or {}
-        state, said = str(told.get("state") or ""), str(told.get("errorMessage") or "")
+        latest = status.get("applicationState") or {}
+        state, message = str(latest.get("state") or ""), str(latest.get("errorMessage") or "")
         if not state:
             return DriverPending(_NOT_SEEN)
         if state == "SUBMITTED":
             return DriverPending("its operator has submitted it", may_pass=True)
         never_submitted = not status.get("executionAttempts")
-        if state in ("SUBMISSION_FAILED", "FAILED") and never_submitted and "already exist" not in said:
+        if state in ("SUBMISSION_FAILED", "FAILED") and never_submitted and "already exist" not in message:
             return Gone()
-        return Unknown(f"its SparkApplication is {state} ({said}), and it has no pod")
+        return Unknown(f"its SparkApplication is {state} ({message}), and it has no pod")
 
     def gave_up(self, application: Mapping[str, Any]) -> bool:
-        """Return that it has not: its ``spark-submit`` deletes a pod that it cannot complete."""
+        """Return False: its ``spark-submit`` deletes a pod that it cannot complete."""
         return False
 
 
@@ -116,37 +116,37 @@ class Apache:
         return _resource(self, submission, name, spec)
 
     def without_pod(self, application: Mapping[str, Any]) -> DriverState:
-        """Return that it has ended only if the pod itself was refused.
+        """Return Gone only if the pod itself was refused.
 
-        What else it makes for a driver it makes afterwards, and says ``DriverRequested`` at last: a pod that
-        is not there then has been removed.
+        The operator makes the driver's other objects after the pod, and then reports ``DriverRequested``: a
+        pod that is missing then has been removed.
         """
         states = _states(application)
         if not states or states == ["Submitted"]:
             return DriverPending(_NOT_SEEN)
         if self.gave_up(application) and any(
-            _NO_POD.search(said or "") for _, said in _told_by_apache(application)
+            _NO_POD.search(message or "") for _, message in _apache_history(application)
         ):
             return Gone()
         return Unknown(f"its SparkApplication is {states[-1]}, and it has no pod")
 
     def gave_up(self, application: Mapping[str, Any]) -> bool:
-        """Return whether what it makes for a driver, its pod first, was refused before the driver began."""
+        """Return whether an object of a driver, its pod first, was refused before the driver began."""
         states = _states(application)
         return "SchedulingFailure" in states and "DriverStarted" not in states
 
 
 _NOT_SEEN: Final = "no operator has taken up its SparkApplication: none runs, or none watches its namespace"
 _NO_POD: Final = re.compile(r"POST at: \S+/pods\. |pods \"[^\"]+\" is forbidden")
-"""How an API server refuses a pod, in the words of Apache's operator."""
+"""An API server's refusal of a pod, as Apache's operator reports it."""
 _AFTERWARDS: Final = ("TerminatedWithoutReleaseResources", "ResourceReleased")
-"""What Apache's operator says last of any application: why it came to that stands before."""
+"""The last states of any application with Apache's operator; the reason is in an earlier state."""
 RESOURCES: Final[dict[str, Resource]] = {"kubeflow": Kubeflow(), "apache": Apache()}
 """By the name of the operator, as a Spark connection chooses it."""
 
 
 def with_more(body: dict[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a resource with more in its ``spec``, where it says nothing itself."""
+    """Return a resource with more fields in its ``spec``; its own fields win."""
     return {**body, "spec": _merged(body["spec"], more)}
 
 
@@ -159,18 +159,19 @@ def _merged(own: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def words_of(application: Mapping[str, Any]) -> str:
-    """Return what an operator says of an application, and its reason for it if it gives one."""
-    told = (application.get("status") or {}).get("applicationState") or {}
-    said = [(told.get("state"), told.get("errorMessage"))] if told else _told_by_apache(application)[::-1]
-    state, message = next((one for one in said if _tells(*one)), (said[0][0], ""))
-    reason = refusal_words(message or "") or message or "no more is said"
+def describe_application(application: Mapping[str, Any]) -> str:
+    """Return an application's state, and the reason for it if its operator gives one."""
+    latest = (application.get("status") or {}).get("applicationState") or {}
+    own = [(latest.get("state"), latest.get("errorMessage"))]
+    states = own if latest else _apache_history(application)[::-1]
+    state, message = next((one for one in states if _explains(*one)), (states[0][0], ""))
+    reason = refusal_reason(message or "") or message or "no message"
     name = application["metadata"]["name"]
     return f"SparkApplication {name} is {state or 'not taken up by an operator'}: {reason}"
 
 
 def _conf(submission: Submission, name: str) -> dict[str, str]:
-    """Return Spark's settings, without those that say who submits from here."""
+    """Return Spark's settings, without those of the login that submits from here."""
     of_submitter = (NAMESPACE, CONTEXT)
     given = {
         setting: value
@@ -189,18 +190,18 @@ def _resource(kind: Resource, submission: Submission, name: str, spec: dict[str,
     }
 
 
-def _tells(state: str | None, text: str | None) -> bool:
+def _explains(state: str | None, text: str | None) -> bool:
     return bool((text or "").strip()) and state not in _AFTERWARDS
 
 
 def _states(application: Mapping[str, Any]) -> list[str]:
     """Return the states that an application of Apache's has been in, the newest last."""
-    return [state for state, _ in _told_by_apache(application) if state]
+    return [state for state, _ in _apache_history(application) if state]
 
 
-def _told_by_apache(application: Mapping[str, Any]) -> list[tuple[str | None, str | None]]:
-    """Return those states, each with what is said of it."""
+def _apache_history(application: Mapping[str, Any]) -> list[tuple[str | None, str | None]]:
+    """Return those states, each with its message."""
     status = application.get("status") or {}
     history = status.get("stateTransitionHistory") or {}
-    told = [history[number] for number in sorted(history, key=int)] or [status.get("currentState") or {}]
-    return [(one.get("currentStateSummary"), one.get("message")) for one in told]
+    states = [history[number] for number in sorted(history, key=int)] or [status.get("currentState") or {}]
+    return [(one.get("currentStateSummary"), one.get("message")) for one in states]

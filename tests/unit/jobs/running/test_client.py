@@ -502,7 +502,7 @@ def test_driver_that_ends_without_a_word_while_it_starts_is_lost_and_the_same_st
     handle = client.starts.start(world.spec(), world.target(), claim_key="start")
     world.until(lambda: client.view.board.incarnations(handle.generation))
     world.kill(handle.generation)
-    with pytest.raises(DriverLostError, match="ended without a word") as lost:
+    with pytest.raises(DriverLostError, match="ended without reporting why") as lost:
         client.drivers.wait_running(handle.generation, timeout_s=10)
     assert lost.value.retryable
     world.moods["v1.py"] = mood()

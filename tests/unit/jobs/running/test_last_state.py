@@ -505,7 +505,7 @@ def test_retry_finds_the_offline_lock_of_its_killed_attempt(world: World):
     client = world.start()
     world.kill(1)
     killed = hold_offline(client.view, "again/checkpoint")
-    killed.__enter__().beats.stop()
+    killed.__enter__().heartbeats.stop()
     assert isinstance(client.view.status(), Starting), "for another start, until its lease has passed"
     world.logs.produce(4)
     start(world, "again")
@@ -624,7 +624,7 @@ def test_start_passes_the_lock_of_a_caller_that_was_killed_once_that_was_silent_
     client = stopped(world) if job == "stopped" else world.start()
     world.kill(1)
     killed = hold_offline(elsewhere(client).view, "nightly")
-    killed.__enter__().beats.stop()
+    killed.__enter__().heartbeats.stop()
     world.logs.produce(4)
     start(world, "again")
     world.judge()
@@ -637,7 +637,7 @@ def test_no_start_passes_the_lock_of_a_caller_that_lives(world: World):
             client.starts.start(world.spec(), world.target(), claim_key="again")
         with pytest.raises(JobRunningError, match="lock:nightly holds it"):
             client.starts.standby(world.spec(), world.target(), claim_key="next", prepare_savepoint_id=None)
-        lock.close(lock.last_words.batches(), ids={}, under_way=())
+        lock.close(lock.last_heartbeat.batches(), ids={}, under_way=())
     world.logs.produce(4)
     start(world, "again")
     world.judge()
@@ -651,7 +651,7 @@ def test_caller_that_was_frozen_beyond_its_lease_says_nothing_of_a_job_that_went
     world.logs.produce(4)
     start(world, "again")
     with pytest.raises(HeldNoMoreError, match="silent for its lease") as lost:
-        lock.close(lock.last_words.batches(), ids={}, under_way=())
+        lock.close(lock.last_heartbeat.batches(), ids={}, under_way=())
     assert (lost.value.code, lost.value.retryable) == ("JOB_RUNNING", True), "a retry looks anew"
     assert world.board.current().value.generation > lock.generation
     world.judge()
@@ -682,7 +682,7 @@ def test_caller_whose_heartbeats_were_written_without_an_answer_still_holds_the_
         store.is_mute = True
         world.until(lambda: store.times > 1)
         store.is_mute = False
-        lock.close(lock.last_words.batches(), ids={}, under_way=())
+        lock.close(lock.last_heartbeat.batches(), ids={}, under_way=())
     status = client.view.status()
     assert isinstance(status, Closed)
     assert status.run.generation == lock.generation
@@ -732,7 +732,7 @@ def test_retried_start_passes_the_lock_of_a_caller_that_was_killed_meanwhile(wor
     client.starts.start(world.spec(), world.target(), claim_key="again")
     world.until(lambda: world.alive() == [])
     killed = hold_offline(elsewhere(client).view, "nightly")
-    killed.__enter__().beats.stop()
+    killed.__enter__().heartbeats.stop()
     world.logs.produce(4)
     start(world, "again")
     world.judge()

@@ -11,7 +11,7 @@ from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.jobs.comparison import (
     CompareAsked,
     Version,
-    as_told,
+    as_values,
     compare_asked,
     compare_versions,
     require_expected,
@@ -60,9 +60,9 @@ def test_old_version_runs_once_more_where_they_differ(world: World, mood: type[M
     assert (found.verdict, found.old, found.new, found.again) == ("differs", 2, 3, 4)
     assert "3 changed" in found.summary()
     with pytest.raises(FlinkstyleError, match="3 changed") as refused:
-        require_expected(as_told(found), "same", job=world.job)
+        require_expected(as_values(found), "same", job=world.job)
     assert refused.value.code == "VERSIONS_DIFFER"
-    require_expected(as_told(found), "differs", job=world.job)
+    require_expected(as_values(found), "differs", job=world.job)
 
 
 def test_version_that_fails_on_the_records_fails_the_comparison(world: World, mood: type[Mood]):
@@ -101,7 +101,7 @@ def test_versions_that_found_nothing_to_read_are_not_comparable(world: World, mo
     world.start()
     save(world)
     world.moods["v1.py"] = mood(finds_no_records=True)
-    found = as_told(compare(world))
+    found = as_values(compare(world))
     assert found["verdict"] == "not comparable"
     with pytest.raises(FlinkstyleError, match="no records to read") as refused:
         require_expected(found, "same", job=world.job)
