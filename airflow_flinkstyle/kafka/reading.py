@@ -102,7 +102,7 @@ def scan(
         return
     with consumer(cluster, isolation) as client:
         client.assign([ClientPartition(topic, number, r.low) for (topic, number), r in unread.items()])
-        progress = _Progress(cluster, sum(r.high - r.low for r in unread.values()))
+        progress = _ReadProgress(cluster, sum(r.high - r.low for r in unread.values()))
         moved_at = time.monotonic()
         while unread:
             messages = _next(client)
@@ -126,7 +126,7 @@ def _next(client: Consumer) -> list[KafkaMessage]:
     return [] if first is None else [first]
 
 
-class _Progress:
+class _ReadProgress:
     """Logs every few seconds how much of a long read is done."""
 
     def __init__(self, cluster: KafkaCluster, offsets: int) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class _Difference:
+class _LogDifference:
     """Offsets at which the logs differ, and what compaction may have done."""
 
     other: list[int] = field(default_factory=list)
@@ -50,7 +50,7 @@ def verify_offsets_preserved(
     """
     cut = bisect_left(source.offsets, position)
     low = max(source.low, target.low)
-    found = _Difference()
+    found = _LogDifference()
     if source.offsets != target.offsets or source.prints != target.prints:
         found = _compare(source, target, low, position, rules)
     unread = len(source) - cut
@@ -72,8 +72,8 @@ def verify_offsets_preserved(
 
 def _compare(
     source: Fingerprints, target: Fingerprints, low: int, position: NextOffset, rules: Rules
-) -> _Difference:
-    found = _Difference()
+) -> _LogDifference:
+    found = _LogDifference()
     here = {offset: i for i, offset in enumerate(source.offsets) if offset >= low}
     there = {offset: i for i, offset in enumerate(target.offsets) if offset >= low}
     newest_here = _newest(source) if rules.compacted else {}
@@ -110,7 +110,7 @@ def _compacted(fingerprints: Fingerprints, index: int, newest: dict[int, int]) -
     return "tombstone" if fingerprints.tombstones[index] else None
 
 
-def _refusal(found: _Difference, target: Fingerprints, position: NextOffset) -> Verdict | None:
+def _refusal(found: _LogDifference, target: Fingerprints, position: NextOffset) -> Verdict | None:
     if position > target.high or position < target.log_start:
         reason = f"the mirror keeps offsets, but its log goes from {target.log_start} to {target.high}"
         return Refused(reason, None)

@@ -68,7 +68,7 @@ def test_store_that_is_left_alone_costs_no_thread(hangs: Hangs):
         root._breaker.failed()
 
     async def main() -> None:
-        assert root.is_left_alone
+        assert root.is_paused
         assert [await root.ask(hangs) for _ in range(100)] == [None] * 100
 
     asyncio.run(main())
@@ -96,7 +96,7 @@ def test_what_a_task_must_say_is_said_whatever_is_known_of_the_store():
     root = SharedRoot("hung")
     for _ in range(FAILURES):
         root._breaker.failed()
-    assert asyncio.run(root.tell(lambda: "said")) == "said"
+    assert asyncio.run(root.call(lambda: "said")) == "said"
 
 
 def test_root_is_shared_by_its_connection():

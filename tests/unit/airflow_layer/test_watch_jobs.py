@@ -302,7 +302,7 @@ def test_root_that_cannot_be_watched_is_told_after_a_while(root: Root, monkeypat
         requests_per_s=1000.0,
     )
     assert [trigger.poll() for _ in range(3)] == [None, None, None]
-    monkeypatch.setattr(watch_trigger, "_TOLD_AFTER_S", 0.0)
+    monkeypatch.setattr(watch_trigger, "_FAILS_AFTER_S", 0.0)
     with pytest.raises(AirflowFailException, match="STORE_DENIED"):
         operator(root).execute_complete(a_context("watch"), trigger.poll() or {})
 

@@ -87,7 +87,7 @@ def test_savepoint_pinned_after_a_prune_failed_survives_the_death_of_a_later_one
 def test_savepoint_whose_delete_got_no_answer_is_nobodys_to_rely_on_any_more(three: SavepointRepository):
     blobs = three.blob_sizes()
     three.store.refuse(unanswered="delete orders/savepoints/sp-1")  # type: ignore[attr-defined]
-    with pytest.raises(StoreUnavailableError, match="sp-1 counts as disposed of: whoever") as failed:
+    with pytest.raises(StoreUnavailableError, match="sp-1 counts as disposed of: the next take") as failed:
         prune_to(three, 2, lease_s=0.2)
     assert "nothing else was changed" not in str(failed.value)
     assert "condemned/" in str(failed.value)
