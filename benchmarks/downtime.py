@@ -39,7 +39,7 @@ SIZES = ("1 MiB", "100 MiB")
 ROUNDS = 2 * PAIRS
 BROKEN = ("import", "batch", "schema")
 SHOWN = ("stop", "takeover-order", "takeover", "verify")
-MEDIAN_S, WORST_S, OURS_S = 3.0, 6.0, 1.5
+MEDIAN_S, WORST_S, OURS_S, COLD_S = 1.8, 6.0, 1.5, 8.0
 
 
 def run(*, quick: bool) -> Report:
@@ -82,7 +82,7 @@ def report(
     rows = [(size, how, of) for size, by in found.items() for how, of in by.items()]
     pauses = tuple((name, f"{before:.2f} s", f"{during:.2f} s") for name, (before, during) in gaps.items())
     rounds = len(rows[0][2])
-    warm = found[list(found)[-1]][REHEARSED]
+    size, by_how = list(found.items())[-1]
     return Report(
         about=(
             f"A job reads {ROWS_PER_S:,} records a second from Kafka and counts them per key, with 1 KiB "
@@ -94,7 +94,7 @@ def report(
             f"{Spread.of([one.load for _, _, of in rows for one in of]).text(digits=1)}."
         ),
         tables=(shares(rows), batches(rows), phases(rows), _pauses(pauses)),
-        targets=promises(list(found)[-1], warm),
+        targets=(*promises(size, by_how[REHEARSED], median_s=MEDIAN_S), _cold(size, by_how[COLD])),
         raw={
             size: {how: [asdict(one) for one in of] for how, of in by.items()} for size, by in found.items()
         },
@@ -153,12 +153,17 @@ def _pauses(rows: tuple[tuple[str, ...], ...]) -> Table:
     return Table(columns=columns, rows=rows, detail=True)
 
 
-def promises(size: str, of: Sequence[CutOver]) -> tuple[Target, ...]:
-    """Return what was promised of a warm cutover."""
+def promises(size: str, of: Sequence[CutOver], *, median_s: float) -> tuple[Target, ...]:
+    """Return what was promised of a warm cutover, the median of which is to be at most so long."""
     downtime, ours = Spread.of([one.downtime_s for one in of]), Spread.of([one.ours_s for one in of])
     worst = Spread.of([downtime.high])
     return (
-        Target(what=f"downtime, rehearsed, {size}, median", limit=MEDIAN_S, found=downtime, unit=" s"),
+        Target(what=f"downtime, rehearsed, {size}, median", limit=median_s, found=downtime, unit=" s"),
         Target(what=f"downtime, rehearsed, {size}, worst", limit=WORST_S, found=worst, unit=" s"),
         Target(what=f"our share of it, {size}", limit=OURS_S, found=ours, unit=" s"),
     )
+
+
+def _cold(size: str, of: Sequence[CutOver]) -> Target:
+    found = Spread.of([one.downtime_s for one in of])
+    return Target(what=f"downtime, cold, {size}, median", limit=COLD_S, found=found, unit=" s")
