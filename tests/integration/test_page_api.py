@@ -74,7 +74,7 @@ def test_root_whose_dag_is_not_there_is_nobodys(admin: Caller, airflow: Airflow)
     assert {"flinkstyle_default", "lost"} <= {root["conn_id"] for root in shown}
     for method, path in (("GET", "/jobs/orders"), ("GET", "/jobs/orders/runs/1/log"), ("POST", "/refresh")):
         assert admin.ask(method, f"{API}/roots/ghost{path}")[0] == 403, path
-    assert "DAG no_such_dag stands for: it is not there" in airflow.service.log_text()
+    assert "shows nobody the root of DAG no_such_dag: there is no such DAG" in airflow.service.log_text()
 
 
 def test_viewer_reads_and_changes_nothing(viewer: Caller, admin: Caller):

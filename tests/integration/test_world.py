@@ -244,7 +244,7 @@ def test_endpoint_without_ids_is_read_and_the_ids_that_come_later_contradict_not
     settings = SinkSettings(
         cluster=cluster, topic="totals", lineage="l", shards=1, control_topic="control", run="run"
     )
-    with pytest.raises(LineageError, match="tell its id, found none"):
+    with pytest.raises(LineageError, match="have an id, found none"):
         open_lineage(settings, query_id="q", batch_id=0)
     lab = Lab(tmp_path / "lab", warm=warm_jvms)
     try:
