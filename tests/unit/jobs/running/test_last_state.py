@@ -647,7 +647,7 @@ def test_caller_that_was_frozen_beyond_its_lease_says_nothing_of_a_job_that_went
     client = stopped(world)
     frozen = hold_offline(elsewhere(client).view, "nightly")
     lock = frozen.__enter__()
-    lock.beats.stop()
+    lock.heartbeats.stop()
     world.logs.produce(4)
     start(world, "again")
     with pytest.raises(HeldNoMoreError, match="silent for its lease") as lost:
