@@ -650,7 +650,7 @@ def test_caller_that_was_frozen_beyond_its_lease_says_nothing_of_a_job_that_went
     lock.heartbeats.stop()
     world.logs.produce(4)
     start(world, "again")
-    with pytest.raises(HeldNoMoreError, match="silent for its lease") as lost:
+    with pytest.raises(HeldNoMoreError, match="wrote no heartbeat for its lease") as lost:
         lock.close(lock.last_heartbeat.batches(), ids={}, under_way=())
     assert (lost.value.code, lost.value.retryable) == ("JOB_RUNNING", True), "a retry looks anew"
     assert world.board.current().value.generation > lock.generation
