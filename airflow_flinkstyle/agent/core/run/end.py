@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_flinkstyle.agent.core.errors import NoQueryError, ScriptFailedError, SupersededError
-from airflow_flinkstyle.agent.core.process import EXIT_DONE, EXIT_FAILED
+from airflow_flinkstyle.agent.core.process import EXIT_DONE, EXIT_FAILED, EXIT_JVM_GONE
 from airflow_flinkstyle.agent.core.queries.stopping import commit_planned, listeners_away, stop_at_boundary
 from airflow_flinkstyle.agent.core.run.reasons import (
     Drilled,
@@ -19,6 +19,7 @@ from airflow_flinkstyle.agent.core.run.reasons import (
     Signalled,
     StopAsked,
 )
+from airflow_flinkstyle.clock import CLOCK
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.errors import ToldToEndError
 from airflow_flinkstyle.python_versions import assert_never
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _RETRY_S = 0.5
+JVM_SEEN_S = 0.5
+"""How long a JVM that was killed may still be this process's parent: the kernel closes its sockets before."""
+_POLL_S = 0.02
 log = logging.getLogger(__name__)
 
 
@@ -47,6 +51,7 @@ class RunEnd:
         """Drain, write the last heartbeat; returns the exit code."""
         log.info("The run ends: %s", why)
         try:
+            self._halt_if_jvm_is_gone(why)
             if not self._admission.taken_over:
                 return self._end_waiting(why)
             return self._end_running(why)
@@ -58,6 +63,21 @@ class RunEnd:
             log.exception("The run could not be ended in order")
             self._driver.process.halt(EXIT_FAILED)
         raise AssertionError("halt returned")
+
+    def _halt_if_jvm_is_gone(self, why: Ending) -> None:
+        """End without a last heartbeat if the script ended because its JVM was killed.
+
+        ``failed`` would keep the supervisor from starting the job again. Where a query was started, the calls
+        that stop it meet the dead JVM.
+        """
+        if not isinstance(why, (Failure, ScriptEnded)) or self._driver.queries.all():
+            return
+        wait = CLOCK.wait(JVM_SEEN_S, every_s=_POLL_S)
+        while not self._driver.process.jvm_is_gone():
+            if not wait.again():
+                return
+        log.error("The JVM has died, which ended the script")
+        self._driver.process.halt(EXIT_JVM_GONE)
 
     def _end_waiting(self, why: Ending) -> int:
         """End a process that has run no batch."""

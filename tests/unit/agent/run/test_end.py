@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_flinkstyle.agent.core.process import EXIT_JVM_GONE
 from airflow_flinkstyle.agent.core.run.end import RunEnd
-from airflow_flinkstyle.agent.core.run.reasons import ScriptEnded, Signalled
+from airflow_flinkstyle.agent.core.run.reasons import Failure, ScriptEnded, Signalled
+from airflow_flinkstyle.agent.spark.process import DriverProcess
 from tests.unit.agent.conftest import G1
 from tests.unit.agent.drivers import SmallDriver, a_request
 
@@ -16,6 +18,21 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.agent.core.run.reasons import Ending
     from airflow_flinkstyle.protocol.records import Command, Heartbeat, Request
+
+
+class DyingProcess(DriverProcess):
+    """A process whose JVM is seen to be gone at the third look."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks = 0
+
+    def jvm_is_gone(self) -> bool:
+        self.looks += 1
+        return self.looks > 2
+
+    def halt(self, code: int) -> None:
+        raise SystemExit(code)
 
 
 @pytest.fixture
@@ -80,3 +97,28 @@ def test_driver_that_is_told_to_end_before_it_has_the_job_may_be_tried_again(dri
     assert (beat.state, beat.transient, beat.batches()) == ("failed", True, {})
     assert beat.error is not None
     assert beat.error[0] == "DRIVER_TOLD_TO_END"
+
+
+@pytest.mark.parametrize(
+    "why",
+    [Failure("SCRIPT_FAILED", "The script left with exit code 1."), ScriptEnded()],
+    ids=["failed", "ended"],
+)
+@pytest.mark.parametrize("has_job", [False, True], ids=["waiting", "taken over"])
+def test_driver_whose_jvm_was_killed_says_nothing_of_its_end(
+    driver: SmallDriver, why: Ending, has_job: bool
+) -> None:
+    driver.heartbeat_writer.beat()
+    state = running(driver).heartbeat_writer.state if has_job else "starting"
+    driver.process = DyingProcess()
+    with pytest.raises(SystemExit) as left:
+        driver.finish(why)
+    assert left.value.code == EXIT_JVM_GONE
+    beat = driver.board.heartbeat(G1)
+    assert beat is not None
+    assert (beat.value.state, beat.value.error) == (state, None)
+
+
+def test_script_that_fails_while_its_jvm_lives_says_so(driver: SmallDriver) -> None:
+    beat = ended(driver, Failure("SCRIPT_FAILED", "The script left with exit code 1."))
+    assert (beat.state, beat.error) == ("failed", ("SCRIPT_FAILED", "The script left with exit code 1."))
