@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.core.run.admission import Admission
     from airflow_flinkstyle.agent.core.run.driver import Driver
     from airflow_flinkstyle.agent.core.run.reasons import Ending
+    from airflow_flinkstyle.protocol.board import Slot
+    from airflow_flinkstyle.protocol.records import Request
     from airflow_flinkstyle.types import BatchId
 
 T = TypeVar("T")
@@ -137,6 +139,8 @@ class RunEnd:
                 self._write(partial(self._end_failed, stop, failure))
             return self._fail(failure)
         driver.commits.finish()
+        if signalled is not None and stop is None:  # one may have come while the queries drained
+            stop = self._write(lambda: self._stop_in_the_slot(signalled))
         self._write(lambda: self._close(stop, signalled))
         if stop is not None:
             self._end_request(stop, batches=committed)
@@ -148,17 +152,28 @@ class RunEnd:
 
     def _stop_in_the_slot(self, signalled: Failure) -> StopAsked | None:
         """Return the stop that a caller waits for, if there is one: no watcher must start that job again."""
+        while (slot := self._unanswered_stop()) is not None:
+            if slot.value.state == "closing" or self._driver.inbox.make_final(slot):
+                return StopAsked(slot.value, failed=None if self._has_all(slot.value) else signalled)
+            # It was taken back, or the inbox has accepted it at this moment: the next look tells.
+        return None
+
+    def _unanswered_stop(self) -> Slot[Request] | None:
         board, run = self._driver.board, self._driver.driver_run
         slot = board.request(run.generation)
         if slot is None or slot.value.incarnation != run.incarnation or "stop" not in slot.value.command:
             return None
-        request = slot.value
-        if request.state == "closing":  # its savepoint is complete
-            return StopAsked(request)
-        has_ended = request.state == "cancelled" or board.end(run.generation, request.request_id) is not None
-        if has_ended or not self._driver.inbox.make_final(slot):
-            return None
-        return StopAsked(request, failed=signalled if request.command == "stop_with_savepoint" else None)
+        has_ended = board.end(run.generation, slot.value.request_id) is not None
+        return None if has_ended or slot.value.state == "cancelled" else slot
+
+    def _has_all(self, request: Request) -> bool:
+        """Return whether a stop has the savepoint that it asked for, if it did.
+
+        ``closing`` alone does not tell: it may close without, and a retry here meets its own write.
+        """
+        if request.savepoint_id is None:
+            return True
+        return request.state == "closing" and self._driver.repository.find(request.savepoint_id) is not None
 
     def _close(self, stop: StopAsked | None, signalled: Failure | None) -> None:
         if stop is None:
