@@ -272,7 +272,7 @@ class JobRequests:
         Args:
             pending: The request.
             timeout_s: How long to wait.
-            relaunch: Start a driver again that died without reporting why.
+            relaunch: Start a driver again that died without reporting why, or was told to end.
             confirm: As for ``request``, when the request is sent again.
             watch: Called at each poll with the pending request and its progress.
 
@@ -323,7 +323,9 @@ class JobRequests:
         relaunch: bool,
         confirm: Callable[[], None] | None,
     ) -> PendingRequest:
-        status = self.starts.drivers.ensure_running() if relaunch else self.view.status()
+        status = self.view.status()
+        if relaunch:
+            status = self.starts.drivers.look_after(status, follow=self.starts.follow)
         if isinstance(status, Starting):
             return pending  # poll returns Lost again until the next incarnation runs
         if not isinstance(status, Running):

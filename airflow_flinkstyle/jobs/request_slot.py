@@ -319,7 +319,12 @@ def poll(board: JobBoard, pending: PendingRequest) -> RequestState:
     slot = board.heartbeat(pending.generation)
     heartbeat = slot.value if slot else None
     end = board.end(pending.generation, pending.request_id)
-    if pending.command != "savepoint" and heartbeat is not None and heartbeat.state == "closed":
+    if (
+        pending.command != "savepoint"
+        and heartbeat is not None
+        and heartbeat.state == "closed"
+        and not heartbeat.told_to_end  # the job is started again, and the next driver must be asked
+    ):
         return _from_closed(pending, heartbeat, end)
     if end is not None and end.outcome == "lost":
         return Lost(end.detail)

@@ -51,12 +51,16 @@ class DriverProcess:
     def halt(self, code: int) -> None:
         """End JVM and Python now, without hooks: no further batch may run."""
         log.error("Ending the driver at once, exit code %d", code)
+        if not self.jvm_is_gone():
+            self._end_jvm(code)
+        _leave(code)
+
+    def _end_jvm(self, code: int) -> None:
         halting = threading.Thread(target=_halt_jvm, args=(code,), daemon=True)
         halting.start()
         halting.join(HALT_PATIENCE_S)  # a JVM in a long pause does not answer
         if _gateway_jvm() is not None and not self.jvm_is_gone():
             os.kill(self.jvm_pid, signal.SIGKILL)
-        _leave(code)
 
     def end_later(self, code: int, after_s: float) -> None:
         """End Python after a while, should the script not end by itself."""

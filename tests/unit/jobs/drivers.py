@@ -19,7 +19,14 @@ from airflow_flinkstyle.agent.core.board.inbox import Take
 from airflow_flinkstyle.agent.core.board.takeover import NotOursError
 from airflow_flinkstyle.agent.core.process import EXIT_LEASE_LOST
 from airflow_flinkstyle.agent.core.queries import stopping
-from airflow_flinkstyle.agent.core.run import admission, held_cut, same_batches, scratch_batches, taking
+from airflow_flinkstyle.agent.core.run import (
+    admission,
+    end,
+    held_cut,
+    same_batches,
+    scratch_batches,
+    taking,
+)
 from airflow_flinkstyle.agent.core.run.reasons import Failure, ScriptEnded, Signalled
 from airflow_flinkstyle.agent.core.runtime import Runtime
 from airflow_flinkstyle.agent.core.spark import StreamingSource
@@ -72,7 +79,7 @@ _SHORT = (
     *((patience, "RETRY_S", 0.01), (taking, "STORE_PATIENCE_S", 0.02)),
     *((admission, "_CHECK_EVERY_S", 0.01), (admission, "FIRST_PATIENCE_S", 0.02)),
     *((admission, "GUARD_PATIENCE_S", 0.02), (scratch_batches, "_NEWER_S", 0.02)),
-    (same_batches, "_POLL_S", 0.01),
+    *((same_batches, "_POLL_S", 0.01), (end, "JVM_SEEN_S", 0.0)),
     *((runtime_module, "_AWAIT_POLL_S", 0.005), (stopping, "_POLL_S", 0.005)),
 )
 

@@ -116,12 +116,12 @@ class Inbox(threading.Thread):
         """Make a stop one that can no longer be cancelled, by the replace that a cancel would use.
 
         Returns:
-            False if a cancel was faster.
+            False if the slot has changed since: by a cancel, or by this inbox, which has accepted the stop.
         """
         try:
             self._board.put_request(self._generation, replace(slot.value, state="closing"), seen=slot)
         except ObjectChangedError:
-            log.info("Request %s was cancelled at the last moment", slot.value.request_id)
+            log.info("Request %s was cancelled or accepted at the last moment", slot.value.request_id)
             return False
         return True
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_flinkstyle.agent.core.errors import NoQueryError, ScriptFailedError, SupersededError
-from airflow_flinkstyle.agent.core.process import EXIT_DONE, EXIT_FAILED
+from airflow_flinkstyle.agent.core.process import EXIT_DONE, EXIT_FAILED, EXIT_JVM_GONE
 from airflow_flinkstyle.agent.core.queries.stopping import commit_planned, listeners_away, stop_at_boundary
 from airflow_flinkstyle.agent.core.run.reasons import (
     Drilled,
@@ -19,6 +19,7 @@ from airflow_flinkstyle.agent.core.run.reasons import (
     Signalled,
     StopAsked,
 )
+from airflow_flinkstyle.clock import CLOCK
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.errors import ToldToEndError
 from airflow_flinkstyle.python_versions import assert_never
@@ -30,10 +31,15 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.core.run.admission import Admission
     from airflow_flinkstyle.agent.core.run.driver import Driver
     from airflow_flinkstyle.agent.core.run.reasons import Ending
+    from airflow_flinkstyle.protocol.board import Slot
+    from airflow_flinkstyle.protocol.records import Request
     from airflow_flinkstyle.types import BatchId
 
 T = TypeVar("T")
 _RETRY_S = 0.5
+JVM_SEEN_S = 0.5
+"""How long a JVM that was killed may still be this process's parent: the kernel closes its sockets before."""
+_POLL_S = 0.02
 log = logging.getLogger(__name__)
 
 
@@ -47,6 +53,7 @@ class RunEnd:
         """Drain, write the last heartbeat; returns the exit code."""
         log.info("The run ends: %s", why)
         try:
+            self._halt_if_jvm_is_gone(why)
             if not self._admission.taken_over:
                 return self._end_waiting(why)
             return self._end_running(why)
@@ -58,6 +65,21 @@ class RunEnd:
             log.exception("The run could not be ended in order")
             self._driver.process.halt(EXIT_FAILED)
         raise AssertionError("halt returned")
+
+    def _halt_if_jvm_is_gone(self, why: Ending) -> None:
+        """End without a last heartbeat if the script ended because its JVM was killed.
+
+        ``failed`` would keep the supervisor from starting the job again. Where a query was started, the calls
+        that stop it meet the dead JVM.
+        """
+        if not isinstance(why, (Failure, ScriptEnded)) or self._driver.queries.all():
+            return
+        wait = CLOCK.wait(JVM_SEEN_S, every_s=_POLL_S)
+        while not self._driver.process.jvm_is_gone():
+            if not wait.again():
+                return
+        log.error("The JVM has died, which ended the script")
+        self._driver.process.halt(EXIT_JVM_GONE)
 
     def _end_waiting(self, why: Ending) -> int:
         """End a process that has run no batch."""
@@ -117,6 +139,8 @@ class RunEnd:
                 self._write(partial(self._end_failed, stop, failure))
             return self._fail(failure)
         driver.commits.finish()
+        if signalled is not None and stop is None:  # one may have come while the queries drained
+            stop = self._write(lambda: self._stop_in_the_slot(signalled))
         self._write(lambda: self._close(stop, signalled))
         if stop is not None:
             self._end_request(stop, batches=committed)
@@ -128,17 +152,28 @@ class RunEnd:
 
     def _stop_in_the_slot(self, signalled: Failure) -> StopAsked | None:
         """Return the stop that a caller waits for, if there is one: no watcher must start that job again."""
+        while (slot := self._unanswered_stop()) is not None:
+            if slot.value.state == "closing" or self._driver.inbox.make_final(slot):
+                return StopAsked(slot.value, failed=None if self._has_all(slot.value) else signalled)
+            # It was taken back, or the inbox has accepted it at this moment: the next look tells.
+        return None
+
+    def _unanswered_stop(self) -> Slot[Request] | None:
         board, run = self._driver.board, self._driver.driver_run
         slot = board.request(run.generation)
         if slot is None or slot.value.incarnation != run.incarnation or "stop" not in slot.value.command:
             return None
-        request = slot.value
-        if request.state == "closing":  # its savepoint is complete
-            return StopAsked(request)
-        has_ended = request.state == "cancelled" or board.end(run.generation, request.request_id) is not None
-        if has_ended or not self._driver.inbox.make_final(slot):
-            return None
-        return StopAsked(request, failed=signalled if request.command == "stop_with_savepoint" else None)
+        has_ended = board.end(run.generation, slot.value.request_id) is not None
+        return None if has_ended or slot.value.state == "cancelled" else slot
+
+    def _has_all(self, request: Request) -> bool:
+        """Return whether a stop has the savepoint that it asked for, if it did.
+
+        ``closing`` alone does not tell: it may close without, and a retry here meets its own write.
+        """
+        if request.savepoint_id is None:
+            return True
+        return request.state == "closing" and self._driver.repository.find(request.savepoint_id) is not None
 
     def _close(self, stop: StopAsked | None, signalled: Failure | None) -> None:
         if stop is None:

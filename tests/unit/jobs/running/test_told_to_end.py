@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_flinkstyle.agent.core.board.heartbeat import HeartbeatWriter
 from airflow_flinkstyle.jobs.request import Stopped
-from airflow_flinkstyle.jobs.request_slot import PendingRequest
+from airflow_flinkstyle.jobs.request_slot import Lost, PendingRequest
 from airflow_flinkstyle.jobs.status import Closed, Running, Starting, describe_status
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.client import JobClient
+    from airflow_flinkstyle.jobs.request_slot import Asked
     from tests.unit.jobs.conftest import World
 
 
@@ -58,4 +60,28 @@ def test_stop_is_for_good(world: World, told: JobClient):
 def test_person_may_start_it_as_any_job_that_has_closed(world: World, told: JobClient):
     handle = told.starts.start(world.spec(), world.target(), claim_key="again")
     told.drivers.wait_running(handle.generation, timeout_s=10)
+    world.judge()
+
+
+@pytest.mark.parametrize("command", ["savepoint", "stop", "stop_with_savepoint"])
+def test_what_is_asked_as_the_run_says_its_last_word_is_asked_of_the_driver_that_follows(
+    world: World, command: Asked, monkeypatch: pytest.MonkeyPatch
+):
+    client, end = world.start(), HeartbeatWriter.end
+    pending: list[PendingRequest] = []
+
+    def asked_before(writer: HeartbeatWriter, *args: Any, **said: Any) -> None:
+        if not pending:
+            pending.append(client.requests.request("late", command))
+        end(writer, *args, **said)
+
+    monkeypatch.setattr(HeartbeatWriter, "end", asked_before)
+    world.tells_to_end = True
+    world.until(lambda: isinstance(client.view.status(), Closed))
+    world.tells_to_end = False
+    assert isinstance(client.requests.poll(pending[0]), Lost)
+    answered, ended = client.requests.wait(pending[0], timeout_s=10)
+    assert (answered.generation, ended.outcome) == (2, "done")
+    assert (ended.savepoint_id is None) == (command == "stop")
+    assert isinstance(client.view.status(), Running if command == "savepoint" else Closed)
     world.judge()
