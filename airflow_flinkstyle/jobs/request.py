@@ -357,7 +357,7 @@ class JobRequests:
         except JobNotRunningError:
             # A driver that a watcher would start again is started first, so that it closes in order.
             status = self.starts.drivers.look_after(follow=self.starts.follow)
-            if not isinstance(status, Starting):
+            if not isinstance(status, (Starting, Running)):  # it may have come up since
                 raise
             self.starts.drivers.wait_running(status.run.generation, timeout_s=timeout_s)
             pending = self.request_stop(request_key, savepoint=savepoint, mode=mode, confirm=confirm)

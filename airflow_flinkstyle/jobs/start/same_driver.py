@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.jobs.errors import CheckpointMismatchError, CheckpointUnreadError, StepTimeoutError
 from airflow_flinkstyle.jobs.request_slot import request_for, send
-from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Running, classify, describe_status
+from airflow_flinkstyle.jobs.status import Closed, Failed, Running, classify, describe_status
 from airflow_flinkstyle.jobs.stopped.last_run import last_run_and_heartbeat, require_all_named, require_place
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def close_in_place(
         None once the run has closed; else why it could not, as half a sentence.
 
     Raises:
-        StepTimeoutError: If it failed for a reason that may pass, or took too long.
+        StepTimeoutError: If it failed for a reason that may pass, was killed, or took too long.
     """
     run, heartbeat = last_run_and_heartbeat(runs)
     if run is None or heartbeat is None or not run.claim.launch:
@@ -104,10 +104,12 @@ def _closed(runs: JobView, generation: Generation, key: str) -> str | None:
                 send(runs.board, request_for(f"{key}/close", "stop", run.generation, heartbeat.incarnation))
             case Failed(run) if run.may_be_retried:
                 raise _not_closed_yet(runs, status)
-            case Failed() | Dead():
+            case Failed():
                 return f"its own driver was started in it again: {describe_status(status)}"
             case _:
-                pass  # it is coming up
+                # It is coming up, or was killed: that shows nothing of the state, and its supervisor, or a
+                # watcher, starts it again.
+                pass
         if not wait.again():
             raise _not_closed_yet(runs, status)
 
@@ -123,5 +125,6 @@ def _not_closed_yet(runs: JobView, status: JobStatus) -> StepTimeoutError:
         f"The driver of job {runs.board.job}, started again in its checkpoint, was expected to close there, "
         f"found that {describe_status(status)}.",
         state_after="Nothing else was started; the checkpoint stays the job's.",
-        remedy="Start the job again once that has passed.",
+        remedy="Start the job again once that has passed. If its driver is killed once more, find out "
+        "what kills it: look at memory and host.",
     )

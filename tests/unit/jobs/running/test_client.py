@@ -24,7 +24,7 @@ from airflow_flinkstyle.jobs.errors import (
 from airflow_flinkstyle.jobs.request import SavepointOnly, Stopped
 from airflow_flinkstyle.jobs.request_slot import CutMode, Ended, TooLate, Withdrawn, key_of_kill, request_for
 from airflow_flinkstyle.jobs.start.origins import FromCheckpoint, FromSavepoint
-from airflow_flinkstyle.jobs.status import Closed, Dead, NeverStarted, Running, Starting
+from airflow_flinkstyle.jobs.status import Closed, Dead, NeverStarted, Running, Sightings, Starting
 from airflow_flinkstyle.jobs.stopped.saving import take_stopped
 from airflow_flinkstyle.kafka.errors import LOGIN_MISSING
 from airflow_flinkstyle.kafka.login import CONNECTION
@@ -521,6 +521,19 @@ def test_job_that_still_starts_is_stopped_and_the_same_start_begins_anew(world: 
     again = client.starts.start(world.spec(), world.target(), claim_key="start")
     assert again.generation == handle.generation + 1
     assert isinstance(client.drivers.wait_running(again.generation, timeout_s=10), Running)
+
+
+def test_stop_of_a_job_that_comes_up_while_it_is_looked_at_stops_it(world: World, mood: type[Mood]):
+    world.logs.produce(10)
+    world.moods["v1.py"] = mood(slow_start_s=0.5)
+    client = world.client()
+    spec = replace(world.spec(), lease_s=60)  # its second heartbeat is that of its takeover
+    handle = client.starts.start(spec, world.target(), claim_key="start")
+    world.until(lambda: world.board.heartbeat(handle.generation))
+    client.view.sightings = Sightings()  # as another process, which has not seen it change
+    assert isinstance(client.view.status(), Starting)
+    assert isinstance(client.requests.stop("stop", savepoint=True, timeout_s=10), Stopped)
+    assert isinstance(client.view.status(), Closed)
 
 
 def test_savepoint_that_exists_without_a_closed_run_is_not_a_stop(world: World):

@@ -6,6 +6,8 @@ import contextlib
 import json
 import logging
 import shutil
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +38,8 @@ from airflow_flinkstyle.types import Generation
 from tests.unit.stores import ActingStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.jobs.start.origins import Origin
     from airflow_flinkstyle.jobs.start.starts import RunHandle
@@ -386,6 +390,63 @@ def test_cause_that_may_pass_offers_nothing_to_give_up(world: World, mood: type[
     assert "fresh" not in str(refused.value)
     handle = start(world, "again")
     assert handle.generation > 1
+    world.judge()
+
+
+def kill_while_it_starts(world: World, then: Callable[[], object]) -> threading.Thread:
+    """Kill the second driver of generation 1 once it has begun."""
+
+    def kill() -> None:
+        world.until(lambda: 2 in world.drivers and world.board.incarnations(1) == [1, 2])
+        world.kill(1)
+        then()
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    return thread
+
+
+@pytest.fixture
+def unread(world: World, mood: type[Mood]) -> JobClient:
+    """A job whose driver died, in a checkpoint that only a driver can read; the next one comes up slowly."""
+    client = world.start()
+    world.kill(1)
+    world.moods["v1.py"] = mood(slow_start_s=60)
+    client.view.open_checkpoint = lambda location: open_store(f"hdfs://names{location}")
+    return client
+
+
+def test_same_driver_that_is_killed_while_it_starts_shows_nothing_of_the_state(
+    world: World, unread: JobClient, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(same_driver, "PATIENCE_S", 2.0)
+    thread = kill_while_it_starts(world, lambda: None)
+    with pytest.raises(StepTimeoutError, match="has ended without reporting why") as lost:
+        unread.starts.start(world.spec(), world.target(), claim_key="again")
+    thread.join()
+    assert "fresh" not in str(lost.value).lower()
+    world.moods.clear()
+    world.logs.produce(4)
+    handle = unread.starts.start(world.spec(), world.target(), claim_key="again")
+    unread.drivers.wait_running(handle.generation, timeout_s=10)
+    world.judge()
+
+
+def test_same_driver_that_is_killed_while_it_starts_closes_once_a_watcher_has_started_it_again(
+    world: World, unread: JobClient
+):
+    def look_after() -> None:
+        time.sleep(0.2)  # the start sees it dead
+        world.moods.clear()
+        assert isinstance(world.client().drivers.ensure_running(), Starting)
+
+    thread = kill_while_it_starts(world, look_after)
+    handle = unread.starts.start(world.spec("v2.py"), world.target(), claim_key="again")
+    thread.join()
+    unread.drivers.wait_running(handle.generation, timeout_s=10)
+    closed = world.board.heartbeat(1)
+    assert closed is not None
+    assert (closed.value.state, closed.value.incarnation) == ("closed", 3)
     world.judge()
 
 
