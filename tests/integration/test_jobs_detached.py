@@ -29,7 +29,7 @@ from airflow_flinkstyle.protocol.driver_log import MOST_BYTES
 from testbed.drivers import spark_conf
 from testbed.keys import SIGNER
 from testbed.waiting import wait_until
-from tests.integration.detached_lab import FROM_FILES, TIMEOUT_S, Lab
+from tests.integration.detached_lab import COUNTS, FROM_FILES, TIMEOUT_S, Lab
 from tests.integration.numbered_files import NumberedFiles
 
 if TYPE_CHECKING:
@@ -113,6 +113,28 @@ def test_supervisor_starts_a_killed_driver_again_with_nobody_looking(tmp_path: P
         lab.judge()
         log = next((tmp_path / "logs").glob("counts-*-000001-*.log"))
         wait_until("the supervisor's last line", lambda: "its last heartbeat is closed" in log.read_text())
+    finally:
+        lab.close()
+
+
+@pytest.mark.nightly
+def test_supervisor_starts_a_driver_again_whose_jvm_is_killed_before_its_query_runs(tmp_path: Path):
+    """Its script learns of that at once, and is not to report it as a failure of its own."""
+    begun = tmp_path / "begun"
+    hang = (
+        f"from pathlib import Path\nif not Path({str(begun)!r}).exists():\n"
+        f"    Path({str(begun)!r}).touch()\n    spark._jvm.java.lang.Thread.sleep(600000)\n"
+    )
+    lab = Lab(tmp_path, supervised=True)
+    spec = replace(lab.spec(COUNTS.replace("rows = ", hang + "rows = ")), lease_s=2 * TIMEOUT_S)
+    try:
+        handle = lab.client.starts.start(spec, lab.target(), claim_key="start")
+        wait_until("the script waits for its JVM", begun.exists, timeout_s=TIMEOUT_S)
+        wait_until("a heartbeat", lambda: lab.client.view.board.heartbeat(1) is not None)
+        os.kill(int(handle.native_id["pid"]), signal.SIGKILL)
+        lab.until_committed_beyond(0)
+        assert spoken(lab.client) == 2
+        lab.judge()
     finally:
         lab.close()
 
