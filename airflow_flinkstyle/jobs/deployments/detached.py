@@ -18,6 +18,8 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, replace
+from glob import iglob
+from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, ClassVar, Final
 
@@ -385,11 +387,11 @@ def _session_leaders() -> Iterator[tuple[int, str, bytes]]:
             continue
         pid = int(entry.name)
         try:
-            command = (entry / "cmdline").read_bytes()
             leads = os.getsid(pid) == pid
         except OSError:
             continue  # it has just ended, or belongs to another user
-        started = process_started(pid) if leads else None
+        command = _of_process(pid, "cmdline") if leads else b""
+        started = process_started(pid) if leads else None  # after its command line, which goes first
         if started is not None:
             yield pid, started, command
 
@@ -454,10 +456,13 @@ def _is_driver(group: int, native_id: Mapping[str, str]) -> bool:
 
 
 def _of_process(pid: int, what: str) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/{what}").read_bytes()
-    except OSError:
-        return b""
+    """Return a file of a process below ``/proc``; of another thread if the leader thread has ended."""
+    threads = iglob(f"/proc/{pid}/task/*")  # noqa: PTH207 - Path.glob raises if the process ends meanwhile
+    for folder in chain([f"/proc/{pid}"], threads):
+        with contextlib.suppress(OSError):
+            if content := Path(folder, what).read_bytes():
+                return content
+    return b""
 
 
 def _members(group: int) -> list[int]:

@@ -138,10 +138,12 @@ def test_child_that_ends_while_it_is_looked_at_is_not_taken_for_another_ones(
     detached, ids = deployment
     ids.append(detached.submit(a_submission(tmp_path, "sleep 63 & echo $! > child; exit 1")))
     until(lambda: detached.state(ids[0]) == Gone() and (tmp_path / "child").read_text().strip())
+    child = int((tmp_path / "child").read_text())
 
     def read_late(pid: int, what: str) -> bytes:
-        os.kill(pid, signal.SIGKILL)
-        until(lambda: process_started(pid) is None)
+        if pid == child:  # and no other process of this machine that is read
+            os.kill(pid, signal.SIGKILL)
+            until(lambda: process_started(pid) is None)
         return _of_process(pid, what)
 
     monkeypatch.setattr("airflow_flinkstyle.jobs.deployments.detached._of_process", read_late)
@@ -165,6 +167,26 @@ def test_end_reaches_workers_with_a_process_group_of_their_own_also_frozen_ones(
     os.kill(child, signal.SIGSTOP)  # not before: a group that loses its session's leader is woken up
     assert detached.end({**ids[0], "claim": "c1"}) == Gone()
     assert process_started(child) is None
+
+
+def test_driver_whose_leader_thread_has_ended_lives_while_another_thread_writes(
+    tmp_path: Path, deployment: tuple
+):
+    """Of a killed JVM the leader ends at once; a thread that writes to a disk that hangs ends late."""
+    detached, ids = deployment
+    ends_alone = (
+        "import ctypes, platform, threading, time; threading.Thread(target=time.sleep, args=(67,)).start(); "
+        "ctypes.CDLL(None).syscall({'x86_64': 60, 'aarch64': 93}[platform.machine()], 0)"
+    )
+    submission = a_submission(tmp_path, f'exec {sys.executable} -c "{ends_alone}" "$0" "$@"')
+    ids.append(detached.submit(submission))
+    pid = int(ids[0]["pid"])
+    until(lambda: ") Z " in Path(f"/proc/{pid}/stat").read_text())
+    assert process_started(pid) == ids[0]["started"]
+    assert detached.state(ids[0]) == Alive()
+    assert detached.find(submission) == ids[0]
+    assert detached.end({**ids[0], "claim": "c1"}) == Gone()
+    assert process_started(pid) is None
 
 
 def test_reused_pid_is_not_taken_for_the_driver(tmp_path: Path, deployment: tuple):
