@@ -34,7 +34,8 @@ from airflow_flinkstyle.jobs.deployments.base import (
     Unknown,
 )
 from airflow_flinkstyle.jobs.deployments.class_archive import with_archive
-from airflow_flinkstyle.jobs.errors import DiesWithStarterError, DriverFailedError
+from airflow_flinkstyle.jobs.deployments.refusals import FINAL_ERRNOS, not_taken
+from airflow_flinkstyle.jobs.errors import DiesWithStarterError
 from airflow_flinkstyle.jobs.packing import DriverAgent, HandOver, require_agent
 from airflow_flinkstyle.jobs.signing import KEY_VARIABLE, PREVIOUS_VARIABLE
 from airflow_flinkstyle.protocol import driver_log
@@ -190,10 +191,11 @@ class DetachedDeployment:
                     cwd=submission.cwd,
                 )
         except OSError as error:
-            raise DriverFailedError(
-                f"The driver could not be started with {submission.argv[0]}: {error}.",
-                state_after="No driver runs; the generation stays claimed.",
-                remedy="Correct the Spark connection (Spark home, Python, log folder) and try again.",
+            raise not_taken(
+                f"it could not be started with {submission.argv[0]}: {error}.",
+                by="This machine",
+                remedy="Correct the Spark connection (Spark home, Python, log folder), or this machine.",
+                why=FINAL_ERRNOS.get(error.errno or 0),
             ) from error
         log.info("Started driver process %d, log %s", process.pid, path)
         try:
@@ -391,7 +393,7 @@ def _session_leaders() -> Iterator[tuple[int, str, bytes]]:
         except OSError:
             continue  # it has just ended, or belongs to another user
         command = _of_process(pid, "cmdline") if leads else b""
-        started = process_started(pid) if leads else None  # after its command line, which goes first
+        started = process_started(pid) if leads else None  # last: one that ends has no command line
         if started is not None:
             yield pid, started, command
 

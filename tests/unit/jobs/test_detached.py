@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 from airflow_flinkstyle.jobs.deployments.base import OF_ANOTHER, Alive, Gone, Submission, Unknown
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment, _of_process
-from airflow_flinkstyle.jobs.errors import DiesWithStarterError, DriverFailedError
+from airflow_flinkstyle.jobs.errors import DiesWithStarterError, DriverFailedError, NotTakenError
 from airflow_flinkstyle.protocol.process import boot_id, pid_namespace, process_started
 from airflow_flinkstyle.protocol.records import IncarnationRecord
 
@@ -229,8 +230,21 @@ def test_program_that_is_missing_is_a_clear_error(tmp_path: Path):
     submission = Submission(
         argv=("/nonexistent/spark-submit",), marker=("x",), env={}, cwd=None, log_path=str(tmp_path / "l")
     )
-    with pytest.raises(DriverFailedError, match="/nonexistent/spark-submit"):
+    with pytest.raises(DriverFailedError, match="/nonexistent/spark-submit") as refused:
         DetachedDeployment().submit(submission)
+    assert not refused.value.retryable
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EMFILE])
+def test_machine_that_has_no_process_or_room_left_may_take_the_driver_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+):
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    with pytest.raises(NotTakenError, match=os.strerror(number)):
+        DetachedDeployment().submit(a_submission(tmp_path, "true"))
 
 
 def test_states_are_words_in_a_log():
