@@ -109,7 +109,7 @@ class BeginsAnewError(DriverFailedError):
 
 
 class NotTakenError(DriverFailedError):
-    """A cluster did not take a driver, for a reason that is not known to last."""
+    """A cluster, or this machine, did not take a driver, for a reason that is not known to last."""
 
     code = "DRIVER_NOT_TAKEN"
     retryable = True

@@ -36,14 +36,16 @@ def pid_namespace() -> str:
 def process_started(pid: int) -> str | None:
     """Return ``<start time in clock ticks>@<boot id>`` of a living process; None if it has ended.
 
-    A zombie has ended: it runs nothing any more, only its parent has not read its exit code.
+    A zombie has ended: it runs nothing any more, only its parent has not read its exit code. A leader thread
+    is one as soon as it has ended itself: another thread may still be inside a write to a disk that hangs.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
     state, *rest = stat.rpartition(")")[2].split()  # the name before it may hold spaces and parentheses
-    return None if state in "ZX" else f"{rest[18]}@{boot_id()}"
+    threads = int(rest[16])  # the kernel counts a leader that has ended until its parent has read the code
+    return None if state in "ZX" and threads <= 1 else f"{rest[18]}@{boot_id()}"
 
 
 def recorded_start(pid: int) -> str:

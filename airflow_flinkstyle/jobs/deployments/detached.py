@@ -18,6 +18,8 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, replace
+from glob import iglob
+from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, ClassVar, Final
 
@@ -32,7 +34,8 @@ from airflow_flinkstyle.jobs.deployments.base import (
     Unknown,
 )
 from airflow_flinkstyle.jobs.deployments.class_archive import with_archive
-from airflow_flinkstyle.jobs.errors import DiesWithStarterError, DriverFailedError
+from airflow_flinkstyle.jobs.deployments.refusals import FINAL_ERRNOS, not_taken
+from airflow_flinkstyle.jobs.errors import DiesWithStarterError
 from airflow_flinkstyle.jobs.packing import DriverAgent, HandOver, require_agent
 from airflow_flinkstyle.jobs.signing import KEY_VARIABLE, PREVIOUS_VARIABLE
 from airflow_flinkstyle.protocol import driver_log
@@ -188,10 +191,11 @@ class DetachedDeployment:
                     cwd=submission.cwd,
                 )
         except OSError as error:
-            raise DriverFailedError(
-                f"The driver could not be started with {submission.argv[0]}: {error}.",
-                state_after="No driver runs; the generation stays claimed.",
-                remedy="Correct the Spark connection (Spark home, Python, log folder) and try again.",
+            raise not_taken(
+                f"it could not be started with {submission.argv[0]}: {error}.",
+                by="This machine",
+                remedy="Correct the Spark connection (Spark home, Python, log folder), or this machine.",
+                why=FINAL_ERRNOS.get(error.errno or 0),
             ) from error
         log.info("Started driver process %d, log %s", process.pid, path)
         try:
@@ -385,11 +389,11 @@ def _session_leaders() -> Iterator[tuple[int, str, bytes]]:
             continue
         pid = int(entry.name)
         try:
-            command = (entry / "cmdline").read_bytes()
             leads = os.getsid(pid) == pid
         except OSError:
             continue  # it has just ended, or belongs to another user
-        started = process_started(pid) if leads else None
+        command = _of_process(pid, "cmdline") if leads else b""
+        started = process_started(pid) if leads else None  # last: one that ends has no command line
         if started is not None:
             yield pid, started, command
 
@@ -454,10 +458,13 @@ def _is_driver(group: int, native_id: Mapping[str, str]) -> bool:
 
 
 def _of_process(pid: int, what: str) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/{what}").read_bytes()
-    except OSError:
-        return b""
+    """Return a file of a process below ``/proc``; of another thread if the leader thread has ended."""
+    threads = iglob(f"/proc/{pid}/task/*")  # noqa: PTH207 - Path.glob raises if the process ends meanwhile
+    for folder in chain([f"/proc/{pid}"], threads):
+        with contextlib.suppress(OSError):
+            if content := Path(folder, what).read_bytes():
+                return content
+    return b""
 
 
 def _members(group: int) -> list[int]:

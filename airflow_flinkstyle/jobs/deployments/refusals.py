@@ -1,10 +1,11 @@
-"""Whether asking again can help after a cluster has refused a driver. Pure.
+"""Whether asking again can help after a cluster, or this machine, has refused a driver. Pure.
 
 A refusal may pass unless these lists have it: a cluster that is away, full or upgraded has many messages.
 """
 
 from __future__ import annotations
 
+import errno
 import re
 from types import MappingProxyType
 from typing import Final
@@ -25,6 +26,14 @@ FINAL_STATUSES: Final = MappingProxyType(
     }
 )
 """By HTTP status of Kubernetes' API server."""
+FINAL_ERRNOS: Final = MappingProxyType(
+    {
+        **dict.fromkeys((errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENOEXEC), _PROGRAM),
+        **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _RIGHTS),
+        **dict.fromkeys((errno.E2BIG, errno.ENAMETOOLONG, errno.EINVAL), _REQUEST),
+    }
+)
+"""By the kernel's error number of this machine: memory, processes and room on a disk are free again later."""
 FINAL_WORDS: Final = MappingProxyType(
     {
         "AccessControlException": _RIGHTS,
@@ -66,13 +75,13 @@ def why_final(message: str, status: int | None = None) -> str | None:
 
 
 def not_taken(found: str, *, by: str, remedy: str, why: str | None) -> DriverFailedError:
-    """Return the error for a driver that a cluster did not take.
+    """Return the error for a driver that a cluster, or this machine, did not take.
 
     Args:
         found: Its message, as the rest of a sentence.
-        by: The cluster.
+        by: The cluster, or this machine.
         remedy: What can be corrected.
-        why: As ``why_final`` returns it.
+        why: As ``why_final`` returns it, or as ``FINAL_ERRNOS`` has it.
     """
     problem = f"{by} was expected to take the driver, found that {found}"
     state_after = "No driver runs; the generation stays claimed."

@@ -13,12 +13,13 @@ from __future__ import annotations
 import json
 import logging
 import os
+import secrets
 import select
 import socket
 import sys
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from airflow_flinkstyle.clock import CLOCK, now_ms
 from airflow_flinkstyle.errors import FlinkstyleError
@@ -34,7 +35,7 @@ from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.types import Generation
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from airflow_flinkstyle.clock import Clock
     from airflow_flinkstyle.jobs.deployments.base import Deployment, DriverState, Submission
@@ -45,9 +46,11 @@ FIRST_PAUSE_S, MOST_PAUSE_S = 0.25, 60.0
 MOST_IN_A_ROW: Final = 10
 """Restarts without a batch between them; then watchers take over, which are slower."""
 STORE_PATIENCE_S = 600.0
-"""How long to retry while the store does not answer."""
+"""How long to repeat a call that the store does not answer."""
 END_PATIENCE_S = 600.0
 """How long a driver's processes may take to end."""
+P = ParamSpec("P")
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -77,6 +80,8 @@ class Supervisor:
         self._submission, self._native_id = submission, native_id
         self._generation, self._claim_id = Generation(int(option(argv, "generation"))), option(argv, "claim")
         self._number = int(option(argv, "submit"))
+        self._key = f"supervisor:{socket.gethostname()}:{secrets.token_hex(4)}"
+        """Tells its submits from those of another supervisor of this machine."""
         self._processes = [native_id]
         """All driver processes so far; each but the last has ended."""
         self._restarts = 0
@@ -88,38 +93,49 @@ class Supervisor:
         """Restart the driver until that is another caller's to do."""
         while True:
             await_end(self._native_id)
-            if not self._patiently_restart():
+            if not self.restart():
                 return
-
-    def _patiently_restart(self) -> bool:
-        wait = self._clock.wait(STORE_PATIENCE_S, every_s=1.0)
-        while True:
-            try:
-                return self.restart()
-            except FlinkstyleError as error:
-                if not error.retryable or not wait.again():
-                    raise
-                log.warning("The driver is not started again yet: %s", error.problem)
 
     def restart(self) -> bool:
         """Start the driver again, unless another caller decides about that; returns whether it did."""
+        while (last := self._patiently(self._last_heartbeat)) is not None:
+            if not isinstance(state := self._patiently_end(), Gone):
+                log.warning("The driver is not started again: %s", state)
+                return False
+            if last.batches() != self._batches:
+                self._restarts, self._batches = 0, last.batches()
+            if self._restarts >= MOST_IN_A_ROW:
+                log.warning("No batch after %d restarts: the driver is left to watchers", self._restarts)
+                return False
+            self._clock.sleep(min(FIRST_PAUSE_S * 2.0**self._restarts, MOST_PAUSE_S))
+            self._restarts += 1
+            self._patiently(self._record_end, last)
+            if self._submit_next():
+                return True
+        return False
+
+    def _patiently(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return what one call of the store returns, once the store answers.
+
+        Only this call is made again: a restart that began anew would end the driver that it has started.
+        """
+        wait = self._clock.wait(STORE_PATIENCE_S, every_s=1.0)
+        while True:
+            try:
+                return call(*args, **kwargs)
+            except FlinkstyleError as error:
+                if not error.retryable or not wait.again():
+                    raise
+                log.warning("The store does not answer yet: %s", error.problem)
+
+    def _last_heartbeat(self) -> Heartbeat | None:
+        """Return the last heartbeat of the driver that this supervisor is to start again; None for none."""
         slot = self._board.heartbeat(self._generation)
         heartbeat = slot.value if slot is not None else None
-        if (why := self._why_not(heartbeat)) or heartbeat is None:
+        if why := self._why_not(heartbeat):
             log.info("The driver is left as it is: %s", why)
-            return False
-        if not isinstance(state := self._patiently_end(), Gone):
-            log.warning("The driver is not started again: %s", state)
-            return False
-        if heartbeat.batches() != self._batches:
-            self._restarts, self._batches = 0, heartbeat.batches()
-        if self._restarts >= MOST_IN_A_ROW:
-            log.warning("The driver has ended %d times without a batch: left to watchers", self._restarts + 1)
-            return False
-        self._clock.sleep(min(FIRST_PAUSE_S * 2.0**self._restarts, MOST_PAUSE_S))
-        self._restarts += 1
-        self._record_end(heartbeat)
-        return self._submit_next()
+            return None
+        return heartbeat
 
     def _patiently_end(self) -> DriverState:
         """End the driver's remaining processes; that may take a while, as a disk that hangs blocks them."""
@@ -167,34 +183,48 @@ class Supervisor:
         self._board.write_driver_end(self._generation, signatures.signed(end, self._order_keys, place))
 
     def _submit_next(self) -> bool:
+        """Start the next driver; returns whether it was started, and is the one to supervise."""
         number, argv = self._number + 1, list(self._submission.argv)
         asked = Submit(
-            key=f"supervisor:{socket.gethostname()}",
+            number=number,
+            key=self._key,
             deployment=self._deployment.name,
             state="asked",
             asked_at_ms=now_ms(),
         )
-        try:
-            version = self._board.create_submit(self._generation, number, asked)
-        except (ObjectExistsError, ObjectChangedError):
-            log.info("Another caller starts the next driver")
+        version = self._patiently(self._take, asked)
+        if version is None:
             return False
+        self._number = number
         argv[argv.index("--submit") + 1] = str(number)
         submission = replace(self._submission, argv=tuple(argv))
         try:
             native_id = self._deployment.submit(submission)
-        except FlinkstyleError as error:
-            failed = replace(asked, number=number, state="failed", detail=str(error.problem))
-            with suppress(ObjectChangedError):
-                self._board.put_submit(self._generation, failed, seen=version)
+        except FlinkstyleError as error:  # the machine may have no memory or no process left for a moment
+            log.warning("The driver could not be started: %s", error.problem)
+            if self._restarts >= MOST_IN_A_ROW:
+                failed = replace(asked, state="failed", detail=str(error.problem), transient=error.retryable)
+                self._record_result(failed, version)
             return False
         log.warning("The driver was killed, and was started again: submit %d", number)
-        self._submission, self._native_id, self._number = submission, native_id, number
+        self._submission, self._native_id = submission, native_id
         self._processes.append(native_id)
-        started = replace(asked, number=number, state="submitted", native_id=dict(native_id))
-        with suppress(ObjectChangedError):  # there is a later submit: this driver ends itself
-            self._board.put_submit(self._generation, started, seen=version)
+        self._record_result(replace(asked, state="submitted", native_id=dict(native_id)), version)
         return True
+
+    def _take(self, asked: Submit) -> str | None:
+        """Take the right to start the next driver; returns its version, or None if another caller wrote."""
+        try:
+            return self._board.create_submit(self._generation, asked.number, asked)
+        except (ObjectExistsError, ObjectChangedError):
+            slot = self._board.submit(self._generation)
+            # It is there already where the answer to an earlier try was lost.
+            return slot.version if slot is not None and slot.value == asked else None
+
+    def _record_result(self, submit: Submit, version: str) -> None:
+        """Record a submit's result; a driver that has a later submit meanwhile ends itself."""
+        with suppress(ObjectChangedError):  # that, or the answer to an earlier try was lost
+            self._patiently(self._board.put_submit, self._generation, submit, seen=version)
 
 
 def await_end(native_id: Mapping[str, str]) -> None:

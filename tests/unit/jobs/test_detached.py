@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 from airflow_flinkstyle.jobs.deployments.base import OF_ANOTHER, Alive, Gone, Submission, Unknown
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment, _of_process
-from airflow_flinkstyle.jobs.errors import DiesWithStarterError, DriverFailedError
+from airflow_flinkstyle.jobs.errors import DiesWithStarterError, DriverFailedError, NotTakenError
 from airflow_flinkstyle.protocol.process import boot_id, pid_namespace, process_started
 from airflow_flinkstyle.protocol.records import IncarnationRecord
 
@@ -138,10 +139,12 @@ def test_child_that_ends_while_it_is_looked_at_is_not_taken_for_another_ones(
     detached, ids = deployment
     ids.append(detached.submit(a_submission(tmp_path, "sleep 63 & echo $! > child; exit 1")))
     until(lambda: detached.state(ids[0]) == Gone() and (tmp_path / "child").read_text().strip())
+    child = int((tmp_path / "child").read_text())
 
     def read_late(pid: int, what: str) -> bytes:
-        os.kill(pid, signal.SIGKILL)
-        until(lambda: process_started(pid) is None)
+        if pid == child:  # and no other process of this machine that is read
+            os.kill(pid, signal.SIGKILL)
+            until(lambda: process_started(pid) is None)
         return _of_process(pid, what)
 
     monkeypatch.setattr("airflow_flinkstyle.jobs.deployments.detached._of_process", read_late)
@@ -165,6 +168,26 @@ def test_end_reaches_workers_with_a_process_group_of_their_own_also_frozen_ones(
     os.kill(child, signal.SIGSTOP)  # not before: a group that loses its session's leader is woken up
     assert detached.end({**ids[0], "claim": "c1"}) == Gone()
     assert process_started(child) is None
+
+
+def test_driver_whose_leader_thread_has_ended_lives_while_another_thread_writes(
+    tmp_path: Path, deployment: tuple
+):
+    """Of a killed JVM the leader ends at once; a thread that writes to a disk that hangs ends late."""
+    detached, ids = deployment
+    ends_alone = (
+        "import ctypes, platform, threading, time; threading.Thread(target=time.sleep, args=(67,)).start(); "
+        "ctypes.CDLL(None).syscall({'x86_64': 60, 'aarch64': 93}[platform.machine()], 0)"
+    )
+    submission = a_submission(tmp_path, f'exec {sys.executable} -c "{ends_alone}" "$0" "$@"')
+    ids.append(detached.submit(submission))
+    pid = int(ids[0]["pid"])
+    until(lambda: ") Z " in Path(f"/proc/{pid}/stat").read_text())
+    assert process_started(pid) == ids[0]["started"]
+    assert detached.state(ids[0]) == Alive()
+    assert detached.find(submission) == ids[0]
+    assert detached.end({**ids[0], "claim": "c1"}) == Gone()
+    assert process_started(pid) is None
 
 
 def test_reused_pid_is_not_taken_for_the_driver(tmp_path: Path, deployment: tuple):
@@ -207,8 +230,21 @@ def test_program_that_is_missing_is_a_clear_error(tmp_path: Path):
     submission = Submission(
         argv=("/nonexistent/spark-submit",), marker=("x",), env={}, cwd=None, log_path=str(tmp_path / "l")
     )
-    with pytest.raises(DriverFailedError, match="/nonexistent/spark-submit"):
+    with pytest.raises(DriverFailedError, match="/nonexistent/spark-submit") as refused:
         DetachedDeployment().submit(submission)
+    assert not refused.value.retryable
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EMFILE])
+def test_machine_that_has_no_process_or_room_left_may_take_the_driver_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+):
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    with pytest.raises(NotTakenError, match=os.strerror(number)):
+        DetachedDeployment().submit(a_submission(tmp_path, "true"))
 
 
 def test_states_are_words_in_a_log():

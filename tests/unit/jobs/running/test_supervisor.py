@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
 import subprocess
 import threading
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
@@ -17,8 +19,10 @@ from airflow_flinkstyle.clock import CLOCK
 from airflow_flinkstyle.jobs.deployments.base import Alive, Gone, Submission, Unknown
 from airflow_flinkstyle.jobs.deployments.detached import SUPERVISOR, DetachedDeployment, Task
 from airflow_flinkstyle.jobs.deployments.supervisor import MOST_IN_A_ROW, Supervisor, await_end
+from airflow_flinkstyle.jobs.errors import NotTakenError
 from airflow_flinkstyle.jobs.signing import KEY_VARIABLE, PREVIOUS_VARIABLE
 from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Running, Starting
+from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.process import process_started, recorded_start
 from testbed.waiting import wait_until
 from tests.unit.clocks import SleptClock
@@ -29,13 +33,14 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.clock import Clock
     from airflow_flinkstyle.jobs.client import JobClient
+    from testbed.memory_store import MemoryStore
     from tests.unit.jobs.conftest import Mood, World
 
 
-def supervisor_of(world: World, clock: Clock = CLOCK) -> Supervisor:
+def supervisor_of(world: World, clock: Clock = CLOCK, store: MemoryStore | None = None) -> Supervisor:
     """Return the supervisor of the newest driver."""
-    pid = max(world.drivers)
-    return Supervisor(world.board, world, world.submissions[-1], {"pid": str(pid)}, clock=clock)
+    board, pid = JobBoard(store or world.store, world.job), max(world.drivers)
+    return Supervisor(board, world, world.submissions[-1], {"pid": str(pid)}, clock=clock)
 
 
 def test_killed_driver_is_started_again_without_its_lease_again_and_again(world: World, client: JobClient):
@@ -60,6 +65,58 @@ def test_driver_whose_processes_end_late_is_started_again_once_they_have(
     assert supervisor.restart()
     assert clock.slept[:3] == [1.0] * 3
     assert client.drivers.wait_running(1, timeout_s=20).heartbeat.incarnation == 2
+
+
+@pytest.mark.parametrize("lost_answer", [False, True])
+def test_killed_driver_is_started_again_once_although_any_one_call_of_the_store_fails(
+    world: World, client: JobClient, *, lost_answer: bool
+):
+    store = copy(world.store)  # the same objects; only the supervisor's calls fail
+    for call in itertools.count(1):
+        supervisor, drivers = supervisor_of(world, SleptClock(), store), len(world.drivers)
+        world.kill(1)
+        store.fail_at(call, lost_answer=lost_answer)
+        assert supervisor.restart()
+        assert (len(world.drivers), world.alive()) == (drivers + 1, [1])
+        newest, submit = drivers + 1, client.view.board.submit(1).value
+        assert (submit.number, submit.state, submit.native_id) == (newest, "submitted", {"pid": str(newest)})
+        assert client.drivers.wait_running(1, timeout_s=20).heartbeat.incarnation == newest
+        if store.calls < call:
+            break
+    assert call > 6, "it has looked, told of the end, and recorded its submit"
+    world.judge()
+
+
+def cannot_start(*_: object) -> NoReturn:
+    raise NotTakenError("The machine had no process left.", "No driver runs.", "Try again.")
+
+
+def test_driver_that_the_machine_cannot_start_for_a_moment_is_started_after_a_pause(
+    world: World, client: JobClient, monkeypatch: pytest.MonkeyPatch
+):
+    tries, submit = iter([cannot_start]), world.submit
+    monkeypatch.setattr(world, "submit", lambda submission: next(tries, submit)(submission))
+    clock = SleptClock()
+    supervisor = supervisor_of(world, clock)
+    world.kill(1)
+    assert supervisor.restart()
+    assert clock.slept == [0.25, 0.5]
+    assert client.drivers.wait_running(1, timeout_s=20).heartbeat.incarnation == 2
+    assert client.view.board.submit(1).value.state == "submitted"
+
+
+def test_driver_that_cannot_be_started_again_and_again_is_left_to_watchers_with_the_reason(
+    world: World, client: JobClient, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(world, "submit", cannot_start)
+    clock = SleptClock()
+    supervisor = supervisor_of(world, clock)
+    world.kill(1)
+    assert not supervisor.restart()
+    assert len(clock.slept) == MOST_IN_A_ROW
+    submit = client.view.board.submit(1).value
+    assert (submit.state, submit.transient) == ("failed", True)
+    assert submit.detail == "The machine had no process left."
 
 
 def test_job_that_was_stopped_stays_down(world: World, client: JobClient):
