@@ -186,10 +186,10 @@ def test_commit_that_a_broker_forgets_is_found_and_only_what_nobody_reads_is_wri
 
     _, died = open_next(settings, "dies before it writes")
     again, opened = open_next(settings, "next")
-    assert died.there is not None
-    assert opened.there is not None
-    assert len(died.there) == len(opened.there) == len(VALUES) / 2
-    write_shards(again, 0, [0], "1-plan", in_topic(again), opened.there)
+    assert died.readable is not None
+    assert opened.readable is not None
+    assert len(died.readable) == len(opened.readable) == len(VALUES) / 2
+    write_shards(again, 0, [0], "1-plan", in_topic(again), opened.readable)
     assert unreadable(settings, [0], 0) == []
     complete(again, opened, 0)
     wait_until("every record once", lambda: values(settings) == sorted(VALUES))
@@ -202,9 +202,9 @@ def test_abort_that_a_broker_forgets_brings_no_record_of_the_attempt_back(pair: 
     attempt(settings, "abort", lambda: pair.lose_second("forgotten-abort")).abort()
     pair.bring_back_second("forgotten-abort")
     again, opened = open_next(settings, "next")
-    assert opened.there is not None, "this Kafka has ended the transaction: is it mended there?"
-    assert len(opened.there) == 0
-    write_shards(again, 0, [0], "1-plan", in_topic(again), opened.there)
+    assert opened.readable is not None, "this Kafka has ended the transaction: is it mended there?"
+    assert len(opened.readable) == 0
+    write_shards(again, 0, [0], "1-plan", in_topic(again), opened.readable)
     wait_until("every record once", lambda: values(settings) == sorted(VALUES))
 
 
@@ -220,9 +220,9 @@ def test_batch_of_a_lineage_in_an_old_topic_is_not_taken_for_what_was_there_befo
     attempt(other, "abort", lambda: pair.lose_second("older-records")).abort()
     pair.bring_back_second("older-records")
     again, opened = open_next(other, "next")
-    assert opened.there is not None
-    assert len(opened.there) == 0
-    write_shards(again, 0, [0], "1-plan", in_topic(again), opened.there)
+    assert opened.readable is not None
+    assert len(opened.readable) == 0
+    write_shards(again, 0, [0], "1-plan", in_topic(again), opened.readable)
     wait_until("every record twice", lambda: values(settings) == sorted([*VALUES, *VALUES]))
 
 
