@@ -333,7 +333,7 @@ class JobRequests:
         log.info("Request %s is lost (%s), asking again", pending.request_id, lost.reason)
         try:
             return self.request(pending.request_key, pending.command, mode=pending.mode, confirm=confirm)
-        except RequestBusyError:
+        except (RequestBusyError, JobNotRunningError):  # it may have ended since: the next round sees that
             return pending
 
     def stop(
