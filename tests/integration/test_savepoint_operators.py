@@ -8,6 +8,7 @@ write what the live one wrote in it.
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -160,8 +161,11 @@ def test_savepoint_of_an_older_spark_goes_on_under_this_one(spark: SparkSession,
     for batch in range(6):
         rows = (f'{{"k":{row % 5},"v":{batch * 10 + row}}}' for row in range(10))
         (folder / f"part-{batch}.json").write_text("\n".join(rows))
-    for log in (tmp_path / "copy/sources/0").iterdir():  # the file source names its files by absolute path
-        log.write_text(re.sub("file:///tmp/golden-[^/]+/input", folder.as_uri(), log.read_text()))
+    # The file source names its files by absolute path, and forgets those of a week before the newest one.
+    now_ms = int(time.time() * 1000)
+    for log in (tmp_path / "copy/sources/0").iterdir():
+        text = re.sub("file:///tmp/golden-[^/]+/input", folder.as_uri(), log.read_text())
+        log.write_text(re.sub(r'"timestamp":\d+', f'"timestamp":{now_ms}', text))
     session = spark.newSession()
     for name, value in case.confs.items():
         session.conf.set(name, value)
