@@ -13,12 +13,14 @@ import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.deployments.detached import SUPERVISOR
+from airflow_flinkstyle.protocol.process import process_started
 from testbed.looking import Looking
 from testbed.waiting import wait_until
 
@@ -98,30 +100,32 @@ class Crashes:
         """Return the seconds from the last kill of this blow to the next commit."""
         time.sleep(blow.after_s)
         self._watcher.looks.clear()
-        before, driver = self._orders.last_batch(), self._driver()
+        driver = self._driver()
         if blow.supervisor_too:
             self._kill(self._supervisors(), "supervisor")
-        killed_s = self._kill([driver.jvm_pid], "driver")
+        killed_s, before = self._kill([driver.jvm_pid], "driver"), self._orders.last_batch()
         if blow.watched:
             self._watcher.looks.set()
         if blow.second_after_s is not None:
             time.sleep(blow.second_after_s)
-            killed_s = self._kill(self._started(but=driver.jvm_pid), "next driver") or killed_s
+            if next_s := self._kill(self._started(but=driver.jvm_pid), "next driver"):
+                killed_s, before = next_s, self._orders.last_batch()
         wait_until("the job commits again", lambda: self._orders.last_batch() > before)
         self._watcher.looks.set()
         recovered_s = self._committed_s(before + 1) - killed_s
-        if recovered_s > 0:  # else a batch of before the kill, or of a next driver that was quicker than it
-            self.recoveries_s.setdefault(blow.what, []).append(recovered_s)
+        self.recoveries_s.setdefault(blow.what, []).append(recovered_s)
         return recovered_s
 
     def _kill(self, pids: Sequence[int], what: str) -> float:
-        """Kill them; returns when, in epoch seconds, or 0 if there is none."""
+        """Kill them, and wait until they have ended; returns when, in epoch seconds, or 0 if there is none."""
         killed_s = 0.0
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
                 self.kills[what] += 1
                 killed_s = time.time()
+        for pid in pids:
+            wait_until(f"the {what} has ended", partial(_has_ended, pid))
         return killed_s
 
     def _driver(self) -> IncarnationRecord:
@@ -159,3 +163,7 @@ class Crashes:
             f"{what}: {len(of)} times, median {median(of):.1f} s, worst {max(of):.1f} s"
             for what, of in sorted(self.recoveries_s.items())
         )
+
+
+def _has_ended(pid: int) -> bool:
+    return process_started(pid) is None

@@ -182,7 +182,8 @@ class _Attempt:
     def _failed(self, reason: str) -> CutFailedError:
         jobs = ", ".join(client.view.job for client in self._clients)
         return CutFailedError(
-            f"The jobs {jobs} were expected to be cut together as {self._cut_id}, found that {reason}",
+            f"The jobs {jobs} were expected to be cut together as {self._cut_id}, found that "
+            f"{reason.removesuffix('.')}.",
             state_after="All jobs resume uncut; savepoints taken for this cut are ordinary ones.",
             remedy="Correct what is named, then cut again.",
         )
