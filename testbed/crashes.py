@@ -117,7 +117,7 @@ class Crashes:
         return recovered_s
 
     def _kill(self, pids: Sequence[int], what: str) -> float:
-        """Kill them, and wait until they have ended; returns when, in epoch seconds, or 0 if there is none."""
+        """Kill them, and wait for their end; returns when, in epoch seconds, or 0 if there is none."""
         killed_s = 0.0
         for pid in pids:
             with suppress(ProcessLookupError):
