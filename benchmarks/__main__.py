@@ -22,7 +22,8 @@ NAMES = (
     *("commit_cost", "sink_speed", "sink_beside_flink"),
     *("downtime", "downtime_beside_flink", "downtime_migration", "rehearsal_cost"),
     "compare",
-    *("recovery", "recovery_beside_flink", "state_reader", "state_rows", "state_transform", "store_requests"),
+    *("recovery", "recovery_on_clusters", "recovery_beside_flink"),
+    *("state_reader", "state_rows", "state_transform", "store_requests"),
     *("ten_thousand", "ten_thousand_job", "many_jobs"),
 )
 """Modules of this package with ``run(*, quick: bool) -> Report``, in the order of the docs."""

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.cluster_lab import Cluster, ClusterLab, Place
+from testbed.clusters import Cluster, Place
+from tests.integration.cluster_lab import ClusterLab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,8 @@ from testbed.keys import SIGNING_KEY
 from tests.clusters.connections import connections_of
 
 if TYPE_CHECKING:
-    from tests.integration.cluster_lab import Cluster, ClusterLab
+    from testbed.clusters import Cluster
+    from tests.integration.cluster_lab import ClusterLab
 
 pytestmark = [
     pytest.mark.integration,

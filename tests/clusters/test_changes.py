@@ -21,20 +21,21 @@ from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.request import Stopped
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from testbed import paths
+from testbed.clusters import ON_CLUSTERS, PLACES
 from testbed.drivers import s3_env
 from testbed.keys import SIGNER
 from testbed.kubernetes.layout import HOST
 from testbed.ports import LOOPBACK
 from testbed.s3 import VersityGw
 from testbed.waiting import wait_until
-from tests.integration.cluster_lab import ON_CLUSTERS, PLACES
 from tests.integration.detached_lab import COUNTS, TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow_flinkstyle.jobs.upgrade.upgrade import UpgradeReport
-    from tests.integration.cluster_lab import Cluster, ClusterLab
+    from testbed.clusters import Cluster
+    from tests.integration.cluster_lab import ClusterLab
 
 pytestmark = pytest.mark.integration
 everywhere = pytest.mark.parametrize("cluster", PLACES, indirect=True, scope="module")

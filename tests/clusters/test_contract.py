@@ -23,13 +23,14 @@ from airflow_flinkstyle.jobs.request import Stopped
 from airflow_flinkstyle.jobs.start.origins import FromSavepoint
 from airflow_flinkstyle.jobs.status import Dead, Failed, Running
 from airflow_flinkstyle.protocol.process import process_started
+from testbed.clusters import ON_CLUSTERS, ON_KUBERNETES, PLACES, changed
 from testbed.waiting import wait_until
 from tests.clusters.conftest import SECRET_NAME
-from tests.integration.cluster_lab import ON_CLUSTERS, ON_KUBERNETES, PLACES, changed
 from tests.integration.detached_lab import COUNTS, TIMEOUT_S
 
 if TYPE_CHECKING:
-    from tests.integration.cluster_lab import Cluster, ClusterLab
+    from testbed.clusters import Cluster
+    from tests.integration.cluster_lab import ClusterLab
 
 pytestmark = pytest.mark.integration
 everywhere = pytest.mark.parametrize("cluster", PLACES, indirect=True, scope="module")

@@ -16,13 +16,14 @@ from airflow_flinkstyle.jobs.deployments.rest import read
 from airflow_flinkstyle.jobs.request import Stopped
 from airflow_flinkstyle.jobs.status import Dead, Running
 from airflow_flinkstyle.protocol.process import process_started
+from testbed.clusters import ON_CLUSTERS, ON_KUBERNETES
 from testbed.waiting import wait_until
-from tests.integration.cluster_lab import ON_CLUSTERS, ON_KUBERNETES
 from tests.integration.detached_lab import COUNTS, TIMEOUT_S, committed
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.spec import SubmitTarget
-    from tests.integration.cluster_lab import Cluster, ClusterLab
+    from testbed.clusters import Cluster
+    from tests.integration.cluster_lab import ClusterLab
 
 pytestmark = pytest.mark.integration
 on_clusters = pytest.mark.parametrize("cluster", ON_CLUSTERS, indirect=True, scope="module")

@@ -14,9 +14,10 @@ from airflow_flinkstyle.jobs.status import Dead
 from airflow_flinkstyle.savepoint.files.verified import check_savepoint
 from airflow_flinkstyle.savepoint.retention.checkpoints import plan_checkpoints
 from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
+from testbed.clusters import Cluster, Place
 from testbed.hdfs import CLIENT_CONF, Hdfs
 from testbed.waiting import wait_until
-from tests.integration.cluster_lab import Cluster, ClusterLab, Place
+from tests.integration.cluster_lab import ClusterLab
 from tests.integration.detached_lab import COUNTS, TIMEOUT_S
 
 if TYPE_CHECKING:

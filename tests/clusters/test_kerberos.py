@@ -11,14 +11,15 @@ from airflow_flinkstyle.jobs.deployments.yarn import KEYTAB, PRINCIPAL
 from airflow_flinkstyle.jobs.errors import ClusterLoginError
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.protocol.process import process_started
+from testbed.clusters import changed
 from testbed.kerberos import GATEWAY, USER
 from testbed.waiting import wait_until
-from tests.integration.cluster_lab import ClusterLab, changed
+from tests.integration.cluster_lab import ClusterLab
 from tests.integration.detached_lab import TIMEOUT_S
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.target import SubmitTarget
-    from tests.integration.cluster_lab import Cluster
+    from testbed.clusters import Cluster
 
 pytestmark = [
     pytest.mark.integration,

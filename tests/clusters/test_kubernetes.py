@@ -12,14 +12,15 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.deployments.base import STUCK_S
 from airflow_flinkstyle.jobs.errors import DriverFailedError, StepTimeoutError
 from airflow_flinkstyle.jobs.status import STUCK_LOOK_S, Dead
+from testbed.clusters import ON_KUBERNETES, changed
 from testbed.waiting import wait_until
-from tests.integration.cluster_lab import ON_KUBERNETES, changed
 from tests.integration.detached_lab import TIMEOUT_S
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.types import Generation
+    from testbed.clusters import Cluster
     from testbed.kubernetes.cluster import Kubernetes
-    from tests.integration.cluster_lab import Cluster, ClusterLab
+    from tests.integration.cluster_lab import ClusterLab
 
 pytestmark = [
     pytest.mark.integration,

@@ -8,8 +8,9 @@ import pytest
 
 from airflow_flinkstyle.jobs.request import Stopped
 from airflow_flinkstyle.jobs.status import Dead, Running
+from testbed.clusters import Cluster, Place
 from testbed.waiting import wait_until
-from tests.integration.cluster_lab import Cluster, ClusterLab, Place
+from tests.integration.cluster_lab import ClusterLab
 from tests.integration.detached_lab import TIMEOUT_S
 
 if TYPE_CHECKING:

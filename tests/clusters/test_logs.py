@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.jobs.errors import DriverFailedError
+from testbed.clusters import Cluster
 from testbed.history_server import HistoryServer
 from testbed.waiting import wait_until
-from tests.integration.cluster_lab import Cluster, ClusterLab
+from tests.integration.cluster_lab import ClusterLab
 from tests.integration.detached_lab import TIMEOUT_S
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.integration.cluster_lab import Place
+    from testbed.clusters import Place
 
 pytestmark = pytest.mark.integration
 FAILS = "import no_such_module_of_anyone\n"

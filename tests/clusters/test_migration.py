@@ -10,6 +10,7 @@ import pytest
 
 from testbed import paths
 from testbed.airflow import Airflow
+from testbed.clusters import ON_CLUSTERS, Cluster, Place
 from testbed.drivers import state_reader
 from testbed.kafka import Broker
 from testbed.kubernetes.layout import HOST
@@ -19,7 +20,6 @@ from testbed.scenario import OrdersScenario
 from testbed.waiting import wait_until
 from tests.clusters.connections import connections_of
 from tests.conftest import KafkaPair
-from tests.integration.cluster_lab import ON_CLUSTERS, Cluster, Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

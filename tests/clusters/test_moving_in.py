@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.adoption.ending import Ending
     from airflow_flinkstyle.jobs.spec import SubmitTarget
-    from tests.integration.cluster_lab import Cluster, Place
+    from testbed.clusters import Cluster, Place
 
 pytestmark = pytest.mark.e2e
 WHERE: tuple[Place, ...] = ("standalone", "yarn", "kubernetes", "spark-application")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.jobs.request import Stopped
-from tests.integration.cluster_lab import Cluster, ClusterLab, Place
+from testbed.clusters import Cluster, Place
+from tests.integration.cluster_lab import ClusterLab
 from tests.integration.detached_lab import TIMEOUT_S
 
 if TYPE_CHECKING:

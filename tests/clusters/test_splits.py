@@ -13,13 +13,14 @@ from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.process import process_started
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
+from testbed.clusters import ON_KUBERNETES, Cluster
 from testbed.drivers import s3_env, s3_settings
 from testbed.faulty_link import Break, FaultyLink
 from testbed.kubernetes.layout import API_PORT, HOST
 from testbed.s3 import VersityGw
 from testbed.scenario import BUCKET
 from testbed.waiting import wait_until
-from tests.integration.cluster_lab import ON_KUBERNETES, Cluster, ClusterLab
+from tests.integration.cluster_lab import ClusterLab
 from tests.integration.detached_lab import TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_flinkstyle.jobs.target import SubmitTarget
-    from tests.integration.cluster_lab import Place
+    from testbed.clusters import Place
 
 pytestmark = pytest.mark.integration
 BATCHES_BESIDE = 90

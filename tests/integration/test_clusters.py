@@ -9,8 +9,9 @@ import pytest
 from airflow_flinkstyle.jobs.errors import JobRunningError
 from airflow_flinkstyle.jobs.request import Stopped
 from airflow_flinkstyle.jobs.status import Dead
+from testbed.clusters import Cluster, Place
 from testbed.waiting import wait_until
-from tests.integration.cluster_lab import Cluster, ClusterLab, Place
+from tests.integration.cluster_lab import ClusterLab
 from tests.integration.detached_lab import TIMEOUT_S
 from tests.nightly import matrix_but
 

@@ -1,0 +1,65 @@
+"""From the kill of a driver on a cluster to its job's next commit, if its end is looked for all the time."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.common import PAIRS, Report, Spread, Table, Target
+from benchmarks.recovery import JOB, KEYS, LOOK_S, TRIGGER_MS, begin, recovered
+from benchmarks.running_job import RunningJob
+from testbed.clusters import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from benchmarks.recovery import Recovery
+    from testbed.clusters import Place
+
+PLACES: tuple[Place, ...] = ("standalone", "yarn")
+MOST_S = 12.0
+
+
+def run(*, quick: bool) -> Report:
+    """Kill a driver on each cluster again and again; start the next one once the cluster reports its end."""
+    found: dict[str, list[Recovery]] = {}
+    with tempfile.TemporaryDirectory(prefix="bench-clusters-") as name:
+        for place in PLACES:
+            folder = Path(name) / place
+            with Cluster(place, folder / "cluster") as cluster, RunningJob(folder / "job", JOB) as job:
+                move(job, cluster)
+                begin(job)
+                found[place] = [recovered(job, job.client) for _ in range(1 if quick else PAIRS)]
+    return report(found)
+
+
+def move(job: RunningJob, cluster: Cluster) -> None:
+    """Let the next start of a job be on a cluster."""
+    job.target = cluster.target(job.target)
+    view = job.client.view
+    job.client = replace(job.client, view=replace(view, base_env={**view.base_env, **cluster.env}))
+
+
+def report(found: Mapping[str, Sequence[Recovery]]) -> Report:
+    """Say how long the job stood still."""
+    spreads = {place: Spread.of([one.seconds for one in kills]) for place, kills in found.items()}
+    load = Spread.of([one.load for kills in found.values() for one in kills])
+    return Report(
+        about=f"A job with {KEYS:,} keys and a batch every {TRIGGER_MS / 1000:g} s, its driver in cluster "
+        "mode and its executors on one node of this machine; `kill -9` of the driver's JVM. It is looked "
+        f"for its end every {LOOK_S:g} s. From the kill to the next commit, the start of Spark and of its executors "
+        f"included. The machine's load before each was {load.text('', 1)}.",
+        tables=(
+            Table(
+                columns=("cluster", "kill to commit", "worst"),
+                rows=tuple((place, one.text(" s"), f"{one.high:.2f} s") for place, one in spreads.items()),
+            ),
+        ),
+        targets=tuple(
+            Target(what=f"kill -9 to commit, {place}", limit=MOST_S, found=one, unit=" s")
+            for place, one in spreads.items()
+        ),
+        raw={place: [asdict(one) for one in kills] for place, kills in found.items()},
+    )
