@@ -48,9 +48,9 @@ def report(found: Mapping[str, Sequence[Recovery]]) -> Report:
     load = Spread.of([one.load for kills in found.values() for one in kills])
     return Report(
         about=f"A job with {KEYS:,} keys and a batch every {TRIGGER_MS / 1000:g} s, its driver in cluster "
-        "mode and its executors on one node of this machine; `kill -9` of the driver's JVM. It is looked "
-        f"for its end every {LOOK_S:g} s. From the kill to the next commit, the start of Spark and of its executors "
-        f"included. The machine's load before each was {load.text('', 1)}.",
+        "mode and its executors on one node of this machine; `kill -9` of the driver's JVM, while a watcher "
+        f"reads the job's status every {LOOK_S:g} s. From the kill to the next commit, the start of Spark "
+        f"and of its executors included. The machine's load before each was {load.text('', 1)}.",
         tables=(
             Table(
                 columns=("cluster", "kill to commit", "worst"),
