@@ -158,7 +158,7 @@ def _ask(*command: str) -> subprocess.CompletedProcess[str]:
                 "systemd was expected to tell whether a driver outlives the task that starts it, found that "
                 f"{Path(command[0]).name} failed: {answer.stderr.strip()}.",
                 state_after=_NOT_STARTED,
-                remedy="Nothing, if it passes: the task may be tried again. Else read systemd's journal.",
+                remedy="Nothing, if it passes: the task may be tried again. Else read the journal of systemd.",
             )
         time.sleep(_ASK_PAUSE_S)
         answer, tries = _run(command), tries + 1
