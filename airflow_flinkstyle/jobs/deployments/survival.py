@@ -11,12 +11,11 @@ import pwd
 import re
 import shutil
 import subprocess
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.jobs.errors import DiesWithStarterError, NotTakenError
+from airflow_flinkstyle.jobs.errors import DiesWithStarterError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,10 +28,7 @@ _ONE_TASK = re.compile(rb"airflow\.sdk\.execution_time\.execute_workload|airflow
 _SYSTEMD = Path("/run/systemd/system")  # there if systemd manages this machine or container: sd_booted(3)
 _LINGER = Path("/var/lib/systemd/linger")
 _USER_MANAGER = re.compile(r"user@\d+\.service")
-_ASK_TIMEOUT_S, _ASK_TRIES, _ASK_PAUSE_S = 20, 3, 1.0
-_UNANSWERED = re.compile(r"timed out|reset by peer|[Dd]isconnected|NoReply|not connected|Connection refused")
-"""What its programs print where systemd closes its connections, as for ``daemon-reexec``."""
-_NOT_STARTED = "No driver was started, and nothing was stopped."
+_ASK_TIMEOUT_S = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +45,6 @@ def way_out() -> tuple[str, ...]:
 
     Raises:
         DiesWithStarterError: If there is none.
-        NotTakenError: If systemd does not answer, as while it is reloaded.
     """
     if (container := one_task_container(os.environ, _pid_1())) is not None:
         raise _refused(
@@ -146,26 +141,6 @@ def _pid_1() -> bytes:
 
 
 def _ask(*command: str) -> subprocess.CompletedProcess[str]:
-    """Run a program of systemd's; a failure is its answer, unless systemd did not answer the program.
-
-    Raises:
-        NotTakenError: If it did not, several times.
-    """
-    answer, tries = _run(command), 1
-    while answer.returncode and _UNANSWERED.search(answer.stderr):
-        if tries == _ASK_TRIES:
-            raise NotTakenError(
-                "systemd was expected to tell whether a driver outlives the task that starts it, found that "
-                f"{Path(command[0]).name} failed: {answer.stderr.strip()}.",
-                state_after=_NOT_STARTED,
-                remedy="Nothing, if it passes: the task may be tried again. Else read the journal of systemd.",
-            )
-        time.sleep(_ASK_PAUSE_S)
-        answer, tries = _run(command), tries + 1
-    return answer
-
-
-def _run(command: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(  # noqa: S603 - programs of systemd, no shell
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_ASK_TIMEOUT_S
@@ -177,7 +152,7 @@ def _run(command: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
 def _refused(here: str, remedy: str) -> DiesWithStarterError:
     return DiesWithStarterError(
         f"A place where a driver outlives the task that starts it was expected, found {here}.",
-        state_after=_NOT_STARTED,
+        state_after="No driver was started, and nothing was stopped.",
         remedy=f"{remedy} If drivers may end with it, set {SETTING} in the flinkstyle connection, or "
         "FLINKSTYLE_DRIVER_MAY_END_WITH_WORKER=true for a command.",
     )

@@ -15,7 +15,7 @@ from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPending, Gone,
 from airflow_flinkstyle.jobs.deployments.kubernetes import makers
 from airflow_flinkstyle.jobs.deployments.kubernetes.driver import CLAIM_LABEL
 from airflow_flinkstyle.jobs.deployments.kubernetes.pods import describe_pod, refusal_reason, state_of
-from airflow_flinkstyle.jobs.errors import ClusterLoginError, DriverFailedError
+from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.target import deployment_for
 from testbed.ports import free_port
 from tests.unit.jobs.managers import Manager, a_manager, a_submission
@@ -164,34 +164,6 @@ def test_target_without_image_place_of_the_agent_or_rights_is_refused(api: Manag
             deployment_for(on_kubernetes(api.url, tmp_path, **changes)).require_able()
     api.says(f"{PODS}?limit=1", {"kind": "PodList", "items": []})
     deployment_for(on_kubernetes(api.url, tmp_path)).require_able()
-
-
-@pytest.mark.parametrize("status", [429, 500, 503])
-def test_api_server_that_is_upgraded_refuses_no_target(api: Manager, tmp_path: Path, status: int):
-    busy = {"kind": "Status", "status": "Failure", "code": status, "message": "etcdserver: request timed out"}
-    api.says(f"{PODS}?limit=1", busy, status=status)
-    deployment_for(on_kubernetes(api.url, tmp_path)).require_able()
-    assert [path for _, path, _ in api.asked] == [f"{PODS}?limit=1"]
-
-
-def test_program_of_a_login_that_fails_may_be_run_again(tmp_path: Path):
-    plugin = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "false"}}
-    config = {
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {}}],
-        "users": [{"name": "u", "user": plugin}],
-    }
-    (tmp_path / "config").write_text(json.dumps(config))
-    target = a_target(
-        master="k8s://https://api",
-        deploy_mode="cluster",
-        conf={IMAGE: "i"},
-        kube_config=str(tmp_path / "config"),
-    )
-    with pytest.raises(ClusterLoginError, match="exit status 1") as refused:
-        deployment_for(target).require_able()
-    assert refused.value.retryable
 
 
 def test_login_that_cannot_be_read_is_refused_and_names_where_it_was_looked_for(tmp_path: Path):

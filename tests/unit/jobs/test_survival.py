@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-from airflow_flinkstyle.jobs.deployments import survival
 from airflow_flinkstyle.jobs.deployments.survival import Unit, one_task_container, unit_of
-from airflow_flinkstyle.jobs.errors import NotTakenError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 AIRFLOW = "system.slice/airflow-worker.service"
 
@@ -67,39 +60,3 @@ def test_container_of_one_task_is_known(env: dict[str, str], pid_1: bytes):
 def test_container_of_a_worker_that_lives_on_may_start_drivers(pid_1: bytes):
     in_kubernetes = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "AIRFLOW__CORE__EXECUTOR": "KubernetesExecutor"}
     assert one_task_container(in_kubernetes, pid_1) is None
-
-
-@pytest.fixture
-def systemctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stands before systemd's programs; each call appends a line to ``asked``."""
-    program = tmp_path / "systemctl"
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(survival, "_ASK_PAUSE_S", 0.01)
-    return program
-
-
-def set_program(program: Path, script: str) -> None:
-    program.write_text(f"#!/bin/sh\necho x >> {program.parent}/asked\n{script}\n")
-    program.chmod(0o755)
-
-
-def test_systemd_that_is_reloaded_is_asked_again(systemctl: Path):
-    reset = "Failed to get properties: Connection reset by peer"
-    first_fails = f'[ "$(wc -l < {systemctl.parent}/asked)" -gt 1 ] || {{ echo "{reset}" >&2; exit 1; }}'
-    set_program(systemctl, f"{first_fails}\necho process")
-    assert not survival._ends_its_processes(Unit(name="worker.service", is_users=False))
-    assert (systemctl.parent / "asked").read_text().count("x") == 2
-
-
-def test_systemd_that_does_not_answer_shows_nothing_of_the_worker(systemctl: Path):
-    set_program(systemctl, "echo 'Failed to get properties: Connection timed out' >&2; exit 1")
-    with pytest.raises(NotTakenError, match="systemctl failed: Failed to get properties") as error:
-        survival._ends_its_processes(Unit(name="worker.service", is_users=False))
-    assert error.value.retryable
-    assert (systemctl.parent / "asked").read_text().count("x") == 3
-
-
-def test_failure_of_systemctl_itself_is_its_answer(systemctl: Path):
-    set_program(systemctl, "echo 'Unknown operation' >&2; exit 1")
-    assert survival._ends_its_processes(Unit(name="worker.service", is_users=False))
-    assert (systemctl.parent / "asked").read_text().count("x") == 1

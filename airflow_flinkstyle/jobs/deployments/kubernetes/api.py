@@ -26,7 +26,6 @@ from airflow_flinkstyle.jobs.deployments.rest import (
     ask,
     read,
 )
-from airflow_flinkstyle.jobs.errors import ClusterLoginError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +40,6 @@ _LOGIN_KEPT_S = 60.0
 """Tokens change while a triggerer runs."""
 _PLUGIN_TIMEOUT_S = 30.0
 _NOT_FOUND = 404
-_NOTHING_CHANGED = "Nothing was started or changed."
 CONFLICT: Final = 409
 
 
@@ -133,7 +131,6 @@ class KubernetesApi:
 
         Raises:
             BadInputError: If there is none, or it cannot be used.
-            ClusterLoginError: If the program that gives it fails, as where a cloud's server is away.
         """
         files = {
             name: self._conf.get(f"{SUBMISSION}{name}")
@@ -148,14 +145,7 @@ class KubernetesApi:
                 return _of_files(
                     {"oauthTokenFile": str(_ACCOUNT / "token"), "caCertFile": str(_ACCOUNT / "ca.crt")}
                 )
-        except subprocess.SubprocessError as error:
-            raise ClusterLoginError(
-                "A login to the Kubernetes API server was expected from the program that the kubeconfig "
-                f"names, found: {error}.",
-                state_after=_NOTHING_CHANGED,
-                remedy="Run that program by hand on this host; the task may be tried again.",
-            ) from error
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, subprocess.SubprocessError) as error:
             raise _no_login(f"one that cannot be used: {type(error).__name__}: {error}") from error
         raise _no_login("none")
 
@@ -164,7 +154,7 @@ class KubernetesApi:
         if login is None or time.monotonic() - at_s > _LOGIN_KEPT_S:
             try:
                 login = self.login()
-            except (BadInputError, ClusterLoginError) as error:
+            except BadInputError as error:
                 raise NotDeliveredError(error.problem) from error
             self._login = time.monotonic(), login
         return login
@@ -254,6 +244,6 @@ def _no_login(found: str) -> BadInputError:
         "A login to the Kubernetes API server was expected in a kubeconfig (kube_config_path of the "
         f"kubernetes connection, KUBECONFIG or ~/.kube/config), in files that the settings name "
         f"({SUBMISSION}oauthTokenFile), or in this pod's account, found {found}.",
-        state_after=_NOTHING_CHANGED,
+        state_after="Nothing was started or changed.",
         remedy="Name one that can be read on every Airflow worker and triggerer.",
     )
