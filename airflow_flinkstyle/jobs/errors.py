@@ -275,6 +275,12 @@ class DiesWithStarterError(JobError):
     code = "DIES_WITH_STARTER"
 
 
+class MayDieWithStarterError(DiesWithStarterError):
+    """Whether such a driver would end with its starter is unknown: systemd does not answer."""
+
+    retryable = True
+
+
 class DeployModeError(BadInputError):
     """A deploy mode this package cannot drive yet."""
 
