@@ -123,10 +123,10 @@ class NoRoomError(JobError):
 
 
 class ClusterLoginError(JobError):
-    """A cluster asks for a login, and this host has none, or none that it accepts."""
+    """A cluster asks for a login, and this host has none that can be used now, or none that it accepts."""
 
     code = "CLUSTER_LOGIN"
-    retryable = True  # a ticket is renewed, and a server of tickets comes back
+    retryable = True  # a ticket or a file is renewed, and a server of logins comes back
 
 
 class SigningKeyError(JobError):
@@ -273,6 +273,12 @@ class DiesWithStarterError(JobError):
     """A driver that was started here would end with the task or the worker that starts it."""
 
     code = "DIES_WITH_STARTER"
+
+
+class MayDieWithStarterError(DiesWithStarterError):
+    """Whether such a driver would end with its starter is unknown: systemd does not answer."""
+
+    retryable = True
 
 
 class DeployModeError(BadInputError):

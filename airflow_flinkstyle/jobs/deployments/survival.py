@@ -11,11 +11,12 @@ import pwd
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.jobs.errors import DiesWithStarterError
+from airflow_flinkstyle.jobs.errors import DiesWithStarterError, MayDieWithStarterError
+from airflow_flinkstyle.patience import patiently
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +30,14 @@ _SYSTEMD = Path("/run/systemd/system")  # there if systemd manages this machine 
 _LINGER = Path("/var/lib/systemd/linger")
 _USER_MANAGER = re.compile(r"user@\d+\.service")
 _ASK_TIMEOUT_S = 20
+_PATIENCE_S, _ASK_AGAIN_S = 30.0, 1.0
+_LOST = re.compile(
+    "timed out|disconnected|not connected|reset by peer|Connection refused|Broken pipe|"
+    "temporarily unavailable"
+)
+"""What systemd's programs print while the bus or the manager is away, such as during ``daemon-reexec``.
+
+Their exit code is that of a refusal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +49,23 @@ class Unit:
     """Whether the user's own manager runs it, not the system's."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemdAnswer:
+    """What a program of systemd answered."""
+
+    is_yes: bool
+    text: str
+    """What it printed; an error's text if it failed."""
+    was_lost: bool = False
+    """Whether systemd did not answer: it may if it is asked again."""
+
+
 def way_out() -> tuple[str, ...]:
     """Return the prefix with which a command outlives this process's service or container; mostly empty.
 
     Raises:
         DiesWithStarterError: If there is none.
+        MayDieWithStarterError: If systemd does not answer.
     """
     if (container := one_task_container(os.environ, _pid_1())) is not None:
         raise _refused(
@@ -53,18 +74,10 @@ def way_out() -> tuple[str, ...]:
             "executors can still run on a cluster.",
         )
     unit = unit_of(Path("/proc/self/cgroup").read_text()) if _SYSTEMD.is_dir() else None
-    if unit is None or not _ends_its_processes(unit):
+    if unit is None:
         return ()
-    refusals = []
-    for scope in _scopes(unit):
-        probe = _ask(*scope, "--", "true")
-        if probe.returncode == 0:
-            return scope
-        refusals.append(probe.stderr.strip())
-    raise _refused(
-        f"{unit.name}, of which systemd ends all processes when it stops, and no scope outside of it "
-        f"could be started: {'; '.join(refusals)}",
-        f"Set KillMode=process in {unit.name}; or let its user start scopes (`loginctl enable-linger`).",
+    return patiently(
+        lambda: _way_out_of(unit), of=(MayDieWithStarterError,), for_s=_PATIENCE_S, every_s=_ASK_AGAIN_S
     )
 
 
@@ -97,20 +110,44 @@ def unit_of(cgroups: str) -> Unit | None:
     return None
 
 
-def _ends_its_processes(unit: Unit) -> bool:
-    """Return whether processes that a unit's processes leave behind are ended with the unit.
+def _way_out_of(unit: Unit) -> tuple[str, ...]:
+    """Return the prefix with which a command outlives a unit; raises as ``way_out``."""
+    answers = [_spares_processes(unit)]
+    if answers[0].is_yes:
+        return ()
+    for scope in _scopes(unit):
+        answers.append(_ask(*scope, "--", "true"))
+        if answers[-1].is_yes:
+            return scope
+    remedy = f"Set KillMode=process in {unit.name}; or let its user start scopes (`loginctl enable-linger`)."
+    lost = [answer.text for answer in answers if answer.was_lost]
+    if lost:
+        raise _refused(
+            f"{unit.name}, and no answer of systemd whether its processes outlive it: {'; '.join(lost)}",
+            f"Nothing, if it passes: a retry asks again. If it stays: {remedy}",
+            kind=MayDieWithStarterError,
+        )
+    raise _refused(
+        f"{unit.name}, of which systemd ends all processes when it stops, and no scope outside of it "
+        f"could be started: {'; '.join(answer.text for answer in answers[1:])}",
+        remedy,
+    )
+
+
+def _spares_processes(unit: Unit) -> SystemdAnswer:
+    """Ask whether processes that a unit's processes leave behind outlive the unit.
 
     A scope ends when its last process does; but logind may end the scope of a session at its logout.
     """
     if unit.name.endswith(".scope"):
         if not unit.name.startswith("session-"):
-            return False
+            return SystemdAnswer(is_yes=True, text="")
         manager = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager")
-        answer = _ask("busctl", "get-property", *manager, "KillUserProcesses").stdout
-        return answer.strip() != "b false"
+        answer = _ask("busctl", "get-property", *manager, "KillUserProcesses")
+        return replace(answer, is_yes=answer.text == "b false")
     users = ("--user",) if unit.is_users else ()
-    mode = _ask("systemctl", *users, "show", "--property=KillMode", "--value", unit.name).stdout.strip()
-    return mode not in ("process", "none")
+    answer = _ask("systemctl", *users, "show", "--property=KillMode", "--value", unit.name)
+    return replace(answer, is_yes=answer.text in ("process", "none"))
 
 
 def _scopes(unit: Unit) -> list[tuple[str, ...]]:
@@ -140,17 +177,31 @@ def _pid_1() -> bytes:
         return b""  # hidden from other users: then it is not a task's
 
 
-def _ask(*command: str) -> subprocess.CompletedProcess[str]:
+def _ask(*command: str) -> SystemdAnswer:
+    """Return the answer of a program; one that is missing, or may not be run, answers no."""
     try:
-        return subprocess.run(  # noqa: S603 - programs of systemd, no shell
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_ASK_TIMEOUT_S
+        done = subprocess.run(  # noqa: S603 - programs of systemd, no shell
+            command,
+            env={**os.environ, "LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_ASK_TIMEOUT_S,
         )
+    except (FileNotFoundError, PermissionError) as error:
+        return SystemdAnswer(is_yes=False, text=str(error))
     except (OSError, subprocess.TimeoutExpired) as error:
-        return subprocess.CompletedProcess(command, 1, "", str(error))
+        return SystemdAnswer(is_yes=False, text=str(error), was_lost=True)
+    if done.returncode == 0:
+        return SystemdAnswer(is_yes=True, text=done.stdout.strip())
+    said = done.stderr.strip()
+    return SystemdAnswer(is_yes=False, text=said, was_lost=done.returncode < 0 or bool(_LOST.search(said)))
 
 
-def _refused(here: str, remedy: str) -> DiesWithStarterError:
-    return DiesWithStarterError(
+def _refused(
+    here: str, remedy: str, kind: type[DiesWithStarterError] = DiesWithStarterError
+) -> DiesWithStarterError:
+    return kind(
         f"A place where a driver outlives the task that starts it was expected, found {here}.",
         state_after="No driver was started, and nothing was stopped.",
         remedy=f"{remedy} If drivers may end with it, set {SETTING} in the flinkstyle connection, or "

@@ -15,7 +15,7 @@ from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPending, Gone,
 from airflow_flinkstyle.jobs.deployments.kubernetes import makers
 from airflow_flinkstyle.jobs.deployments.kubernetes.driver import CLAIM_LABEL
 from airflow_flinkstyle.jobs.deployments.kubernetes.pods import describe_pod, refusal_reason, state_of
-from airflow_flinkstyle.jobs.errors import DriverFailedError
+from airflow_flinkstyle.jobs.errors import ClusterLoginError, DriverFailedError
 from airflow_flinkstyle.jobs.target import deployment_for
 from testbed.ports import free_port
 from tests.unit.jobs.managers import Manager, a_manager, a_submission
@@ -166,15 +166,53 @@ def test_target_without_image_place_of_the_agent_or_rights_is_refused(api: Manag
     deployment_for(on_kubernetes(api.url, tmp_path)).require_able()
 
 
-def test_login_that_cannot_be_read_is_refused_and_names_where_it_was_looked_for(tmp_path: Path):
+@pytest.mark.parametrize("code", [429, 500, 503])
+def test_api_server_that_refuses_everything_for_a_while_is_no_reason_to_give_up(
+    code: int, api: Manager, tmp_path: Path
+):
+    busy = {"kind": "Status", "status": "Failure", "code": code, "message": "etcdserver: request timed out"}
+    api.says(f"{PODS}?limit=1", busy, status=code)
+    deployment_for(on_kubernetes(api.url, tmp_path)).require_able()
+
+
+def with_kubeconfig(path: Path) -> Deployment:
     target = a_target(
-        master="k8s://https://api",
-        deploy_mode="cluster",
-        conf={IMAGE: "i"},
-        kube_config=str(tmp_path / "none"),
+        master="k8s://https://api", deploy_mode="cluster", conf={IMAGE: "i"}, kube_config=str(path)
     )
+    return deployment_for(target)
+
+
+def test_login_that_cannot_be_read_is_refused_and_names_where_it_was_looked_for(tmp_path: Path):
     with pytest.raises(BadInputError, match="No such file"):
-        deployment_for(target).require_able()
+        with_kubeconfig(tmp_path / "none").require_able()
+
+
+KUBECONFIG = """\
+current-context: c
+contexts: [{name: c, context: {cluster: k, user: u}}]
+clusters: [{name: k, cluster: {server: "https://api"}}]
+users: [{name: u, user: {exec: {apiVersion: v1, command: "false"}}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (KUBECONFIG, "returned non-zero exit status 1"),
+        (KUBECONFIG[:40], "is no YAML"),
+        ("", "'NoneType' object is not subscriptable"),
+        (KUBECONFIG.replace('{server: "https://api"}', ""), "'NoneType' object has no attribute 'get'"),
+    ],
+    ids=["program fails", "cut off", "emptied", "lacks a field"],
+)
+def test_login_that_cannot_be_used_now_may_be_tried_again(text: str, words: str, tmp_path: Path):
+    path = tmp_path / "kubeconfig"
+    path.write_text(text)
+    deployment = with_kubeconfig(path)
+    with pytest.raises(ClusterLoginError, match=words) as raised:
+        deployment.require_able()
+    assert raised.value.retryable
+    assert isinstance(deployment.state(DRIVER), Unknown)
 
 
 def submit(api: Manager, folder: Path, script: str) -> tuple[Deployment, Any]:

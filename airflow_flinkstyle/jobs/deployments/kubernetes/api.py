@@ -26,6 +26,7 @@ from airflow_flinkstyle.jobs.deployments.rest import (
     ask,
     read,
 )
+from airflow_flinkstyle.jobs.errors import ClusterLoginError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +40,8 @@ _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _LOGIN_KEPT_S = 60.0
 """Tokens change while a triggerer runs."""
 _PLUGIN_TIMEOUT_S = 30.0
+_UNUSABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, subprocess.SubprocessError)
+"""A kubeconfig that is cut off lacks fields; a program that gives the login fails, or takes too long."""
 _NOT_FOUND = 404
 CONFLICT: Final = 409
 
@@ -130,7 +133,8 @@ class KubernetesApi:
         """Read the login from the settings, a kubeconfig or this pod's account.
 
         Raises:
-            BadInputError: If there is none, or it cannot be used.
+            BadInputError: If there is none that this process may read.
+            ClusterLoginError: If it cannot be used: perhaps it is just being written.
         """
         files = {
             name: self._conf.get(f"{SUBMISSION}{name}")
@@ -145,16 +149,19 @@ class KubernetesApi:
                 return _of_files(
                     {"oauthTokenFile": str(_ACCOUNT / "token"), "caCertFile": str(_ACCOUNT / "ca.crt")}
                 )
-        except (OSError, ValueError, KeyError, TypeError, subprocess.SubprocessError) as error:
-            raise _no_login(f"one that cannot be used: {type(error).__name__}: {error}") from error
-        raise _no_login("none")
+        except (FileNotFoundError, PermissionError) as error:
+            raise BadInputError(*_no_login(f"one that cannot be read: {error}")) from error
+        except _UNUSABLE as error:
+            found = f"one that cannot be used: {type(error).__name__}: {error}"
+            raise ClusterLoginError(*_no_login(found)) from error
+        raise BadInputError(*_no_login("none"))
 
     def _logged_in(self) -> ApiLogin:
         at_s, login = self._login or (0.0, None)
         if login is None or time.monotonic() - at_s > _LOGIN_KEPT_S:
             try:
                 login = self.login()
-            except BadInputError as error:
+            except (BadInputError, ClusterLoginError) as error:
                 raise NotDeliveredError(error.problem) from error
             self._login = time.monotonic(), login
         return login
@@ -178,7 +185,10 @@ def _of_files(files: Mapping[str, str | None]) -> ApiLogin:
 def _of_kubeconfig(place: Path, context_name: str | None) -> ApiLogin:
     import yaml
 
-    config = yaml.safe_load(place.read_text())
+    try:
+        config = yaml.safe_load(place.read_text())
+    except yaml.YAMLError as error:
+        raise ValueError(f"{place} is no YAML: {error}") from error
     context = _named(config["contexts"], context_name or config["current-context"])["context"]
     cluster = _named(config["clusters"], context["cluster"])["cluster"]
     user = _named(config["users"], context["user"])["user"]
@@ -239,11 +249,12 @@ def _named(items: list[dict[str, Any]], name: str) -> dict[str, Any]:
     return found
 
 
-def _no_login(found: str) -> BadInputError:
-    return BadInputError(
+def _no_login(found: str) -> tuple[str, str, str]:
+    """Return the three sentences of the error for a login that is not there, or not usable."""
+    return (
         "A login to the Kubernetes API server was expected in a kubeconfig (kube_config_path of the "
         f"kubernetes connection, KUBECONFIG or ~/.kube/config), in files that the settings name "
         f"({SUBMISSION}oauthTokenFile), or in this pod's account, found {found}.",
-        state_after="Nothing was started or changed.",
-        remedy="Name one that can be read on every Airflow worker and triggerer.",
+        "Nothing was started or changed.",
+        "Name one that can be used on every Airflow worker and triggerer.",
     )

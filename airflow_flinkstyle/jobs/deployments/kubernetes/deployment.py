@@ -39,6 +39,7 @@ from airflow_flinkstyle.jobs.deployments.kubernetes.pods import (
     missing_volume,
     state_of,
 )
+from airflow_flinkstyle.jobs.deployments.refusals import why_final
 from airflow_flinkstyle.jobs.deployments.rest import NoAnswerError, NotDeliveredError, StateCache
 from airflow_flinkstyle.jobs.deployments.room import of_quotas
 from airflow_flinkstyle.jobs.errors import DriverFailedError
@@ -107,6 +108,7 @@ class KubernetesDeployment:
 
         Raises:
             BadInputError: If there is no image, no place of the agent, or no login that may read pods.
+            ClusterLoginError: If the login cannot be used at the moment.
         """
         if not any(self._conf.get(name) for name in _IMAGES):
             raise wrong(
@@ -118,13 +120,14 @@ class KubernetesDeployment:
         try:
             self._api.ask(f"{self._api.path('pods')}?limit=1")
             self._maker.require_able()
-        except RefusedError as error:
-            raise wrong(
-                f"An account that may use pods of namespace {self._api.namespace} was expected, found that "
-                f"{self._api.url} answers: {error}.",
-                "Give it the role of docs/deployments.md.",
-            ) from error
         except (NotDeliveredError, NoAnswerError) as error:
+            # A server that is busy, or is being upgraded, refuses everything for a while (429, 500, 503).
+            if isinstance(error, RefusedError) and why_final(str(error), error.code):
+                raise wrong(
+                    f"An account that may use pods of namespace {self._api.namespace} was expected, found "
+                    f"that {self._api.url} answers: {error}.",
+                    "Give it the role of docs/deployments.md.",
+                ) from error
             log.warning("The API server does not answer yet: %s", error)
 
     def submit(self, submission: Submission) -> Mapping[str, str]:
