@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +25,7 @@ from airflow_flinkstyle.savepoint.sinks import newest_logged
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.types import BatchId
 from testbed.session import local_session
-from testbed.waiting import scaled
+from testbed.waiting import scaled, wait_until
 from tests.integration.agent_lab import COUNT_JOB, Lab
 from tests.integration.numbered_files import ROWS_PER_FILE, NumberedFiles
 
@@ -107,9 +106,15 @@ class Query:
         started = writer.start(str(self.files.out))
         try:
             started.processAllAvailable()
-            time.sleep(0.5)  # for a snapshot of the state
+            if self.stateful:
+                wait_until("every store has a full version", lambda: self._has_full_versions(checkpoint))
         finally:
             started.stop()
+
+    def _has_full_versions(self, checkpoint: str) -> bool:
+        """Return whether Spark's maintenance has written a snapshot of each partition's state."""
+        stores = [self.folder / checkpoint / "state" / "0" / str(number) for number in range(2)]
+        return all([*store.glob("*.snapshot"), *store.glob("*.zip")] for store in stores)
 
     def take(self, checkpoint: str) -> Manifest:
         source = QuerySource(name="files", checkpoint=LocalStore(self.folder / checkpoint), kafka={})
