@@ -6,7 +6,7 @@ import os
 import sys
 import tomllib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self, get_args
 
 from airflow_flinkstyle.jobs.target import record_of, target_of
 from testbed import paths
@@ -37,18 +37,7 @@ Place = Literal[
     "ssh",
 ]
 """A driver of this machine: alone, with executors on either cluster; one on either cluster; by the plugin."""
-PLACES: tuple[Place, ...] = (
-    "detached",
-    "standalone-client",
-    "yarn-client",
-    "standalone",
-    "yarn",
-    "yarn-kerberos",
-    "kubernetes",
-    "spark-application",
-    "spark-application-apache",
-    "ssh",
-)
+PLACES: tuple[Place, ...] = get_args(Place)
 ON_KUBERNETES: tuple[Place, ...] = ("kubernetes", "spark-application", "spark-application-apache")
 """By ``spark-submit``, and by Kubeflow's or Apache's operator for an account and a machine without Java."""
 ON_CLUSTERS: tuple[Place, ...] = ("standalone", "yarn", "yarn-kerberos", *ON_KUBERNETES)

@@ -194,8 +194,9 @@ def _ask(*command: str) -> SystemdAnswer:
         return SystemdAnswer(is_yes=False, text=str(error), was_lost=True)
     if done.returncode == 0:
         return SystemdAnswer(is_yes=True, text=done.stdout.strip())
-    said = done.stderr.strip()
-    return SystemdAnswer(is_yes=False, text=said, was_lost=done.returncode < 0 or bool(_LOST.search(said)))
+    error_text = done.stderr.strip()
+    was_lost = done.returncode < 0 or bool(_LOST.search(error_text))
+    return SystemdAnswer(is_yes=False, text=error_text, was_lost=was_lost)
 
 
 def _refused(
