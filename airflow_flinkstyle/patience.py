@@ -25,11 +25,12 @@ def patiently(
     every_s: float,
     clock: Clock = CLOCK,
 ) -> T:
-    """Return what the call returns; it is made again while it raises one of these errors.
+    """Return what the call returns; it is made again while it raises one of these errors, if that may pass.
 
     Args:
         call: Must do no harm when it is made twice.
-        of: The errors that pass by themselves; the last one is raised when the time is up.
+        of: The errors of which those that are ``retryable`` pass by themselves; the last one is raised when
+            the time is up.
         for_s: How long it is made again; 0: never.
         every_s: Between an error and the next call.
         clock: Which measures both.
@@ -39,6 +40,6 @@ def patiently(
         try:
             return call()
         except of as error:
-            if not wait.again():
+            if not error.retryable or not wait.again():
                 raise
             log.warning("Trying again: %s", error)

@@ -19,12 +19,14 @@ import socket
 import sys
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from airflow_flinkstyle.clock import CLOCK, now_ms
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.deployments.base import CLAIM, Gone
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment, Task, option
+from airflow_flinkstyle.patience import patiently
 from airflow_flinkstyle.protocol import signatures
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.process import process_started
@@ -45,11 +47,10 @@ FIRST_PAUSE_S, MOST_PAUSE_S = 0.25, 60.0
 """Before the first restart, and the longest before any; each is twice the last, until a batch commits."""
 MOST_IN_A_ROW: Final = 10
 """Restarts without a batch between them; then watchers take over, which are slower."""
-STORE_PATIENCE_S = 600.0
-"""How long to repeat a call that the store does not answer."""
+STORE_PATIENCE_S, STORE_RETRY_S = 600.0, 1.0
+"""How long, and how often, to repeat a call that the store does not answer."""
 END_PATIENCE_S = 600.0
 """How long a driver's processes may take to end."""
-P = ParamSpec("P")
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
@@ -109,24 +110,19 @@ class Supervisor:
                 return False
             self._clock.sleep(min(FIRST_PAUSE_S * 2.0**self._restarts, MOST_PAUSE_S))
             self._restarts += 1
-            self._patiently(self._record_end, last)
+            self._patiently(partial(self._record_end, last))
             if self._submit_next():
                 return True
         return False
 
-    def _patiently(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def _patiently(self, call: Callable[[], T]) -> T:
         """Return what one call of the store returns, once the store answers.
 
         Only this call is made again: a restart that began anew would end the driver that it has started.
         """
-        wait = self._clock.wait(STORE_PATIENCE_S, every_s=1.0)
-        while True:
-            try:
-                return call(*args, **kwargs)
-            except FlinkstyleError as error:
-                if not error.retryable or not wait.again():
-                    raise
-                log.warning("The store does not answer yet: %s", error.problem)
+        return patiently(
+            call, of=(FlinkstyleError,), for_s=STORE_PATIENCE_S, every_s=STORE_RETRY_S, clock=self._clock
+        )
 
     def _last_heartbeat(self) -> Heartbeat | None:
         """Return the last heartbeat of the driver that this supervisor is to start again; None for none."""
@@ -192,7 +188,7 @@ class Supervisor:
             state="asked",
             asked_at_ms=now_ms(),
         )
-        version = self._patiently(self._take, asked)
+        version = self._patiently(partial(self._take, asked))
         if version is None:
             return False
         self._number = number
@@ -224,7 +220,7 @@ class Supervisor:
     def _record_result(self, submit: Submit, version: str) -> None:
         """Record a submit's result; a driver that has a later submit meanwhile ends itself."""
         with suppress(ObjectChangedError):  # that, or the answer to an earlier try was lost
-            self._patiently(self._board.put_submit, self._generation, submit, seen=version)
+            self._patiently(partial(self._board.put_submit, self._generation, submit, seen=version))
 
 
 def await_end(native_id: Mapping[str, str]) -> None:
