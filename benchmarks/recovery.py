@@ -7,6 +7,7 @@ import signal
 import tempfile
 import time
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,11 @@ class Recovery:
     """From the kill to the next commit."""
     load: float
     """Of the machine over the minute before."""
+    steps: Mapping[str, float]
+    """Seconds to each of ``STEPS`` from the one before; they add up to ``seconds``."""
+
+
+STEPS = ("end seen", "JVM begins", "agent begins", "query starts", "first commit")
 
 
 def run(*, quick: bool) -> Report:
@@ -113,8 +119,53 @@ def recovered(job: RunningJob, watcher: JobClient, *, starts: bool = True) -> Re
     if starts:
         watcher.drivers.ensure_running(status)
     wait_for_batch(job, QUERY, last + 1, timeout_s=TIMEOUT_S)
-    commit = job.checkpoint(QUERY) / "commits" / str(last + 1)
-    return Recovery(seconds=commit.stat().st_mtime - killed_s, load=load)
+    commit_s = (job.checkpoint(QUERY) / "commits" / str(last + 1)).stat().st_mtime
+    moments = (killed_s, *began_s(job, record.started_at_ms), commit_s)
+    lasted = (after - before for before, after in pairwise(moments))
+    return Recovery(seconds=commit_s - killed_s, load=load, steps=dict(zip(STEPS, lasted, strict=True)))
+
+
+def began_s(job: RunningJob, after_ms: int) -> tuple[float, float, float, float]:
+    """Return when a new driver was asked for, its JVM and its agent began, and its query was started.
+
+    Args:
+        job: The job, whose driver is on this machine.
+        after_ms: When the agent of the driver before began.
+    """
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < deadline_s:
+        run = job.board.current()
+        heartbeat = job.board.current_heartbeat()
+        if run is not None and heartbeat is not None:
+            submit = job.board.submit(run.value.generation)
+            process = job.board.incarnation(run.value.generation, heartbeat.incarnation)
+            query = heartbeat.queries.get(QUERY)
+            started_ms = query.started_at_ms if query is not None else None
+            if submit and process and process.started_at_ms > after_ms and started_ms is not None:
+                jvm_s = process_began_s(process.jvm_pid)
+                return (
+                    submit.value.asked_at_ms / 1000, jvm_s, process.started_at_ms / 1000, started_ms / 1000
+                )  # fmt: skip
+        time.sleep(LOOK_S)
+    raise TimeoutError(f"A heartbeat of the new driver was expected within {TIMEOUT_S:g} s")
+
+
+def process_began_s(pid: int) -> float:
+    """Return when a process of this machine began, which Linux counts from its own start."""
+    ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    since_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return time.time() - since_s
+
+
+def steps(found: Mapping[str, Sequence[Recovery]], how: str) -> Table:
+    """Return where the time of the kills went, by how or where each was."""
+    return Table(
+        columns=(how, *STEPS),
+        rows=tuple(
+            (one, *(Spread.of([kill.steps[step] for kill in kills]).text(" s") for step in STEPS))
+            for one, kills in found.items()
+        ),
+    )
 
 
 def report(found: Mapping[str, Sequence[Recovery]], lease_s: float) -> Report:
@@ -127,7 +178,10 @@ def report(found: Mapping[str, Sequence[Recovery]], lease_s: float) -> Report:
         f"its JVM; who looks after it looks every {LOOK_S:g} s; lease {lease_s:g} s. From the kill to the "
         f"next commit, the start of Spark included, from an archive of its classes. The machine's load "
         f"before each was {load.text('', 1)}.",
-        tables=(Table(columns=("how its end is known", "kill to commit", "worst"), rows=rows),),
+        tables=(
+            Table(columns=("how its end is known", "kill to commit", "worst"), rows=rows),
+            steps(found, "step, since the one before"),
+        ),
         targets=(
             Target(what="kill -9 to commit, supervised", limit=SEEN_S, found=spreads[SUPERVISED], unit=" s"),
             Target(what="kill -9 to commit, end seen", limit=SEEN_S, found=spreads[SEEN], unit=" s"),

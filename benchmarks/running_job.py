@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 START_TIMEOUT_S = 180.0
 SAVEPOINT_TIMEOUT_S = 300.0
-# The whole JIT, unlike in tests: drivers here run long enough to need it.
-_JVM = "-XX:+UseSerialGC"
+JVM = "-XX:+UseSerialGC"
+"""The whole JIT, unlike in tests: drivers here run long enough to need it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class RunningJob:
                 poll_s=0.05,
             )
         )
-        ours = {"spark.driver.memory": memory, "spark.driver.extraJavaOptions": _JVM}
+        ours = {"spark.driver.memory": memory, "spark.driver.extraJavaOptions": JVM}
         self.target = SubmitTarget(
             master="local[2]",
             python=str(SPARK_PYTHON),

@@ -41,7 +41,7 @@ PLACES: tuple[Place, ...] = get_args(Place)
 ON_KUBERNETES: tuple[Place, ...] = ("kubernetes", "spark-application", "spark-application-apache")
 """By ``spark-submit``, and by Kubeflow's or Apache's operator for an account and a machine without Java."""
 ON_CLUSTERS: tuple[Place, ...] = ("standalone", "yarn", "yarn-kerberos", *ON_KUBERNETES)
-_JAVA_OPTIONS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
+JAVA_OPTIONS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 PLUGIN = paths.ROOT / "examples" / "deployment_plugin"
 _SSH = """#!/bin/sh
 # In place of ssh: what would be done on another host is done here.
@@ -172,7 +172,7 @@ class Cluster:
     def _logged_in(self, conf: Mapping[str, str]) -> dict[str, str]:
         """Return settings by which Spark logs in as this user, and its JVMs find the realm."""
         assert self.kdc is not None  # noqa: S101  # for mypy
-        options = {name: f"{conf[name]} {self.kdc.java_options}" for name in _JAVA_OPTIONS}
+        options = {name: f"{conf[name]} {self.kdc.java_options}" for name in JAVA_OPTIONS}
         login = {
             "spark.kerberos.principal": self.kdc.principal(USER),
             "spark.kerberos.keytab": str(self.kdc.keytab(USER)),

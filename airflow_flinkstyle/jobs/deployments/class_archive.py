@@ -186,9 +186,12 @@ def make(draft: Path, archive: Path, spark_submit: str, class_path: str = "") ->
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Make an archive."""
+    """Make an archive, for a driver or on a node (docs/start.md); exit with the reason if it fails."""
     draft, archive, spark_submit, class_path = arguments
     make(Path(draft), Path(archive), spark_submit, class_path)
+    if Path(draft).exists():
+        why = Path(draft).read_text()
+        sys.exit(f"No archive of Spark's classes was made; {draft} holds the reason:\n{why}")
 
 
 if __name__ == "__main__":

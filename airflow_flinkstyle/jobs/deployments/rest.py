@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 10.0
 _KILL_TIMEOUT_S, _POLL_S = 30.0, 0.5
-_KEPT_S = 2.0
+_KEPT_S = 0.5
 """How long a driver's state is cached: callers ask four times a second."""
 _MOST_BYTES = 4 << 20
 _NOT_LOGGED_IN = 401

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 from airflow_flinkstyle.jobs.deployments import class_archive
 from airflow_flinkstyle.jobs.deployments.base import Submission
-from airflow_flinkstyle.jobs.deployments.class_archive import FOLDER, OPTIONS, make, with_archive
+from airflow_flinkstyle.jobs.deployments.class_archive import FOLDER, OPTIONS, main, make, with_archive
 
 
 @pytest.fixture
@@ -108,3 +109,10 @@ def test_archive_that_could_not_be_made_says_why(tmp_path: Path):
     make(draft, archive, "/bin/false")
     assert not archive.exists()
     assert "ended with 1" in draft.read_text()
+
+
+def test_command_for_a_node_exits_with_the_reason(tmp_path: Path):
+    archive, draft = tmp_path / "a.jsa", tmp_path / "a.making"
+    with pytest.raises(SystemExit, match=f"(?s){re.escape(str(draft))} holds the reason.*ended with 1"):
+        main([str(draft), str(archive), "/bin/false", ""])
+    assert not archive.exists()
