@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import tempfile
 import time
@@ -112,7 +113,7 @@ def recovered(job: RunningJob, watcher: JobClient, *, starts: bool = True) -> Re
     if record is None:
         raise RuntimeError("the driver has not described itself")
     load, killed_s = os.getloadavg()[0], time.time()
-    os.kill(record.jvm_pid, signal.SIGKILL)
+    os.kill(pid_here(record.jvm_pid, job), signal.SIGKILL)
     last = job.last_batch(QUERY)
     while starts and not isinstance(status := watcher.view.status(), Dead):
         time.sleep(LOOK_S)
@@ -142,12 +143,26 @@ def began_s(job: RunningJob, after_ms: int) -> tuple[float, float, float, float]
             query = heartbeat.queries.get(QUERY)
             started_ms = query.started_at_ms if query is not None else None
             if submit and process and process.started_at_ms > after_ms and started_ms is not None:
-                jvm_s = process_began_s(process.jvm_pid)
+                jvm_s = process_began_s(pid_here(process.jvm_pid, job))
                 return (
                     submit.value.asked_at_ms / 1000, jvm_s, process.started_at_ms / 1000, started_ms / 1000
                 )  # fmt: skip
         time.sleep(LOOK_S)
     raise TimeoutError(f"A heartbeat of the new driver was expected within {TIMEOUT_S:g} s")
+
+
+def pid_here(pid: int, job: RunningJob) -> int:
+    """Return the number of a driver's JVM on this machine, by the one that its own container gives it."""
+    notes = str(job.folder / "notes.jsonl").encode()  # the driver's argument, not one of its executors'
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            counted = re.search(r"^NSpid:.*\s(\d+)$", (place / "status").read_text(), re.MULTILINE)
+            command = (place / "cmdline").read_bytes()
+        except OSError:  # it has ended
+            continue
+        if counted and int(counted[1]) == pid and b"java" in command and notes in command:
+            return int(place.name)
+    raise ProcessLookupError(f"A driver's JVM with the number {pid} was expected on this machine, found none")
 
 
 def process_began_s(pid: int) -> float:

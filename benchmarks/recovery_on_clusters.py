@@ -14,6 +14,7 @@ from benchmarks.recovery import JOB, KEYS, LOOK_S, TRIGGER_MS, begin, recovered,
 from benchmarks.running_job import JVM, RunningJob
 from testbed.clusters import JAVA_OPTIONS, Cluster, changed
 from testbed.drivers import SPARK_PYTHON, spark_env
+from testbed.kubernetes.layout import IMAGES
 from testbed.spark import spark_paths
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from benchmarks.recovery import Recovery
     from testbed.clusters import Place
 
-PLACES: tuple[Place, ...] = ("standalone", "yarn")
+PLACES: tuple[Place, ...] = ("standalone", "yarn", "kubernetes")
+"""Kubernetes only where ``tools.kubernetes`` has built one."""
 MOST_S = 12.0
 
 
@@ -30,7 +32,7 @@ def run(*, quick: bool) -> Report:
     """Kill a driver on each cluster again and again; start the next one once the cluster reports its end."""
     found: dict[str, list[Recovery]] = {}
     with tempfile.TemporaryDirectory(prefix="bench-clusters-") as name:
-        for place in PLACES:
+        for place in PLACES if IMAGES.exists() else PLACES[:-1]:
             folder = Path(name) / place
             with Cluster(place, folder / "cluster") as cluster, RunningJob(folder / "job", JOB) as job:
                 move(job, cluster)
