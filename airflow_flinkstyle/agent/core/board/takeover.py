@@ -13,7 +13,7 @@ from airflow_flinkstyle.agent.core.errors import NOT_STARTED, NotClaimedError
 from airflow_flinkstyle.clock import LEASE_CLOCK
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol import signatures
-from airflow_flinkstyle.protocol.errors import PredecessorError
+from airflow_flinkstyle.protocol.errors import PREDECESSOR
 from airflow_flinkstyle.protocol.records import AsRecorded, Claim, Current, DriverEnd, TakeoverOrder
 from airflow_flinkstyle.protocol.table_records import TablesToRestore
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
@@ -347,9 +347,9 @@ def require_predecessor(
     """Wait for the generation that is followed, and check how it ended.
 
     Raises:
-        PredecessorError: If it did not close at exactly the batches that its takeover order names, was
-            started again since its end was found, or left a checkpoint that this generation would
-            adopt without having closed.
+        FlinkstyleError: ``PREDECESSOR`` if it did not close at exactly the batches that its takeover order
+            names, was started again since its end was found, or left a checkpoint that this generation
+            would adopt without having closed.
     """
     claim = driver_run.claim
     if claim.follows is None:
@@ -368,7 +368,7 @@ def require_predecessor(
     state = ended.value.state if ended else "silent"
     batches = ended.value.batches() if ended else {}
     if order.closed_at is not None and (state != "closed" or batches != dict(order.closed_at)):
-        raise PredecessorError(
+        raise PREDECESSOR.with_text(
             f"Generation {claim.follows} of job {board.job} was expected to have closed at "
             f"{batch_words(order.closed_at)}, found it {state} at {batch_words(batches)}.",
             state_after=NOT_STARTED,
@@ -383,7 +383,7 @@ def _require_ended(board: JobBoard, driver_run: DriverRun, order: TakeoverOrder)
     follows = driver_run.claim.follows
     if current is None or current.value.generation != follows or order.fits(current.value):
         return
-    raise PredecessorError(
+    raise PREDECESSOR.with_text(
         f"Driver {order.ended} of generation {follows} of job {board.job} was expected to be "
         f"its last one, as when this start was planned, found that driver {current.value.incarnation} has "
         "continued the job since.",
@@ -397,7 +397,7 @@ def _require_own_checkpoint(board: JobBoard, claim: Claim, state: str) -> None:
     followed = board.claim(claim.follows) if claim.follows is not None else None
     if state == "closed" or followed is None or followed.checkpoint_location != claim.checkpoint_location:
         return
-    raise PredecessorError(
+    raise PREDECESSOR.with_text(
         f"Generation {claim.follows} of job {board.job} was expected to have closed before its checkpoint "
         f"{claim.checkpoint_location} is adopted, found it {state}.",
         state_after=NOT_STARTED,

@@ -26,7 +26,7 @@ from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.kafka.errors import PartitionSetError
 from airflow_flinkstyle.kafka.positions import require_resumable, require_same_log
 from airflow_flinkstyle.offsets import Offsets
-from airflow_flinkstyle.protocol.errors import CheckpointLostError
+from airflow_flinkstyle.protocol.errors import CHECKPOINT_LOST
 from airflow_flinkstyle.protocol.query_records import Loss, SourceIdentity
 
 if TYPE_CHECKING:
@@ -92,16 +92,15 @@ def require_there(open_checkpoint: OpenCheckpoint, last: Heartbeat | None) -> No
         last: The last heartbeat of the run, or incarnation, that ran in them; None if none did.
 
     Raises:
-        CheckpointLostError: If one is gone: Spark would begin the query anew, silently.
+        FlinkstyleError: ``CHECKPOINT_LOST`` if one is gone: Spark would begin the query anew, silently.
     """
     committed = last.batches() if last is not None else {}
     lost = [name for name in committed if open_checkpoint(name).head("metadata") is None]
     if not lost:
         return
-    raise CheckpointLostError(
+    raise CHECKPOINT_LOST.with_text(
         f"Checkpoint {open_checkpoint(lost[0]).uri} was expected to hold query {lost[0]} at batch "
         f"{committed[lost[0]]}, as its last run recorded, found no query there.",
-        state_after=NOT_STARTED,
         remedy="Bring the checkpoint back; or start the job from a savepoint (start_from='savepoint').",
     )
 

@@ -21,7 +21,7 @@ from airflow_flinkstyle.agent.core.run.reasons import (
 )
 from airflow_flinkstyle.clock import CLOCK
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.protocol.errors import ToldToEndError
+from airflow_flinkstyle.protocol.errors import DRIVER_TOLD_TO_END_DRAINED, DRIVER_TOLD_TO_END_WAITING
 from airflow_flinkstyle.python_versions import assert_never
 from airflow_flinkstyle.storage.errors import StoreError
 
@@ -103,7 +103,7 @@ class RunEnd:
                 heartbeat_writer.ended = True
                 return EXIT_FAILED
             case Signalled() if not self._driver.driver_run.claim.is_drill:
-                return self._fail(Failure.of(ToldToEndError.waiting()))
+                return self._fail(Failure.of(DRIVER_TOLD_TO_END_WAITING.error()))
             case Signalled() | Drilled() | Replayed():
                 self._write(lambda: heartbeat_writer.end("closed"))
                 return EXIT_DONE
@@ -115,7 +115,7 @@ class RunEnd:
         driver.inbox.stopping.set()
         self._write(lambda: driver.heartbeat_writer.beat("draining"))
         stop = why if isinstance(why, StopAsked) else None
-        signalled = Failure.of(ToldToEndError.drained()) if isinstance(why, Signalled) else None
+        signalled = Failure.of(DRIVER_TOLD_TO_END_DRAINED.error()) if isinstance(why, Signalled) else None
         if signalled is not None:
             stop = self._write(lambda: self._stop_in_the_slot(signalled))
         driver.inbox.cancel_take()

@@ -23,7 +23,7 @@ from airflow_flinkstyle.kafka.errors import (
     TopicRecreatedError,
 )
 from airflow_flinkstyle.offsets import Offsets
-from airflow_flinkstyle.protocol.errors import CheckpointLostError
+from airflow_flinkstyle.protocol.errors import CHECKPOINT_LOST
 from airflow_flinkstyle.protocol.line import BEGINNING
 from airflow_flinkstyle.protocol.query_records import Loss, QueryStatus, SourceIdentity
 from airflow_flinkstyle.protocol.records import TakeoverOrder
@@ -33,6 +33,7 @@ from airflow_flinkstyle.savepoint.manifest import KafkaLog, KafkaPosition, Query
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.types import BatchId, NextOffset
 from testbed.memory_store import MemoryStore
+from testbed.refusals import refuses
 from tests.manifests import a_manifest
 from tests.small_spark import queries_at
 from tests.unit.agent.conftest import a_heartbeat
@@ -360,7 +361,7 @@ def test_checkpoint_that_is_gone_is_never_begun_anew(tmp_path: Path) -> None:
     idle = replace(beat, batch_id=None)
     words = a_heartbeat(queries={"orders": beat, "idle": idle})
     opened = queries_at(tmp_path).checkpoint
-    with pytest.raises(CheckpointLostError, match="query orders at batch 7") as refused:
+    with refuses(CHECKPOINT_LOST, match="query orders at batch 7") as refused:
         checks.require_there(opened, words)
     assert f"{tmp_path}/orders was expected" in refused.value.problem
     assert "Bring the checkpoint back" in refused.value.remedy
