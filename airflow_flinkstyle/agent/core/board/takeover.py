@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from airflow_flinkstyle.agent.core.board.patience import patiently
-from airflow_flinkstyle.agent.core.errors import NOT_STARTED, NotClaimedError
+from airflow_flinkstyle.agent.core.errors import NOT_CLAIMED, NOT_STARTED
 from airflow_flinkstyle.clock import LEASE_CLOCK
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol import signatures
@@ -87,7 +87,7 @@ def begin(
 
     Raises:
         NotOursError: If the generation has closed, another one runs the job, or this one has a driver.
-        NotClaimedError: If no caller claimed the generation.
+        FlinkstyleError: ``NOT_CLAIMED`` if no caller claimed the generation.
     """
     claim = claim or patiently(lambda: board.claim(generation), for_s=_CLAIM_PATIENCE_S, clock=clock)
     if claim is None:
@@ -126,26 +126,24 @@ def submitted_claim(board: JobBoard, generation: Generation, claim_id: str, *, d
         digest: SHA-256 of the claim as the caller verified it; empty if it was not verified.
 
     Raises:
-        NotClaimedError: If the store holds none, or another one: the environment leads to another store of
-            the same name, or the claim was overwritten since it was verified.
+        FlinkstyleError: ``NOT_CLAIMED`` if the store holds none, or another one: the environment leads to
+            another store of the same name, or the claim was overwritten since it was verified.
     """
     data = patiently(lambda: board.claim_data(generation), for_s=_CLAIM_PATIENCE_S)
     if data is None:
         raise _not_claimed(board, generation)
     claim = Claim.from_bytes(data)
     if claim.claim_id != claim_id:
-        raise NotClaimedError(
+        raise NOT_CLAIMED.with_text(
             f"Claim {claim_id} of generation {generation} of job {board.job} was expected in "
             f"{board.store.uri}, found {claim.claim_id}.",
-            state_after=NOT_STARTED,
             remedy="Give the driver the S3 endpoint and keys of the savepoint root it was submitted for.",
         )
     found = hashlib.sha256(data).hexdigest()
     if digest and found != digest:
-        raise NotClaimedError(
+        raise NOT_CLAIMED.with_text(
             f"The claim of generation {generation} of job {board.job} was expected as it was when its "
             f"signature was verified ({digest[:12]}), found it changed ({found[:12]}).",
-            state_after=NOT_STARTED,
             remedy="Find out who writes to the savepoint root; then start the job again.",
         )
     return claim
@@ -193,10 +191,9 @@ def _require_signed(driver_run: DriverRun, data: bytes, place: str) -> None:
         )
 
 
-def _not_claimed(board: JobBoard, generation: Generation) -> NotClaimedError:
-    return NotClaimedError(
+def _not_claimed(board: JobBoard, generation: Generation) -> FlinkstyleError:
+    return NOT_CLAIMED.with_text(
         f"A claim of generation {generation} of job {board.job} was expected, found none.",
-        state_after=NOT_STARTED,
         remedy="Start the job with StartStreamingJobOperator; only callers make generations.",
     )
 

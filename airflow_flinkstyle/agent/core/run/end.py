@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from airflow_flinkstyle.agent.core.errors import NoQueryError, ScriptFailedError, SupersededError
+from airflow_flinkstyle.agent.core.errors import SCRIPT_FAILED, NoQueryError, SupersededError
 from airflow_flinkstyle.agent.core.process import EXIT_DONE, EXIT_FAILED, EXIT_JVM_GONE
 from airflow_flinkstyle.agent.core.queries.stopping import commit_planned, listeners_away, stop_at_boundary
 from airflow_flinkstyle.agent.core.run.reasons import (
@@ -200,7 +200,7 @@ class RunEnd:
 
     def _cause(self, failure: Failure) -> Failure:
         """Return a sink's error if the script failed because of it; else the failure."""
-        if failure.code != ScriptFailedError.code:
+        if failure.code != SCRIPT_FAILED.code:
             return failure
         refused = (query.refusal for query in self._driver.queries.all())
         return next((Failure.of(error) for error in refused if error is not None), failure)

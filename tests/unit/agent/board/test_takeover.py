@@ -9,7 +9,7 @@ import pytest
 from airflow_flinkstyle.agent.core.board import takeover
 from airflow_flinkstyle.agent.core.board.heartbeat import HeartbeatWriter
 from airflow_flinkstyle.agent.core.board.takeover import DriverRun, NotOursError
-from airflow_flinkstyle.agent.core.errors import NotClaimedError, SupersededError
+from airflow_flinkstyle.agent.core.errors import NOT_CLAIMED, SupersededError
 from airflow_flinkstyle.agent.spark.process import DriverProcess
 from airflow_flinkstyle.errors import SignatureError
 from airflow_flinkstyle.jobs.signing import Signer
@@ -57,7 +57,7 @@ def at_batch(batch: int) -> dict[str, QueryStatus]:
 
 
 def test_driver_without_a_claim_is_refused(board: JobBoard) -> None:
-    with pytest.raises(NotClaimedError, match="claim of generation 2 of job orders"):
+    with refuses(NOT_CLAIMED, match="claim of generation 2 of job orders"):
         takeover.begin(board, G2, DriverProcess())
     assert board.incarnations(G2) == []
 
@@ -406,7 +406,7 @@ def test_takeover_whose_answer_was_lost_counts_when_it_is_tried_again() -> None:
 
 def test_driver_that_reaches_another_store_of_the_same_name_is_refused(board: JobBoard) -> None:
     board.create_claim(G2, a_claim(claim_id="theirs"))
-    with pytest.raises(NotClaimedError, match=r"Claim ours of generation 2 .* expected in .*, found theirs"):
+    with refuses(NOT_CLAIMED, match=r"Claim ours of generation 2 .* expected in .*, found theirs"):
         takeover.submitted_claim(board, G2, "ours")
     assert takeover.submitted_claim(board, G2, "theirs").claim_id == "theirs"
 
@@ -417,7 +417,7 @@ def test_driver_obeys_no_claim_that_was_changed_since_its_caller_verified_it(boa
     digest = hashlib.sha256(data).hexdigest()
     assert takeover.submitted_claim(board, G2, "ours", digest=digest).claim_id == "ours"
     board.store.write("orders/runs/000002/claim.json", data.replace(b"/checkpoints", b"/evil-points"))
-    with pytest.raises(NotClaimedError, match="as it was when its signature was verified"):
+    with refuses(NOT_CLAIMED, match="as it was when its signature was verified"):
         takeover.submitted_claim(board, G2, "ours", digest=digest)
 
 

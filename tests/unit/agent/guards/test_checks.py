@@ -8,9 +8,9 @@ import pytest
 
 from airflow_flinkstyle.agent.core.errors import (
     NOT_STARTED,
+    SOURCES_CHANGED,
+    UNSUPPORTED_MODE,
     QueryUnknownError,
-    SourcesChangedError,
-    UnsupportedModeError,
 )
 from airflow_flinkstyle.agent.core.guards import checks
 from airflow_flinkstyle.agent.core.run import admission, barrier, held_cut, taking
@@ -264,7 +264,7 @@ def test_source_that_cannot_be_read_again_is_refused() -> None:
     checks.require_replayable([StreamingSource(position=0, name=None, provider="kafka", options={})])
     for provider in ("socket", "org.apache.spark.sql.execution.streaming.sources.TextSocketSourceProvider"):
         source = StreamingSource(position=0, name=None, provider=provider, options={})
-        with pytest.raises(UnsupportedModeError, match="the source socket, which cannot") as refused:
+        with refuses(UNSUPPORTED_MODE, match="the source socket, which cannot") as refused:
             checks.require_replayable([source])
         assert refused.value.remedy.startswith("Write what comes over the socket to Kafka")
 
@@ -319,7 +319,7 @@ def test_source_is_kafka_s_by_the_name_of_its_provider(provider: str, *, is_kafk
 def test_guard_asks_for_the_sources_before_it_asks_kafka() -> None:
     query = a_query_of_two_batches(committed=2)
     query.sources = [*query.sources, *query.sources]
-    with pytest.raises(SourcesChangedError, match=r"Query orders .* read 1 sources .*, found 2"):
+    with refuses(SOURCES_CHANGED, match=r"Query orders .* read 1 sources .*, found 2"):
         checks.guard(lambda _: pytest.fail("Kafka was asked"), query, {})
 
 

@@ -12,7 +12,7 @@ from airflow_flinkstyle.agent.core.board.inbox import Take
 from airflow_flinkstyle.agent.core.board.takeover import NotOursError
 from airflow_flinkstyle.agent.core.errors import (
     DROPPED,
-    QueryNameError,
+    QUERY_NAME,
     QueryUnknownError,
 )
 from airflow_flinkstyle.agent.core.run.reasons import Drilled
@@ -386,9 +386,9 @@ def test_relaunch_does_not_let_a_script_leave_out_the_query_that_was_refused(
     first: SmallDriver,
 ) -> None:
     commit(first.start("orders"), 0)
-    error = QueryNameError("two queries have one name", state_after="", remedy="")
+    error = QUERY_NAME.with_text("two queries have one name", state_after="", remedy="")
     first.heartbeat_writer.end("failed", error=(error.code, str(error)))
-    with pytest.raises(QueryNameError):
+    with refuses(QUERY_NAME):
         first.relaunched().start("orders")
 
 
