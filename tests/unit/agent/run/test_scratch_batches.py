@@ -3,9 +3,7 @@ from __future__ import annotations
 import threading
 import time
 from types import SimpleNamespace
-from typing import Any
-
-import pytest
+from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent.core.errors import REHEARSAL_TIMEOUT
 from airflow_flinkstyle.agent.core.run import scratch_batches
@@ -14,6 +12,9 @@ from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from testbed.refusals import refuses
 from tests.small_spark import SmallHandle, SmallQuery, SmallRun
 from tests.unit.agent.job_queries import a_query_of_two_batches
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def batches_whose_end_takes(seconds: float, until_s: float) -> tuple[ScratchBatches, threading.Thread]:
