@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.protocol.comparison_records import Comparison
-from airflow_flinkstyle.protocol.errors import RootCopiedError
+from airflow_flinkstyle.protocol.errors import ROOT_COPIED
 from airflow_flinkstyle.protocol.history import History
 from airflow_flinkstyle.protocol.home import HOME_KEY, Home
 from airflow_flinkstyle.protocol.record import Record
@@ -63,9 +63,9 @@ class Root(Record):
     created_at_ms: int
 
     def require_at(self, uri: str) -> None:
-        """Check that the root is where it was created; raises ``RootCopiedError`` with both places."""
+        """Check that the root is where it was created; raises ``ROOT_COPIED`` with both places."""
         if uri != self.uri:
-            raise RootCopiedError.of(uri, created_at=self.uri)
+            raise ROOT_COPIED.error(uri=uri, created_at=self.uri)
 
 
 def root_of(store: ObjectStore) -> Root:

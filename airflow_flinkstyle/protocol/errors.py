@@ -5,68 +5,12 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.errors import ErrorKind, FlinkstyleError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from typing_extensions import Self
-
-
-class ToldToEndError(FlinkstyleError):
-    """The driver got SIGTERM from outside this package: its cluster, its service, a person."""
-
-    code = "DRIVER_TOLD_TO_END"
-    retryable = True
-
-    @classmethod
-    def waiting(cls) -> ToldToEndError:
-        """Return the error of a driver that got SIGTERM before it held the job."""
-        return cls(
-            "The driver was expected to take the job over, found that it was told to end (SIGTERM).",
-            state_after="It ran no batch.",
-            remedy="Try again: the same start continues.",
-        )
-
-    @classmethod
-    def drained(cls) -> ToldToEndError:
-        """Return the error of a run that SIGTERM has drained."""
-        return cls(
-            "The driver was expected to run until a request stops it, found that it was told to end "
-            "(SIGTERM).",
-            state_after="Every query has committed the batch that it was in, and none runs.",
-            remedy="Nothing is to be done: a sensor, WatchStreamingJobOperator or a start continues "
-            "there. To stop the job for good, use StopStreamingJobOperator or `flinkstyle job stop`.",
-        )
-
-
-class PredecessorError(FlinkstyleError):
-    """The predecessor did not end as this driver's takeover order requires."""
-
-    code = "PREDECESSOR"
-
-
-class RootCopiedError(FlinkstyleError):
-    """A savepoint root is not where it was created: it was copied by hand, or moved."""
-
-    code = "ROOT_COPIED"
-
-    @classmethod
-    def of(cls, uri: str, *, created_at: str) -> RootCopiedError:
-        """Name both places."""
-        return cls(
-            f"Savepoint root {uri} was expected to have been created there, found the id of one that was "
-            f"created at {created_at}: it is a copy of that root, or was moved.",
-            state_after="Nothing was claimed, written or started.",
-            remedy=f"If {created_at} is gone, run `flinkstyle store adopt-root {uri}`. If it is still used, "
-            "add --copy: the jobs here then start from their savepoints, in places of their own.",
-        )
-
-
-class CheckpointLostError(FlinkstyleError):
-    """A query would start from scratch, because the checkpoint that it continues in is gone."""
-
-    code = "CHECKPOINT_LOST"
 
 
 class PlaceOccupiedError(FlinkstyleError):
@@ -83,23 +27,6 @@ class PlaceOccupiedError(FlinkstyleError):
             remedy="Start the job from a savepoint, which goes to a new place (if it stopped without one, "
             "take it offline first: `flinkstyle savepoint take`); or give it another checkpoint root. Delete "
             "the place only if its owner does not need it.",
-        )
-
-
-class LineError(FlinkstyleError):
-    """The records of a job contradict each other about its line."""
-
-    code = "LINE"
-
-    @classmethod
-    def of(cls, generation: int, found: str) -> LineError:
-        """Name the generation, and what was found in place of its parent."""
-        return cls(
-            f"The takeover order of generation {generation} was expected to say what it continues, an "
-            f"earlier generation or nothing, found {found}.",
-            state_after="Nothing was started or deleted.",
-            remedy="Find out who writes to the savepoint root, or which copy of it this is. To continue "
-            "without these records, export the savepoint that counts and start from it below another root.",
         )
 
 
@@ -161,6 +88,57 @@ class CheckpointFoundError(FlinkstyleError):
             state_after=_left(ran),
             remedy=f"To continue it, start job {by} instead. {_leave(location)}",
         )
+
+
+DRIVER_TOLD_TO_END = ErrorKind(
+    code="DRIVER_TOLD_TO_END",
+    means="The driver got SIGTERM from outside this package: its cluster, its service, a person.",
+    transient=True,
+)
+
+DRIVER_TOLD_TO_END_WAITING = DRIVER_TOLD_TO_END.case(
+    "The driver was expected to take the job over, found that it was told to end (SIGTERM).",
+    "Try again: the same start continues.",
+    state_after="It ran no batch.",
+)
+
+DRIVER_TOLD_TO_END_DRAINED = DRIVER_TOLD_TO_END.case(
+    "The driver was expected to run until a request stops it, found that it was told to end (SIGTERM).",
+    "Nothing is to be done: a sensor, WatchStreamingJobOperator or a start continues there. To stop the job "
+    "for good, use StopStreamingJobOperator or `flinkstyle job stop`.",
+    state_after="Every query has committed the batch that it was in, and none runs.",
+)
+
+PREDECESSOR = ErrorKind(
+    code="PREDECESSOR",
+    means="The predecessor did not end as this driver's takeover order requires.",
+)
+
+ROOT_COPIED = ErrorKind(
+    code="ROOT_COPIED",
+    means="A savepoint root is not where it was created: it was copied by hand, or moved.",
+    problem="Savepoint root {uri} was expected to have been created there, found the id of one that was "
+    "created at {created_at}: it is a copy of that root, or was moved.",
+    state_after="Nothing was claimed, written or started.",
+    remedy="If {created_at} is gone, run `flinkstyle store adopt-root {uri}`. If it is still used, add "
+    "--copy: the jobs here then start from their savepoints, in places of their own.",
+)
+
+CHECKPOINT_LOST = ErrorKind(
+    code="CHECKPOINT_LOST",
+    means="A query would start from scratch, because the checkpoint that it continues in is gone.",
+    state_after="No query was started by this; checkpoints are as they were.",
+)
+
+LINE = ErrorKind(
+    code="LINE",
+    means="The records of a job contradict each other about its line.",
+    problem="The takeover order of generation {generation} was expected to say what it continues, an earlier "
+    "generation or nothing, found {found}.",
+    state_after="Nothing was started or deleted.",
+    remedy="Find out who writes to the savepoint root, or which copy of it this is. To continue without "
+    "these records, export the savepoint that counts and start from it below another root.",
+)
 
 
 def _left(ran: Collection[str]) -> str:

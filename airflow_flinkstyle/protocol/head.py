@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.protocol.errors import LineError
+from airflow_flinkstyle.protocol.errors import LINE
 from airflow_flinkstyle.protocol.line import Line, Turn
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def read_line(board: JobBoard, *, back_to: int = 0) -> Line | None:
         back_to: The earliest generation that matters; turns before it may be left out.
 
     Raises:
-        LineError: If the head's order is gone, or orders contradict each other.
+        FlinkstyleError: ``LINE`` if the head's order is gone, or orders contradict each other.
     """
     slot = board.current()
     if slot is None:
@@ -35,7 +35,7 @@ def read_line(board: JobBoard, *, back_to: int = 0) -> Line | None:
     recorded = current.recorded if current.head == current.generation else None
     order = recorded.order if recorded is not None else board.takeover_order(current.head)
     if order is None:
-        raise LineError.of(current.head, "none, although it took the job over")
+        raise LINE.error(generation=current.head, found="none, although it took the job over")
     return _with_older(board, _line(current.head, order), back_to)
 
 

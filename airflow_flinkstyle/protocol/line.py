@@ -15,7 +15,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from airflow_flinkstyle.protocol.errors import LineError
+from airflow_flinkstyle.protocol.errors import LINE
 from airflow_flinkstyle.storage.keys import Name
 from airflow_flinkstyle.typed_json import stored
 from airflow_flinkstyle.types import Count, Generation, Rewind
@@ -121,8 +121,8 @@ class Line:
     """The line of one generation.
 
     Raises:
-        LineError: If no sequence of starts can have made its turns: some record was changed, or is of
-            another job.
+        FlinkstyleError: ``LINE`` if no sequence of starts can have made its turns: some record was changed,
+            or is of another job.
     """
 
     head: Generation
@@ -137,10 +137,11 @@ class Line:
             parent = turn.parent.generation
             is_later = at == 0 if parent is None else at <= parent
             if not is_later or max(at, parent or 0) >= turn.generation:
-                raise LineError.of(self.head, f"{turn} behind generation {at}")
+                raise LINE.error(generation=self.head, found=f"{turn} behind generation {at}")
             at = turn.generation
         if at > self.head or (self.parent.generation or 0) >= self.head:
-            raise LineError.of(self.head, f"generation {max(at, self.parent.generation or 0)} before it")
+            found = f"generation {max(at, self.parent.generation or 0)} before it"
+            raise LINE.error(generation=self.head, found=found)
 
     @property
     def origin(self) -> str | None:

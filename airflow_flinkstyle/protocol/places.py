@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import MessageFormatError, ProtocolVersionError
-from airflow_flinkstyle.protocol.errors import CheckpointLostError, PlaceOccupiedError
+from airflow_flinkstyle.protocol.errors import CHECKPOINT_LOST, PlaceOccupiedError
 from airflow_flinkstyle.protocol.record import Record
 from airflow_flinkstyle.storage.errors import ObjectExistsError, StoreDeniedError
 from airflow_flinkstyle.storage.keys import Name
@@ -64,8 +64,8 @@ def own_place(place: ObjectStore, board: JobBoard, generation: Generation) -> st
 
     Raises:
         PlaceOccupiedError: If another job's mark is there, or files without a mark.
-        RootCopiedError: If the job's root is not where it was created.
         StoreDeniedError: If the mark may not be read or written.
+        FlinkstyleError: ``ROOT_COPIED`` if the job's root is not where it was created.
     """
     board.root.require_at(board.store.uri)
     mark = _mark(board, generation).to_bytes()
@@ -111,16 +111,16 @@ def require_marked(place: ObjectStore, board: JobBoard, place_id: str) -> None:
         place_id: The id of the place in ``current.json``.
 
     Raises:
-        CheckpointLostError: If it is not: queries would silently start from scratch, or earlier.
+        FlinkstyleError: ``CHECKPOINT_LOST`` if it is not: queries would silently start from scratch, or
+            earlier.
     """
     found = "none" if place.head(MARK_KEY) is None else None
     if found is None and place_id and place_id_of(place, board) not in (None, place_id):
         found = "that of another place"
     if found is not None:
-        raise CheckpointLostError(
+        raise CHECKPOINT_LOST.with_text(
             f"Checkpoint location {place.uri} was expected to bear the mark of the job that ran there "
             f"({MARK_KEY}), found {found}: it was deleted, or is on the disk of another machine.",
-            state_after="No query was started by this; checkpoints are as they were.",
             remedy="Bring it back; or start the job from a savepoint (start_from='savepoint'), or "
             "from scratch (start_from='fresh'), which gives up what that run has done.",
         )

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from airflow_flinkstyle.protocol.errors import ToldToEndError
+from airflow_flinkstyle.protocol.errors import DRIVER_TOLD_TO_END
 from airflow_flinkstyle.protocol.line import Parent, Turn
 from airflow_flinkstyle.protocol.query_records import QueryStatus, SourceIdentity
 from airflow_flinkstyle.protocol.record import Record, SignedRecord
@@ -304,7 +304,7 @@ class Heartbeat(Record):
     def told_to_end(self) -> bool:
         """Whether the run drained because its cluster, its service or a person sent SIGTERM."""
         code = self.error[0] if self.error is not None else ""
-        return (self.state, self.request_id, code) == ("closed", None, ToldToEndError.code)
+        return (self.state, self.request_id, code) == ("closed", None, DRIVER_TOLD_TO_END.code)
 
     @property
     def is_final(self) -> bool:

@@ -22,7 +22,7 @@ from airflow_flinkstyle.agent.core.board.heartbeat import HeartbeatWriter
 from airflow_flinkstyle.agent.core.board.inbox import Inbox
 from airflow_flinkstyle.agent.core.board.patience import patiently
 from airflow_flinkstyle.agent.core.board.takeover import HeldWatch
-from airflow_flinkstyle.agent.core.errors import NotClaimedError, SupersededError
+from airflow_flinkstyle.agent.core.errors import NOT_CLAIMED, SupersededError
 from airflow_flinkstyle.agent.core.guards import checks, lineages, waiting
 from airflow_flinkstyle.agent.core.run.reasons import Failure
 from airflow_flinkstyle.checkpoint import offset_log
@@ -68,7 +68,7 @@ class LeaveError(Exception):
 _AWAY = (StoreUnavailableError, StoreDeniedError)
 """Whatever a store refuses, a driver that runs tries it again until its lease is over."""
 _ENDS = (
-    *(LeaveError, takeover.NotOursError, SupersededError, NotClaimedError),
+    *(LeaveError, takeover.NotOursError, SupersededError),
     *(ObjectChangedError, ObjectExistsError, *_AWAY),
 )
 
@@ -117,6 +117,10 @@ class Driver(Process):
                 self._last("failed", error=(failure.code, failure.text), transient=failure.transient)
         except _ENDS:
             log.debug("%s has ended", self.name)
+        except FlinkstyleError as error:
+            if error.code != NOT_CLAIMED.code:
+                raise
+            log.debug("%s has ended: nobody claimed its generation", self.name)
         self.alive = False
 
     def _begin(self) -> None:

@@ -9,11 +9,13 @@ from airflow_flinkstyle.errors import ErrorKind, FlinkstyleError
 from airflow_flinkstyle.types import ONLY_QUERY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
 DROPPED = "spark.flinkstyle.droppedQueries"
 """Setting with the names, separated by commas, of queries that the job had and is to have no more."""
 NOT_STARTED = "No query was started by this; checkpoints are as they were."
+AS_IT_WAS = "The query was not started; its checkpoint is as it was."
+_RESUME_UNCUT = "Nothing was written to any checkpoint; the running queries resume uncut."
 
 
 @contextmanager
@@ -25,76 +27,10 @@ def leaving(state_after: str) -> Iterator[None]:
         raise error.rephrased(state_after=state_after) from error
 
 
-class NotClaimedError(FlinkstyleError):
-    """The driver was started for a generation that no caller claimed."""
-
-    code = "NOT_CLAIMED"
-
-
-class QueryNameError(FlinkstyleError):
-    """A query cannot be told from the job's others."""
-
-    code = "QUERY_NAME"
-
-    @classmethod
-    def unnamed_beside(cls, others: Iterable[str]) -> QueryNameError:
-        """Name the others of a query that has no name."""
-        return cls(
-            "A job of several queries was expected to name each of them, found one without a name beside "
-            f"{', '.join(sorted(others))}.",
-            state_after=NOT_STARTED,
-            remedy="Give every query a name of its own with .queryName(...); one that ran without a name "
-            f"before continues under the name '{ONLY_QUERY}'.",
-        )
-
-    @classmethod
-    def ambiguous(cls, name: str, found: str) -> QueryNameError:
-        """Explain why a start is not of the query that had the name before."""
-        return cls(
-            f"A start of query '{name}' was expected to be of the query that was started before under this "
-            f"name{' (that of a query without one)' if name == ONLY_QUERY else ''}, found {found}: they "
-            "would share one checkpoint, and the second would leave out what the first has read.",
-            state_after=NOT_STARTED,
-            remedy="Give every query a name of its own with .queryName(...). A query that is to be started "
-            "again and to continue needs its own checkpointLocation, and the same sources and output each "
-            "time.",
-        )
-
-    @classmethod
-    def still(cls, text: str) -> QueryNameError:
-        """Refuse a relaunch of a run that was refused for its names."""
-        return cls(
-            f"A run that can be relaunched was expected, found one that was refused: {text}",
-            state_after=NOT_STARTED,
-            remedy="Correct the script, then start the job again.",
-        )
-
-
 class QueryUnknownError(FlinkstyleError):
     """A query would start without state while the state of another one is continued by no query."""
 
     code = "QUERY_UNKNOWN"
-
-
-class UnsupportedModeError(FlinkstyleError):
-    """The script uses a mode of Spark whose checkpoints cannot be cut between two batches."""
-
-    code = "UNSUPPORTED_MODE"
-
-    @classmethod
-    def named(cls, mode: str, remedy: str) -> UnsupportedModeError:
-        """Name the mode and what to use instead."""
-        return cls(
-            f"Classic PySpark with micro-batches was expected, but the script uses {mode}.",
-            state_after=NOT_STARTED,
-            remedy=remedy,
-        )
-
-
-class SourcesChangedError(FlinkstyleError):
-    """The query reads other sources than its checkpoint represents."""
-
-    code = "SOURCES_CHANGED"
 
 
 class PlannedBatchOpenError(FlinkstyleError):
@@ -109,85 +45,11 @@ class PlannedBatchPostponedError(PlannedBatchOpenError):
     retryable = True
 
 
-class QueryEndedError(FlinkstyleError):
-    """A query has ended, or the script stopped it, so that it cannot be cut at the others' offsets."""
-
-    code = "QUERY_ENDED"
-
-    @classmethod
-    def of(cls, names: Iterable[str]) -> QueryEndedError:
-        """Name the queries."""
-        return cls(
-            f"All queries were expected to run, so that they can be cut at the same offsets, found that "
-            f"{', '.join(names)} ended.",
-            state_after="Nothing was written to any checkpoint; the running queries resume uncut.",
-            remedy="Take the savepoint with alignment='none': it holds each query where it is.",
-        )
-
-
-class UnregisteredQueryError(FlinkstyleError):
-    """Spark runs a query that was started past PySpark's writers, by a helper in a JAR."""
-
-    code = "QUERY_UNREGISTERED"
-
-    @classmethod
-    def of(cls, names: Iterable[str]) -> UnregisteredQueryError:
-        """Name the queries."""
-        return cls(
-            f"All queries of the driver were expected to be started by PySpark's writeStream, found "
-            f"{', '.join(names)}, which was not: a savepoint would lack it, and a resume would run it from "
-            "elsewhere than the others.",
-            state_after="No savepoint was made; the job keeps running.",
-            remedy="Start it with writeStream...start() in the script, or in an application of its own. For "
-            "a savepoint now, end that query first. To stop the job now, stop it without a savepoint "
-            "(savepoint=False, --no-savepoint): the other queries end between two batches and continue there "
-            "at the next start, that one ends in whatever batch it is in.",
-        )
-
-
-class QueryNotStartedError(FlinkstyleError):
-    """A query that the run continues was not started: it cannot be cut at the others' offsets."""
-
-    code = "QUERY_NOT_STARTED"
-    retryable = True
-
-    @classmethod
-    def of(cls, names: Iterable[str], waited_s: float) -> QueryNotStartedError:
-        """Name the queries."""
-        return cls(
-            f"All queries that the job had were expected to be started within {waited_s:g} s, so that they "
-            f"can be cut at the same offsets, found that the script has not started {', '.join(names)}.",
-            state_after="Nothing was written to any checkpoint; the running queries resume uncut.",
-            remedy="Ask again once the script has started them; or take the savepoint with alignment='none', "
-            f"which holds each query where it is; or name in {DROPPED} what the job is to have no more.",
-        )
-
-
-class BarrierBehindError(FlinkstyleError):
-    """A query has read past the offsets that all are to be cut at."""
-
-    code = "BARRIER_BEHIND"
-    retryable = True
-
-
-class BarrierUnreachableError(FlinkstyleError):
-    """A query cannot read up to the offsets that all are to be cut at."""
-
-    code = "BARRIER_UNREACHABLE"
-    retryable = True
-
-
 class CutAbandonedError(FlinkstyleError):
     """The cut of several jobs is given up: one of them failed, or the others took too long."""
 
     code = "CUT_ABANDONED"
     retryable = True
-
-
-class ScriptFailedError(FlinkstyleError):
-    """The user's script, or a query of it, failed."""
-
-    code = "SCRIPT_FAILED"
 
 
 class NoQueryError(FlinkstyleError):
@@ -196,51 +58,130 @@ class NoQueryError(FlinkstyleError):
     code = "NO_QUERY"
 
 
-class RehearsalError(FlinkstyleError):
-    """A query failed on the scratch copy of the hot savepoint, before anything of the job was touched."""
+class SupersededError(FlinkstyleError):
+    """Another driver process has taken this one's place."""
 
-    code = "REHEARSAL_FAILED"
-
-    @classmethod
-    def of(cls, query: str, savepoint_id: str, text: str) -> RehearsalError:
-        """Show the query's error."""
-        return cls(
-            f"Query {query} was expected to run on a scratch copy of savepoint {savepoint_id}, found that it "
-            f"fails: {text}",
-            state_after="The driver has not taken the job over; its scratch copy is removed.",
-            remedy="Correct the new version, then try again.",
-        )
+    code = "SUPERSEDED"
 
 
-class VersionIncompatibleError(FlinkstyleError):
-    """A new version changes what it could not continue with."""
+NOT_CLAIMED = ErrorKind(
+    code="NOT_CLAIMED",
+    means="The driver was started for a generation that no caller claimed.",
+    state_after=NOT_STARTED,
+)
 
-    code = "VERSION_INCOMPATIBLE"
+QUERY_NAME = ErrorKind(
+    code="QUERY_NAME",
+    means="A query cannot be told from the job's others.",
+    state_after=NOT_STARTED,
+)
 
-    @classmethod
-    def of(cls, query: str, found: Iterable[str]) -> VersionIncompatibleError:
-        """List what it changes."""
-        return cls(
-            f"Query {query} was expected to fit what the savepoint holds, found that {' '.join(found)}",
-            state_after=NOT_STARTED,
-            remedy="Undo what is named in the new version.",
-        )
+QUERY_NAME_MISSING = QUERY_NAME.case(
+    "A job of several queries was expected to name each of them, found one without a name beside {others}.",
+    "Give every query a name of its own with .queryName(...); one that ran without a name before continues "
+    f"under the name '{ONLY_QUERY}'.",
+)
 
+QUERY_NAME_TAKEN = QUERY_NAME.case(
+    "A start of query '{name}' was expected to be of the query that was started before under this "
+    "name{unnamed}, found {found}: they would share one checkpoint, and the second would leave out what the "
+    "first has read.",
+    "Give every query a name of its own with .queryName(...). A query that is to be started again and to "
+    "continue needs its own checkpointLocation, and the same sources and output each time.",
+)
 
-class RehearsalTimeoutError(FlinkstyleError):
-    """A rehearsal did not end in time."""
+QUERY_NAME_REFUSED_BEFORE = QUERY_NAME.case(
+    "A run that can be relaunched was expected, found one that was refused: {text}",
+    "Correct the script, then start the job again.",
+)
 
-    code = "REHEARSAL_TIMEOUT"
+UNSUPPORTED_MODE = ErrorKind(
+    code="UNSUPPORTED_MODE",
+    means="The script uses a mode of Spark whose checkpoints cannot be cut between two batches.",
+    problem="Classic PySpark with micro-batches was expected, but the script uses {mode}.",
+    state_after=NOT_STARTED,
+    remedy="{remedy}",
+)
 
-    @classmethod
-    def after(cls, query: str, timeout_s: float) -> RehearsalTimeoutError:
-        """Name the query and how long it had."""
-        return cls(
-            f"The rehearsal of query {query} was expected to end within {timeout_s:g} s.",
-            state_after="Nothing but the scratch copy was written.",
-            remedy="Look for what takes so long; or rehearse fewer batches or records, or allow more time.",
-        )
+SOURCES_CHANGED = ErrorKind(
+    code="SOURCES_CHANGED",
+    means="The query reads other sources than its checkpoint represents.",
+    state_after=AS_IT_WAS,
+)
 
+QUERY_ENDED = ErrorKind(
+    code="QUERY_ENDED",
+    means="A query has ended, or the script stopped it, so that it cannot be cut at the others' offsets.",
+    problem="All queries were expected to run, so that they can be cut at the same offsets, found that "
+    "{names} ended.",
+    state_after=_RESUME_UNCUT,
+    remedy="Take the savepoint with alignment='none': it holds each query where it is.",
+)
+
+QUERY_UNREGISTERED = ErrorKind(
+    code="QUERY_UNREGISTERED",
+    means="Spark runs a query that was started past PySpark's writers, by a helper in a JAR.",
+    problem="All queries of the driver were expected to be started by PySpark's writeStream, found {names}, "
+    "which was not: a savepoint would lack it, and a resume would run it from elsewhere than the others.",
+    state_after="No savepoint was made; the job keeps running.",
+    remedy="Start it with writeStream...start() in the script, or in an application of its own. For a "
+    "savepoint now, end that query first. To stop the job now, stop it without a savepoint "
+    "(savepoint=False, --no-savepoint): the other queries end between two batches and continue there at the "
+    "next start, that one ends in whatever batch it is in.",
+)
+
+QUERY_NOT_STARTED = ErrorKind(
+    code="QUERY_NOT_STARTED",
+    means="A query that the run continues was not started: it cannot be cut at the others' offsets.",
+    problem="All queries that the job had were expected to be started within {waited_s:g} s, so that they "
+    "can be cut at the same offsets, found that the script has not started {names}.",
+    state_after=_RESUME_UNCUT,
+    remedy="Ask again once the script has started them; or take the savepoint with alignment='none', which "
+    f"holds each query where it is; or name in {DROPPED} what the job is to have no more.",
+    transient=True,
+)
+
+BARRIER_BEHIND = ErrorKind(
+    code="BARRIER_BEHIND",
+    means="A query has read past the offsets that all are to be cut at.",
+    transient=True,
+)
+
+BARRIER_UNREACHABLE = ErrorKind(
+    code="BARRIER_UNREACHABLE",
+    means="A query cannot read up to the offsets that all are to be cut at.",
+    transient=True,
+)
+
+SCRIPT_FAILED = ErrorKind(
+    code="SCRIPT_FAILED",
+    means="The user's script, or a query of it, failed.",
+)
+
+REHEARSAL_FAILED = ErrorKind(
+    code="REHEARSAL_FAILED",
+    means="A query failed on the scratch copy of the hot savepoint, before anything of the job was touched.",
+    problem="Query {query} was expected to run on a scratch copy of savepoint {savepoint_id}, found that it "
+    "fails: {text}",
+    state_after="The driver has not taken the job over; its scratch copy is removed.",
+    remedy="Correct the new version, then try again.",
+)
+
+VERSION_INCOMPATIBLE = ErrorKind(
+    code="VERSION_INCOMPATIBLE",
+    means="A new version changes what it could not continue with.",
+    problem="Query {query} was expected to fit what the savepoint holds, found that {found}",
+    state_after=NOT_STARTED,
+    remedy="Undo what is named in the new version.",
+)
+
+REHEARSAL_TIMEOUT = ErrorKind(
+    code="REHEARSAL_TIMEOUT",
+    means="A rehearsal did not end in time.",
+    problem="The rehearsal of query {query} was expected to end within {timeout_s:g} s.",
+    state_after="Nothing but the scratch copy was written.",
+    remedy="Look for what takes so long; or rehearse fewer batches or records, or allow more time.",
+)
 
 COMPARED_RUN = ErrorKind(
     code="COMPARED_RUN",
@@ -250,7 +191,6 @@ COMPARED_RUN = ErrorKind(
     state_after="Nothing but scratch copies was written.",
     remedy="Look at that driver's log: it runs the version that the job runs now.",
 )
-
 
 COMPARED_WRITES = ErrorKind(
     code="COMPARED_WRITES",
@@ -262,7 +202,6 @@ COMPARED_WRITES = ErrorKind(
     "(allow_writes, --allow-writes) if each run may write it once more.",
 )
 
-
 REPLAY_OUTPUT = ErrorKind(
     code="REPLAY_OUTPUT",
     means="A replay writes, or may write, to the output of the job whose records it replays.",
@@ -271,7 +210,6 @@ REPLAY_OUTPUT = ErrorKind(
     remedy="Give the script another output, by its arguments (args, --args), and replay under another name, "
     "or remove this one first.",
 )
-
 
 REPLAY_SOURCE = ErrorKind(
     code="REPLAY_SOURCE",
@@ -282,7 +220,6 @@ REPLAY_SOURCE = ErrorKind(
     remedy="Leave the query out of the script that is replayed.",
 )
 
-
 REPLAY_RANGE = ErrorKind(
     code="REPLAY_RANGE",
     means="The range of a replay ends before its savepoint, or where the log cannot be read.",
@@ -291,35 +228,27 @@ REPLAY_RANGE = ErrorKind(
     remedy="Name a later end (until), or an older savepoint.",
 )
 
+SCHEMA_LOG = ErrorKind(
+    code="SCHEMA_LOG",
+    means="A script has read a table of Delta by another log of schemas than its query continues with.",
+    state_after=NOT_STARTED,
+)
 
-class SupersededError(FlinkstyleError):
-    """Another driver process has taken this one's place."""
+SCHEMA_LOG_OLDER = SCHEMA_LOG.case(
+    "The script was expected to read the table of query {query} by the schema with which the query "
+    "continues (schemaTrackingLocation .../{name}), found an earlier one: it read the table before the "
+    "driver knew the newer schema.",
+    "Start the job again: its next driver knows the schema when the script reads the table.",
+)
 
-    code = "SUPERSEDED"
+SCHEMA_LOG_SHARED = SCHEMA_LOG.case(
+    "Queries of a job were expected to follow the schema of one table in folders of different names, found "
+    "query {query} and another one with schemaTrackingLocation .../{name}.",
+    "Give the folders different names and start the queries fresh.",
+)
 
 
-class SchemaLogError(FlinkstyleError):
-    """A script has read a table of Delta by another log of schemas than its query continues with."""
-
-    code = "SCHEMA_LOG"
-
-    @classmethod
-    def moved(cls, query: str, name: str) -> SchemaLogError:
-        """Name the query and its log, which is newer than the one by which the script read the table."""
-        return cls(
-            f"The script was expected to read the table of query {query} by the schema with which the query "
-            f"continues (schemaTrackingLocation .../{name}), found an earlier one: it read the table before "
-            "the driver knew the newer schema.",
-            state_after=NOT_STARTED,
-            remedy="Start the job again: its next driver knows the schema when the script reads the table.",
-        )
-
-    @classmethod
-    def ambiguous(cls, query: str, name: str) -> SchemaLogError:
-        """Name a query whose log cannot be told from another query's."""
-        return cls(
-            "Queries of a job were expected to follow the schema of one table in folders of different names, "
-            f"found query {query} and another one with schemaTrackingLocation .../{name}.",
-            state_after=NOT_STARTED,
-            remedy="Give the folders different names and start the queries fresh.",
-        )
+def query_name_taken(name: str, found: str) -> FlinkstyleError:
+    """Explain why a start is not of the query that had the name before."""
+    unnamed = " (that of a query without one)" if name == ONLY_QUERY else ""
+    return QUERY_NAME_TAKEN.error(name=name, unnamed=unnamed, found=found)

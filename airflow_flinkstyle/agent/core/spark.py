@@ -174,7 +174,7 @@ class SparkStart(Protocol):
         """Give it its name and its checkpoint."""
 
     def follow_schema(self, source: StreamingSource, location: str) -> None:
-        """Let one source of Delta follow its schema elsewhere; raises ``UnsupportedModeError``."""
+        """Let one source of Delta follow its schema elsewhere; raises ``UNSUPPORTED_MODE``."""
 
     def run(self, under: Handle = None, *, once: bool = False) -> SparkQuery:
         """Let Spark start it, as the script would.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_flinkstyle.agent.core.errors import UnsupportedModeError
+from airflow_flinkstyle.agent.core.errors import UNSUPPORTED_MODE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,13 +57,14 @@ def refuse_unsupported(settings: StreamOptions) -> None:
     """Refuse modes of Spark by name.
 
     Raises:
-        UnsupportedModeError: For real-time mode, continuous processing, asynchronous progress tracking.
+        FlinkstyleError: ``UNSUPPORTED_MODE`` for real-time mode, continuous processing, asynchronous progress
+            tracking.
     """
     if "realTime" in settings.trigger:
-        raise UnsupportedModeError.named("real-time mode", "Use trigger(processingTime=...).")
+        raise UNSUPPORTED_MODE.error(mode="real-time mode", remedy="Use trigger(processingTime=...).")
     if "continuous" in settings.trigger:
-        raise UnsupportedModeError.named("continuous processing", "Use trigger(processingTime=...).")
+        raise UNSUPPORTED_MODE.error(mode="continuous processing", remedy="Use trigger(processingTime=...).")
     if settings.options.get("asyncprogresstrackingenabled", "false").lower() == "true":
-        raise UnsupportedModeError.named(
-            "asynchronous progress tracking", "Remove the option asyncProgressTrackingEnabled."
+        raise UNSUPPORTED_MODE.error(
+            mode="asynchronous progress tracking", remedy="Remove the option asyncProgressTrackingEnabled."
         )

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_flinkstyle.agent.core.causes import why_final
-from airflow_flinkstyle.agent.core.errors import SourcesChangedError
+from airflow_flinkstyle.agent.core.errors import SOURCES_CHANGED
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.errors import (
     ClusterDeniedError,
@@ -150,7 +150,7 @@ def _topics(jvm: Java, admin: Java, source: StreamingSource) -> list[str]:
         return sorted(name for name in names if compiled.matcher(name).matches())
     assigned = _assigned(source)
     if assigned is None:
-        raise SourcesChangedError(
+        raise SOURCES_CHANGED.with_text(
             f"Source {source.position} was expected to set subscribe, subscribePattern or assign, "
             "found none of them.",
             state_after="The query was not started.",

@@ -7,7 +7,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_flinkstyle.agent.core.errors import UnsupportedModeError
+from airflow_flinkstyle.agent.core.errors import UNSUPPORTED_MODE
 from airflow_flinkstyle.agent.core.stream_options import SCHEMA_OPTIONS, schema_locations
 from airflow_flinkstyle.agent.spark.compare.rows import kept_rows
 from airflow_flinkstyle.agent.spark.session import PySparkSession
@@ -225,7 +225,7 @@ class PySparkStart:
         self._writer._jwrite = named.option("checkpointLocation", location)  # noqa: SLF001
 
     def follow_schema(self, source: StreamingSource, location: str) -> None:
-        """Let one source of Delta follow its schema elsewhere; raises ``UnsupportedModeError``."""
+        """Let one source of Delta follow its schema elsewhere; raises ``UNSUPPORTED_MODE``."""
         move_schema_location(self._writer._df, source, location)  # noqa: SLF001
 
     def run(self, under: Handle = None, *, once: bool = False) -> PySparkQuery:
@@ -296,13 +296,14 @@ def move_schema_location(df: PySpark, source: StreamingSource, location: str) ->
     the writer holds it. So the options are replaced in the description from which Spark makes the source.
 
     Raises:
-        UnsupportedModeError: If Spark has no such description of the source.
+        FlinkstyleError: ``UNSUPPORTED_MODE`` if Spark has no such description of the source.
     """
     leaf = streaming_leaves(df)[source.position]
     if leaf.getClass().getSimpleName() != "StreamingRelation":
-        raise UnsupportedModeError.named(
-            f"schemaTrackingLocation with a source that Spark makes of {leaf.getClass().getSimpleName()}",
-            "Read the table by its path, with format('delta').",
+        raise UNSUPPORTED_MODE.error(
+            mode="schemaTrackingLocation with a source that Spark makes of "
+            f"{leaf.getClass().getSimpleName()}",
+            remedy="Read the table by its path, with format('delta').",
         )
     described = leaf.dataSource()
     for name in _FIELDS:

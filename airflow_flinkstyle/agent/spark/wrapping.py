@@ -8,7 +8,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.agent.core.errors import UnsupportedModeError
+from airflow_flinkstyle.agent.core.errors import UNSUPPORTED_MODE
 from airflow_flinkstyle.agent.core.stream_options import StreamOptions, refuse_unsupported, schema_locations
 from airflow_flinkstyle.agent.spark.agent import replace
 from airflow_flinkstyle.agent.spark.held import wrap_held
@@ -79,14 +79,14 @@ def refuse_connect() -> None:
     """Refuse Spark Connect by name: its streams do not run in this process.
 
     Raises:
-        UnsupportedModeError: If the environment asks for it.
+        FlinkstyleError: ``UNSUPPORTED_MODE`` if the environment asks for it.
     """
     if "SPARK_REMOTE" in os.environ or os.environ.get("SPARK_API_MODE", "").lower() == "connect":
-        raise UnsupportedModeError.named("Spark Connect", "Unset SPARK_REMOTE and SPARK_API_MODE.")
+        raise UNSUPPORTED_MODE.error(mode="Spark Connect", remedy="Unset SPARK_REMOTE and SPARK_API_MODE.")
 
 
 def _refuse_remote(_builder: PySpark, _url: str) -> PySpark:
-    raise UnsupportedModeError.named("Spark Connect", "Build the session without .remote(...).")
+    raise UNSUPPORTED_MODE.error(mode="Spark Connect", remedy="Build the session without .remote(...).")
 
 
 def _remember(cls: PySpark) -> None:
@@ -261,7 +261,8 @@ def renamed_topics(options: Mapping[str, str], rename: Mapping[str, str]) -> dic
             commas.
 
     Raises:
-        UnsupportedModeError: If partitions are assigned by number in a topic that was split or merged.
+        FlinkstyleError: ``UNSUPPORTED_MODE`` if partitions are assigned by number in a topic that was split
+            or merged.
     """
     if not rename:
         return {}
@@ -284,9 +285,10 @@ def _assigned(text: str, rename: Mapping[str, str]) -> str:
     given = json.loads(text)
     moved = {rename.get(topic, topic): numbers for topic, numbers in given.items()}
     if len(moved) < len(given) or any("," in topic for topic in moved):
-        raise UnsupportedModeError.named(
-            f"assigned partitions of topics that are split or merged ({text} as {dict(rename)})",
-            "Let the script use subscribe, or set the option assign for the new cluster (kafka_options).",
+        raise UNSUPPORTED_MODE.error(
+            mode=f"assigned partitions of topics that are split or merged ({text} as {dict(rename)})",
+            remedy="Let the script use subscribe, or set the option assign for the new cluster "
+            "(kafka_options).",
         )
     return json.dumps(moved)
 

@@ -46,7 +46,7 @@ def require_newest(runs: JobView, manifest: Manifest) -> None:
     Raises:
         RewindError: If it has, or if that is unknown because the last run did not close; if the job continued
             from another point; or if the savepoint lacks a batch of which sinks may have written a part.
-        LineError: If the job's records contradict each other.
+        FlinkstyleError: ``LINE`` if the job's records contradict each other.
     """
     line = read_line(runs.board, back_to=manifest.taken_from_generation or 0)
     where = place_of(cut_of(manifest), line) if line is not None else None

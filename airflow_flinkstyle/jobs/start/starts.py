@@ -26,7 +26,7 @@ from airflow_flinkstyle.jobs.status import (
 )
 from airflow_flinkstyle.jobs.stopped import offline_lock
 from airflow_flinkstyle.jobs.stopped.last_run import driver_of
-from airflow_flinkstyle.protocol.errors import CheckpointFoundError, PredecessorError
+from airflow_flinkstyle.protocol.errors import PREDECESSOR, CheckpointFoundError
 from airflow_flinkstyle.protocol.head import placed
 from airflow_flinkstyle.protocol.records import Claim
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
@@ -98,7 +98,7 @@ class JobStarts:
             LastStateError: If the job's last state is out of reach, and no savepoint is the same state.
             HistoryError: If a job with a history would start fresh, and that history was not named.
             SavepointMissingError: If it was disposed of meanwhile; nothing was claimed.
-            RootCopiedError: If the savepoint root was created elsewhere.
+            FlinkstyleError: ``ROOT_COPIED`` if the savepoint root was created elsewhere.
             DriverFailedError: If the driver process could not be started.
             SigningKeyError: If there is no key to sign the start with.
         """
@@ -493,7 +493,7 @@ def _was_refused(run: Run) -> bool:
     A clear of the task then starts another, by a new plan.
     """
     heartbeat = run.heartbeat
-    refused = (CheckpointFoundError.code, PredecessorError.code)
+    refused = (CheckpointFoundError.code, PREDECESSOR.code)
     if heartbeat is None or heartbeat.state != "failed":
         return False
     return (heartbeat.error or ("",))[0] in refused

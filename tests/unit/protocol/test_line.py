@@ -8,7 +8,7 @@ import pytest
 
 from airflow_flinkstyle.errors import MessageFormatError
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.protocol.errors import LineError
+from airflow_flinkstyle.protocol.errors import LINE
 from airflow_flinkstyle.protocol.head import placed, read_line
 from airflow_flinkstyle.protocol.line import (
     BEGINNING,
@@ -23,6 +23,7 @@ from airflow_flinkstyle.protocol.line import (
 from airflow_flinkstyle.protocol.records import AsRecorded, Current, TakeoverOrder
 from airflow_flinkstyle.types import Generation, Incarnation, Rewind
 from testbed.memory_store import MemoryStore
+from testbed.refusals import refuses
 from tests.counting import CountingStore
 from tests.unit.agent.conftest import a_claim
 from tests.unit.effort import counted
@@ -150,21 +151,19 @@ def test_caller_who_holds_the_job_stands_for_the_driver_whose_place_it_took():
     ],
 )
 def test_turns_that_no_starts_can_have_made_are_refused(turns: tuple[Turn, ...]):
-    with pytest.raises(
-        LineError, match="takeover order of generation 8 was expected to say what it continues"
-    ):
+    with refuses(LINE, match="takeover order of generation 8 was expected to say what it continues"):
         a_line(8, *turns)
 
 
 def test_head_whose_parent_is_not_before_it_is_refused():
-    with pytest.raises(LineError, match="found generation 8 before it"):
+    with refuses(LINE, match="found generation 8 before it"):
         a_line(8, parent=a_parent(8))
 
 
 def test_head_without_an_order_is_refused():
     job = Job()
     job.board.take_current(Current(generation=Generation(4), incarnation=Incarnation(1)), seen=None)
-    with pytest.raises(LineError, match=r"generation 4 .* found none, although it took the job over"):
+    with refuses(LINE, match=r"generation 4 .* found none, although it took the job over"):
         job.line()
 
 

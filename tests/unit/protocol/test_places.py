@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.protocol.board import ROOT_KEY, JobBoard
-from airflow_flinkstyle.protocol.errors import PlaceOccupiedError, RootCopiedError
+from airflow_flinkstyle.protocol.errors import ROOT_COPIED, PlaceOccupiedError
 from airflow_flinkstyle.protocol.places import MARK_KEY, OwnersMark, is_own, own_place, require_unmarked
 from airflow_flinkstyle.storage.errors import StoreDeniedError, StoreUnavailableError
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.types import Generation
 from testbed.memory_store import MemoryStore
+from testbed.refusals import refuses
 from tests.unit.agent.conftest import G1, G2, a_claim
 from tests.unit.stores import ActingStore
 
@@ -171,7 +172,7 @@ def test_copy_of_a_root_owns_nothing_of_the_original(place: ObjectStore):
     copied = MemoryStore("copy")
     for info in mine.store.list():
         copied.write(info.key, mine.store.read(info.key))
-    with pytest.raises(RootCopiedError):
+    with refuses(ROOT_COPIED):
         own_place(place, JobBoard(copied, "orders"), G1)
     adopted = replace(mine.root, root_id="another", uri=copied.uri)
     copied.write(ROOT_KEY, adopted.to_bytes())

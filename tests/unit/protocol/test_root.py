@@ -7,10 +7,11 @@ import pytest
 
 from airflow_flinkstyle.errors import MessageFormatError, ProtocolVersionError
 from airflow_flinkstyle.protocol.board import ROOT_KEY, JobBoard, Root, adopt_root, root_of
-from airflow_flinkstyle.protocol.errors import RootCopiedError
+from airflow_flinkstyle.protocol.errors import ROOT_COPIED
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.storage.local import LocalStore
 from testbed.memory_store import MemoryStore
+from testbed.refusals import refuses
 from tests.unit.stores import ActingStore
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def copied(tmp_path: Path) -> LocalStore:
 
 
 def test_root_that_was_copied_by_hand_is_noticed_with_both_places_and_the_command(copied: LocalStore):
-    with pytest.raises(RootCopiedError, match=r"created at file:///.*/root") as caught:
+    with refuses(ROOT_COPIED, match=r"created at file:///.*/root") as caught:
         root_of(copied).require_at(copied.uri)
     assert f"adopt-root {copied.uri}" in caught.value.remedy
 

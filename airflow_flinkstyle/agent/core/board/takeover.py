@@ -9,11 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from airflow_flinkstyle.agent.core.board.patience import patiently
-from airflow_flinkstyle.agent.core.errors import NOT_STARTED, NotClaimedError
+from airflow_flinkstyle.agent.core.errors import NOT_CLAIMED, NOT_STARTED
 from airflow_flinkstyle.clock import LEASE_CLOCK
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol import signatures
-from airflow_flinkstyle.protocol.errors import PredecessorError
+from airflow_flinkstyle.protocol.errors import PREDECESSOR
 from airflow_flinkstyle.protocol.records import AsRecorded, Claim, Current, DriverEnd, TakeoverOrder
 from airflow_flinkstyle.protocol.table_records import TablesToRestore
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
@@ -87,7 +87,7 @@ def begin(
 
     Raises:
         NotOursError: If the generation has closed, another one runs the job, or this one has a driver.
-        NotClaimedError: If no caller claimed the generation.
+        FlinkstyleError: ``NOT_CLAIMED`` if no caller claimed the generation.
     """
     claim = claim or patiently(lambda: board.claim(generation), for_s=_CLAIM_PATIENCE_S, clock=clock)
     if claim is None:
@@ -126,26 +126,24 @@ def submitted_claim(board: JobBoard, generation: Generation, claim_id: str, *, d
         digest: SHA-256 of the claim as the caller verified it; empty if it was not verified.
 
     Raises:
-        NotClaimedError: If the store holds none, or another one: the environment leads to another store of
-            the same name, or the claim was overwritten since it was verified.
+        FlinkstyleError: ``NOT_CLAIMED`` if the store holds none, or another one: the environment leads to
+            another store of the same name, or the claim was overwritten since it was verified.
     """
     data = patiently(lambda: board.claim_data(generation), for_s=_CLAIM_PATIENCE_S)
     if data is None:
         raise _not_claimed(board, generation)
     claim = Claim.from_bytes(data)
     if claim.claim_id != claim_id:
-        raise NotClaimedError(
+        raise NOT_CLAIMED.with_text(
             f"Claim {claim_id} of generation {generation} of job {board.job} was expected in "
             f"{board.store.uri}, found {claim.claim_id}.",
-            state_after=NOT_STARTED,
             remedy="Give the driver the S3 endpoint and keys of the savepoint root it was submitted for.",
         )
     found = hashlib.sha256(data).hexdigest()
     if digest and found != digest:
-        raise NotClaimedError(
+        raise NOT_CLAIMED.with_text(
             f"The claim of generation {generation} of job {board.job} was expected as it was when its "
             f"signature was verified ({digest[:12]}), found it changed ({found[:12]}).",
-            state_after=NOT_STARTED,
             remedy="Find out who writes to the savepoint root; then start the job again.",
         )
     return claim
@@ -193,10 +191,9 @@ def _require_signed(driver_run: DriverRun, data: bytes, place: str) -> None:
         )
 
 
-def _not_claimed(board: JobBoard, generation: Generation) -> NotClaimedError:
-    return NotClaimedError(
+def _not_claimed(board: JobBoard, generation: Generation) -> FlinkstyleError:
+    return NOT_CLAIMED.with_text(
         f"A claim of generation {generation} of job {board.job} was expected, found none.",
-        state_after=NOT_STARTED,
         remedy="Start the job with StartStreamingJobOperator; only callers make generations.",
     )
 
@@ -347,9 +344,9 @@ def require_predecessor(
     """Wait for the generation that is followed, and check how it ended.
 
     Raises:
-        PredecessorError: If it did not close at exactly the batches that its takeover order names, was
-            started again since its end was found, or left a checkpoint that this generation would
-            adopt without having closed.
+        FlinkstyleError: ``PREDECESSOR`` if it did not close at exactly the batches that its takeover order
+            names, was started again since its end was found, or left a checkpoint that this generation
+            would adopt without having closed.
     """
     claim = driver_run.claim
     if claim.follows is None:
@@ -368,7 +365,7 @@ def require_predecessor(
     state = ended.value.state if ended else "silent"
     batches = ended.value.batches() if ended else {}
     if order.closed_at is not None and (state != "closed" or batches != dict(order.closed_at)):
-        raise PredecessorError(
+        raise PREDECESSOR.with_text(
             f"Generation {claim.follows} of job {board.job} was expected to have closed at "
             f"{batch_words(order.closed_at)}, found it {state} at {batch_words(batches)}.",
             state_after=NOT_STARTED,
@@ -383,7 +380,7 @@ def _require_ended(board: JobBoard, driver_run: DriverRun, order: TakeoverOrder)
     follows = driver_run.claim.follows
     if current is None or current.value.generation != follows or order.fits(current.value):
         return
-    raise PredecessorError(
+    raise PREDECESSOR.with_text(
         f"Driver {order.ended} of generation {follows} of job {board.job} was expected to be "
         f"its last one, as when this start was planned, found that driver {current.value.incarnation} has "
         "continued the job since.",
@@ -397,7 +394,7 @@ def _require_own_checkpoint(board: JobBoard, claim: Claim, state: str) -> None:
     followed = board.claim(claim.follows) if claim.follows is not None else None
     if state == "closed" or followed is None or followed.checkpoint_location != claim.checkpoint_location:
         return
-    raise PredecessorError(
+    raise PREDECESSOR.with_text(
         f"Generation {claim.follows} of job {board.job} was expected to have closed before its checkpoint "
         f"{claim.checkpoint_location} is adopted, found it {state}.",
         state_after=NOT_STARTED,

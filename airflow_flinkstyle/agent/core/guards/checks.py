@@ -13,12 +13,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.core.errors import (
+    AS_IT_WAS,
     DROPPED,
     NOT_STARTED,
-    QueryNameError,
+    QUERY_NAME,
+    QUERY_NAME_REFUSED_BEFORE,
+    SOURCES_CHANGED,
+    UNSUPPORTED_MODE,
     QueryUnknownError,
-    SourcesChangedError,
-    UnsupportedModeError,
 )
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.checkpoint.inventory import list_batches, remove_unfinished_writes
@@ -26,7 +28,7 @@ from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.kafka.errors import PartitionSetError
 from airflow_flinkstyle.kafka.positions import require_resumable, require_same_log
 from airflow_flinkstyle.offsets import Offsets
-from airflow_flinkstyle.protocol.errors import CheckpointLostError
+from airflow_flinkstyle.protocol.errors import CHECKPOINT_LOST
 from airflow_flinkstyle.protocol.query_records import Loss, SourceIdentity
 
 if TYPE_CHECKING:
@@ -48,7 +50,6 @@ _NO_TOPICS = "{}"
 """Offsets of a Kafka source without a partition."""
 _MOST_SHOWN = 2000
 """Characters of offsets in a message."""
-_STATE_AFTER = "The query was not started; its checkpoint is as it was."
 log = logging.getLogger(__name__)
 
 
@@ -78,10 +79,10 @@ def require_not_refused(last: Heartbeat | None) -> None:
     Now the script may begin with the query that was refused: without the earlier one nothing would show it.
 
     Raises:
-        QueryNameError: If it was.
+        FlinkstyleError: ``QUERY_NAME`` if it was.
     """
-    if last is not None and last.error is not None and last.error[0] == QueryNameError.code:
-        raise QueryNameError.still(last.error[1])
+    if last is not None and last.error is not None and last.error[0] == QUERY_NAME.code:
+        raise QUERY_NAME_REFUSED_BEFORE.error(text=last.error[1])
 
 
 def require_there(open_checkpoint: OpenCheckpoint, last: Heartbeat | None) -> None:
@@ -92,16 +93,15 @@ def require_there(open_checkpoint: OpenCheckpoint, last: Heartbeat | None) -> No
         last: The last heartbeat of the run, or incarnation, that ran in them; None if none did.
 
     Raises:
-        CheckpointLostError: If one is gone: Spark would begin the query anew, silently.
+        FlinkstyleError: ``CHECKPOINT_LOST`` if one is gone: Spark would begin the query anew, silently.
     """
     committed = last.batches() if last is not None else {}
     lost = [name for name in committed if open_checkpoint(name).head("metadata") is None]
     if not lost:
         return
-    raise CheckpointLostError(
+    raise CHECKPOINT_LOST.with_text(
         f"Checkpoint {open_checkpoint(lost[0]).uri} was expected to hold query {lost[0]} at batch "
         f"{committed[lost[0]]}, as its last run recorded, found no query there.",
-        state_after=NOT_STARTED,
         remedy="Bring the checkpoint back; or start the job from a savepoint (start_from='savepoint').",
     )
 
@@ -143,12 +143,13 @@ def require_replayable(sources: Iterable[StreamingSource]) -> None:
     """Check that every source can be read again from an offset.
 
     Raises:
-        UnsupportedModeError: If one is a socket: Spark plans again a batch whose rows are gone.
+        FlinkstyleError: ``UNSUPPORTED_MODE`` if one is a socket: Spark plans again a batch whose rows are
+            gone.
     """
     if any("socket" in source.provider.lower() for source in sources):
-        raise UnsupportedModeError.named(
-            "the source socket, which cannot be read again from a savepoint",
-            "Write what comes over the socket to Kafka or to files, and read those.",
+        raise UNSUPPORTED_MODE.error(
+            mode="the source socket, which cannot be read again from a savepoint",
+            remedy="Write what comes over the socket to Kafka or to files, and read those.",
         )
 
 
@@ -304,25 +305,23 @@ def require_same_sources(
     """Check that the script reads as many sources as the checkpoint represents.
 
     Raises:
-        SourcesChangedError: If it does not; Spark would swap or forget positions.
+        FlinkstyleError: ``SOURCES_CHANGED`` if it does not; Spark would swap or forget positions.
     """
     newest = positions.newest
     if newest is None:
         return
     if newest.version == 1 and len(newest.sources) != len(sources):
-        raise SourcesChangedError(
+        raise SOURCES_CHANGED.with_text(
             f"Query {query} was expected to read {len(newest.sources)} sources like its checkpoint, "
             f"found {len(sources)} in the script.",
-            state_after=_STATE_AFTER,
             remedy="Resume with a script that reads the same sources in the same order, or from a savepoint "
             "whose sources were changed with it (ChangeSourcesOperator).",
         )
     named = {source.key(newest.version) for source in sources}
     if newest.version > 1 and newest.sources.keys() - named and named - newest.sources.keys():
-        raise SourcesChangedError(
+        raise SOURCES_CHANGED.with_text(
             f"Query {query} was expected to name its sources {sorted(newest.sources)} like its checkpoint, "
             f"found {sorted(named)} in the script: a renamed source would start without its position.",
-            state_after=_STATE_AFTER,
             remedy="Keep the names; add or remove sources in two steps.",
         )
 
@@ -369,7 +368,7 @@ def check_source(
 
     Raises:
         FlinkstyleError: ``ClusterMismatchError``, ``TopicRecreatedError``, ``PartitionSetError``,
-            ``OffsetBeforeStartError``, ``OffsetBeyondEndError``, ``SourcesChangedError``.
+            ``OffsetBeforeStartError``, ``OffsetBeyondEndError``, ``SOURCES_CHANGED``.
     """
     where = f"source {key} of query {query}"
     try:
@@ -380,7 +379,7 @@ def check_source(
         _check_positions(where, key, view, positions, rules)
     except FlinkstyleError as error:
         raise error.rephrased(
-            problem=f"{_capitalized(where)}: {error.problem}", state_after=_STATE_AFTER
+            problem=f"{_capitalized(where)}: {error.problem}", state_after=AS_IT_WAS
         ) from error
     return SourceIdentity(
         cluster_id=view.cluster_id, topic_ids={topic: found.topic_id for topic, found in view.topics.items()}
@@ -434,10 +433,9 @@ def _require_topics(where: str, offsets: Offsets, view: ClusterView, rules: Sour
             if rules.follows_pattern
             else ""
         )
-        raise SourcesChangedError(
+        raise SOURCES_CHANGED.with_text(
             f"the checkpoint holds offsets of the topics {', '.join(not_read)}, "
             f"but the script reads {', '.join(sorted(view.topics)) or 'no topic'}.",
-            state_after=_STATE_AFTER,
             remedy="Resume with a script that reads the same topics, or rename them in an offset rewrite"
             f"{accepted}.",
         )
@@ -448,16 +446,15 @@ def _require_topics(where: str, offsets: Offsets, view: ClusterView, rules: Sour
         raise PartitionSetError.between(where, missing=added, unknown=())
 
 
-def _lost_positions(lost: Offsets) -> SourcesChangedError:
+def _lost_positions(lost: Offsets) -> FlinkstyleError:
     """Build the error for a log without offsets that follows one with some.
 
     Spark wrote that until 3.3.2 and 3.4 when Kafka named no partition for a moment (SPARK-41375); it takes
     every partition for a new one then, and reads it again from its beginning.
     """
-    return SourcesChangedError(
+    return SOURCES_CHANGED.with_text(
         f"the newest batch of the checkpoint holds no offsets, but the batch before had those of the topics "
         f"{', '.join(sorted(lost.topics))}: every record that the cluster still has would be read again.",
-        state_after=_STATE_AFTER,
         remedy="Resume from a savepoint of an earlier batch; or give the source the positions that it had "
         f"(ChangeSourcesOperator): {json.dumps(lost.by_topic)[:_MOST_SHOWN]}.",
     )

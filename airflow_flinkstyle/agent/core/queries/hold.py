@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.agent.core.errors import QueryEndedError
+from airflow_flinkstyle.agent.core.errors import QUERY_ENDED
 from airflow_flinkstyle.agent.core.queries.stopping import (
     commit_planned,
     listeners_away,
@@ -132,10 +132,10 @@ class QueryHold:
         """Check that every query is held.
 
         Raises:
-            QueryEndedError: If one had ended before, or the script stopped it since.
+            FlinkstyleError: ``QUERY_ENDED`` if one had ended before, or the script stopped it since.
         """
         if ended := [query.name for query in self._queries.all() if query.started.id not in self._held]:
-            raise QueryEndedError.of(ended)
+            raise QUERY_ENDED.error(names=", ".join(ended))
 
     # --- what the script's listeners get --------------------------------------------------------
 

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.core.declared import difference, difference_since_relaunch
-from airflow_flinkstyle.agent.core.errors import QueryNameError
+from airflow_flinkstyle.agent.core.errors import QUERY_NAME_MISSING, query_name_taken
 from airflow_flinkstyle.agent.core.job_query import JobQuery
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.protocol.board import check_name
@@ -134,8 +134,8 @@ class Queries:
         """Note a query before it starts; its checkpoint is in a folder of its name.
 
         Raises:
-            QueryNameError: If it has no name although the job has several queries, or is another query than
-                the one that was started before under its name.
+            FlinkstyleError: ``QUERY_NAME`` if it has no name although the job has several queries, or is
+                another query than the one that was started before under its name.
         """
         with self._lock:
             chosen = self._name(name)
@@ -184,7 +184,7 @@ class Queries:
         elif before is not None and before.declared is not None:
             found = difference_since_relaunch(before.declared, declared)
         if found is not None:
-            raise QueryNameError.ambiguous(name, found)
+            raise query_name_taken(name, found)
 
     def _name(self, name: str | None) -> str:
         if name is None:
@@ -195,7 +195,7 @@ class Queries:
         else:
             others = set()
         if others:
-            raise QueryNameError.unnamed_beside(others)
+            raise QUERY_NAME_MISSING.error(others=", ".join(sorted(others)))
         return ONLY_QUERY if name is None else check_name("query name", name)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.core.board import takeover
-from airflow_flinkstyle.agent.core.errors import SchemaLogError
+from airflow_flinkstyle.agent.core.errors import SCHEMA_LOG_OLDER, SCHEMA_LOG_SHARED
 from airflow_flinkstyle.agent.core.stream_options import schema_locations
 from airflow_flinkstyle.checkpoint import schema_tracking
 
@@ -73,12 +73,12 @@ class SchemaLogs:
         """Check that the script has read its tables by the logs that the query continues with.
 
         Raises:
-            SchemaLogError: If it has read them by older ones, or by none.
+            FlinkstyleError: ``SCHEMA_LOG`` if it has read them by older ones, or by none.
         """
         for name, loaded in query.schema_logs.items():
             kept = _newest(_log_in(query.checkpoint, name))
             if any(not _has_schema(_newest(loaded), table, content) for table, content in kept.items()):
-                raise SchemaLogError.moved(query.name, name)
+                raise SCHEMA_LOG_OLDER.error(query=query.name, name=name)
 
     def _restorable_log(self, name: str) -> Log:
         order = takeover.signed_order(self._board, self._driver_run)
@@ -109,14 +109,14 @@ def _merged(logs: Mapping[str, Log], name: str) -> Log:
     """Return the log that the queries of a job have under a name, with the tables of all of them.
 
     Raises:
-        SchemaLogError: If two queries follow one table and have different schemas of it.
+        FlinkstyleError: ``SCHEMA_LOG`` if two queries follow one table and have different schemas of it.
     """
     merged: dict[str, bytes] = {}
     for query, log in sorted(logs.items()):
         known = _newest(merged)
         newest = _newest(log).items()
         if any(table in known and not _has_schema(known, table, content) for table, content in newest):
-            raise SchemaLogError.ambiguous(query, name)
+            raise SCHEMA_LOG_SHARED.error(query=query, name=name)
         merged = {**log, **merged}
     return merged
 

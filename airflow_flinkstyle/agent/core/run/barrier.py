@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.agent.core.errors import BarrierBehindError, BarrierUnreachableError, leaving
+from airflow_flinkstyle.agent.core.errors import BARRIER_BEHIND, BARRIER_UNREACHABLE, leaving
 from airflow_flinkstyle.agent.core.guards.checks import CheckpointPositions, SourceRules, check_source
 from airflow_flinkstyle.checkpoint import commit_log, offset_log
 from airflow_flinkstyle.checkpoint.errors import UnsupportedCheckpointError
@@ -107,8 +107,8 @@ def plan_batch(held: HeldQuery, barrier: Mapping[Place, NextOffset]) -> OffsetLo
     Sources and partitions that the barrier does not name keep their position.
 
     Raises:
-        BarrierBehindError: If the query has read past it.
-        BarrierUnreachableError: If the log cannot be read that far yet.
+        FlinkstyleError: ``BARRIER_BEHIND`` if the query has read past it, ``BARRIER_UNREACHABLE`` if the log
+            cannot be read that far yet.
         UnsupportedCheckpointError: If Spark could not start on the batch.
     """
     planned = held.log.planned_next(
@@ -184,14 +184,14 @@ def _end(
     _, topic, number = place
     name = f"The barrier at offset {barrier} of {topic}-{number}"
     if before is not None and barrier < before:
-        raise BarrierBehindError(
+        raise BARRIER_BEHIND.with_text(
             f"{name} was expected to be at or after what query {query} has read, found it at {before}.",
             state_after=_STATE_AFTER,
             remedy="Cut again: the barrier is then the furthest position of all queries.",
         )
     log = view.log_range((topic, number))
     if log is not None and barrier > log.last_stable:
-        raise BarrierUnreachableError(
+        raise BARRIER_UNREACHABLE.with_text(
             f"{name} was expected to be readable by query {query}, found that its log can be read up to "
             f"{log.last_stable} only: a transaction is open, or records were lost.",
             state_after=_STATE_AFTER,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from platform import python_version
 from typing import TYPE_CHECKING, Final
 
-from airflow_flinkstyle.agent.core.errors import VersionIncompatibleError
+from airflow_flinkstyle.agent.core.errors import VERSION_INCOMPATIBLE
 from airflow_flinkstyle.checkpoint import state_columns
 from airflow_flinkstyle.checkpoint.stores_in_use import SHUFFLE_PARTITIONS
 from airflow_flinkstyle.protocol.rehearsal_records import Compared, RehearsedQuery
@@ -235,7 +235,7 @@ def require_no_obstacle(query: str, compared: Iterable[Compared]) -> None:
     """Check that nothing keeps the new version from continuing.
 
     Raises:
-        VersionIncompatibleError: Naming all that does.
+        FlinkstyleError: ``VERSION_INCOMPATIBLE``, naming all that does.
     """
     found = [
         f"{one.what} is {one.before} there and {one.now} here: {one.reason}"
@@ -243,4 +243,4 @@ def require_no_obstacle(query: str, compared: Iterable[Compared]) -> None:
         if one.verdict == "incompatible"
     ]
     if found:
-        raise VersionIncompatibleError.of(query, found)
+        raise VERSION_INCOMPATIBLE.error(query=query, found=" ".join(found))

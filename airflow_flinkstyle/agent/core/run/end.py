@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from airflow_flinkstyle.agent.core.errors import NoQueryError, ScriptFailedError, SupersededError
+from airflow_flinkstyle.agent.core.errors import SCRIPT_FAILED, NoQueryError, SupersededError
 from airflow_flinkstyle.agent.core.process import EXIT_DONE, EXIT_FAILED, EXIT_JVM_GONE
 from airflow_flinkstyle.agent.core.queries.stopping import commit_planned, listeners_away, stop_at_boundary
 from airflow_flinkstyle.agent.core.run.reasons import (
@@ -21,7 +21,7 @@ from airflow_flinkstyle.agent.core.run.reasons import (
 )
 from airflow_flinkstyle.clock import CLOCK
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.protocol.errors import ToldToEndError
+from airflow_flinkstyle.protocol.errors import DRIVER_TOLD_TO_END_DRAINED, DRIVER_TOLD_TO_END_WAITING
 from airflow_flinkstyle.python_versions import assert_never
 from airflow_flinkstyle.storage.errors import StoreError
 
@@ -103,7 +103,7 @@ class RunEnd:
                 heartbeat_writer.ended = True
                 return EXIT_FAILED
             case Signalled() if not self._driver.driver_run.claim.is_drill:
-                return self._fail(Failure.of(ToldToEndError.waiting()))
+                return self._fail(Failure.of(DRIVER_TOLD_TO_END_WAITING.error()))
             case Signalled() | Drilled() | Replayed():
                 self._write(lambda: heartbeat_writer.end("closed"))
                 return EXIT_DONE
@@ -115,7 +115,7 @@ class RunEnd:
         driver.inbox.stopping.set()
         self._write(lambda: driver.heartbeat_writer.beat("draining"))
         stop = why if isinstance(why, StopAsked) else None
-        signalled = Failure.of(ToldToEndError.drained()) if isinstance(why, Signalled) else None
+        signalled = Failure.of(DRIVER_TOLD_TO_END_DRAINED.error()) if isinstance(why, Signalled) else None
         if signalled is not None:
             stop = self._write(lambda: self._stop_in_the_slot(signalled))
         driver.inbox.cancel_take()
@@ -200,7 +200,7 @@ class RunEnd:
 
     def _cause(self, failure: Failure) -> Failure:
         """Return a sink's error if the script failed because of it; else the failure."""
-        if failure.code != ScriptFailedError.code:
+        if failure.code != SCRIPT_FAILED.code:
             return failure
         refused = (query.refusal for query in self._driver.queries.all())
         return next((Failure.of(error) for error in refused if error is not None), failure)

@@ -80,7 +80,7 @@ class Postponed:
         """Rehearse a start; returns a handle for the script, or None if the query is to be started now.
 
         Raises:
-            RehearsalError: If the rehearsal failed.
+            FlinkstyleError: ``REHEARSAL_FAILED`` if the rehearsal failed.
         """
         with self._lock:
             if self._takes_more is None:

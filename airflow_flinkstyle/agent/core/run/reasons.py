@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.core.causes import passes
-from airflow_flinkstyle.agent.core.errors import ScriptFailedError
+from airflow_flinkstyle.agent.core.errors import SCRIPT_FAILED
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.login import scrub
 
@@ -90,7 +90,7 @@ class Failure:
         first = _shortened(first.strip().partition("\n")[0])
         shown, message = "\n".join(map(_shortened, own)), "\n".join(end)[-_SHOWN_CHARACTERS:]
         return Failure(
-            ScriptFailedError.code, "\n".join(filter(None, (first, shown, message))), transient=passes(error)
+            SCRIPT_FAILED.code, "\n".join(filter(None, (first, shown, message))), transient=passes(error)
         )
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.core.board.patience import patiently
-from airflow_flinkstyle.agent.core.errors import RehearsalError
+from airflow_flinkstyle.agent.core.errors import REHEARSAL_FAILED
 from airflow_flinkstyle.agent.core.guards import checks, compat
 from airflow_flinkstyle.agent.core.run import scratch
 from airflow_flinkstyle.agent.core.run.comparison import (
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.core.run.comparison import StateWritten
     from airflow_flinkstyle.agent.core.run.driver import Driver
     from airflow_flinkstyle.agent.core.run.same_batches import Capture
+    from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
     from airflow_flinkstyle.savepoint.manifest import Manifest
 
@@ -82,7 +83,7 @@ class RehearsalRun:
         """Rehearse a query that the script starts.
 
         Raises:
-            RehearsalError: If it failed, with the script's own error; that is recorded.
+            FlinkstyleError: ``REHEARSAL_FAILED`` if it failed, with the script's own error; that is recorded.
         """
         savepoint_id = self._manifest.savepoint_id
         log.info("Rehearsing query %s on savepoint %s", query.name, savepoint_id)
@@ -118,7 +119,7 @@ class RehearsalRun:
         """Compare what two versions have computed, if that was asked for, and record the results.
 
         Raises:
-            RehearsalError: If that failed; it is recorded.
+            FlinkstyleError: ``REHEARSAL_FAILED`` if that failed; it is recorded.
         """
         if self._part is not None:
             try:
@@ -133,13 +134,15 @@ class RehearsalRun:
         found = _restored(self._driver, self._manifest, query) if drills else RehearsedQuery()
         self._found[query] = replace(found, untested=(f"Not rehearsed: {why}.",))
 
-    def failed(self, query: str, error: BaseException) -> RehearsalError:
+    def failed(self, query: str, error: BaseException) -> FlinkstyleError:
         """Record a query's failure; returns the error that ends the run."""
         log.error("The rehearsal of query %s failed", query, exc_info=error)
         self.failure = failure = Failure.of(error)
         self._found |= {name: _untested("the rehearsal had failed before") for name in self.missing()}
         self.write()
-        return RehearsalError.of(query, self._manifest.savepoint_id, failure.text)
+        return REHEARSAL_FAILED.error(
+            query=query, savepoint_id=self._manifest.savepoint_id, text=failure.text
+        )
 
     def write(self) -> None:
         """Record the results."""

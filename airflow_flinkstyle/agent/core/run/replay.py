@@ -18,8 +18,8 @@ from airflow_flinkstyle.agent.core.errors import (
     REPLAY_OUTPUT,
     REPLAY_RANGE,
     REPLAY_SOURCE,
-    QueryNameError,
     leaving,
+    query_name_taken,
 )
 from airflow_flinkstyle.agent.core.guards.checks import read_positions
 from airflow_flinkstyle.agent.core.run import barrier
@@ -91,9 +91,9 @@ class Replaying:
         """Refuse a query that could write where the job writes, or whose range is not known.
 
         Raises:
-            FlinkstyleError: ``REPLAY_OUTPUT`` or ``REPLAY_SOURCE``; nothing was started.
+            FlinkstyleError: ``REPLAY_OUTPUT`` or ``REPLAY_SOURCE``; nothing was started. ``QUERY_NAME`` if
+                the script starts it a second time.
             BadInputError: If it is upgraded.
-            QueryNameError: If the script starts it a second time.
         """
         asked = self.asked()
         if asked is None:
@@ -107,7 +107,7 @@ class Replaying:
                 remedy="Replay with the new version, under another name.",
             )
         if query.name in self._running:
-            raise QueryNameError.ambiguous(query.name, "a second one while it is replayed")
+            raise query_name_taken(query.name, "a second one while it is replayed")
         others = [source.provider for source in query.sources if not source.is_kafka]
         if others or query.name not in asked.queries:
             found = f"the source {others[0]}" if others else "no such query there: it would begin anew"

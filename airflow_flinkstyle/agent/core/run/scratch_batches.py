@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.agent.core.errors import RehearsalTimeoutError
+from airflow_flinkstyle.agent.core.errors import REHEARSAL_TIMEOUT
 from airflow_flinkstyle.agent.core.run import scratch
 from airflow_flinkstyle.agent.core.run.barrier import check_batch, plan_batch, read_held
 from airflow_flinkstyle.agent.core.run.same_batches import as_planned
@@ -225,7 +225,7 @@ class ScratchBatches:
     def _require_time(self) -> None:
         self._driver.leave_if_ending()
         if time.monotonic() > self._until_s:
-            raise RehearsalTimeoutError.after(self._copy.name, self._asked.timeout_s)
+            raise REHEARSAL_TIMEOUT.error(query=self._copy.name, timeout_s=self._asked.timeout_s)
 
     def _committed(self) -> int:
         return max(list_batches(self._copy.checkpoint, "commits"), default=-1)

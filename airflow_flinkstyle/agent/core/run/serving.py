@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent.core.causes import passes
-from airflow_flinkstyle.agent.core.errors import QueryEndedError, QueryNotStartedError, UnregisteredQueryError
+from airflow_flinkstyle.agent.core.errors import QUERY_ENDED, QUERY_NOT_STARTED, QUERY_UNREGISTERED
 from airflow_flinkstyle.agent.core.run.held_cut import HeldCut
 from airflow_flinkstyle.agent.core.run.reasons import StopAsked
 from airflow_flinkstyle.errors import FlinkstyleError
@@ -59,7 +59,7 @@ class Serving:
         if not self._admission.taken_over:
             return "The driver waits for its turn and has run no batch yet: there is nothing to save."
         if beside := self._driver.queries.unregistered():
-            return str(UnregisteredQueryError.of(beside))
+            return str(QUERY_UNREGISTERED.error(names=", ".join(beside)))
         started, waiting = self._driver.queries.started_and_waiting()
         fresh = [query.name for query in started if query.read_committed() is None]
         fresh += [query.name for query in waiting if query.status.batch_id is None]
@@ -70,9 +70,10 @@ class Serving:
             )
         ended = [query.name for query in started if not query.is_active]
         if request.alignment == "aligned" and ended:
-            return str(QueryEndedError.of(ended))
+            return str(QUERY_ENDED.error(names=", ".join(ended)))
         if request.alignment == "aligned" and waiting:
-            return str(QueryNotStartedError.of([query.name for query in waiting], request.hold_s))
+            names = ", ".join(query.name for query in waiting)
+            return str(QUERY_NOT_STARTED.error(names=names, waited_s=request.hold_s))
         return None
 
     def begin_take(self, take: Take) -> None:

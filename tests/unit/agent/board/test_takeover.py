@@ -9,12 +9,12 @@ import pytest
 from airflow_flinkstyle.agent.core.board import takeover
 from airflow_flinkstyle.agent.core.board.heartbeat import HeartbeatWriter
 from airflow_flinkstyle.agent.core.board.takeover import DriverRun, NotOursError
-from airflow_flinkstyle.agent.core.errors import NotClaimedError, SupersededError
+from airflow_flinkstyle.agent.core.errors import NOT_CLAIMED, SupersededError
 from airflow_flinkstyle.agent.spark.process import DriverProcess
 from airflow_flinkstyle.errors import SignatureError
 from airflow_flinkstyle.jobs.signing import Signer
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.protocol.errors import PredecessorError
+from airflow_flinkstyle.protocol.errors import PREDECESSOR
 from airflow_flinkstyle.protocol.line import BEGINNING
 from airflow_flinkstyle.protocol.query_records import QueryStatus
 from airflow_flinkstyle.protocol.records import Current, DriverEnd, Submit, TakeoverOrder
@@ -23,6 +23,7 @@ from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.types import BatchId
 from testbed.keys import SIGNER, SIGNING_KEY
 from testbed.memory_store import MemoryStore
+from testbed.refusals import refuses
 from tests import hostile
 from tests.unit.agent.conftest import G1, G2, G3, I1, I2, a_claim, a_heartbeat
 
@@ -56,7 +57,7 @@ def at_batch(batch: int) -> dict[str, QueryStatus]:
 
 
 def test_driver_without_a_claim_is_refused(board: JobBoard) -> None:
-    with pytest.raises(NotClaimedError, match="claim of generation 2 of job orders"):
+    with refuses(NOT_CLAIMED, match="claim of generation 2 of job orders"):
         takeover.begin(board, G2, DriverProcess())
     assert board.incarnations(G2) == []
 
@@ -196,18 +197,18 @@ def test_predecessor_must_have_closed_at_exactly_the_named_batches(board: JobBoa
     claim = a_claim(follows=G1)
     board.create_claim(G1, a_claim(checkpoint_location="/checkpoints/1"))
     version = board.beat(G1, a_heartbeat(queries=at_batch(7)), seen=None)
-    with pytest.raises(PredecessorError, match="found it running at"):
+    with refuses(PREDECESSOR, match="found it running at"):
         followed(board, claim, an_order({"orders": 7}), clock)
     board.beat(G1, a_heartbeat(state="closed", queries=at_batch(7)), seen=version)
     followed(board, claim, an_order({"orders": 7}), clock)
-    with pytest.raises(PredecessorError, match="batch 8 of orders, found it closed at batch 7 of orders"):
+    with refuses(PREDECESSOR, match="batch 8 of orders, found it closed at batch 7 of orders"):
         followed(board, claim, an_order({"orders": 8}), clock)
 
 
 def test_checkpoint_of_a_predecessor_that_did_not_close_is_not_adopted(board: JobBoard, clock: Clock) -> None:
     board.create_claim(G1, a_claim(checkpoint_location="/checkpoints/1"))
     board.beat(G1, a_heartbeat(), seen=None)
-    with pytest.raises(PredecessorError, match="/checkpoints/1 is adopted"):
+    with refuses(PREDECESSOR, match="/checkpoints/1 is adopted"):
         followed(board, a_claim(follows=G1, checkpoint_location="/checkpoints/1"), an_order(), clock)
     followed(board, a_claim(follows=G1), an_order(), clock)
     assert clock.now_s >= 1012.0  # both waited for the lease
@@ -223,10 +224,10 @@ def test_predecessor_that_was_started_again_is_not_waited_for(board: JobBoard, c
         board.beat(G1, a_heartbeat(beat=2), seen=version)
 
     clock.at[1003.0] = relaunched
-    with pytest.raises(PredecessorError, match=r"Driver 1 of generation 1 .* driver 2 has continued the job"):
+    with refuses(PREDECESSOR, match=r"Driver 1 of generation 1 .* driver 2 has continued the job"):
         followed(board, a_claim(follows=G1), order, clock)
     assert clock.now_s < 1004.0
-    with pytest.raises(PredecessorError, match="driver 2 has continued"):  # one that begins later
+    with refuses(PREDECESSOR, match="driver 2 has continued"):  # one that begins later
         followed(board, a_claim(follows=G1), order, clock)
     followed(board, a_claim(follows=G1), replace(order, ended=I2), clock)
 
@@ -405,7 +406,7 @@ def test_takeover_whose_answer_was_lost_counts_when_it_is_tried_again() -> None:
 
 def test_driver_that_reaches_another_store_of_the_same_name_is_refused(board: JobBoard) -> None:
     board.create_claim(G2, a_claim(claim_id="theirs"))
-    with pytest.raises(NotClaimedError, match=r"Claim ours of generation 2 .* expected in .*, found theirs"):
+    with refuses(NOT_CLAIMED, match=r"Claim ours of generation 2 .* expected in .*, found theirs"):
         takeover.submitted_claim(board, G2, "ours")
     assert takeover.submitted_claim(board, G2, "theirs").claim_id == "theirs"
 
@@ -416,7 +417,7 @@ def test_driver_obeys_no_claim_that_was_changed_since_its_caller_verified_it(boa
     digest = hashlib.sha256(data).hexdigest()
     assert takeover.submitted_claim(board, G2, "ours", digest=digest).claim_id == "ours"
     board.store.write("orders/runs/000002/claim.json", data.replace(b"/checkpoints", b"/evil-points"))
-    with pytest.raises(NotClaimedError, match="as it was when its signature was verified"):
+    with refuses(NOT_CLAIMED, match="as it was when its signature was verified"):
         takeover.submitted_claim(board, G2, "ours", digest=digest)
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from airflow_flinkstyle.agent.core.errors import (
     NOT_STARTED,
+    SOURCES_CHANGED,
+    UNSUPPORTED_MODE,
     QueryUnknownError,
-    SourcesChangedError,
-    UnsupportedModeError,
 )
 from airflow_flinkstyle.agent.core.guards import checks
 from airflow_flinkstyle.agent.core.run import admission, barrier, held_cut, taking
@@ -23,7 +23,7 @@ from airflow_flinkstyle.kafka.errors import (
     TopicRecreatedError,
 )
 from airflow_flinkstyle.offsets import Offsets
-from airflow_flinkstyle.protocol.errors import CheckpointLostError
+from airflow_flinkstyle.protocol.errors import CHECKPOINT_LOST
 from airflow_flinkstyle.protocol.line import BEGINNING
 from airflow_flinkstyle.protocol.query_records import Loss, QueryStatus, SourceIdentity
 from airflow_flinkstyle.protocol.records import TakeoverOrder
@@ -33,6 +33,7 @@ from airflow_flinkstyle.savepoint.manifest import KafkaLog, KafkaPosition, Query
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.types import BatchId, NextOffset
 from testbed.memory_store import MemoryStore
+from testbed.refusals import refuses
 from tests.manifests import a_manifest
 from tests.small_spark import queries_at
 from tests.unit.agent.conftest import a_heartbeat
@@ -263,7 +264,7 @@ def test_source_that_cannot_be_read_again_is_refused() -> None:
     checks.require_replayable([StreamingSource(position=0, name=None, provider="kafka", options={})])
     for provider in ("socket", "org.apache.spark.sql.execution.streaming.sources.TextSocketSourceProvider"):
         source = StreamingSource(position=0, name=None, provider=provider, options={})
-        with pytest.raises(UnsupportedModeError, match="the source socket, which cannot") as refused:
+        with refuses(UNSUPPORTED_MODE, match="the source socket, which cannot") as refused:
             checks.require_replayable([source])
         assert refused.value.remedy.startswith("Write what comes over the socket to Kafka")
 
@@ -318,7 +319,7 @@ def test_source_is_kafka_s_by_the_name_of_its_provider(provider: str, *, is_kafk
 def test_guard_asks_for_the_sources_before_it_asks_kafka() -> None:
     query = a_query_of_two_batches(committed=2)
     query.sources = [*query.sources, *query.sources]
-    with pytest.raises(SourcesChangedError, match=r"Query orders .* read 1 sources .*, found 2"):
+    with refuses(SOURCES_CHANGED, match=r"Query orders .* read 1 sources .*, found 2"):
         checks.guard(lambda _: pytest.fail("Kafka was asked"), query, {})
 
 
@@ -360,7 +361,7 @@ def test_checkpoint_that_is_gone_is_never_begun_anew(tmp_path: Path) -> None:
     idle = replace(beat, batch_id=None)
     words = a_heartbeat(queries={"orders": beat, "idle": idle})
     opened = queries_at(tmp_path).checkpoint
-    with pytest.raises(CheckpointLostError, match="query orders at batch 7") as refused:
+    with refuses(CHECKPOINT_LOST, match="query orders at batch 7") as refused:
         checks.require_there(opened, words)
     assert f"{tmp_path}/orders was expected" in refused.value.problem
     assert "Bring the checkpoint back" in refused.value.remedy

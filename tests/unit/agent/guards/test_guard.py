@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.agent.core.errors import SourcesChangedError
+from airflow_flinkstyle.agent.core.errors import SOURCES_CHANGED
 from airflow_flinkstyle.agent.core.guards.checks import (
     CheckpointPositions,
     SourceRules,
@@ -33,6 +33,7 @@ from airflow_flinkstyle.protocol.query_records import SourceIdentity
 from airflow_flinkstyle.typed_json import MismatchError, decode, encode
 from airflow_flinkstyle.types import known_id
 from testbed.memory_store import MemoryStore
+from testbed.refusals import refuses
 from tests.unit.agent.views import a_topic, a_view
 
 if TYPE_CHECKING:
@@ -98,10 +99,10 @@ def test_topic_that_is_gone_is_refused_by_name() -> None:
 
 def test_topic_that_the_script_no_longer_reads_is_refused_with_what_it_reads() -> None:
     log = a_log({"t": {"0": 3}, "b": {"0": 1}, "a": {"0": 1}})
-    with pytest.raises(SourcesChangedError) as refused:
+    with refuses(SOURCES_CHANGED) as refused:
         check(a_view({0: 5}, x=a_topic({0: 1})), log)
     assert "holds offsets of the topics a, b, but the script reads t, x." in refused.value.problem
-    with pytest.raises(SourcesChangedError, match=r"the script reads no topic\."):
+    with refuses(SOURCES_CHANGED, match=r"the script reads no topic\."):
         check(ClusterView(cluster_id="c", topics={}), log)
 
 
@@ -229,7 +230,7 @@ def test_topic_that_joined_a_pattern_is_no_difference_and_its_id_is_recorded() -
 def test_topic_of_a_pattern_that_is_gone_goes_on_where_its_script_accepts_the_loss() -> None:
     view, was = a_view({0: 5}), an_identity(t="id", us="id-us")
     log = a_log({"t": {"0": 3}, "us": {"0": 4}})
-    with pytest.raises(SourcesChangedError, match="topics us") as refused:
+    with refuses(SOURCES_CHANGED, match="topics us") as refused:
         check(view, log, None, was, follows_pattern=True)
     assert "failOnDataLoss=false" in refused.value.remedy
     check(view, log, None, was, follows_pattern=True, accepts_loss=True)
@@ -241,10 +242,10 @@ def test_topic_of_a_pattern_that_is_gone_goes_on_where_its_script_accepts_the_lo
 
 
 def test_source_that_no_pattern_names_is_not_told_to_accept_a_loss() -> None:
-    with pytest.raises(SourcesChangedError, match="topics us") as refused:
+    with refuses(SOURCES_CHANGED, match="topics us") as refused:
         check(a_view({0: 5}), a_log({"t": {"0": 3}, "us": {"0": 4}}))
     assert refused.value.remedy.endswith("or rename them in an offset rewrite.")
-    with pytest.raises(SourcesChangedError, match="topics us") as refused:
+    with refuses(SOURCES_CHANGED, match="topics us") as refused:
         check(a_view({0: 5}), a_log({"t": {"0": 3}, "us": {"0": 4}}), follows_pattern=True)
     assert "in an offset rewrite; or, if they were deleted" in refused.value.remedy
 
@@ -260,7 +261,7 @@ def test_log_that_forgot_its_offsets_is_refused_with_those_of_the_batch_before()
     positions = CheckpointPositions(
         committed=a_log("{}", had), planned=None, before=a_log(had, {"u": {"0": 1}})
     )
-    with pytest.raises(SourcesChangedError) as refused:
+    with refuses(SOURCES_CHANGED) as refused:
         check_source("orders", "0", a_view({0: 9}), expected=(), positions=positions)
     assert "holds no offsets, but the batch before had those of the topics t:" in refused.value.problem
     assert refused.value.state_after == "The query was not started; its checkpoint is as it was."
@@ -351,7 +352,7 @@ def test_renamed_source_is_refused_where_adding_one_is_not() -> None:
     log = offset_log.parse('v2\n{"conf":{}}\na:{"t":{"0":1}}')
     positions = CheckpointPositions(committed=log, planned=None)
     require_same_sources("q", [a_source(0, "a"), a_source(1, "b")], positions)
-    with pytest.raises(SourcesChangedError, match=r"\['a'\].*\['b'\]"):
+    with refuses(SOURCES_CHANGED, match=r"\['a'\].*\['b'\]"):
         require_same_sources("q", [a_source(0, "b")], positions)
     require_same_sources("q", [], positions)
 
@@ -360,7 +361,7 @@ def test_other_number_of_sources_is_refused_where_sources_have_no_names() -> Non
     positions = CheckpointPositions(committed=a_log({"t": {"0": 1}}, {"u": {"0": 1}}), planned=None)
     require_same_sources("q", [a_source(0), a_source(1)], positions)
     for found in (1, 3):
-        with pytest.raises(SourcesChangedError) as refused:
+        with refuses(SOURCES_CHANGED) as refused:
             require_same_sources("q", [a_source(n) for n in range(found)], positions)
         assert f"read 2 sources like its checkpoint, found {found} in the script" in refused.value.problem
         assert refused.value.state_after == "The query was not started; its checkpoint is as it was."
@@ -372,5 +373,5 @@ def test_sources_of_the_planned_batch_count_and_not_those_before_it() -> None:
     before, now = a_log({"t": {"0": 1}}), a_log({"t": {"0": 1}}, {"u": {"0": 1}})
     positions = CheckpointPositions(committed=before, planned=now)
     require_same_sources("q", [a_source(0), a_source(1)], positions)
-    with pytest.raises(SourcesChangedError, match="2 sources like its checkpoint, found 1"):
+    with refuses(SOURCES_CHANGED, match="2 sources like its checkpoint, found 1"):
         require_same_sources("q", [a_source(0)], positions)

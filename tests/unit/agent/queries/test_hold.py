@@ -12,7 +12,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from airflow_flinkstyle.agent.core.board.takeover import DriverRun
-from airflow_flinkstyle.agent.core.errors import QueryEndedError
+from airflow_flinkstyle.agent.core.errors import QUERY_ENDED
 from airflow_flinkstyle.agent.core.queries.hold import QueryHold
 from airflow_flinkstyle.agent.core.queries.registry import Queries
 from airflow_flinkstyle.agent.core.run import held_cut
@@ -28,6 +28,7 @@ from airflow_flinkstyle.protocol.records import Request
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from testbed.memory_store import MemoryStore
+from testbed.refusals import refuses
 from tests.declared import AS_BEFORE
 from tests.small_spark import SmallSpark
 from tests.unit.agent.conftest import G1, I1, a_claim
@@ -202,7 +203,7 @@ def test_query_that_has_ended_is_in_no_aligned_cut(tmp_path: Path) -> None:
     with runtime.held.begin(**WANTED):
         runtime.held.require_all()
         runtime.held.leave_stopped(runtime.queries.all()[1].started.handle)  # by the script, meanwhile
-        with pytest.raises(QueryEndedError, match="found that slow ended"):
+        with refuses(QUERY_ENDED, match="found that slow ended"):
             runtime.held.require_all()
     assert "found that slow ended" in runtime.serving.refusal(aligned)
     assert runtime.serving.refusal(apart) is None
@@ -255,9 +256,9 @@ class Listener:
         return self.name
 
 
-@pytest.mark.parametrize("ends_with", [None, QueryEndedError.of(["x"])])
+@pytest.mark.parametrize("ends_with", [None, QUERY_ENDED.error(names="x")])
 def test_listeners_of_the_jvm_hear_nothing_of_a_hold_and_everything_behind_it(
-    ends_with: QueryEndedError | None,
+    ends_with: FlinkstyleError | None,
 ) -> None:
     queries = Queries("/checkpoints")
     run, query = a_running_query(queries, "fast")
@@ -270,7 +271,7 @@ def test_listeners_of_the_jvm_hear_nothing_of_a_hold_and_everything_behind_it(
     bus.waitUntilEmpty = lambda _ms: heard.append(list(there))
     run.batch_ended.set()
     with (
-        contextlib.suppress(QueryEndedError),
+        contextlib.nullcontext() if ends_with is None else refuses(QUERY_ENDED),
         QueryHold(queries).begin(**WANTED),
     ):
         assert there == [of_spark]

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.agent.core.declared import Declaration, DeclaredPlace, own_location
-from airflow_flinkstyle.agent.core.errors import QueryNameError
+from airflow_flinkstyle.agent.core.errors import QUERY_NAME
 from airflow_flinkstyle.agent.core.guards import checks
 from airflow_flinkstyle.agent.core.queries.registry import Queries
 from airflow_flinkstyle.agent.core.stream_options import StreamOptions
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.protocol.query_records import QueryStatus
 from airflow_flinkstyle.types import BatchId
+from testbed.refusals import refuses
 from tests.small_spark import SmallHandle, SmallQuery, SmallRun, SmallSpark, SmallStart
 from tests.unit.agent.conftest import a_heartbeat
 
@@ -54,7 +55,7 @@ def run(
 
 
 def refusal(queries: Queries, name: str | None, said: Declaration) -> str:
-    with pytest.raises(QueryNameError) as refused:
+    with refuses(QUERY_NAME) as refused:
         register(queries, name, said)
     assert ".queryName(...)" in refused.value.remedy
     return refused.value.problem
@@ -65,14 +66,14 @@ def test_only_query_may_be_without_a_name_and_is_started_again() -> None:
     assert run(queries, None).name == "query"
     assert run(queries, None).name == "query"
     assert run(queries, "query").name == "query"
-    with pytest.raises(QueryNameError, match="without a name beside second"):
+    with refuses(QUERY_NAME, match="without a name beside second"):
         register(queries, "second")
 
 
 def test_unnamed_query_beside_named_ones_is_refused() -> None:
     queries = Queries("s3://bucket/checkpoints/")
     assert run(queries, "first").location == "s3a://bucket/checkpoints/first"
-    with pytest.raises(QueryNameError, match="without a name beside first"):
+    with refuses(QUERY_NAME, match="without a name beside first"):
         register(queries, None)
 
 
@@ -206,7 +207,7 @@ def test_run_that_was_refused_for_its_names_stays_refused() -> None:
     """Its script may skip what it has done and begin with the query that was refused."""
     checks.require_not_refused(None)
     checks.require_not_refused(a_heartbeat(state="failed", error=("SCRIPT_FAILED", "boom")))
-    with pytest.raises(QueryNameError, match="another output"):
+    with refuses(QUERY_NAME, match="another output"):
         checks.require_not_refused(a_heartbeat(state="failed", error=("QUERY_NAME", "found another output")))
 
 

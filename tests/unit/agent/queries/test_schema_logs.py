@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.agent.core.errors import SchemaLogError
+from airflow_flinkstyle.agent.core.errors import SCHEMA_LOG
 from airflow_flinkstyle.agent.core.stream_options import schema_locations
 from airflow_flinkstyle.protocol.line import BEGINNING
 from airflow_flinkstyle.protocol.records import TakeoverOrder
 from airflow_flinkstyle.savepoint.files.derive import changed_file
 from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
 from airflow_flinkstyle.types import BatchId
+from testbed.refusals import refuses
 from tests.unit.agent.conftest import G1
 from tests.unit.agent.drivers import SmallDriver
 from tests.unit.agent.job_queries import a_query
@@ -122,7 +123,7 @@ def test_query_goes_on_with_the_schema_that_the_script_has_read(driver: SmallDri
     put(query.checkpoint, {**log_of(2), f"sources/schema/_schema/{TABLE}/1": moved})
     driver.schema_logs.require_same(query)
     put(query.checkpoint, {f"sources/schema/_schema/{TABLE}/2": entry(8)})
-    with pytest.raises(SchemaLogError, match=r"query copy .*\.\.\./_schema"):
+    with refuses(SCHEMA_LOG, match=r"query copy .*\.\.\./_schema"):
         driver.schema_logs.require_same(query)
 
 
@@ -130,13 +131,13 @@ def test_query_restored_behind_a_script_that_knew_no_savepoint_is_refused(driver
     query = reading(driver, "/home/copy/_schema", a_query("copy"))
     driver.schema_logs.require_same(query)
     put(query.checkpoint, log_of(2))
-    with pytest.raises(SchemaLogError):
+    with refuses(SCHEMA_LOG):
         driver.schema_logs.require_same(query)
 
 
 def test_two_queries_with_one_name_for_their_logs_must_be_equally_far(driver: SmallDriver):
     save(driver, "sp-1", copy=log_of(2, 5), counts=log_of(2))
-    with pytest.raises(SchemaLogError, match="query counts and another one"):
+    with refuses(SCHEMA_LOG, match="query counts and another one"):
         driver.schema_logs.at_load("/home/copy/_schema")
 
 

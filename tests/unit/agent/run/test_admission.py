@@ -12,14 +12,14 @@ from airflow_flinkstyle.agent.core.board.inbox import Take
 from airflow_flinkstyle.agent.core.board.takeover import NotOursError
 from airflow_flinkstyle.agent.core.errors import (
     DROPPED,
-    QueryNameError,
+    QUERY_NAME,
     QueryUnknownError,
 )
 from airflow_flinkstyle.agent.core.run.reasons import Drilled
 from airflow_flinkstyle.checkpoint.stores_in_use import SHUFFLE_PARTITIONS
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.protocol.errors import CheckpointLostError, PlaceOccupiedError, PredecessorError
+from airflow_flinkstyle.protocol.errors import CHECKPOINT_LOST, PREDECESSOR, PlaceOccupiedError
 from airflow_flinkstyle.protocol.places import MARK_KEY, OwnersMark, is_own, own_place
 from airflow_flinkstyle.protocol.query_records import Sinks
 from airflow_flinkstyle.protocol.records import Current, WorkRecord
@@ -28,6 +28,7 @@ from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabe
 from airflow_flinkstyle.savepoint.errors import SparkIncompatibleError
 from airflow_flinkstyle.storage.local import LocalStore
 from testbed.memory_store import MemoryStore
+from testbed.refusals import refuses
 from tests.small_spark import SmallSpark
 from tests.unit.agent.conftest import G1, G2, G3, I1
 from tests.unit.agent.drivers import SmallDriver, a_request, commit, end_run, plan
@@ -284,7 +285,7 @@ def test_checkpoint_of_a_run_that_did_not_close_is_not_adopted(first: SmallDrive
     commit(first.start("orders"), 0)
     second = first.followed_by(G2, adopts=True)
     second.tell_order()
-    with pytest.raises(PredecessorError, match="is adopted, found it running"):
+    with refuses(PREDECESSOR, match="is adopted, found it running"):
         second.start("orders")
     assert holder(second) == G1
 
@@ -294,7 +295,7 @@ def test_checkpoint_that_is_gone_is_refused_before_the_job_is_taken(first: Small
     first.queries.checkpoint("orders").delete("metadata")
     second = first.followed_by(G2, adopts=True)
     second.tell_order(closed_at={"orders": 0})
-    with pytest.raises(CheckpointLostError):
+    with refuses(CHECKPOINT_LOST):
         second.start("orders")
     assert holder(second) == G1
 
@@ -304,7 +305,7 @@ def test_place_without_the_mark_is_no_place_in_which_nothing_has_happened(first:
     first.start("orders")
     for key in list(everything_below(first.root)):
         (first.root / key).unlink()
-    with pytest.raises(CheckpointLostError, match="bear the mark of the job that ran there"):
+    with refuses(CHECKPOINT_LOST, match="bear the mark of the job that ran there"):
         first.relaunched().start("orders")
     assert list(everything_below(first.root)) == [], "and none is made"
 
@@ -316,7 +317,7 @@ def test_place_in_which_a_driver_only_waited_is_not_the_one_in_which_the_job_ran
     mark = OwnersMark.from_bytes(place.read(MARK_KEY))
     assert mark.place_id == ran_in
     place.write(MARK_KEY, replace(mark, place_id="on-another-disk").to_bytes())
-    with pytest.raises(CheckpointLostError, match="found that of another place"):
+    with refuses(CHECKPOINT_LOST, match="found that of another place"):
         first.relaunched().start("orders")
     assert first.board.current().value.incarnation == I1
 
@@ -346,7 +347,7 @@ def test_what_a_killed_run_left_of_its_first_write_is_deleted_once_the_job_is_he
     checkpoint.write("offsets/.0.67b1b5be.tmp", b"")
     loser = first.followed_by(G2, adopts=True)
     loser.tell_order()
-    with pytest.raises(PredecessorError):
+    with refuses(PREDECESSOR):
         loser.start("orders")
     assert checkpoint.head("offsets/.0.67b1b5be.tmp") is not None
     first.start("orders")
@@ -385,9 +386,9 @@ def test_relaunch_does_not_let_a_script_leave_out_the_query_that_was_refused(
     first: SmallDriver,
 ) -> None:
     commit(first.start("orders"), 0)
-    error = QueryNameError("two queries have one name", state_after="", remedy="")
+    error = QUERY_NAME.with_text("two queries have one name", state_after="", remedy="")
     first.heartbeat_writer.end("failed", error=(error.code, str(error)))
-    with pytest.raises(QueryNameError):
+    with refuses(QUERY_NAME):
         first.relaunched().start("orders")
 
 

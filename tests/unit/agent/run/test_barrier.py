@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_flinkstyle.agent.core.errors import BarrierBehindError, BarrierUnreachableError
+from airflow_flinkstyle.agent.core.errors import BARRIER_BEHIND, BARRIER_UNREACHABLE
 from airflow_flinkstyle.agent.core.run.barrier import HeldQuery, plan_batch
 from airflow_flinkstyle.agent.core.spark import StreamingSource
 from airflow_flinkstyle.checkpoint import offset_log
@@ -15,6 +15,7 @@ from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.protocol.cuts import furthest
 from airflow_flinkstyle.protocol.query_records import SourceIdentity
 from airflow_flinkstyle.types import BatchId, NextOffset
+from testbed.refusals import refuses
 from tests.declared import AS_BEFORE
 from tests.small_spark import SmallSpark, SmallStart, queries_at
 
@@ -108,9 +109,7 @@ def test_barrier_in_partitions_the_query_does_not_subscribe_to_is_left_out():
 
 
 def test_barrier_behind_a_query_is_refused():
-    with pytest.raises(
-        BarrierBehindError, match=r"offset 9 of orders-0 was expected .* found it at 10"
-    ) as error:
+    with refuses(BARRIER_BEHIND, match=r"offset 9 of orders-0 was expected .* found it at 10") as error:
         plan_batch(a_held_query(), places(9, 30))
     assert "Nothing was written" in error.value.state_after
 
@@ -118,7 +117,7 @@ def test_barrier_behind_a_query_is_refused():
 @pytest.mark.parametrize(("end", "stable"), [(100, 40), (40, None)])
 def test_barrier_beyond_what_can_be_read_is_refused(end: int, stable: int | None):
     held = a_held_query(view=a_view({0: end, 1: 100}, stable=stable))
-    with pytest.raises(BarrierUnreachableError, match="can be read up to 40 only"):
+    with refuses(BARRIER_UNREACHABLE, match="can be read up to 40 only"):
         plan_batch(held, places(41, 20))
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.agent.core.errors import VersionIncompatibleError
+from airflow_flinkstyle.agent.core.errors import VERSION_INCOMPATIBLE
 from airflow_flinkstyle.agent.core.job_query import JobQuery, Sink
 from airflow_flinkstyle.agent.core.run.comparison import (
     DriverVersion,
@@ -20,6 +20,7 @@ from airflow_flinkstyle.protocol.query_records import QueryStatus, SinkLineage, 
 from airflow_flinkstyle.protocol.records import Heartbeat
 from airflow_flinkstyle.protocol.rehearsal_records import Compared, Rehearsal, RehearsedQuery
 from airflow_flinkstyle.types import Incarnation
+from testbed.refusals import refuses
 from tests.unit.agent.job_queries import a_query
 from tests.unit.savepoint.manifests import a_manifest
 
@@ -125,9 +126,7 @@ def test_sink_of_another_lineage_would_be_refused_after_the_takeover_and_is_now(
     query.sink = Sink(name="foreachBatch", lineage="other")
     found = compared(query, written(LINEAGE))
     assert found["sink lineage"].verdict == "incompatible"
-    with pytest.raises(
-        VersionIncompatibleError, match="lineage is out there and other here: The new one has"
-    ):
+    with refuses(VERSION_INCOMPATIBLE, match="lineage is out there and other here: The new one has"):
         require_no_obstacle("totals", found.values())
     query.sink = Sink(name="foreachBatch")  # a function around it tells nothing
     assert "sink lineage" not in compared(query, written(LINEAGE))

@@ -3,16 +3,18 @@ from __future__ import annotations
 import threading
 import time
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pytest
-
-from airflow_flinkstyle.agent.core.errors import RehearsalTimeoutError
+from airflow_flinkstyle.agent.core.errors import REHEARSAL_TIMEOUT
 from airflow_flinkstyle.agent.core.run import scratch_batches
 from airflow_flinkstyle.agent.core.run.scratch_batches import ScratchBatches
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
+from testbed.refusals import refuses
 from tests.small_spark import SmallHandle, SmallQuery, SmallRun
 from tests.unit.agent.job_queries import a_query_of_two_batches
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def batches_whose_end_takes(seconds: float, until_s: float) -> tuple[ScratchBatches, threading.Thread]:
@@ -45,5 +47,5 @@ def test_rehearsed_query_has_ended_before_its_copy_is_removed(monkeypatch: pytes
 def test_rehearsed_query_that_does_not_end_fails_the_rehearsal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scratch_batches, "_STOP_S", 0.01)
     batches, _ = batches_whose_end_takes(60, time.monotonic() + 0.2)
-    with pytest.raises(RehearsalTimeoutError):
+    with refuses(REHEARSAL_TIMEOUT):
         batches._as_they_come()

@@ -5,10 +5,11 @@ import re
 
 import pytest
 
-from airflow_flinkstyle.agent.core.errors import UnsupportedModeError
+from airflow_flinkstyle.agent.core.errors import UNSUPPORTED_MODE
 from airflow_flinkstyle.agent.core.stream_options import StreamOptions
 from airflow_flinkstyle.agent.spark.wrapping import overrides_for, renamed_topics
 from airflow_flinkstyle.protocol.records import KafkaOverride
+from testbed.refusals import refuses
 
 PREFIXED = {"orders": "old.orders", "items": "old.items"}
 
@@ -35,7 +36,7 @@ def test_assigned_partitions_go_with_their_topic() -> None:
 
 @pytest.mark.parametrize("rename", [{"orders": "a,b"}, {"orders": "all", "items": "all"}])
 def test_assigned_partitions_of_split_or_merged_topics_are_refused(rename: dict[str, str]) -> None:
-    with pytest.raises(UnsupportedModeError, match="split or merged"):
+    with refuses(UNSUPPORTED_MODE, match="split or merged"):
         renamed_topics({"assign": '{"orders": [0], "items": [0]}'}, rename)
 
 

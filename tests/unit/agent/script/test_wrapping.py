@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_flinkstyle.agent.core.errors import UnsupportedModeError
+from airflow_flinkstyle.agent.core.errors import UNSUPPORTED_MODE
 from airflow_flinkstyle.agent.core.run.reasons import Failure
 from airflow_flinkstyle.agent.core.stream_options import StreamOptions
 from airflow_flinkstyle.agent.spark.wrapping import overrides_for, refuse_unsupported
 from airflow_flinkstyle.protocol.records import KafkaOverride
+from testbed.refusals import refuses
 
 RULE = KafkaOverride(role="source", servers="old:9092", options={"kafka.bootstrap.servers": "new:9092"})
 
@@ -40,7 +41,7 @@ def test_modes_without_cuts_are_refused_by_name(
     seen = StreamOptions()
     seen.trigger = dict(trigger)
     seen.set_options(options)
-    with pytest.raises(UnsupportedModeError, match=words):
+    with refuses(UNSUPPORTED_MODE, match=words):
         refuse_unsupported(seen)
 
 

@@ -8,9 +8,10 @@ import pytest
 
 from airflow_flinkstyle.jobs.found import jobs_below
 from airflow_flinkstyle.protocol.board import ROOT_KEY
-from airflow_flinkstyle.protocol.errors import RootCopiedError
+from airflow_flinkstyle.protocol.errors import ROOT_COPIED
 from airflow_flinkstyle.types import Generation
 from testbed.memory_store import MemoryStore
+from testbed.refusals import refuses
 from tests.unit.jobs.conftest import World
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def test_job_whose_records_were_deleted_begins_anew_and_not_where_it_was(world: 
 def test_start_below_a_root_that_was_copied_by_hand_claims_nothing(world: World, other: World) -> None:
     world.start()
     other.store.write(ROOT_KEY, world.store.read(ROOT_KEY))
-    with pytest.raises(RootCopiedError):
+    with refuses(ROOT_COPIED):
         other.client().starts.start(other.spec(), other.target(), claim_key="start")
     assert other.board.generations() == []
 
