@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark import InheritableThread
 
-from airflow_flinkstyle.kafka.errors import GROUP_MISSING, GroupInUseError
+from airflow_flinkstyle.kafka.errors import GROUP_IN_USE, GROUP_MISSING
 from airflow_flinkstyle.kafka.groups import group_offsets
 from airflow_flinkstyle.sinks.control_topic import default_name
 from airflow_flinkstyle.sinks.errors import (
@@ -556,7 +556,7 @@ def test_group_with_members_is_not_committed_for(lab: Lab, old_broker: Broker):
     try:
         while not member.assignment():
             member.poll(0.2)
-        with refused(GroupInUseError, "expected to have no members"):
+        with refused(GROUP_IN_USE, "expected to have no members"):
             read_from(lab, old_broker, lab.sink(commit_offsets=group))
     finally:
         member.close()

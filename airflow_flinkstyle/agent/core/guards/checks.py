@@ -368,8 +368,8 @@ def check_source(
         rules: What may come and go.
 
     Raises:
-        FlinkstyleError: ``ClusterMismatchError``, ``TopicRecreatedError``, ``PartitionSetError``,
-            ``OffsetBeforeStartError``, ``OffsetBeyondEndError``, ``SourcesChangedError``.
+        FlinkstyleError: ``CLUSTER_MISMATCH``, ``TopicRecreatedError``, ``PartitionSetError``,
+            ``OFFSET_BEFORE_START``, ``OFFSET_BEYOND_END``, ``SourcesChangedError``.
     """
     where = f"source {key} of query {query}"
     try:
