@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.checkpoint.errors import NO_COMMIT_YET, UnsupportedCheckpointError
+from airflow_flinkstyle.checkpoint.errors import CHECKPOINT_UNSUPPORTED, NO_COMMIT_YET
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.adoption.leaving import leave
 from airflow_flinkstyle.jobs.adoption.stopped import adopt_stopped
@@ -219,7 +219,7 @@ def test_query_without_a_commit_is_refused(world: World):
 def test_checkpoint_of_a_spark_that_is_newer_than_this_package_is_refused(world: World):
     newer = PlainSpark(world, world.folder / "newer", commit_version=4)
     newer.run()
-    with pytest.raises(UnsupportedCheckpointError, match="v4 is newer"):
+    with refuses(CHECKPOINT_UNSUPPORTED, match="v4 is newer"):
         adopt(world, newer)
 
 
