@@ -71,7 +71,7 @@ def parse(text: str) -> CommitLog:
 
     Raises:
         LogFormatError: If it is incomplete or malformed.
-        UnsupportedCheckpointError: If its version is newer than 3.
+        FlinkstyleError: ``CHECKPOINT_UNSUPPORTED`` if its version is newer than 3.
     """
     version, body = split_version(text, "Commit log", KNOWN_VERSIONS)
     log = CommitLog(version=version, body=body)

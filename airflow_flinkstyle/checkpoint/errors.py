@@ -18,31 +18,6 @@ class CheckpointError(FlinkstyleError):
     code = "CHECKPOINT"
 
 
-class UnsupportedCheckpointError(CheckpointError):
-    """The checkpoint uses a format or mode of Spark that this package does not handle."""
-
-    code = "CHECKPOINT_UNSUPPORTED"
-
-    @classmethod
-    def version(cls, what: str, found: int, known: tuple[int, ...]) -> Self:
-        """Name a log version that is newer than this package."""
-        names = ", ".join(f"v{number}" for number in known)
-        return cls(
-            f"{what} v{found} is newer than this package knows ({names}).",
-            state_after=_UNTOUCHED,
-            remedy="Upgrade airflow-flinkstyle, or run the job with the Spark version that wrote it.",
-        )
-
-    @classmethod
-    def mode(cls, found: str, remedy: str) -> Self:
-        """Name a mode of Spark whose checkpoints cannot be cut."""
-        return cls(
-            f"Expected a checkpoint that can be cut between two batches, found {found}.",
-            state_after=_UNTOUCHED,
-            remedy=remedy,
-        )
-
-
 class LogFormatError(CheckpointError):
     """A log file is incomplete or malformed."""
 
@@ -75,6 +50,19 @@ class StateIncompleteError(CheckpointError):
             "If it is stopped, resume from an older savepoint.",
         )
 
+
+CHECKPOINT_UNSUPPORTED = ErrorKind(
+    code="CHECKPOINT_UNSUPPORTED",
+    means="The checkpoint uses a format or mode of Spark that this package does not handle.",
+    problem="Expected a checkpoint that can be cut between two batches, found {found}.",
+    state_after=_UNTOUCHED,
+    remedy="{remedy}",
+    family=CheckpointError,
+)
+CHECKPOINT_UNSUPPORTED_VERSION = CHECKPOINT_UNSUPPORTED.case(
+    "{what} v{found} is newer than this package knows ({known}).",
+    "Upgrade airflow-flinkstyle, or run the job with the Spark version that wrote it.",
+)
 
 CHECKPOINT_INVARIANT = ErrorKind(
     code="CHECKPOINT_INVARIANT",

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.checkpoint.errors import (
     CHECKPOINT_INVARIANT,
+    CHECKPOINT_UNSUPPORTED,
     NO_COMMIT_YET,
-    UnsupportedCheckpointError,
 )
 from airflow_flinkstyle.types import BatchId
 
@@ -69,7 +69,8 @@ def take_inventory(offsets: Iterable[int], commits: Iterable[int], *, location: 
         FlinkstyleError: ``NO_COMMIT_YET`` if nothing is committed.
         FlinkstyleError: ``CHECKPOINT_INVARIANT`` if commits run ahead of offsets, or the log that a restart
             needs is missing.
-        UnsupportedCheckpointError: If batches are left out on purpose (asynchronous progress tracking).
+        FlinkstyleError: ``CHECKPOINT_UNSUPPORTED`` if batches are left out on purpose (asynchronous progress
+            tracking).
     """
     planned, done = set(offsets), set(commits)
     if not done:
@@ -81,8 +82,9 @@ def take_inventory(offsets: Iterable[int], commits: Iterable[int], *, location: 
             location=location, expected="an offset log for each committed batch", found=found
         )
     if newest > 0 and newest - 1 not in planned and any(batch < newest - 1 for batch in planned):
-        raise UnsupportedCheckpointError.mode(
-            f"gaps below batch {newest} in the offset log of {location}: asynchronous progress tracking",
+        raise CHECKPOINT_UNSUPPORTED.error(
+            found=f"gaps below batch {newest} in the offset log of {location}: asynchronous progress "
+            "tracking",
             remedy="Run the query without asyncProgressTrackingEnabled and without real-time mode.",
         )
     if last > newest + 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from airflow_flinkstyle.checkpoint.errors import LogFormatError, UnsupportedCheckpointError
+from airflow_flinkstyle.checkpoint.errors import CHECKPOINT_UNSUPPORTED_VERSION, LogFormatError
 
 _MOST_DIGITS = 18
 """Of any number that Spark writes; Python refuses thousands with an exception of its own."""
@@ -16,7 +16,7 @@ def split_version(text: str, what: str, known: tuple[int, ...]) -> tuple[int, st
 
     Raises:
         LogFormatError: If the text is empty, has no version line or nothing behind it.
-        UnsupportedCheckpointError: If the version is not one of ``known``.
+        FlinkstyleError: ``CHECKPOINT_UNSUPPORTED`` if the version is not one of ``known``.
     """
     first, newline, rest = text.partition("\n")
     if not text:
@@ -26,7 +26,8 @@ def split_version(text: str, what: str, known: tuple[int, ...]) -> tuple[int, st
         raise LogFormatError.of(what, "a version line like 'v1'", first)
     version = int(digits)
     if version not in known:
-        raise UnsupportedCheckpointError.version(what, version, known)
+        names = ", ".join(f"v{number}" for number in known)
+        raise CHECKPOINT_UNSUPPORTED_VERSION.error(what=what, found=version, known=names)
     if not newline or not rest:
         raise LogFormatError.of(what, "content behind the version line", text)
     return version, rest

@@ -180,7 +180,7 @@ def parse(text: str) -> OffsetLog:
 
     Raises:
         LogFormatError: If it is incomplete or malformed.
-        UnsupportedCheckpointError: If its version is newer than 2.
+        FlinkstyleError: ``CHECKPOINT_UNSUPPORTED`` if its version is newer than 2.
     """
     version, rest = split_version(text, "Offset log", KNOWN_VERSIONS)
     end = "\n" if rest.endswith("\n") else ""

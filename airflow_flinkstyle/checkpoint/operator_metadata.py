@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_flinkstyle.checkpoint.errors import (
+    CHECKPOINT_UNSUPPORTED,
     LogFormatError,
     StateIncompleteError,
-    UnsupportedCheckpointError,
 )
 from airflow_flinkstyle.checkpoint.logfile import compact_json, json_object, split_version
 
@@ -78,7 +78,8 @@ def parse(path: str, text: str) -> OperatorMetadata:
 
     Raises:
         LogFormatError: If it is malformed.
-        UnsupportedCheckpointError: If its version is newer than 2, or it names files by an unknown field.
+        FlinkstyleError: ``CHECKPOINT_UNSUPPORTED`` if its version is newer than 2, or it names files by an
+            unknown field.
     """
     match = _METADATA.fullmatch(path)
     if match is None:
@@ -117,7 +118,7 @@ def relocate(path: str, content: bytes, root: str) -> bytes:
 
     Raises:
         LogFormatError: If a relocatable file is malformed.
-        UnsupportedCheckpointError: If its version is newer than 2.
+        FlinkstyleError: ``CHECKPOINT_UNSUPPORTED`` if its version is newer than 2.
     """
     match = _METADATA.fullmatch(path)
     if match is None or match["batch"] is None:
@@ -184,9 +185,10 @@ def _require_known_paths(path: str, fields: dict[str, Any]) -> None:
     for part in (fields, fields.get("operatorInfo"), *fields["stateStoreInfo"]):
         for name in part if isinstance(part, dict) else ():
             if "path" in name.lower() and name != _SCHEMAS:
-                raise UnsupportedCheckpointError.mode(
-                    f"{path} with the field {name}, whose paths are not known to follow a copy",
-                    f"Run the job with a released Spark, which writes {_SCHEMAS}, from a new checkpoint.",
+                raise CHECKPOINT_UNSUPPORTED.error(
+                    found=f"{path} with the field {name}, whose paths are not known to follow a copy",
+                    remedy=f"Run the job with a released Spark, which writes {_SCHEMAS}, from a new "
+                    "checkpoint.",
                 )
 
 

@@ -16,7 +16,7 @@ def relocate(path: str, content: bytes, root: str) -> bytes:
 
     Raises:
         LogFormatError: If a relocatable file is malformed.
-        UnsupportedCheckpointError: If its version is newer than this package knows.
+        FlinkstyleError: ``CHECKPOINT_UNSUPPORTED`` if its version is newer than this package knows.
     """
     root = hadoop_location(root)
     if schema_tracking.is_entry(path):

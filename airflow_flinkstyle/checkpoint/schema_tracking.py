@@ -38,7 +38,7 @@ def parse(path: str, content: bytes) -> dict[str, Any]:
 
     Raises:
         LogFormatError: If it is malformed.
-        UnsupportedCheckpointError: If its version is newer than 1.
+        FlinkstyleError: ``CHECKPOINT_UNSUPPORTED`` if its version is newer than 1.
     """
     try:
         _, body = split_version(content.decode(), f"Schema log {path}", KNOWN_VERSIONS)

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.checkpoint.errors import UnsupportedCheckpointError
+from airflow_flinkstyle.checkpoint.errors import CHECKPOINT_UNSUPPORTED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -77,7 +77,8 @@ def group_stores(paths: Iterable[str]) -> dict[str, Store]:
     """Group versioned files by their store's folder; other files are left out.
 
     Raises:
-        UnsupportedCheckpointError: For format v2 outside RocksDB, which no known Spark writes.
+        FlinkstyleError: ``CHECKPOINT_UNSUPPORTED`` for format v2 outside RocksDB, which no known Spark
+            writes.
     """
     found: dict[str, dict[tuple[int, str | None], dict[str, str]]] = {}
     for path in sorted(paths):
@@ -85,8 +86,8 @@ def group_stores(paths: Iterable[str]) -> dict[str, Store]:
         match = _VERSION_FILE.fullmatch(name)
         if match and _STORE.fullmatch(folder):
             if match["uid"] and match["kind"] not in _V2_KINDS:
-                raise UnsupportedCheckpointError.mode(
-                    f"state of format v2 that RocksDB did not write ({path})",
+                raise CHECKPOINT_UNSUPPORTED.error(
+                    found=f"state of format v2 that RocksDB did not write ({path})",
                     remedy="Upgrade airflow-flinkstyle, or use the RocksDB provider for format v2.",
                 )
             attempt = found.setdefault(folder, {}).setdefault((int(match["version"]), match["uid"]), {})

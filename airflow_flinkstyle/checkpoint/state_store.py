@@ -23,9 +23,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from airflow_flinkstyle.checkpoint.errors import (
+    CHECKPOINT_UNSUPPORTED,
     LogFormatError,
     StateIncompleteError,
-    UnsupportedCheckpointError,
 )
 from airflow_flinkstyle.checkpoint.logfile import json_object, split_version
 from airflow_flinkstyle.checkpoint.operator_metadata import is_relocatable, metadata_paths, read_metadata
@@ -51,12 +51,12 @@ def refuse_unsupported(confs: Mapping[str, str]) -> None:
     """Refuse state that this package cannot copy, by the confs in the offset log.
 
     Raises:
-        UnsupportedCheckpointError: For a foreign provider.
+        FlinkstyleError: ``CHECKPOINT_UNSUPPORTED`` for a foreign provider.
     """
     provider = confs.get(_PROVIDER_CONF, "HDFSBackedStateStoreProvider").rpartition(".")[2]
     if provider not in _KNOWN_PROVIDERS:
-        raise UnsupportedCheckpointError.mode(
-            f"the state store provider {provider}",
+        raise CHECKPOINT_UNSUPPORTED.error(
+            found=f"the state store provider {provider}",
             remedy=f"Use one of {', '.join(sorted(_KNOWN_PROVIDERS))} ({_PROVIDER_CONF}).",
         )
 
@@ -83,7 +83,7 @@ def state_closure(
     Raises:
         StateIncompleteError: If a file is missing.
         LogFormatError: If a file that names others is malformed.
-        UnsupportedCheckpointError: If it is of a format newer than this package.
+        FlinkstyleError: ``CHECKPOINT_UNSUPPORTED`` if it is of a format newer than this package.
     """
     visible = {path for path in paths if path.startswith("state/") and "/." not in path}
     stores = group_stores(path for path in visible if not is_schema(path))
@@ -250,7 +250,7 @@ def zip_and_shared_files(
     Raises:
         StateIncompleteError: If one of them is missing.
         LogFormatError: If the zip cannot be read.
-        UnsupportedCheckpointError: If its file list is of a newer version.
+        FlinkstyleError: ``CHECKPOINT_UNSUPPORTED`` if its file list is of a newer version.
     """
     store = path.rpartition("/")[0]
     archive = read(path)

@@ -15,7 +15,7 @@ from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.approved import Approved
 from airflow_flinkstyle.jobs.migration.cutover import PHASES
 from airflow_flinkstyle.jobs.migration.form_reader import fill_in, read_form
-from airflow_flinkstyle.kafka.errors import ClusterMismatchError
+from airflow_flinkstyle.kafka.errors import CLUSTER_MISMATCH
 from airflow_flinkstyle.rewrite.errors import moves_refused
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def require_clusters(approved: Approved, moved: Cutover) -> None:
     """Require that the connections still lead to the clusters that were approved.
 
     Raises:
-        ClusterMismatchError: If one leads elsewhere.
+        FlinkstyleError: ``CLUSTER_MISMATCH`` if one leads elsewhere.
     """
     moving, kafka = approved.migration, moved.kafka
     for ref, expected, found in (
@@ -134,8 +134,8 @@ def require_clusters(approved: Approved, moved: Cutover) -> None:
         (moving.target, approved.target_cluster_id, kafka.new_cluster_id),
     ):
         if expected is not None and found != expected:
-            raise ClusterMismatchError.between(
-                f"Connection {ref.conn_id}, as approved,", expected=expected, found=found
+            raise CLUSTER_MISMATCH.error(
+                what=f"Connection {ref.conn_id}, as approved,", expected=expected, found=found
             )
 
 

@@ -84,7 +84,8 @@ class StreamingJobHook(BaseHook):
         """The settings of the ``flinkstyle`` connection.
 
         Raises:
-            RootDeniedError: If the DAG of the task that this process runs may not act on that root.
+            FlinkstyleError: ``ROOT_DENIED`` if the DAG of the task that this process runs may not act on that
+                root.
         """
         defaults = connections.Defaults.of(self._connection(self.flinkstyle_conn_id))
         require_dag(defaults, self.flinkstyle_conn_id, asked_by().get("dag_id"))

@@ -12,7 +12,7 @@ from airflow_flinkstyle.jobs.migration.producers import SwappedSwitch
 from airflow_flinkstyle.jobs.migration.report import build_report
 from airflow_flinkstyle.jobs.request_slot import AS_IT_IS, DRAINED
 from airflow_flinkstyle.jobs.unsettled import find_unsettled, is_abandoned, settle
-from airflow_flinkstyle.kafka.errors import ClusterMismatchError
+from airflow_flinkstyle.kafka.errors import CLUSTER_MISMATCH
 from airflow_flinkstyle.kafka.login import moved_options
 from airflow_flinkstyle.types import Generation
 
@@ -114,7 +114,7 @@ def verify_moved(moved: Cutover | None, migration_id: str, *, timeout_s: float) 
 
     Raises:
         MigrationEndedError: If the window has not ended on the target.
-        ClusterMismatchError: If a query reads another cluster than the target.
+        FlinkstyleError: ``CLUSTER_MISMATCH`` if a query reads another cluster than the target.
         StepTimeoutError: If there is something to read and no batch comes.
     """
     if moved is None or moved.journal.result("running") is None:
@@ -132,8 +132,8 @@ def verify_moved(moved: Cutover | None, migration_id: str, *, timeout_s: float) 
         for ref in report.plan.sources:
             found = heartbeat.queries[ref.query].sources[ref.source].cluster_id
             if found != target_id:
-                raise ClusterMismatchError.between(
-                    f"Source {ref.query}/{ref.source}", expected=target_id, found=found
+                raise CLUSTER_MISMATCH.error(
+                    what=f"Source {ref.query}/{ref.source}", expected=target_id, found=found
                 )
         batches = heartbeat.batches()
         behind = [name for name, batch in report.plan.batches.items() if batches.get(name, -1) <= batch]

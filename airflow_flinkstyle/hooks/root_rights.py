@@ -10,7 +10,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.hooks.errors import RootDeniedError
+from airflow_flinkstyle.hooks.errors import root_denied
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -27,10 +27,10 @@ def require_dag(defaults: Defaults, conn_id: str, dag_id: str | None) -> None:
         dag_id: DAG of the task that acts; None outside of tasks.
 
     Raises:
-        RootDeniedError: Naming those that may.
+        FlinkstyleError: ``ROOT_DENIED``, naming those that may.
     """
     if dag_id is not None and defaults.dags is not None and not is_listed(dag_id, defaults.dags):
-        raise RootDeniedError.of(conn_id, dag_id, defaults.dags)
+        raise root_denied(conn_id, dag_id, defaults.dags)
 
 
 def require_chosen(conn_id: Any, dag_id: str, offered: Collection[str]) -> None:  # noqa: ANN401 - an answer
@@ -42,7 +42,7 @@ def require_chosen(conn_id: Any, dag_id: str, offered: Collection[str]) -> None:
         offered: The field's default, and its list if it has one.
 
     Raises:
-        RootDeniedError: Naming the DAGs that may.
+        FlinkstyleError: ``ROOT_DENIED``, naming the DAGs that may.
         ConnectionMissingError: If there is no such connection.
     """
     from airflow_flinkstyle.hooks.connections import Defaults, connection_of
@@ -51,7 +51,7 @@ def require_chosen(conn_id: Any, dag_id: str, offered: Collection[str]) -> None:
         return
     dags = Defaults.of(connection_of(str(conn_id))).dags
     if dags is None or not is_listed(dag_id, dags):
-        raise RootDeniedError.of(str(conn_id), dag_id, dags)
+        raise root_denied(str(conn_id), dag_id, dags)
 
 
 def is_listed(dag_id: str, patterns: Collection[str]) -> bool:

@@ -34,33 +34,11 @@ class ClusterDeniedError(FlinkstyleError):
     code = "CLUSTER_DENIED"
 
 
-class KafkaRequestError(FlinkstyleError):
-    """The cluster refused a request, and would refuse it again."""
-
-    code = "KAFKA_REQUEST"
-
-
 class KafkaAnswerError(FlinkstyleError):
     """The cluster answered with an error that may pass by itself."""
 
     code = "KAFKA_ANSWER"
     retryable = True
-
-
-class ClusterMismatchError(FlinkstyleError):
-    """The cluster that answers is not the one the positions belong to."""
-
-    code = "CLUSTER_MISMATCH"
-
-    @classmethod
-    def between(cls, what: str, *, expected: str | None, found: str | None) -> ClusterMismatchError:
-        """Build the error from the recorded cluster id and the broker's answer."""
-        return cls(
-            f"{what} belongs to Kafka cluster {expected}, but bootstrap.servers reach cluster {found}.",
-            state_after=NOTHING_CHANGED,
-            remedy="Correct the connection's bootstrap.servers, or take a savepoint on the cluster "
-            "that is really used.",
-        )
 
 
 class TopicMissingError(FlinkstyleError):
@@ -122,18 +100,6 @@ class PartitionSetError(FlinkstyleError):
         )
 
 
-class OffsetBeforeStartError(FlinkstyleError):
-    """A position lies before the log's start: the records it asks for are deleted."""
-
-    code = "OFFSET_BEFORE_START"
-
-
-class OffsetBeyondEndError(FlinkstyleError):
-    """A position lies beyond the log's end."""
-
-    code = "OFFSET_BEYOND_END"
-
-
 class MirrorPositionMissingError(FlinkstyleError):
     """MirrorMaker's offsets topic does not exist, or has no position for a partition."""
 
@@ -156,23 +122,46 @@ class MirrorTopicMissingError(FlinkstyleError):
         )
 
 
-class FenceDownError(FlinkstyleError):
-    """Entries of a fence that was put up are gone."""
+KAFKA_REQUEST = ErrorKind(
+    code="KAFKA_REQUEST",
+    means="The cluster refused a request, and would refuse it again.",
+)
 
-    code = "FENCE_DOWN"
+CLUSTER_MISMATCH = ErrorKind(
+    code="CLUSTER_MISMATCH",
+    means="The cluster that answers is not the one the positions belong to.",
+    problem="{what} belongs to Kafka cluster {expected}, but bootstrap.servers reach cluster {found}.",
+    state_after=NOTHING_CHANGED,
+    remedy="Correct the connection's bootstrap.servers, or take a savepoint on the cluster that is really "
+    "used.",
+)
 
+OFFSET_BEFORE_START = ErrorKind(
+    code="OFFSET_BEFORE_START",
+    means="A position lies before the log's start: the records it asks for are deleted.",
+    state_after=NOTHING_CHANGED,
+)
 
-class GroupInUseError(FlinkstyleError):
-    """A consumer group has members, who commit for it."""
+OFFSET_BEYOND_END = ErrorKind(
+    code="OFFSET_BEYOND_END",
+    means="A position lies beyond the log's end.",
+    state_after=NOTHING_CHANGED,
+)
 
-    code = "GROUP_IN_USE"
+FENCE_DOWN = ErrorKind(
+    code="FENCE_DOWN",
+    means="Entries of a fence that was put up are gone.",
+)
 
+GROUP_IN_USE = ErrorKind(
+    code="GROUP_IN_USE",
+    means="A consumer group has members, who commit for it.",
+)
 
-class GroupCommitError(FlinkstyleError):
-    """A cluster accepted a group's offsets for some partitions only."""
-
-    code = "GROUP_COMMIT"
-
+GROUP_COMMIT = ErrorKind(
+    code="GROUP_COMMIT",
+    means="A cluster accepted a group's offsets for some partitions only.",
+)
 
 LOGIN_MISSING = ErrorKind(
     code="LOGIN_MISSING",

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.kafka.cluster import require_positions
 from airflow_flinkstyle.kafka.errors import (
+    GROUP_COMMIT,
+    GROUP_IN_USE,
     GROUP_MISSING,
     NOTHING_CHANGED,
-    GroupCommitError,
-    GroupInUseError,
     name_partitions,
 )
 from airflow_flinkstyle.kafka.patience import patient
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Consumer, KafkaError
 
+    from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.kafka.settings import KafkaCluster
     from airflow_flinkstyle.types import TopicPartition
 
@@ -85,8 +86,9 @@ def set_group_offsets(cluster: KafkaCluster, group: str, offsets: Offsets) -> Gr
         offsets: Next offset to read.
 
     Raises:
-        GroupInUseError: If the group has members: they commit for themselves. Nothing was committed.
-        GroupCommitError: If the cluster accepted some partitions only.
+        FlinkstyleError: ``GROUP_IN_USE`` if the group has members: they commit for themselves. Nothing was
+            committed.
+        FlinkstyleError: ``GROUP_COMMIT`` if the cluster accepted some partitions only.
     """
     from confluent_kafka import KafkaException
     from confluent_kafka import TopicPartition as ClientPartition
@@ -134,8 +136,8 @@ def _require_group(cluster: KafkaCluster, group: str) -> None:
     )
 
 
-def _in_use(cluster: KafkaCluster, group: str) -> GroupInUseError:
-    return GroupInUseError(
+def _in_use(cluster: KafkaCluster, group: str) -> FlinkstyleError:
+    return GROUP_IN_USE.with_text(
         f"Consumer group {group} on {cluster} should have no members, but has some, who commit for it.",
         state_after="No offset was committed for the group.",
         remedy="Name another group, or stop its members and set its offsets again.",
@@ -144,8 +146,8 @@ def _in_use(cluster: KafkaCluster, group: str) -> GroupInUseError:
 
 def _refused(
     cluster: KafkaCluster, group: str, partitions: Collection[TopicPartition], others: int, cause: KafkaError
-) -> GroupCommitError:
-    return GroupCommitError(
+) -> FlinkstyleError:
+    return GROUP_COMMIT.with_text(
         f"Offsets should be committed for group {group} on {cluster}, but those of "
         f"{name_partitions(partitions)} were refused: {cause.str()}.",
         state_after=f"{others or 'No'} other partitions are committed.",

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, require_positions
 from airflow_flinkstyle.kafka.errors import (
-    NOTHING_CHANGED,
-    ClusterMismatchError,
-    OffsetBeforeStartError,
-    OffsetBeyondEndError,
+    CLUSTER_MISMATCH,
+    OFFSET_BEFORE_START,
+    OFFSET_BEYOND_END,
     PartitionSetError,
     TopicMissingError,
     TopicRecreatedError,
@@ -44,15 +43,14 @@ def require_same_log(
         may_be_gone: Topics may be absent (``subscribePattern``): the caller decides about these.
 
     Raises:
-        ClusterMismatchError: If it is another cluster.
+        FlinkstyleError: ``CLUSTER_MISMATCH`` if it is another cluster.
         TopicMissingError: If the view lacks a topic.
         TopicRecreatedError: If a topic has the same name and is another one.
     """
     if ids_differ(cluster_id, view.cluster_id):
-        raise ClusterMismatchError(
+        raise CLUSTER_MISMATCH.with_text(
             f"its positions belong to Kafka cluster {cluster_id}, "
             f"but its options reach cluster {view.cluster_id}.",
-            state_after=NOTHING_CHANGED,
             remedy="Correct kafka.bootstrap.servers; or, if the job is to read that cluster, plan and apply "
             "a rewrite (PlanOffsetRewriteOperator) and resume from the new savepoint.",
         )
@@ -78,8 +76,8 @@ def require_within_log(positions: Offsets, view: ClusterView, where: str) -> Non
         BadInputError: If there is no position, or a symbolic one (-1, -2).
         TopicMissingError: If the view lacks a topic.
         PartitionSetError: If live partitions and positions are not the same set.
-        OffsetBeforeStartError: If records the position asks for are deleted.
-        OffsetBeyondEndError: If the log does not reach the position.
+        FlinkstyleError: ``OFFSET_BEFORE_START`` if records the position asks for are deleted.
+        FlinkstyleError: ``OFFSET_BEYOND_END`` if the log does not reach the position.
     """
     require_positions(positions)
     require_partitions(positions.keys(), view, where)
@@ -121,8 +119,8 @@ def require_inside(positions: Offsets, view: ClusterView, where: str) -> None:
     """Check that each position lies in its log; partitions the view lacks are skipped.
 
     Raises:
-        OffsetBeforeStartError: If records the position asks for are deleted.
-        OffsetBeyondEndError: If the log does not reach the position.
+        FlinkstyleError: ``OFFSET_BEFORE_START`` if records the position asks for are deleted.
+        FlinkstyleError: ``OFFSET_BEYOND_END`` if the log does not reach the position.
     """
     for tp, offset in sorted(positions.items()):
         log_range = view.log_range(tp)
@@ -133,18 +131,16 @@ def require_inside(positions: Offsets, view: ClusterView, where: str) -> None:
 def _require_inside(topic: str, number: int, offset: NextOffset, log: LogRange, where: str) -> None:
     name = f"Position {offset} of {topic}-{number} on {where}"
     if offset < log.start:
-        raise OffsetBeforeStartError(
+        raise OFFSET_BEFORE_START.with_text(
             f"{name} should lie between {log.start} and {log.end}, but the log starts {log.start - offset} "
             "offsets later: those records are deleted.",
-            state_after=NOTHING_CHANGED,
             remedy=f"Choose an offset from {log.start} on and accept the gap, or raise the topic's retention "
             "before the next try.",
         )
     if offset > log.end:
-        raise OffsetBeyondEndError(
+        raise OFFSET_BEYOND_END.with_text(
             f"{name} should lie between {log.start} and {log.end}, but the log ends {offset - log.end} "
             "offsets before it.",
-            state_after=NOTHING_CHANGED,
             remedy="Check that the position belongs to this cluster and topic; an offset of another "
             "cluster must be translated (PlanOffsetRewriteOperator, flinkstyle offsets plan).",
         )

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from airflow_flinkstyle.kafka.errors import (
     NOTHING_CHANGED,
+    OFFSET_BEFORE_START,
     READ_STALLED,
-    OffsetBeforeStartError,
     name_partitions,
 )
 from airflow_flinkstyle.kafka.fingerprints import NO_KEY, Fingerprints, fingerprint, key_print
@@ -92,7 +92,8 @@ def scan(
     ``on_deleted`` is called for a range that begins before the log's start; the other ranges are still read.
 
     Raises:
-        OffsetBeforeStartError: If a range begins before the log's start and ``on_deleted`` is not given.
+        FlinkstyleError: ``OFFSET_BEFORE_START`` if a range begins before the log's start and ``on_deleted``
+            is not given.
         FlinkstyleError: ``READ_STALLED`` if nothing arrives for ``stall_s``.
     """
     from confluent_kafka import TopicPartition as ClientPartition
@@ -177,10 +178,9 @@ def _raise_for(
     from confluent_kafka import KafkaException
 
     if error.name() in _BEFORE_START and wanted is not None:
-        raise OffsetBeforeStartError(
+        raise OFFSET_BEFORE_START.with_text(
             f"Offset {wanted.low} of {tp[0]}-{tp[1]} on {cluster} was expected to exist, but was deleted "
             "while it was read.",
-            state_after=NOTHING_CHANGED,
             remedy="Raise the topic's retention for the time of the migration, then try again.",
         )
     if not error.retriable() or error.fatal():

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.errors import (
+    KAFKA_REQUEST,
     NOTHING_CHANGED,
     ClusterDeniedError,
     ClusterUnreachableError,
     KafkaAnswerError,
-    KafkaRequestError,
 )
 from airflow_flinkstyle.kafka.final_codes import FINAL
 
@@ -237,7 +237,7 @@ def _error_for(
             remedy="Start the brokers or correct bootstrap.servers in the connection; retrying is safe.",
         )
     if (why := FINAL.get(main.name())) is not None:
-        return KafkaRequestError(
+        return KAFKA_REQUEST.with_text(
             f"Kafka cluster {cluster} refused the request: {main.str()} ({main.name()}).",
             state_after=NOTHING_CHANGED,
             remedy=f"Trying again cannot help: {why}. The brokers' logs say more.",

@@ -62,7 +62,7 @@ class RotateSavepointsOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, int]:
         """Rotate each, some at a time."""
-        from airflow_flinkstyle.hooks.errors import RotationError
+        from airflow_flinkstyle.hooks.errors import not_rotated
         from airflow_flinkstyle.hooks.job import StreamingJobHook
         from airflow_flinkstyle.hooks.rotation import Caller, rotate_job, rotate_jobs
         from airflow_flinkstyle.jobs.answers.values import is_true
@@ -87,7 +87,7 @@ class RotateSavepointsOperator(BaseOperator):
             outcomes = rotate_jobs(self.jobs, rotate, at_once=self.at_once)
             failed = {job.job: error for job, error in outcomes if isinstance(error, FlinkstyleError)}
             if failed:
-                raise RotationError.of(failed, len(outcomes))
+                raise not_rotated(failed, len(outcomes))
         done = [(job, rotated) for job, rotated in outcomes if not isinstance(rotated, FlinkstyleError)]
         for job, rotated in done:
             if rotated.is_new:

@@ -115,7 +115,7 @@ class RequireWithinLog:
     """Each offset lies between the start and the end of its log, and no log lost its end since the plan."""
 
     def check(self, situation: Situation) -> None:
-        """Raise ``OffsetBeforeStartError``, ``OffsetBeyondEndError`` or ``LOG_TRUNCATED``."""
+        """Raise ``OFFSET_BEFORE_START``, ``OFFSET_BEYOND_END`` or ``LOG_TRUNCATED``."""
         for ref in situation.plan.sources:
             for planned in (False, True):
                 offsets = situation.plan.positions(ref, planned=planned)

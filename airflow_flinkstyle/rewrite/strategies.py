@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.cluster import describe
-from airflow_flinkstyle.kafka.errors import ClusterMismatchError
+from airflow_flinkstyle.kafka.errors import CLUSTER_MISMATCH
 from airflow_flinkstyle.kafka.start.kinds import FromGroup, text_of
 from airflow_flinkstyle.kafka.start.resolve import require_known, resolve
 from airflow_flinkstyle.kafka.translation.translator import translate_positions
@@ -55,7 +55,8 @@ def plan_migration(
         rules: How each source moves.
 
     Raises:
-        ClusterMismatchError: If no source of the savepoint reads the cluster that the source settings reach.
+        FlinkstyleError: ``CLUSTER_MISMATCH`` if no source of the savepoint reads the cluster that the source
+            settings reach.
         BadInputError: If a rule names an unknown source or topic, or a position is needed and not given; or
             if there is nothing to move.
         FlinkstyleError: Whatever reading the clusters raises.
@@ -120,8 +121,8 @@ def _moving(
     moving = {ref: position for ref, position in known.items() if position.cluster_id == cluster_id}
     if not moving:
         ids = sorted({id_words(position.cluster_id) for position in known.values()})
-        raise ClusterMismatchError.between(
-            f"Savepoint {manifest.savepoint_id}", expected=", ".join(ids) or "none", found=cluster_id
+        raise CLUSTER_MISMATCH.error(
+            what=f"Savepoint {manifest.savepoint_id}", expected=", ".join(ids) or "none", found=cluster_id
         )
     return moving
 

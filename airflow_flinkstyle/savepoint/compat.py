@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from airflow_flinkstyle.checkpoint.offset_log import SOURCE_EVOLUTION
 from airflow_flinkstyle.checkpoint.stores_in_use import SHUFFLE_PARTITIONS
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.savepoint.errors import SparkIncompatibleError
+from airflow_flinkstyle.savepoint.errors import SPARK_INCOMPATIBLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -219,9 +219,11 @@ def _note(query: QuerySnapshot) -> str:
 
 
 def require_compatible(what: str, findings: Sequence[Incompatibility], *, state_after: str) -> None:
-    """Raise ``SparkIncompatibleError`` if anything was found; all of it is named."""
+    """Raise ``SPARK_INCOMPATIBLE`` if anything was found; all of it is named."""
     if findings:
-        raise SparkIncompatibleError.of(what, [str(finding) for finding in findings], state_after=state_after)
+        raise SPARK_INCOMPATIBLE.error(
+            what=what, findings=" ".join(map(str, findings)), state_after=state_after
+        )
 
 
 def _minor(version: str) -> tuple[int, int] | None:

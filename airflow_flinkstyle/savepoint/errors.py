@@ -155,38 +155,6 @@ class TakeCancelledError(SavepointError):
         )
 
 
-class TakeTimedOutError(SavepointError):
-    """A savepoint was not done in the time it was given."""
-
-    code = "TAKE_TIMED_OUT"
-    retryable = True
-
-    @classmethod
-    def after(cls, timeout_s: float, what: str) -> Self:
-        """Name the time and what was being copied."""
-        return cls(
-            f"The savepoint of {what} was not done within {timeout_s:g} s.",
-            state_after=_STAYS,
-            remedy="Try again: what is uploaded and did not change need not be sent again; or give it more "
-            "time.",
-        )
-
-
-class SparkIncompatibleError(SavepointError):
-    """A Spark cannot continue from the savepoint, or only with settings other than it was given."""
-
-    code = "SPARK_INCOMPATIBLE"
-
-    @classmethod
-    def of(cls, what: str, findings: Sequence[str], *, state_after: str) -> Self:
-        """Name everything that would have to change."""
-        return cls(
-            f"Expected a Spark that can resume from {what} as it is, found: {' '.join(findings)}",
-            state_after=state_after,
-            remedy="Correct the job's settings or its Spark, then try again.",
-        )
-
-
 _OWN_MEMORY = (
     "Give the function a memory of its own, another txnAppId or another target, and then say "
     "skip_known_batches=True."
@@ -246,6 +214,25 @@ class RenumberError(SavepointError):
             remedy=f"A query into files: start it from scratch into an output path of its own. {_OWN_MEMORY}",
         )
 
+
+TAKE_TIMED_OUT = ErrorKind(
+    code="TAKE_TIMED_OUT",
+    means="A savepoint was not done in the time it was given.",
+    problem="The savepoint of {what} was not done within {timeout_s:g} s.",
+    state_after=_STAYS,
+    remedy="Try again: what is uploaded and did not change need not be sent again; or give it more time.",
+    transient=True,
+    family=SavepointError,
+)
+
+SPARK_INCOMPATIBLE = ErrorKind(
+    code="SPARK_INCOMPATIBLE",
+    means="A Spark cannot continue from the savepoint, or only with settings other than it was given.",
+    problem="Expected a Spark that can resume from {what} as it is, found: {findings}",
+    state_after="{state_after}",
+    remedy="Correct the job's settings or its Spark, then try again.",
+    family=SavepointError,
+)
 
 SAVEPOINT_TOMBSTONED = ErrorKind(
     code="SAVEPOINT_TOMBSTONED",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.sinks.errors import (
     RUN_SUPERSEDED,
     SHARD_COUNT,
-    LineageError,
+    SINK_LINEAGE,
     plan_changed,
     replay_differs,
 )
@@ -45,14 +45,14 @@ def written_before(
 
     Raises:
         FlinkstyleError: ``PLAN_CHANGED`` if the shard was written before with other columns.
-        LineageError: If a later batch was written before.
+        FlinkstyleError: ``SINK_LINEAGE`` if a later batch was written before.
         FlinkstyleError: ``RUN_SUPERSEDED`` if a later run has begun to write.
     """
     if before is None or before.batch_id < batch_id:
         _require_claimed(settings, before, shard)
         return None
     if before.batch_id > batch_id:
-        raise LineageError(
+        raise SINK_LINEAGE.with_text(
             f"Shard {shard} of lineage {settings.lineage} was expected to end before batch "
             f"{batch_id}, but has written batch {before.batch_id}: an older state was restored.",
             state_after="Nothing was written; the batch would have been left out silently.",
@@ -164,10 +164,9 @@ def begun(settings: SinkSettings, query_id: str, after_batch: int) -> Completion
 def none_yet(settings: SinkSettings, query_id: str, batch_id: int) -> Completion:
     """Return the completion of a lineage that has written nothing, which only its first batch may find."""
     if batch_id > 0:
-        raise LineageError(
+        raise SINK_LINEAGE.with_text(
             f"Lineage {settings.lineage} was expected to have written the batches before {batch_id}, found "
             f"no record of any in {settings.control_topic}.",
-            state_after="Nothing was written.",
             remedy="If this is a new lineage (a fork, another cluster), call begin_lineage with the batch "
             "before it; if not, the control topic was deleted: find out which batch the output ends with "
             "first.",
@@ -178,10 +177,9 @@ def none_yet(settings: SinkSettings, query_id: str, batch_id: int) -> Completion
 def require_owner(settings: SinkSettings, completed: Completion | None, query_id: str) -> None:
     """Check that no other query writes under the lineage."""
     if completed is not None and completed.query_id != query_id:
-        raise LineageError(
+        raise SINK_LINEAGE.with_text(
             f"Lineage {settings.lineage} was expected to be written by query {query_id}, but query "
             f"{completed.query_id} has written its batches up to {completed.batch_id}.",
-            state_after="Nothing was written.",
             remedy="Give this query a lineage of its own.",
         )
 
@@ -197,13 +195,13 @@ def require_next(
     """Check that a run's first batch follows what its lineage has written, whole or in part.
 
     Raises:
-        LineageError: If it does not, or another query writes under the lineage.
+        FlinkstyleError: ``SINK_LINEAGE`` if it does not, or another query writes under the lineage.
         FlinkstyleError: ``SHARD_COUNT`` if the number of shards was changed while a batch is half written.
     """
     require_owner(settings, completed, query_id)
     newest = max([completed.batch_id, *(marker.batch_id for marker in markers.values())])
     if not newest <= batch_id <= completed.batch_id + 1:
-        raise LineageError(
+        raise SINK_LINEAGE.with_text(
             f"Lineage {settings.lineage} has completed batch {completed.batch_id} and written batch "
             f"{newest}, so batch {max(newest, completed.batch_id + 1)} was expected next, found {batch_id}.",
             state_after="Nothing was written; batches that are known would have been left out silently.",
@@ -245,7 +243,7 @@ def require_nothing_half_written(
     beyond = _half_written(completed, markers)
     if beyond:
         newest = max(marker.batch_id for marker in beyond.values())
-        raise LineageError(
+        raise SINK_LINEAGE.with_text(
             f"Lineage {settings.lineage} was expected to have left {settings.cluster} behind batch "
             f"{_done(completed)}, found that shards {sorted(beyond)} have written up to batch {newest} "
             "there: a driver that was taken for dead kept writing after the sink moved away.",

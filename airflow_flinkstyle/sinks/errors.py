@@ -12,12 +12,6 @@ if TYPE_CHECKING:
 REPLAYS = "Nothing of this attempt is visible to read_committed readers; Spark runs the batch again."
 
 
-class LineageError(FlinkstyleError):
-    """The markers of a lineage are not where this query's batches say they should be."""
-
-    code = "SINK_LINEAGE"
-
-
 class ProducerFencedError(FlinkstyleError):
     """The broker ended the transaction: another attempt began, or it took too long."""
 
@@ -54,6 +48,12 @@ class TransactionLeftOpenError(FlinkstyleError):
             "let it commit or end it.",
         )
 
+
+SINK_LINEAGE = ErrorKind(
+    code="SINK_LINEAGE",
+    means="The markers of a lineage are not where this query's batches say they should be.",
+    state_after="Nothing was written.",
+)
 
 SINK_INPUT = ErrorKind(
     code="SINK_INPUT",

@@ -22,7 +22,7 @@ from airflow_flinkstyle.sinks.decisions import (
     require_nothing_half_written,
     require_owner,
 )
-from airflow_flinkstyle.sinks.errors import REPLAYS, LineageError, ProducerFencedError
+from airflow_flinkstyle.sinks.errors import REPLAYS, SINK_LINEAGE, ProducerFencedError
 from airflow_flinkstyle.sinks.left_open import abort_left_open, output_ends, readable_since
 from airflow_flinkstyle.sinks.marker import NOTHING_YET, Completion, Marker
 from airflow_flinkstyle.sinks.producer import (
@@ -85,7 +85,8 @@ def open_lineage(
     Raises:
         FlinkstyleError: ``TRANSACTION_TIMEOUT`` if the broker does not allow transactions that long.
         FlinkstyleError: ``CONTROL_TOPIC`` if the markers of a lineage that should have some are gone.
-        LineageError: If another query writes under the lineage, or the batch does not follow.
+        FlinkstyleError: ``SINK_LINEAGE`` if another query writes under the lineage, or the batch does not
+            follow.
         FlinkstyleError: ``SHARD_COUNT`` if the number of shards was changed while a batch is half written.
         FlinkstyleError: ``OUTPUT_UNKNOWN`` if brokers have left open what cannot be mended.
     """
@@ -235,16 +236,15 @@ def begin_lineage(settings: SinkSettings, *, query_id: str, after_batch: int) ->
         after_batch: The last batch whose records the output is to be taken to hold.
 
     Raises:
-        LineageError: If the lineage has written batches.
+        FlinkstyleError: ``SINK_LINEAGE`` if the lineage has written batches.
     """
     require_control_topic(settings, may_create=True)
     completer = Completer(settings)
     found = read_completion(settings)
     wanted = replace(begun(settings, query_id, after_batch), ends=output_ends(settings))
     if found is not None and found.batch_id >= 0 and replace(found, ends=wanted.ends) != wanted:
-        raise LineageError(
+        raise SINK_LINEAGE.with_text(
             f"Lineage {settings.lineage} was expected to be new, but has completed batch {found.batch_id}.",
-            state_after="Nothing was written.",
             remedy="Choose another lineage.",
         )
     completer.complete(wanted)
@@ -264,10 +264,9 @@ def _require_timeout(settings: SinkSettings) -> str:
         raise timeout_too_long(settings, int(limit.value))
     cluster_id = known_id(found.cluster_id)
     if cluster_id is None:
-        raise LineageError(
+        raise SINK_LINEAGE.with_text(
             f"The cluster of lineage {settings.lineage} was expected to have an id, found none: "
             "nothing would show that the lineage has moved.",
-            state_after="Nothing was written.",
             remedy="Write to a cluster that has one, or with Spark's own Kafka sink, which is at least once.",
         )
     return cluster_id

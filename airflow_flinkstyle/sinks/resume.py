@@ -10,7 +10,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.sinks.errors import LineageError
+from airflow_flinkstyle.sinks.errors import SINK_LINEAGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -75,7 +75,7 @@ class Resume:
             completed: The newest batch that the lineage has completed there; None if it has none.
 
         Raises:
-            LineageError: If the sink has moved while a batch was under way.
+            FlinkstyleError: ``SINK_LINEAGE`` if the sink has moved while a batch was under way.
         """
         if batch_id != self.after_batch + 1:
             return None
@@ -88,11 +88,10 @@ class Resume:
             begins = completed is None
         return self.after_batch if begins else None
 
-    def _half_moved(self, before: str, now: str) -> LineageError:
-        return LineageError(
+    def _half_moved(self, before: str, now: str) -> FlinkstyleError:
+        return SINK_LINEAGE.with_text(
             f"Lineage {self.lineage} cannot move from Kafka cluster {before} to {now} now: batch "
             f"{self.after_batch + 1} was planned already, and a part of it may be in the output.",
-            state_after="Nothing was written.",
             remedy=f"Start the job with its sink on cluster {before}, from its checkpoint or a savepoint "
             "that was taken since; stop it with a savepoint once a batch has completed, and move then. Or "
             "choose rewind='fork' or 're-emit', which writes it again.",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.checkpoint.offset_log import parse
-from airflow_flinkstyle.kafka.errors import GroupInUseError
+from airflow_flinkstyle.kafka.errors import GROUP_IN_USE
 from airflow_flinkstyle.kafka.settings import KafkaCluster, admin_client, consumer
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.sinks.errors import SINK_CONFIG
@@ -52,7 +52,7 @@ class SourceOffsets:
         Raises:
             FlinkstyleError: ``SINK_CONFIG`` if there is no such source, or more than one group, or another
                 cluster.
-            GroupInUseError: If the group has members, who commit for it too.
+            FlinkstyleError: ``GROUP_IN_USE`` if the group has members, who commit for it too.
         """
         found = query.kafka_sources()
         self._query = query
@@ -119,7 +119,7 @@ def _require_no_members(cluster: KafkaCluster, group: str) -> None:
                 return
             raise
     if found.members:
-        raise GroupInUseError(
+        raise GROUP_IN_USE.with_text(
             f"Group {group} of commit_offsets was expected to have no members in {cluster}, found "
             f"{len(found.members)}.",
             state_after="Nothing was written.",

@@ -18,10 +18,11 @@ from airflow_flinkstyle.agent.core.run.taking import take_all
 from airflow_flinkstyle.agent.spark.kafka import describe_source
 from airflow_flinkstyle.agent.spark.sources import sources_of
 from airflow_flinkstyle.agent.spark.starts import PySparkStart
-from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.kafka.errors import ClusterMismatchError, ClusterUnreachableError, KafkaRequestError
+from airflow_flinkstyle.errors import ErrorKind, FlinkstyleError
+from airflow_flinkstyle.kafka.errors import CLUSTER_MISMATCH, KAFKA_REQUEST, ClusterUnreachableError
 from airflow_flinkstyle.protocol.records import KafkaOverride
 from airflow_flinkstyle.types import BatchId, Generation
+from testbed.refusals import refuses
 from testbed.session import local_session
 from tests.declared import AS_BEFORE
 from tests.integration.agent_lab import Lab, logs_of
@@ -212,7 +213,7 @@ def test_guard_refuses_offsets_that_spark_has_forgotten(
             ClusterUnreachableError,
             "No resolvable bootstrap",
         ),
-        ({"kafka.retries": "many"}, KafkaRequestError, "expected to be valid.*many"),
+        ({"kafka.retries": "many"}, KAFKA_REQUEST, "expected to be valid.*many"),
     ],
     ids=["silent", "unknown host", "invalid setting"],
 )
@@ -221,13 +222,13 @@ def test_guard_refuses_a_cluster_that_cannot_be_asked(
     checkpoint: Checkpoint,
     monkeypatch: pytest.MonkeyPatch,
     options: dict[str, str],
-    error: type[FlinkstyleError],
+    error: type[FlinkstyleError] | ErrorKind,
     text: str,
 ):
     """What a time may mend is told apart from what a person must: only the former is tried again."""
     monkeypatch.setattr("airflow_flinkstyle.agent.spark.kafka.REQUEST_TIMEOUT_S", 2)
     query = checkpoint.query(read(spark, checkpoint.broker, subscribe=checkpoint.topic, **options))
-    with pytest.raises(error, match=text):
+    with refuses(error, match=text):
         checks.guard(partial(describe_source, spark._jvm), query, {})
 
 
@@ -311,7 +312,7 @@ def test_capture_refuses_a_source_whose_cluster_changed_since_its_start(
             progress=lambda _: None,
         )
 
-    with pytest.raises(ClusterMismatchError, match="started on Kafka cluster other"):
+    with refuses(CLUSTER_MISMATCH, match="started on Kafka cluster other"):
         save(replace(checkpoint.identity, cluster_id="other"))
     assert lab.repository.ids() == ()
     position = save(checkpoint.identity).queries[0].kafka["0"]

@@ -13,7 +13,7 @@ from airflow_flinkstyle.hooks.approval import approved_or_read, require_clusters
 from airflow_flinkstyle.hooks.job import StreamingJobHook
 from airflow_flinkstyle.hooks.keys import run_key
 from airflow_flinkstyle.kafka.cluster import describe
-from airflow_flinkstyle.kafka.errors import ClusterMismatchError
+from airflow_flinkstyle.kafka.errors import CLUSTER_MISMATCH
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.verdict import Chosen
 from airflow_flinkstyle.offsets import Offsets
@@ -21,6 +21,7 @@ from airflow_flinkstyle.operators import PlanMigrationOperator
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, QuerySnapshot
 from airflow_flinkstyle.types import BatchId, NextOffset
 from testbed.keys import SIGNING_KEY
+from testbed.refusals import refuses
 from tests.manifests import a_manifest
 from tests.unit.airflow_layer.conftest import a_context
 
@@ -119,7 +120,7 @@ def test_file_edited_and_deleted_after_the_plan_leaves_the_positions_that_were_s
 
     connect(monkeypatch, "kafka_new", "kafka", {"bootstrap.servers": kafka_pair.old.bootstrap})
     elsewhere = StreamingJobHook().live_kafka(approved.migration)
-    with pytest.raises(ClusterMismatchError, match=f"kafka_new, as approved.*{kafka_pair.new.cluster_id}"):
+    with refuses(CLUSTER_MISMATCH, match=f"kafka_new, as approved.*{kafka_pair.new.cluster_id}"):
         require_clusters(approved, SimpleNamespace(kafka=elsewhere))  # type: ignore[arg-type]
     operator.migration = {**operator.migration, "start": "latest"}
     with pytest.raises(AirflowFailException, match=f"start: approved 'file:{file}', found 'latest'"):

@@ -13,7 +13,7 @@ from airflow_flinkstyle.jobs.migration.cutover import PHASES
 from airflow_flinkstyle.jobs.migration.fail_back import begin_fail_back
 from airflow_flinkstyle.jobs.migration.form import MigrationForm
 from airflow_flinkstyle.kafka.cluster import ClusterView
-from airflow_flinkstyle.kafka.errors import MIRROR_START, ClusterMismatchError
+from airflow_flinkstyle.kafka.errors import CLUSTER_MISMATCH, MIRROR_START
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.mirror.start import set_mirror_start
 from airflow_flinkstyle.kafka.mirror.topics import read_positions
@@ -112,7 +112,7 @@ def test_way_back_between_other_clusters_is_refused(
     )
     hook = StreamingJobHook()
     sides = {"now": hook.kafka("now"), "then": hook.kafka("then")}
-    with pytest.raises(ClusterMismatchError, match=f"another.*{kafka_pair.new.cluster_id}"):
+    with refuses(CLUSTER_MISMATCH, match=f"another.*{kafka_pair.new.cluster_id}"):
         begin_fail_back(
             hook.store, form, **sides, migration_id=None, topics="original", mirror_timeout_s=0, signer=SIGNER
         )

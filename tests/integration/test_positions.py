@@ -12,11 +12,11 @@ from confluent_kafka import Consumer, Producer
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.cluster import describe, first_offsets_since
 from airflow_flinkstyle.kafka.errors import (
+    CLUSTER_MISMATCH,
+    GROUP_COMMIT,
+    GROUP_IN_USE,
     GROUP_MISSING,
-    ClusterMismatchError,
     ClusterUnreachableError,
-    GroupCommitError,
-    GroupInUseError,
     PartitionSetError,
     TopicMissingError,
     TopicRecreatedError,
@@ -269,7 +269,7 @@ def test_group_with_members_keeps_its_offsets(cluster: KafkaCluster):
         while not member.assignment():
             assert time.monotonic() < deadline
             member.poll(0.1)
-        with pytest.raises(GroupInUseError, match="positions-live"):
+        with refuses(GROUP_IN_USE, match="positions-live"):
             set_group_offsets(cluster, "positions-live", Offsets({(PLAIN, 0): 99}))
     finally:
         member.close()
@@ -277,10 +277,10 @@ def test_group_with_members_keeps_its_offsets(cluster: KafkaCluster):
 
 
 def test_partition_that_does_not_exist_is_named_though_others_are_committed(cluster: KafkaCluster):
-    with pytest.raises(GroupCommitError, match=f"those of {PLAIN}-9 were refused") as refused:
+    with refuses(GROUP_COMMIT, match=f"those of {PLAIN}-9 were refused") as refused:
         set_group_offsets(cluster, "positions-part", Offsets({(PLAIN, 0): 15, (PLAIN, 9): 1}))
     assert refused.value.state_after == "1 other partitions are committed."
-    with pytest.raises(GroupCommitError) as refused:
+    with refuses(GROUP_COMMIT) as refused:
         set_group_offsets(cluster, "positions-part", Offsets({(PLAIN, 9): 1}))
     assert refused.value.state_after == "No other partitions are committed."
     assert group_offsets(cluster, "positions-part", [PLAIN]) == {(PLAIN, 0): 15}
@@ -293,7 +293,7 @@ def test_table_of_another_log_is_refused(cluster: KafkaCluster):
         logs = {PLAIN: LogIdentity(cluster_id, topic_id)}
         return StartRules(default=AtOffsets(Offsets({(PLAIN, 0): 50}), logs=logs))
 
-    with pytest.raises(ClusterMismatchError):
+    with refuses(CLUSTER_MISMATCH):
         resolve(cluster, view.partitions, table("elsewhere", view.topics[PLAIN].topic_id))
     with pytest.raises(TopicRecreatedError):
         resolve(cluster, view.partitions, table(view.cluster_id, "older"))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark import InheritableThread
 
-from airflow_flinkstyle.kafka.errors import GROUP_MISSING, GroupInUseError
+from airflow_flinkstyle.kafka.errors import GROUP_IN_USE, GROUP_MISSING
 from airflow_flinkstyle.kafka.groups import group_offsets
 from airflow_flinkstyle.sinks.control_topic import default_name
 from airflow_flinkstyle.sinks.errors import (
@@ -23,9 +23,9 @@ from airflow_flinkstyle.sinks.errors import (
     SHARD_COUNT,
     SINK_CONFIG,
     SINK_INPUT,
+    SINK_LINEAGE,
     TRANSACTION_ABORTED,
     TRANSACTION_TIMEOUT,
-    LineageError,
 )
 from airflow_flinkstyle.sinks.frame import HASH, SHARD, chunks_of
 from airflow_flinkstyle.sinks.lineage import begin_lineage, open_lineage
@@ -199,7 +199,7 @@ def test_sink_does_not_come_back_to_where_a_frozen_run_wrote_while_it_was_away(l
     complete(old, open_lineage(old, query_id="q", batch_id=0), 0)
     write(old, 1, 0)
     back = Resume(mode="continue", after_batch=5, lineage=old.lineage, cluster_id="elsewhere", suffix="")
-    with pytest.raises(LineageError, match=r"shards \[0\] have written up to batch 1 there"):
+    with refuses(SINK_LINEAGE, match=r"shards \[0\] have written up to batch 1 there"):
         open_lineage(settings_of(lab, 2, "new"), query_id="q", batch_id=6, resume=back)
 
 
@@ -208,7 +208,7 @@ def test_query_that_is_refused_under_a_lineage_hurts_nobody_who_writes_it(lab: L
     rightful = settings_of(lab, 2, "run")
     opened = open_lineage(rightful, query_id="q", batch_id=0)
     complete(rightful, opened, 0)
-    with pytest.raises(LineageError, match="written by query other"):
+    with refuses(SINK_LINEAGE, match="written by query other"):
         open_lineage(settings_of(lab, 3, "another"), query_id="other", batch_id=0)
     complete(rightful, opened, 1)
     assert len(lab.records()) == 2 + 2
@@ -227,7 +227,7 @@ def test_lineage_that_is_begun_by_hand_goes_on_behind_its_batch(lab: Lab):
     new = replace(settings_of(lab, 2, ""), lineage="by-hand", control_topic=default_name("by-hand"))
     begin_lineage(new, query_id=lab.query_id, after_batch=1)
     begin_lineage(new, query_id=lab.query_id, after_batch=1)
-    with pytest.raises(LineageError, match="expected to be new, but has completed batch 1"):
+    with refuses(SINK_LINEAGE, match="expected to be new, but has completed batch 1"):
         begin_lineage(new, query_id=lab.query_id, after_batch=0)
     lab.run(lab.sink(lineage="by-hand").foreach_batch, batches=1)
     assert lab.counts() == once(3)
@@ -358,7 +358,7 @@ def test_older_state_of_the_same_lineage_is_refused_not_skipped(lab: Lab):
         lab.forget_commit(batch)
     (lab.folder / "checkpoint/offsets/2").unlink()
     (lab.folder / "checkpoint/offsets/.2.crc").unlink()
-    with refused(LineageError, "completed batch 2"):
+    with refused(SINK_LINEAGE, "completed batch 2"):
         lab.run(lab.sink().foreach_batch, batches=1)
     with refused(CONTROL_TOPIC, "does not exist"):  # a lineage that cannot have written batch 0
         lab.run(lab.sink(lineage="another").foreach_batch, batches=1)
@@ -367,7 +367,7 @@ def test_older_state_of_the_same_lineage_is_refused_not_skipped(lab: Lab):
 @pytest.mark.nightly
 def test_lineage_belongs_to_one_query(lab: Lab):
     lab.run(lab.sink().foreach_batch, batches=1)
-    with refused(LineageError, "expected to be written by query"):
+    with refused(SINK_LINEAGE, "expected to be written by query"):
         lab.run(lab.sink().foreach_batch, batches=1, checkpoint="another")
     assert lab.counts() == once(1)
 
@@ -556,7 +556,7 @@ def test_group_with_members_is_not_committed_for(lab: Lab, old_broker: Broker):
     try:
         while not member.assignment():
             member.poll(0.2)
-        with refused(GroupInUseError, "expected to have no members"):
+        with refused(GROUP_IN_USE, "expected to have no members"):
             read_from(lab, old_broker, lab.sink(commit_offsets=group))
     finally:
         member.close()

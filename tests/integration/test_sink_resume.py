@@ -9,7 +9,7 @@ import pytest
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.sinks import lineage
-from airflow_flinkstyle.sinks.errors import CONTROL_TOPIC, LineageError, ProducerFencedError
+from airflow_flinkstyle.sinks.errors import CONTROL_TOPIC, SINK_LINEAGE, ProducerFencedError
 from airflow_flinkstyle.sinks.producer import initialised_producer, send_marker
 from airflow_flinkstyle.sinks.resume import Resume, expect, states
 from tests.integration.sink_lab import Lab, die, once, refused, topic_of
@@ -60,7 +60,7 @@ def rewound(lab: Lab, *, to: int, run: int) -> None:
 def test_chosen_rewind_writes_again_what_came_after_the_savepoint(lab: Lab, mode: str):
     rewound(lab, to=0, run=3)
     start_from(lab, 0)
-    with refused(LineageError, "completed batch 2"):
+    with refused(SINK_LINEAGE, "completed batch 2"):
         lab.run(lab.sink().foreach_batch, batches=1)
     start_from(lab, 0, mode=mode)
     with pytest.raises(Exception, match="dies in begin"):  # the lineage is begun, and half a batch written

@@ -14,7 +14,7 @@ from airflow_flinkstyle.jobs.errors import MirrorBehindError
 from airflow_flinkstyle.jobs.migration.kafka_side import LiveKafka
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import (
-    ClusterMismatchError,
+    CLUSTER_MISMATCH,
     ClusterUnreachableError,
     MirrorPositionMissingError,
 )
@@ -32,6 +32,7 @@ from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, Query
 from airflow_flinkstyle.types import BatchId, NextOffset
 from testbed.mirror import Mirror
 from testbed.mirror import MirrorSettings as MirrorProcessSettings
+from testbed.refusals import refuses
 from testbed.waiting import PATIENCE_S, wait_until
 from tests.manifests import a_manifest
 
@@ -225,7 +226,7 @@ def test_a_savepoint_is_planned_from_both_live_clusters_with_its_planned_batch(b
     assert [type(move.after) for move in plan.planned] == [Exact] * 3
     assert plan.target == describe(bed.new, ["c.plain"])
     foreign = a_savepoint("elsewhere", {0: 150}, "id")
-    with pytest.raises(ClusterMismatchError, match="elsewhere"):
+    with refuses(CLUSTER_MISMATCH, match="elsewhere"):
         plan_migration(foreign, clusters, ProofRequest(mirror=MIRROR))
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from airflow_flinkstyle.kafka.cluster import describe, topic_settings
 from airflow_flinkstyle.kafka.errors import (
-    ClusterMismatchError,
+    CLUSTER_MISMATCH,
+    OFFSET_BEFORE_START,
     ClusterUnreachableError,
-    OffsetBeforeStartError,
     TopicMissingError,
 )
 from airflow_flinkstyle.kafka.fence.fencing import Moving, Steady, steady_ends
@@ -29,6 +29,7 @@ from airflow_flinkstyle.kafka.translation.translator import Round, prove_round, 
 from airflow_flinkstyle.kafka.verdict import Bounded, Exact, Refused
 from airflow_flinkstyle.offsets import Offsets
 from testbed.ports import free_port
+from testbed.refusals import refuses
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,7 +102,7 @@ def test_source_that_is_another_cluster_is_an_error(kafka_pair: Any):  # noqa: A
     for broker in (kafka_pair.old, kafka_pair.new):
         broker.create_topic("l.identity", partitions=1)
     request = ProofRequest(positions=Offsets({("l.identity", 0): 0}), cluster_id=kafka_pair.new.cluster_id)
-    with pytest.raises(ClusterMismatchError, match=kafka_pair.old.cluster_id):
+    with refuses(CLUSTER_MISMATCH, match=kafka_pair.old.cluster_id):
         translate_positions(old, new, request)
 
 
@@ -175,7 +176,7 @@ def test_reading_ends_on_a_tail_of_markers_and_finds_deleted_starts(kafka_pair: 
     assert count_records(old, whole, "read_committed") == {("l.tail", 0): 2}
     assert count_records(old, whole, "read_uncommitted") == {("l.tail", 0): 3}
     kafka_pair.old.delete_records("l.tail", {0: 1})
-    with pytest.raises(OffsetBeforeStartError, match="deleted"):
+    with refuses(OFFSET_BEFORE_START, match="deleted"):
         scan(old, whole, lambda *_: None, "read_committed")
 
 

@@ -11,7 +11,7 @@ from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import SECURITY_DISABLED
 from airflow_flinkstyle.kafka.fence.fences import AclFence
 from airflow_flinkstyle.kafka.settings import KafkaCluster
-from airflow_flinkstyle.sinks.errors import LineageError
+from airflow_flinkstyle.sinks.errors import SINK_LINEAGE
 from airflow_flinkstyle.sinks.lineage import open_lineage
 from airflow_flinkstyle.sinks.settings import SinkSettings
 from testbed.kafka import Broker
@@ -244,7 +244,7 @@ def test_endpoint_without_ids_is_read_and_the_ids_that_come_later_contradict_not
     settings = SinkSettings(
         cluster=cluster, topic="totals", lineage="l", shards=1, control_topic="control", run="run"
     )
-    with pytest.raises(LineageError, match="have an id, found none"):
+    with refuses(SINK_LINEAGE, match="have an id, found none"):
         open_lineage(settings, query_id="q", batch_id=0)
     lab = Lab(tmp_path / "lab", warm=warm_jvms)
     try:

@@ -16,8 +16,9 @@ from airflow_flinkstyle.jobs.errors import UpgradeRolledBackError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
-from airflow_flinkstyle.savepoint.errors import SparkIncompatibleError
+from airflow_flinkstyle.savepoint.errors import SPARK_INCOMPATIBLE
 from testbed.keys import SIGNER
+from testbed.refusals import refuses
 from tests.integration.detached_lab import TIMEOUT_S, Lab
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def test_job_on_an_old_spark_goes_to_a_new_one_and_not_back(lab: Lab):
     assert running_spark(lab) == NEW
     batch = lab.until_committed_beyond(max(batch, report.first_batch["counts"]))
 
-    with pytest.raises(SparkIncompatibleError, match=rf"Run the job on Spark {NEW} or newer"):
+    with refuses(SPARK_INCOMPATIBLE, match=rf"Run the job on Spark {NEW} or newer"):
         upgrade(lab, "way-back", OLD, UNCHECKED)
     lab.until_committed_beyond(batch)
     lab.client.requests.stop("stop", savepoint=False, timeout_s=TIMEOUT_S)

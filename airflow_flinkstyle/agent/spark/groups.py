@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.spark.kafka import client_options, end_offsets, root_cause, says_unreachable
-from airflow_flinkstyle.kafka.errors import ClusterUnreachableError, GroupCommitError, GroupInUseError
+from airflow_flinkstyle.kafka.errors import GROUP_COMMIT, GROUP_IN_USE, ClusterUnreachableError
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.agent.core.spark import StreamingSource
@@ -37,9 +37,9 @@ class JvmGroup:
         """Commit these offsets without joining the group, and wait for the answer.
 
         Raises:
-            GroupInUseError: If the group has members.
+            FlinkstyleError: ``GROUP_IN_USE`` if the group has members.
             ClusterUnreachableError: If no broker answers in time.
-            GroupCommitError: If the cluster refuses some of the offsets, or all.
+            FlinkstyleError: ``GROUP_COMMIT`` if the cluster refuses some of the offsets, or all.
         """
         from py4j.protocol import Py4JJavaError
 
@@ -77,7 +77,7 @@ class JvmGroup:
     def _refused(self, error: Java) -> FlinkstyleError:
         name, text = root_cause(error)
         if name in _HAS_MEMBERS:
-            return GroupInUseError(
+            return GROUP_IN_USE.with_text(
                 f"Offsets should be committed for {self}, but it has members, who commit for it.",
                 state_after=_STATE_AFTER,
                 remedy="Stop its members, or give the source a group of its own (kafka.group.id).",
@@ -89,7 +89,7 @@ class JvmGroup:
                 state_after=_STATE_AFTER,
                 remedy="Nothing is to be done if the brokers come back: the next batch commits again.",
             )
-        return GroupCommitError(
+        return GROUP_COMMIT.with_text(
             f"Offsets should be committed for {self}, but not all were: {name}: {text}",
             state_after=_STATE_AFTER,
             remedy="Allow the source's login to read the group and the topics (ACL operation READ).",

@@ -10,10 +10,10 @@ from airflow_flinkstyle.agent.core.causes import why_final
 from airflow_flinkstyle.agent.core.errors import SOURCES_CHANGED
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.errors import (
+    KAFKA_REQUEST,
     ClusterDeniedError,
     ClusterUnreachableError,
     KafkaAnswerError,
-    KafkaRequestError,
     TopicMissingError,
 )
 from airflow_flinkstyle.kafka.login import CONNECTION
@@ -277,7 +277,7 @@ def _refused(source: StreamingSource, error: Java) -> FlinkstyleError:
             "the topics; the next driver reads the connection again.",
         )
     if name == "ConfigException":
-        return KafkaRequestError(
+        return KAFKA_REQUEST.with_text(
             f"The Kafka settings for {servers} were expected to be valid, found: {text}.",
             state_after="The query was not started; its checkpoint is as it was.",
             remedy="Correct the source's options kafka.*, or the Kafka connection that they come from.",
@@ -290,7 +290,7 @@ def _refused(source: StreamingSource, error: Java) -> FlinkstyleError:
             remedy="Nothing, if it passes: the driver is started again. If it stays, look the error up in "
             "the brokers' logs.",
         )
-    return KafkaRequestError(
+    return KAFKA_REQUEST.with_text(
         f"The Kafka cluster at {servers} refused to describe the query's topics: {name}: {text}.",
         state_after="The query was not started; its checkpoint is as it was.",
         remedy=f"Trying again cannot help: {why}. The brokers' logs say more.",

@@ -380,7 +380,7 @@ def _log_of(query: Outside, source: str, clusters: NamedClusters) -> KafkaLog:
     if len(fitting) == 1:
         return _as_log(fitting[0])
     if len(views) == 1:
-        raise type(refusals[0])(refusals[0].problem, UNTOUCHED, refusals[0].remedy)
+        raise refusals[0].rephrased(state_after=UNTOUCHED)
     names = ", ".join(sorted(topics))
     if not views:
         found = f"none among {clusters}"

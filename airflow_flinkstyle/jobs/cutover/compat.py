@@ -43,7 +43,7 @@ def require_fitting(runs: JobView, spec: JobSpec, target: SubmitTarget) -> None:
     """Check that a start of this version would continue from what the job has now.
 
     Raises:
-        SparkIncompatibleError: Naming all that would have to change; the job keeps running.
+        FlinkstyleError: ``SPARK_INCOMPATIBLE``, naming all that would have to change; the job keeps running.
     """
     findings = spark_findings(runs, spec, target)
     require_compatible(

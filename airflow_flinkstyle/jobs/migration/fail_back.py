@@ -14,7 +14,7 @@ from airflow_flinkstyle.jobs.migration.approved import Approved
 from airflow_flinkstyle.jobs.migration.cutover import PHASES
 from airflow_flinkstyle.jobs.migration.form_reader import require_names
 from airflow_flinkstyle.kafka.cluster import describe
-from airflow_flinkstyle.kafka.errors import ClusterMismatchError
+from airflow_flinkstyle.kafka.errors import CLUSTER_MISMATCH
 from airflow_flinkstyle.kafka.fence.fences import FenceRecord, PassiveFence
 from airflow_flinkstyle.kafka.mirror.found import UNNAMED
 from airflow_flinkstyle.kafka.mirror.lag import MirrorBehind
@@ -202,7 +202,7 @@ def begin_fail_back(
 
     Raises:
         BadInputError: If there is nothing to reverse, or the job reads another cluster by now.
-        ClusterMismatchError: If the connections are not the clusters of that migration.
+        FlinkstyleError: ``CLUSTER_MISMATCH`` if the connections are not the clusters of that migration.
         MirrorBehindError: If records are only on the job's cluster; they are counted by partition.
     """
     require_names(form)
@@ -246,7 +246,7 @@ def _require_clusters(finished: FinishedMigration, now: KafkaCluster, then: Kafk
         found = describe(cluster, ()).cluster_id
         if ids_differ(expected, found):
             what = f"Migration {finished.migration_id}, reversed,"
-            raise ClusterMismatchError.between(what, expected=expected, found=f"{found} ({cluster})")
+            raise CLUSTER_MISMATCH.error(what=what, expected=expected, found=f"{found} ({cluster})")
 
 
 def _not_copied(

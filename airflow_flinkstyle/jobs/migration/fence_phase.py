@@ -24,7 +24,7 @@ from airflow_flinkstyle.jobs.errors import (
 )
 from airflow_flinkstyle.kafka.audit.open_transactions import explain
 from airflow_flinkstyle.kafka.cluster import describe
-from airflow_flinkstyle.kafka.errors import FenceDownError
+from airflow_flinkstyle.kafka.errors import FENCE_DOWN
 from airflow_flinkstyle.kafka.fence.fences import FenceRecord
 from airflow_flinkstyle.kafka.fence.fencing import Moving, since
 from airflow_flinkstyle.offsets import Offsets
@@ -139,12 +139,12 @@ def require_quiet(journal: CutoverJournal, watch: FenceWatch) -> None:
     """Require that the fence is up and that nothing was written since the ends were noted.
 
     Raises:
-        FenceDownError: If entries were removed of the fence.
+        FlinkstyleError: ``FENCE_DOWN`` if entries were removed of the fence.
         LateWritesError: If records or open transactions came after the noted ends.
     """
     known = journal.read(PHASE)
     if known is not None and (gone := watch.fence.missing(FenceRecord.from_dict(known.intent))):
-        raise FenceDownError(
+        raise FENCE_DOWN.with_text(
             f"The fence was expected to be up, but these ACLs are gone: {'; '.join(map(str, gone))}.",
             state_after=_STILL_OLD,
             remedy="Find out who removed them, then migrate again.",

@@ -12,7 +12,7 @@ from airflow_flinkstyle.jobs.migration import fence_phase
 from airflow_flinkstyle.jobs.migration.context import sources_read
 from airflow_flinkstyle.jobs.start.origins import order_to_restore
 from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
-from airflow_flinkstyle.sinks.errors import LineageError
+from airflow_flinkstyle.sinks.errors import SINK_LINEAGE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -120,7 +120,7 @@ def _require_whole_output(context: MigrationContext, manifest: Manifest) -> None
             and query.sinks.lineages
             and (query.planned_offsets is not None or query.sinks.under_way)
         ):
-            raise LineageError(
+            raise SINK_LINEAGE.with_text(
                 f"Savepoint {manifest.savepoint_id} was expected to hold query {query.name} between two "
                 f"batches, because its sink moves to another cluster, found that batch {query.batch_id + 1} "
                 "was planned: a part of it may be in the old output.",

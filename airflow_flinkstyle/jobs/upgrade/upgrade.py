@@ -128,7 +128,8 @@ class Upgrade(UpgradeContext):
                 runs on.
             SinkSkipsError: If the rollback would use batch ids again that a sink may leave out; nothing was
                 stopped.
-            SparkIncompatibleError: If the new version could not continue; nothing was stopped.
+            FlinkstyleError: ``SPARK_INCOMPATIBLE`` if the new version could not continue; nothing was
+                stopped.
             DiesWithStarterError: If its driver would end with this task or worker; nothing was stopped.
             MigrationBusyError: If another upgrade or migration of the job is under way.
             DoneBeforeError: If it was done before, and the job runs another version by now.

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.cluster import describe, existing_topics
 from airflow_flinkstyle.kafka.errors import (
+    CLUSTER_MISMATCH,
     FENCE_SCOPE,
     NOTHING_CHANGED,
     SECURITY_DISABLED,
-    ClusterMismatchError,
 )
 from airflow_flinkstyle.kafka.fence.acls import (
     EVERYBODY,
@@ -215,7 +215,7 @@ class AclFence:
     def _require_cluster(self, record: FenceRecord) -> None:
         found = describe(self.cluster, ()).cluster_id
         if ids_differ(record.cluster_id, found):
-            raise ClusterMismatchError.between("The fence", expected=record.cluster_id, found=found)
+            raise CLUSTER_MISMATCH.error(what="The fence", expected=record.cluster_id, found=found)
 
 
 def rules_for(

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import (
+    CLUSTER_MISMATCH,
     NOTHING_CHANGED,
-    ClusterMismatchError,
     PartitionSetError,
     TopicRecreatedError,
 )
@@ -56,7 +56,7 @@ def resolve(
         TopicMissingError: If a topic does not exist.
         PartitionSetError: If these are not the live partitions, or a rule names one that is not.
         BadInputError: If a rule names a topic that is not among them.
-        ClusterMismatchError: If a table's offsets count on another cluster.
+        FlinkstyleError: ``CLUSTER_MISMATCH`` if a table's offsets count on another cluster.
         TopicRecreatedError: If they count in an older topic of that name.
         FlinkstyleError: ``GROUP_MISSING`` if a group does not exist.
     """
@@ -79,7 +79,7 @@ def require_known(rules: StartRules, view: ClusterView, where: str) -> None:
     Raises:
         BadInputError: If a topic is not among those that are read.
         PartitionSetError: If a topic has no such partition.
-        ClusterMismatchError: If a table's offsets count on another cluster.
+        FlinkstyleError: ``CLUSTER_MISMATCH`` if a table's offsets count on another cluster.
         TopicRecreatedError: If they count in an older topic of that name.
     """
     named = rules.topics.keys() | {topic for topic, _ in rules.partitions}
@@ -105,8 +105,8 @@ def require_known(rules: StartRules, view: ClusterView, where: str) -> None:
 def _require_same_log(table: AtOffsets, topic: str, view: ClusterView, where: str) -> None:
     identity, live = table.logs[topic], view.topics[topic]
     if ids_differ(identity.cluster_id, view.cluster_id):
-        raise ClusterMismatchError.between(
-            f"The table of offsets ({table.origin})", expected=identity.cluster_id, found=view.cluster_id
+        raise CLUSTER_MISMATCH.error(
+            what=f"The table of offsets ({table.origin})", expected=identity.cluster_id, found=view.cluster_id
         )
     if ids_differ(identity.topic_id, live.topic_id):
         raise TopicRecreatedError.between(where, topic, expected=identity.topic_id, found=live.topic_id)

@@ -18,7 +18,7 @@ from airflow_flinkstyle.kafka.cluster import (
     require_positions,
     topic_settings,
 )
-from airflow_flinkstyle.kafka.errors import ClusterMismatchError
+from airflow_flinkstyle.kafka.errors import CLUSTER_MISMATCH
 from airflow_flinkstyle.kafka.fingerprints import NO_TIME, Fingerprints
 from airflow_flinkstyle.kafka.mirror.lag import lag_above, missing_position
 from airflow_flinkstyle.kafka.reading import Identity, read_fingerprints
@@ -111,7 +111,7 @@ def translate_positions(source: KafkaCluster, target: KafkaCluster, request: Pro
         its ``Refused``; what makes the whole call senseless is an error.
 
     Raises:
-        ClusterMismatchError: If the source is another cluster than the savepoint's.
+        FlinkstyleError: ``CLUSTER_MISMATCH`` if the source is another cluster than the savepoint's.
         TopicMissingError: If a topic does not exist on one of the clusters.
         MirrorPositionMissingError: If MirrorMaker's offsets topic does not exist.
     """
@@ -152,8 +152,10 @@ def translate_positions(source: KafkaCluster, target: KafkaCluster, request: Pro
 
 def _require_cluster(source: KafkaCluster, request: ProofRequest, view: ClusterView) -> None:
     if ids_differ(request.cluster_id, view.cluster_id):
-        raise ClusterMismatchError.between(
-            f"The savepoint read through {source.name}", expected=request.cluster_id, found=view.cluster_id
+        raise CLUSTER_MISMATCH.error(
+            what=f"The savepoint read through {source.name}",
+            expected=request.cluster_id,
+            found=view.cluster_id,
         )
 
 

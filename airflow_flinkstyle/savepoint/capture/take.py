@@ -18,17 +18,17 @@ from airflow_flinkstyle.savepoint.capture.copier import StoredBlobs, ignore, nev
 from airflow_flinkstyle.savepoint.capture.patience import StorePatience
 from airflow_flinkstyle.savepoint.capture.query import capture_query
 from airflow_flinkstyle.savepoint.errors import (
+    TAKE_TIMED_OUT,
     RepositoryBusyError,
     SavepointConflictError,
-    SavepointError,
     TakeCancelledError,
-    TakeTimedOutError,
 )
 from airflow_flinkstyle.savepoint.manifest import KafkaLog, Manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.protocol.query_records import QueryStatus, Sinks
     from airflow_flinkstyle.savepoint.capture.copier import CaptureProgress
     from airflow_flinkstyle.savepoint.capture.query import FindWritten
@@ -123,7 +123,7 @@ def take_savepoint(
 
     Raises:
         TakeCancelledError: If ``cancelled`` returned True.
-        TakeTimedOutError: If it was not done in time.
+        FlinkstyleError: ``TAKE_TIMED_OUT`` if it was not done in time.
         FlinkstyleError: Whatever ``capture_query`` or the store raises; no savepoint was made then.
     """
     end, what = _EarlyEnd(cancelled, timeout_s), f"job {repository.job}"
@@ -213,11 +213,11 @@ class _EarlyEnd:
             self._timed_out = True
         return self._cancelled or self._timed_out
 
-    def reason(self, what: str) -> SavepointError | None:
+    def reason(self, what: str) -> FlinkstyleError | None:
         """Return the error of an early end; None if there was no reason for one."""
         if self._cancelled:
             return TakeCancelledError.of(what)
-        return TakeTimedOutError.after(self._timeout_s, what) if self._timed_out else None
+        return TAKE_TIMED_OUT.error(what=what, timeout_s=self._timeout_s) if self._timed_out else None
 
 
 @contextmanager

@@ -9,8 +9,9 @@ from airflow.sdk import Param
 
 from airflow_flinkstyle import dags
 from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException
-from airflow_flinkstyle.hooks.errors import RootDeniedError
+from airflow_flinkstyle.hooks.errors import ROOT_DENIED
 from airflow_flinkstyle.hooks.job import StreamingJobHook
+from testbed.refusals import refuses
 from tests.unit.airflow_layer.rendering import rendered
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def test_list_of_a_root_binds_every_task_that_reads_its_connection(
         return
     hook = StreamingJobHook("billing")
     for use in (lambda: hook.store, lambda: hook.client("orders"), lambda: hook.kafka("kafka_default")):
-        with pytest.raises(RootDeniedError) as refused:
+        with refuses(ROOT_DENIED) as refused:
             use()
     assert refused.value.code == "ROOT_DENIED"
     assert f"add {dag_id} to its field dags" in refused.value.remedy

@@ -6,9 +6,9 @@ import pytest
 
 from airflow_flinkstyle.checkpoint.errors import (
     CHECKPOINT_INVARIANT,
+    CHECKPOINT_UNSUPPORTED,
     NO_COMMIT_YET,
     CheckpointError,
-    UnsupportedCheckpointError,
 )
 from airflow_flinkstyle.checkpoint.inventory import (
     Inventory,
@@ -57,7 +57,7 @@ def test_whatever_spark_restarts_from_is_healthy(retained: int, newest: int, *, 
         ({4, 5, 6, 7}, {5}, CHECKPOINT_INVARIANT, "at most one batch that is not committed"),
         ({5}, {5}, CHECKPOINT_INVARIANT, "offsets/4"),
         ({4, 6}, {5}, CHECKPOINT_INVARIANT, "offsets/5"),
-        ({0, 57, 113}, {0, 57, 113}, UnsupportedCheckpointError, "asynchronous progress tracking"),
+        ({0, 57, 113}, {0, 57, 113}, CHECKPOINT_UNSUPPORTED, "asynchronous progress tracking"),
     ],
 )
 def test_logs_that_cannot_be_trusted_are_refused(

@@ -5,10 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_flinkstyle.checkpoint import commit_log, metadata, offset_log
-from airflow_flinkstyle.checkpoint.errors import LogFormatError, UnsupportedCheckpointError
+from airflow_flinkstyle.checkpoint.errors import CHECKPOINT_UNSUPPORTED, LogFormatError
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.types import NextOffset
+from testbed.refusals import refuses
 
 HEADER = (
     '{"batchWatermarkMs":1700000000000,"batchTimestampMs":1795261830861,'
@@ -96,7 +97,7 @@ def test_unknown_or_other_source_is_refused_by_name():
     ],
 )
 def test_newer_versions_are_refused_by_name(parse: object, text: str, name: str):
-    with pytest.raises(UnsupportedCheckpointError, match=name):
+    with refuses(CHECKPOINT_UNSUPPORTED, match=name):
         parse(text)  # type: ignore[operator]
 
 

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from airflow_flinkstyle.checkpoint.errors import (
+    CHECKPOINT_UNSUPPORTED,
     LogFormatError,
     StateIncompleteError,
-    UnsupportedCheckpointError,
 )
 from airflow_flinkstyle.checkpoint.operator_metadata import (
     is_metadata,
@@ -19,6 +19,7 @@ from airflow_flinkstyle.checkpoint.operator_metadata import (
 )
 from airflow_flinkstyle.checkpoint.state_store import state_closure
 from airflow_flinkstyle.types import BatchId, StateVersion
+from testbed.refusals import refuses
 
 PATH = "state/0/_metadata/v2/3"
 SCHEMA = "state/0/_stateSchema/default/0_x"
@@ -102,7 +103,7 @@ def test_store_that_the_metadata_counts_and_is_missing_is_named():
 
 
 def test_newer_metadata_is_refused_by_name():
-    with pytest.raises(UnsupportedCheckpointError, match="v3 is newer than this package knows"):
+    with refuses(CHECKPOINT_UNSUPPORTED, match="v3 is newer than this package knows"):
         parse(PATH, metadata(version="v3").decode())
 
 
@@ -133,5 +134,5 @@ def test_field_that_names_files_and_is_not_known_is_refused_by_name(field: str):
     other = text.replace(f'stateSchemaFilePaths":["file:/old/{SCHEMA}"]', f'{field}":"file:/old/{SCHEMA}"')
     assert other != text
     for call in (lambda: parse(PATH, other), lambda: relocate(PATH, other.encode(), "file:///new")):
-        with pytest.raises(UnsupportedCheckpointError, match=f"with the field {field},"):
+        with refuses(CHECKPOINT_UNSUPPORTED, match=f"with the field {field},"):
             call()

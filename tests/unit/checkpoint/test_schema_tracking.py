@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from airflow_flinkstyle.checkpoint.errors import LogFormatError, UnsupportedCheckpointError
+from airflow_flinkstyle.checkpoint.errors import CHECKPOINT_UNSUPPORTED, LogFormatError
 from airflow_flinkstyle.checkpoint.relocation import is_relocatable, relocate
 from airflow_flinkstyle.checkpoint.schema_tracking import entries_up_to, is_entry, same_schema
+from testbed.refusals import refuses
 
 LOG = "sources/schema/_schema/_schema_log_t-1"
 ENTRY = f"{LOG}/0"
@@ -84,7 +85,7 @@ def test_malformed_entry_is_refused(content: bytes):
 
 
 def test_newer_version_of_the_log_is_refused_by_name():
-    with pytest.raises(UnsupportedCheckpointError, match="v2"):
+    with refuses(CHECKPOINT_UNSUPPORTED, match="v2"):
         relocate(ENTRY, an_entry().replace(b"v1", b"v2", 1), "file:///new")
 
 

@@ -7,14 +7,15 @@ import zipfile
 import pytest
 
 from airflow_flinkstyle.checkpoint.errors import (
+    CHECKPOINT_UNSUPPORTED,
     CheckpointError,
     LogFormatError,
     StateIncompleteError,
-    UnsupportedCheckpointError,
 )
 from airflow_flinkstyle.checkpoint.state_store import refuse_unsupported, state_closure
 from airflow_flinkstyle.checkpoint.stores_in_use import shuffle_partitions
 from airflow_flinkstyle.types import StateVersion
+from testbed.refusals import refuses
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 UUID = "08bf3a48-c489-4a5c-8d3c-39c12956a7ae"
@@ -97,7 +98,7 @@ def test_broken_zip_is_refused(content: bytes):
 
 
 def test_newer_file_list_is_refused():
-    with pytest.raises(UnsupportedCheckpointError, match=r"file list .* v2 is newer than this"):
+    with refuses(CHECKPOINT_UNSUPPORTED, match=r"file list .* v2 is newer than this"):
         closure(3, _3=a_zip(first_line="v2"))
 
 
@@ -196,7 +197,7 @@ def test_number_of_partitions_that_is_none_is_refused():
 
 
 def test_format_v2_outside_rocksdb_is_refused_by_name():
-    with pytest.raises(UnsupportedCheckpointError, match="format v2 that RocksDB did not write"):
+    with refuses(CHECKPOINT_UNSUPPORTED, match="format v2 that RocksDB did not write"):
         closure(3, f"state/0/0/3_{UUID}.delta")
 
 

@@ -20,7 +20,7 @@ from airflow_flinkstyle.jobs.errors import MirrorBehindError
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
 from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
-from airflow_flinkstyle.kafka.errors import ClusterUnreachableError, GroupInUseError
+from airflow_flinkstyle.kafka.errors import GROUP_IN_USE, ClusterUnreachableError
 from airflow_flinkstyle.kafka.fence.fences import FenceRecord
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
@@ -126,7 +126,7 @@ class Logs:
 
     def commit_for(self, group: str, manifest: Any) -> str:
         if self.group_has_members:
-            raise GroupInUseError(f"Group {group} should have no members.", "Nothing.", "Stop them.")
+            raise GROUP_IN_USE.with_text(f"Group {group} should have no members.", "Nothing.", "Stop them.")
         self.groups[group] = manifest.query(QUERY).kafka["0"].offsets[TOPIC, 0]
         return f"Group {group}: 1 partition committed."
 

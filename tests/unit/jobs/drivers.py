@@ -35,7 +35,7 @@ from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.clock import LeaseClock
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.kafka.errors import ClusterMismatchError, ClusterUnreachableError
+from airflow_flinkstyle.kafka.errors import CLUSTER_MISMATCH, ClusterUnreachableError
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.comparison_records import ComparedQuery
 from airflow_flinkstyle.protocol.pulse import PULSES_VARIABLE
@@ -334,7 +334,7 @@ class Driver(threading.Thread):
     def view(self, source: StreamingSource) -> ClusterView:
         """Look at the cluster; its brokers may be away."""
         if self.mood.fails_guard:
-            raise ClusterMismatchError.between(str(source), expected=self.cluster, found="another")
+            raise CLUSTER_MISMATCH.error(what=str(source), expected=self.cluster, found="another")
         if self.mood.out_of_reach and not self.out_of_reach:
             self.mood.out_of_reach -= 1
             self.out_of_reach = True

@@ -13,7 +13,7 @@ from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.checkpoint.table_position import TablePosition
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
-from airflow_flinkstyle.kafka.errors import OffsetBeyondEndError, PartitionSetError
+from airflow_flinkstyle.kafka.errors import OFFSET_BEYOND_END, PartitionSetError
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.rewrite.apply import checked_position
 from airflow_flinkstyle.rewrite.errors import PLANNED_BATCH, SOURCE_CHANGE
@@ -254,7 +254,7 @@ def test_planned_batch_is_refused():
 
 
 def test_position_outside_the_log_or_not_of_all_partitions_is_refused():
-    with pytest.raises(OffsetBeyondEndError):
+    with refuses(OFFSET_BEYOND_END):
         a_position(101)
     with pytest.raises(PartitionSetError, match="orders-1"):
         checked_position(a_view({0: 5, 1: 5}), Offsets({("orders", 0): NextOffset(1)}), "new")

@@ -11,8 +11,8 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.errors import (
     LOG_TRUNCATED,
-    OffsetBeforeStartError,
-    OffsetBeyondEndError,
+    OFFSET_BEFORE_START,
+    OFFSET_BEYOND_END,
     PartitionSetError,
     TopicRecreatedError,
 )
@@ -180,11 +180,11 @@ def test_offsets_of_committed_and_planned_batch_must_lie_in_the_live_log():
     planned = a_view({"t": {0: 10}}, start=0)
     check, live = RequireWithinLog(), a_view({"t": {0: 10}}, start=2)
     assert failure(check, a_plan(a_move(2), view=planned, planned=(a_move(10),)), live) is None
-    found = refusal(OffsetBeforeStartError, check, a_plan(a_move(1), view=planned), live)
+    found = refusal(OFFSET_BEFORE_START, check, a_plan(a_move(1), view=planned), live)
     assert "t-0 on the target cluster" in found.problem
     beyond = a_plan(a_move(2), view=planned, planned=(a_move(11),))
-    refusal(OffsetBeyondEndError, check, beyond, live)
-    refusal(OffsetBeyondEndError, check, a_plan(a_move(11), view=planned, planned=(a_move(2),)), live)
+    refusal(OFFSET_BEYOND_END, check, beyond, live)
+    refusal(OFFSET_BEYOND_END, check, a_plan(a_move(11), view=planned, planned=(a_move(2),)), live)
 
 
 def test_log_that_lost_its_end_since_the_plan_is_refused_though_the_offsets_fit():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.sinks.decisions import (
     begins_behind,
@@ -25,7 +26,7 @@ from airflow_flinkstyle.sinks.errors import (
     REPLAY_DIFFERS,
     RUN_SUPERSEDED,
     SHARD_COUNT,
-    LineageError,
+    SINK_LINEAGE,
 )
 from airflow_flinkstyle.sinks.marker import WRAP, Completion, Marker
 from airflow_flinkstyle.sinks.resume import Resume
@@ -65,9 +66,7 @@ def test_shard_is_left_out_only_if_its_marker_is_of_this_very_batch():
     assert there(a_marker(BATCH)) == a_marker(BATCH)
     assert there(a_marker(BATCH - 1)) is None
     assert there(a_marker(BATCH - 9)) is None
-    with pytest.raises(
-        LineageError, match="line was expected to end before batch 10, but has written batch 11"
-    ):
+    with refuses(SINK_LINEAGE, match="line was expected to end before batch 10, but has written batch 11"):
         there(a_marker(BATCH + 1))
 
 
@@ -153,7 +152,9 @@ def follows(completed: int | None, newest: int, batch_id: int) -> bool:
     try:
         done = none_yet(settings, "query", batch_id) if completed is None else a_completion(completed)
         require_next(settings, done, markers, query_id="query", batch_id=batch_id)
-    except LineageError:
+    except FlinkstyleError as error:
+        if error.code != SINK_LINEAGE.code:
+            raise
         return False
     return True
 
@@ -170,14 +171,14 @@ def test_lineage_without_a_completion_begins_with_batch_0_only():
     assert follows(None, -1, 0)
     assert not follows(None, -1, 1)
     assert none_yet(the_settings(), "query", 0) == a_completion(-1, records=0)
-    with pytest.raises(LineageError, match="written the batches before 1, found no record of any"):
+    with refuses(SINK_LINEAGE, match="written the batches before 1, found no record of any"):
         none_yet(the_settings(), "query", 1)
 
 
 def test_lineage_of_another_query_is_refused_whatever_the_batch():
     other = a_completion(BATCH, query_id="another")
     for batch_id in (BATCH, BATCH + 1):
-        with pytest.raises(LineageError, match="by query query, but query another"):
+        with refuses(SINK_LINEAGE, match="by query query, but query another"):
             require_next(the_settings(), other, {}, query_id="query", batch_id=batch_id)
 
 
@@ -193,11 +194,9 @@ def test_run_begins_with_the_batch_after_the_last_or_with_the_newest_again():
 
 
 def test_run_that_would_begin_behind_what_a_shard_has_written_is_refused():
-    with pytest.raises(
-        LineageError, match="completed batch 9 and written batch 10, so batch 10 was expected"
-    ):
+    with refuses(SINK_LINEAGE, match="completed batch 9 and written batch 10, so batch 10 was expected"):
         starts(BATCH - 1, {0: a_marker(BATCH - 1), 1: a_marker()}, BATCH - 1)
-    with pytest.raises(LineageError, match="written batch 10, so batch 11 was expected next, found 12"):
+    with refuses(SINK_LINEAGE, match="written batch 10, so batch 11 was expected next, found 12"):
         starts(BATCH, {}, BATCH + 2)
 
 
@@ -214,11 +213,9 @@ def test_half_written_batch_goes_on_with_the_number_of_shards_it_was_begun_with(
 def test_lineage_that_comes_back_is_refused_where_a_driver_went_on_after_it_left():
     markers = {0: a_marker(), 1: a_marker(BATCH + 1), 2: a_marker(BATCH - 1)}
     require_nothing_half_written(the_settings(), a_completion(BATCH + 1), markers)
-    with pytest.raises(
-        LineageError, match=r"behind batch 10, found that shards \[1\] have written up to batch 11"
-    ):
+    with refuses(SINK_LINEAGE, match=r"behind batch 10, found that shards \[1\] have written up to batch 11"):
         require_nothing_half_written(the_settings(), a_completion(BATCH), markers)
-    with pytest.raises(LineageError, match=r"behind batch -1, found that shards \[0\] "):
+    with refuses(SINK_LINEAGE, match=r"behind batch -1, found that shards \[0\] "):
         require_nothing_half_written(the_settings(), None, {0: a_marker(0)})
 
 

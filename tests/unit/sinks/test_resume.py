@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_flinkstyle.sinks.errors import LineageError
+from airflow_flinkstyle.sinks.errors import SINK_LINEAGE
 from airflow_flinkstyle.sinks.resume import (
     Resume,
     SinkState,
@@ -19,6 +19,7 @@ from airflow_flinkstyle.sinks.resume import (
     note_state,
     states,
 )
+from testbed.refusals import refuses
 
 _numbers = itertools.count()
 K = 10
@@ -74,9 +75,7 @@ def test_lineage_begins_at_the_savepoints_next_batch_only(batch_id: int):
 def test_sink_never_moves_away_from_a_batch_that_may_be_half_written():
     resume = a_resume(under_way=True)
     for completed in (None, K - 1, K):
-        with pytest.raises(
-            LineageError, match=r"from Kafka cluster old to new .* batch 11 was planned already"
-        ):
+        with refuses(SINK_LINEAGE, match=r"from Kafka cluster old to new .* batch 11 was planned already"):
             resume.begins_behind(cluster_id="new", batch_id=K + 1, completed=completed)
     assert resume.begins_behind(cluster_id="old", batch_id=K + 1, completed=None) is None
     assert resume.begins_behind(cluster_id="new", batch_id=K + 2, completed=K + 1) is None
@@ -164,7 +163,7 @@ def test_who_listens_hears_of_a_new_place_only_and_may_end_the_batch(query_id: s
 
 
 def test_refusal_is_kept_by_query_until_it_goes_on(query_id: str):
-    error = LineageError("Found another.", state_after="Nothing was written.", remedy="Fork.")
+    error = SINK_LINEAGE.with_text("Found another.", state_after="Nothing was written.", remedy="Fork.")
     note_failure(query_id, error)
     assert failure(query_id) is error
     assert failure("another query") is None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from airflow_flinkstyle.agent.core.board.patience import patiently
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.protocol.records import End
-from airflow_flinkstyle.savepoint.errors import TakeCancelledError, TakeTimedOutError
+from airflow_flinkstyle.savepoint.errors import TAKE_TIMED_OUT, TakeCancelledError
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Take:
         if self.cancelled.is_set():
             raise TakeCancelledError.of(what)
         if self.remaining_s() == 0:
-            raise TakeTimedOutError.after(self.request.timeout_s or 0, what)
+            raise TAKE_TIMED_OUT.error(what=what, timeout_s=self.request.timeout_s or 0)
 
 
 class Worker(Protocol):

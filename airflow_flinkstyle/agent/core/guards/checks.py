@@ -367,8 +367,8 @@ def check_source(
         rules: What may come and go.
 
     Raises:
-        FlinkstyleError: ``ClusterMismatchError``, ``TopicRecreatedError``, ``PartitionSetError``,
-            ``OffsetBeforeStartError``, ``OffsetBeyondEndError``, ``SOURCES_CHANGED``.
+        FlinkstyleError: ``CLUSTER_MISMATCH``, ``TopicRecreatedError``, ``PartitionSetError``,
+            ``OFFSET_BEFORE_START``, ``OFFSET_BEYOND_END``, ``SOURCES_CHANGED``.
     """
     where = f"source {key} of query {query}"
     try:

@@ -20,7 +20,7 @@ def require_for_savepoint(spark: Spark, manifest: Manifest, query: str) -> None:
     The job's other queries are checked when they start: a script may change its settings in between.
 
     Raises:
-        SparkIncompatibleError: Naming all that would have to change.
+        FlinkstyleError: ``SPARK_INCOMPATIBLE``, naming all that would have to change.
     """
     snapshot = manifest.query(query)
     pinned = snapshot.pinned_confs if snapshot else {}
@@ -33,7 +33,7 @@ def require_for_checkpoint(spark: Spark, query: str, checkpoint: ObjectStore) ->
     """Check the settings that a query's checkpoint pins, if there is one yet.
 
     Raises:
-        SparkIncompatibleError: Naming all that would have to change.
+        FlinkstyleError: ``SPARK_INCOMPATIBLE``, naming all that would have to change.
     """
     newest = read_positions(checkpoint).newest
     pinned = newest.confs if newest else {}

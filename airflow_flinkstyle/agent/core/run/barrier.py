@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.agent.core.errors import BARRIER_BEHIND, BARRIER_UNREACHABLE, leaving
 from airflow_flinkstyle.agent.core.guards.checks import CheckpointPositions, SourceRules, check_source
 from airflow_flinkstyle.checkpoint import commit_log, offset_log
-from airflow_flinkstyle.checkpoint.errors import UnsupportedCheckpointError
+from airflow_flinkstyle.checkpoint.errors import CHECKPOINT_UNSUPPORTED
 from airflow_flinkstyle.checkpoint.inventory import read_inventory
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.offsets import Offsets
@@ -108,8 +108,7 @@ def plan_batch(held: HeldQuery, barrier: Mapping[Place, NextOffset]) -> OffsetLo
 
     Raises:
         FlinkstyleError: ``BARRIER_BEHIND`` if the query has read past it, ``BARRIER_UNREACHABLE`` if the log
-            cannot be read that far yet.
-        UnsupportedCheckpointError: If Spark could not start on the batch.
+            cannot be read that far yet, ``CHECKPOINT_UNSUPPORTED`` if Spark could not start on the batch.
     """
     planned = held.log.planned_next(
         watermark_ms=max(held.log.watermark_ms, held.next_watermark_ms),
@@ -133,9 +132,9 @@ def _require_startable(held: HeldQuery) -> None:
     query never starts again.
     """
     if held.log.version > 1 and _SHUFFLE_PARTITIONS not in held.log.confs:
-        raise UnsupportedCheckpointError.mode(
-            f"query {held.query} with an offset log v{held.log.version} without {_SHUFFLE_PARTITIONS}, on "
-            "which Spark 4.2 cannot start with a planned batch",
+        raise CHECKPOINT_UNSUPPORTED.error(
+            found=f"query {held.query} with an offset log v{held.log.version} without "
+            f"{_SHUFFLE_PARTITIONS}, on which Spark 4.2 cannot start with a planned batch",
             remedy="Run named sources with Spark 4.3 or newer, or cut the queries with alignment='none'.",
         )
 

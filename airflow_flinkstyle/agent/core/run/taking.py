@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from airflow_flinkstyle.agent.core.errors import leaving
 from airflow_flinkstyle.agent.core.guards.checks import read_positions
 from airflow_flinkstyle.clock import now_ms
-from airflow_flinkstyle.kafka.errors import ClusterMismatchError, TopicMissingError, TopicRecreatedError
+from airflow_flinkstyle.kafka.errors import CLUSTER_MISMATCH, TopicMissingError, TopicRecreatedError
 from airflow_flinkstyle.protocol.records import Progress
 from airflow_flinkstyle.savepoint.capture.patience import STORE_PATIENCE_S
 from airflow_flinkstyle.savepoint.capture.table_history import written_to
@@ -203,7 +203,7 @@ def _kafka_log(view: ClusterView) -> KafkaLog:
 def _require_unchanged(where: str, recorded: SourceIdentity, view: ClusterView, *, may_be_gone: bool) -> None:
     """Check that the source still reads the log that was recorded; topics of a pattern may have gone."""
     if ids_differ(recorded.cluster_id, view.cluster_id):
-        raise ClusterMismatchError(
+        raise CLUSTER_MISMATCH.with_text(
             f"{where} started on Kafka cluster {recorded.cluster_id}, "
             f"but its servers now reach cluster {view.cluster_id}.",
             state_after=_STATE_AFTER,

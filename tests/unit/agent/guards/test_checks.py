@@ -17,9 +17,9 @@ from airflow_flinkstyle.agent.core.run import admission, barrier, held_cut, taki
 from airflow_flinkstyle.agent.core.spark import StreamingSource
 from airflow_flinkstyle.kafka.cluster import ClusterView
 from airflow_flinkstyle.kafka.errors import (
-    ClusterMismatchError,
+    CLUSTER_MISMATCH,
+    OFFSET_BEYOND_END,
     ClusterUnreachableError,
-    OffsetBeyondEndError,
     TopicRecreatedError,
 )
 from airflow_flinkstyle.offsets import Offsets
@@ -60,7 +60,7 @@ def test_planned_batch_that_is_refused_is_left_as_it_is() -> None:
     """A sink may have seen it: a carried one, one at a barrier, or one whose records were lost since."""
     query = a_query_of_two_batches(committed=1)
     before = {info.key: query.checkpoint.read(info.key) for info in query.checkpoint.list("")}
-    with pytest.raises(OffsetBeyondEndError):
+    with refuses(OFFSET_BEYOND_END):
         checks.guard(lambda _: a_view({0: 4}), query, {})
     assert {info.key: query.checkpoint.read(info.key) for info in query.checkpoint.list("")} == before
 
@@ -180,7 +180,7 @@ def test_guard_records_what_each_kafka_source_reads_and_looks_at_no_other() -> N
 
 def test_guard_compares_with_what_others_and_the_query_itself_have_recorded() -> None:
     query = a_query_of_two_batches(committed=2)
-    with pytest.raises(ClusterMismatchError, match="Source 0 of query orders"):
+    with refuses(CLUSTER_MISMATCH, match="Source 0 of query orders"):
         checks.guard(lambda _: a_view({0: 9}), query, {"0": [an_identity("c"), an_identity("another")]})
     assert query.identities == {}
     recreated = replace(an_identity("c"), topic_ids={"t": "id before"})

@@ -21,9 +21,9 @@ from airflow_flinkstyle.agent.core.spark import StreamingSource
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.kafka.cluster import ClusterView
 from airflow_flinkstyle.kafka.errors import (
-    ClusterMismatchError,
-    OffsetBeforeStartError,
-    OffsetBeyondEndError,
+    CLUSTER_MISMATCH,
+    OFFSET_BEFORE_START,
+    OFFSET_BEYOND_END,
     PartitionSetError,
     TopicMissingError,
     TopicRecreatedError,
@@ -75,7 +75,7 @@ def test_source_that_is_what_it_was_tells_what_it_reads() -> None:
 
 
 def test_same_topics_on_another_cluster_are_refused_before_any_offset_is_compared() -> None:
-    with pytest.raises(ClusterMismatchError) as refused:
+    with refuses(CLUSTER_MISMATCH) as refused:
         check(a_view({0: 5}), a_log({"t": {"0": 9}}), None, an_identity(t="id"), an_identity("old", t="id"))
     assert refused.value.problem == (
         "Source 0 of query orders: its positions belong to Kafka cluster old, "
@@ -116,7 +116,7 @@ def test_topic_that_the_checkpoint_does_not_know_is_refused_with_its_partitions(
 def test_source_that_its_checkpoint_does_not_name_yet_starts_where_its_options_say() -> None:
     log = offset_log.parse('v2\n{"conf":{}}\na:{"t":{"0":9}}')
     check(a_view({0: 5}), log, key="b")
-    with pytest.raises(OffsetBeyondEndError, match="of t-0 on source a of query orders"):
+    with refuses(OFFSET_BEYOND_END, match="of t-0 on source a of query orders"):
         check(a_view({0: 5}), log, key="a")
 
 
@@ -124,24 +124,24 @@ def test_source_that_came_with_the_planned_batch_is_checked_at_that_batchs_end_o
     begun = offset_log.parse('v2\n{"conf":{}}\na:{"t":{"0":2}}')
     planned = offset_log.parse('v2\n{"conf":{}}\na:{"t":{"0":2}}\nb:{"t":{"0":4}}')
     check(a_view({0: 5}), begun, planned, key="b")
-    with pytest.raises(OffsetBeyondEndError):
+    with refuses(OFFSET_BEYOND_END):
         check(a_view({0: 3}), begun, planned, key="b")
 
 
 def test_both_ends_of_the_planned_batch_must_lie_in_the_log() -> None:
-    with pytest.raises(OffsetBeyondEndError, match="Position 8 of t-0 on source 0 of query orders"):
+    with refuses(OFFSET_BEYOND_END, match="Position 8 of t-0 on source 0 of query orders"):
         check(a_view({0: 5}), a_log({"t": {"0": 8}}), a_log({"t": {"0": 5}}))
 
 
 def test_first_batch_of_a_query_is_checked_although_none_is_committed() -> None:
     check(a_view({0: 5}), None, a_log({"t": {"0": 5}}))
-    with pytest.raises(OffsetBeyondEndError):
+    with refuses(OFFSET_BEYOND_END):
         check(a_view({0: 4}), None, a_log({"t": {"0": 5}}))
 
 
 def test_planned_batch_is_checked_like_the_committed_one() -> None:
     check(a_view({0: 5}), a_log({"t": {"0": 3}}), a_log({"t": {"0": 5}}))
-    with pytest.raises(OffsetBeyondEndError, match="Source 0 of query orders"):
+    with refuses(OFFSET_BEYOND_END, match="Source 0 of query orders"):
         check(a_view({0: 4}), a_log({"t": {"0": 3}}), a_log({"t": {"0": 5}}))
 
 
@@ -169,7 +169,7 @@ def test_only_ids_that_were_told_both_times_contradict_each_other(
         return check(view, a_log({"t": {"0": 3}}), None, an_identity(cluster_then, t=topic_then))
 
     if (cluster_then, cluster_now) == ("x", "y"):
-        with pytest.raises(ClusterMismatchError):
+        with refuses(CLUSTER_MISMATCH):
             run()
     elif (topic_then, topic_now) == ("x", "y"):
         with pytest.raises(TopicRecreatedError):
@@ -182,7 +182,7 @@ def test_only_ids_that_were_told_both_times_contradict_each_other(
 
 def test_positions_are_still_held_against_the_log_of_a_cluster_that_tells_no_ids() -> None:
     view = ClusterView(cluster_id=None, topics={"t": a_topic({0: 5}, None)})
-    with pytest.raises(OffsetBeyondEndError):
+    with refuses(OFFSET_BEYOND_END):
         check(view, a_log({"t": {"0": 9}}), None, an_identity(None, t=None))
 
 
@@ -300,14 +300,14 @@ def test_pattern_without_topics_has_no_offsets_and_starts() -> None:
 def test_records_that_are_deleted_are_refused_or_left_out_and_counted(planned: int | None) -> None:
     view = ClusterView(cluster_id="c", topics={"t": a_topic({0: 20}, start=7)})
     begun, then = a_log({"t": {"0": 4}}), None if planned is None else a_log({"t": {"0": planned}})
-    with pytest.raises(OffsetBeforeStartError):
+    with refuses(OFFSET_BEFORE_START):
         check(view, begun, then)
     check(view, begun, then, accepts_loss=True)
     lost = loss_of("0", view, CheckpointPositions(committed=begun, planned=then))
     assert lost is not None
     assert (lost.offsets, lost.topics) == (3, ())
     assert str(lost) == "3 offsets deleted before they were read (accepted by failOnDataLoss=false)"
-    with pytest.raises(OffsetBeyondEndError):
+    with refuses(OFFSET_BEYOND_END):
         check(view, a_log({"t": {"0": 21}}), accepts_loss=True)
 
 

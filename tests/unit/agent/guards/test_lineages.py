@@ -15,9 +15,10 @@ from airflow_flinkstyle.protocol.query_records import QueryStatus, SinkLineage, 
 from airflow_flinkstyle.protocol.records import Heartbeat, TakeoverOrder
 from airflow_flinkstyle.savepoint import manifest_json
 from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
-from airflow_flinkstyle.sinks.errors import LineageError
+from airflow_flinkstyle.sinks.errors import SINK_LINEAGE
 from airflow_flinkstyle.sinks.resume import Resume, SinkState, expect, expected
 from airflow_flinkstyle.types import BatchId, Generation, Incarnation
+from testbed.refusals import refuses
 from tests.declared import AS_BEFORE
 from tests.small_spark import SmallSpark, SmallStart, queries_at
 
@@ -136,7 +137,7 @@ def test_sink_that_moved_in_this_generation_does_not_move_again_at_a_relaunch():
 def test_planned_batch_keeps_the_sink_where_it_may_have_written_a_part_of_it():
     manifest = a_savepoint(SAVED, planned=True)
     found = goes_on(origins(an_order(), manifest, None, Generation(7))["totals"])
-    with pytest.raises(LineageError, match="batch 11 was planned already"):
+    with refuses(SINK_LINEAGE, match="batch 11 was planned already"):
         begins(found, "new", None)
     assert begins(found, "old", K) is None
 
@@ -151,7 +152,7 @@ def test_batch_that_may_be_half_written_is_handed_on_until_a_sink_has_looked():
     assert manifest_json.from_json(manifest_json.to_json(manifest)) == manifest
     adopted = origins(an_order(savepoint_id=None), None, last_words(told), Generation(8))
     for origin in (origins(order, manifest, None, Generation(8))["totals"], adopted["totals"]):
-        with pytest.raises(LineageError, match="batch 11 was planned already"):
+        with refuses(SINK_LINEAGE, match="batch 11 was planned already"):
             begins(goes_on(origin), "new", None)
 
 

@@ -21,7 +21,7 @@ from airflow_flinkstyle.agent.spark import held
 from airflow_flinkstyle.agent.spark.process import DriverProcess
 from airflow_flinkstyle.agent.spark.stand_in import StandIn
 from airflow_flinkstyle.agent.spark.starts import PySparkQuery, PySparkStart
-from airflow_flinkstyle.kafka.errors import ClusterMismatchError, ClusterUnreachableError
+from airflow_flinkstyle.kafka.errors import CLUSTER_MISMATCH, ClusterUnreachableError
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.query_records import SourceIdentity
 from airflow_flinkstyle.protocol.records import Request
@@ -316,7 +316,7 @@ def test_partitions_that_came_meanwhile_do_not_keep_a_held_query_from_going_on(c
     query = a_query_of_two_batches(committed=2)
     held_cut.guard_again(lambda _: a_view({0: 9, 1: 4}), query, lease_s=6.0, clock=clock)
     query.identities = {"0": SourceIdentity(cluster_id="another", topic_ids={"t": "id"})}
-    with pytest.raises(ClusterMismatchError):
+    with refuses(CLUSTER_MISMATCH):
         held_cut.guard_again(lambda _: a_view({0: 9}), query, lease_s=6.0, clock=clock)
 
 

@@ -25,7 +25,7 @@ from airflow_flinkstyle.protocol.query_records import Sinks
 from airflow_flinkstyle.protocol.records import Current, WorkRecord
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
-from airflow_flinkstyle.savepoint.errors import SparkIncompatibleError
+from airflow_flinkstyle.savepoint.errors import SPARK_INCOMPATIBLE
 from airflow_flinkstyle.storage.local import LocalStore
 from testbed.memory_store import MemoryStore
 from testbed.refusals import refuses
@@ -145,7 +145,7 @@ def test_settings_that_count_are_those_of_the_querys_own_session(first: SmallDri
     second.checkpoint.write("commits/0", b'v1\n{"nextBatchWatermarkMs":0}')
     first.admission.admit(second)
     first.queries.settle(second, None)
-    with pytest.raises(SparkIncompatibleError, match="is 3 there and 2 here"):
+    with refuses(SPARK_INCOMPATIBLE, match="is 3 there and 2 here"):
         first.admission.admit(first.register("second"))
 
 

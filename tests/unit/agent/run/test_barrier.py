@@ -10,7 +10,7 @@ from airflow_flinkstyle.agent.core.errors import BARRIER_BEHIND, BARRIER_UNREACH
 from airflow_flinkstyle.agent.core.run.barrier import HeldQuery, plan_batch
 from airflow_flinkstyle.agent.core.spark import StreamingSource
 from airflow_flinkstyle.checkpoint import offset_log
-from airflow_flinkstyle.checkpoint.errors import UnsupportedCheckpointError
+from airflow_flinkstyle.checkpoint.errors import CHECKPOINT_UNSUPPORTED
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.protocol.cuts import furthest
 from airflow_flinkstyle.protocol.query_records import SourceIdentity
@@ -79,7 +79,7 @@ def test_query_at_the_barrier_needs_no_batch():
 
 def test_batch_that_spark_could_not_start_on_is_refused():
     without = V2.replace('"conf":{"spark.sql.shuffle.partitions":"2"}', '"conf":{}')
-    with pytest.raises(UnsupportedCheckpointError, match=r"cannot start with a planned batch"):
+    with refuses(CHECKPOINT_UNSUPPORTED, match=r"cannot start with a planned batch"):
         plan_batch(a_held_query(without, "orders in"), places(15, 20))
     assert plan_batch(a_held_query(without, "orders in"), places(10, 20)) is None
 

@@ -11,10 +11,11 @@ from airflow_flinkstyle.agent.core.run.admission import FIRST_PATIENCE_S, GUARD_
 from airflow_flinkstyle.agent.core.run.reasons import Failure
 from airflow_flinkstyle.agent.core.runtime import Runtime
 from airflow_flinkstyle.agent.spark.process import DriverProcess
-from airflow_flinkstyle.kafka.errors import ClusterMismatchError, ClusterUnreachableError
+from airflow_flinkstyle.kafka.errors import CLUSTER_MISMATCH, ClusterUnreachableError
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from testbed.memory_store import MemoryStore
+from testbed.refusals import refuses
 from tests.unit.agent.conftest import G1, I1, a_claim
 
 if TYPE_CHECKING:
@@ -62,9 +63,9 @@ def test_start_guard_fails_for_now_if_they_stay_away(
 
 def test_start_guard_waits_for_nothing_that_would_stay_wrong(runtime: Runtime, clock: Clock) -> None:
     def guard() -> None:
-        raise ClusterMismatchError("Another cluster.", "Nothing.", "Correct it.")
+        raise CLUSTER_MISMATCH.with_text("Another cluster.", "Nothing.", "Correct it.")
 
-    with pytest.raises(ClusterMismatchError) as wrong:
+    with refuses(CLUSTER_MISMATCH) as wrong:
         runtime.admission._await_kafka(guard)
     assert clock.now_s == 1000.0
     assert not Failure.of(wrong.value).transient

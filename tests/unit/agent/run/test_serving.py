@@ -12,9 +12,10 @@ from airflow_flinkstyle.agent.core.board.inbox import Take
 from airflow_flinkstyle.agent.core.job_query import FIRST_PLAN_S
 from airflow_flinkstyle.agent.core.run.reasons import StopAsked
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.savepoint.errors import TakeCancelledError, TakeTimedOutError
+from airflow_flinkstyle.savepoint.errors import TAKE_TIMED_OUT, TakeCancelledError
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from testbed.memory_store import MemoryStore
+from testbed.refusals import refuses
 from tests.unit.agent.conftest import G1, G2
 from tests.unit.agent.drivers import SmallDriver, a_request, commit, end_run, plan
 
@@ -198,7 +199,7 @@ def test_what_is_held_is_let_go_once_the_caller_waits_no_more() -> None:
     for since_s, timeout_s in ((began_s, 3600.0), (began_s - 7200, None)):
         Take(a_request(timeout_s=timeout_s), since_s).require_wanted("job orders")
     late = Take(a_request(timeout_s=3600.0), began_s - 7200)
-    with pytest.raises(TakeTimedOutError, match="within 3600 s"):
+    with refuses(TAKE_TIMED_OUT, match="within 3600 s"):
         late.require_wanted("job orders")
     late.cancelled.set()
     with pytest.raises(TakeCancelledError):

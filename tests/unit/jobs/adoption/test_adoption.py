@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.checkpoint.errors import NO_COMMIT_YET, UnsupportedCheckpointError
+from airflow_flinkstyle.checkpoint.errors import CHECKPOINT_UNSUPPORTED, NO_COMMIT_YET
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.adoption.leaving import leave
 from airflow_flinkstyle.jobs.adoption.stopped import adopt_stopped
@@ -27,7 +27,7 @@ from airflow_flinkstyle.jobs.retention import savepoints_in_use
 from airflow_flinkstyle.jobs.start.choice import plan_start
 from airflow_flinkstyle.jobs.start.home import moved_on
 from airflow_flinkstyle.jobs.start.origins import Fresh, FromCheckpoint, FromSavepoint, LastState
-from airflow_flinkstyle.kafka.errors import OffsetBeforeStartError, OffsetBeyondEndError
+from airflow_flinkstyle.kafka.errors import OFFSET_BEFORE_START, OFFSET_BEYOND_END
 from airflow_flinkstyle.storage.errors import StoreDeniedError
 from airflow_flinkstyle.storage.local import LocalStore
 from testbed.refusals import refuses
@@ -175,8 +175,8 @@ def test_job_written_while_it_is_captured_is_not_adopted(world: World, plain: Pl
 @pytest.mark.parametrize("side", ["new", "both"])
 def test_positions_that_no_cluster_or_two_have_are_refused(world: World, plain: PlainSpark, side: str):
     sides = ("new",) if side == "new" else ("old", "old")
-    error = OffsetBeyondEndError if side == "new" else SourceClusterError
-    with pytest.raises(error) as caught:
+    error = OFFSET_BEYOND_END if side == "new" else SourceClusterError
+    with refuses(error) as caught:
         adopt(world, plain, clusters=OneCluster(world, *sides))
     assert "only read" in caught.value.state_after
     assert world.board.home() is None
@@ -190,7 +190,7 @@ def test_cluster_without_the_topic_is_refused(world: World, plain: PlainSpark):
 def test_positions_whose_records_were_deleted_are_refused(world: World, plain: PlainSpark):
     world.logs.base = lambda _: 10_000  # type: ignore[method-assign]
     world.logs.end = lambda _: 20_000  # type: ignore[method-assign]
-    with pytest.raises(OffsetBeforeStartError) as caught:
+    with refuses(OFFSET_BEFORE_START) as caught:
         adopt(world, plain)
     assert "only read" in caught.value.state_after
 
@@ -219,7 +219,7 @@ def test_query_without_a_commit_is_refused(world: World):
 def test_checkpoint_of_a_spark_that_is_newer_than_this_package_is_refused(world: World):
     newer = PlainSpark(world, world.folder / "newer", commit_version=4)
     newer.run()
-    with pytest.raises(UnsupportedCheckpointError, match="v4 is newer"):
+    with refuses(CHECKPOINT_UNSUPPORTED, match="v4 is newer"):
         adopt(world, newer)
 
 

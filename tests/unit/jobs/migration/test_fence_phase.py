@@ -17,13 +17,14 @@ from airflow_flinkstyle.jobs.migration.fence_phase import (
     raise_fence,
     require_quiet,
 )
-from airflow_flinkstyle.kafka.errors import ClusterUnreachableError, FenceDownError
+from airflow_flinkstyle.kafka.errors import FENCE_DOWN, ClusterUnreachableError
 from airflow_flinkstyle.kafka.fence.acls import EVERYBODY, AclRule
 from airflow_flinkstyle.kafka.fence.fences import FenceRecord
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.types import NextOffset
 from testbed.keys import SIGNER
 from testbed.memory_store import MemoryStore
+from testbed.refusals import refuses
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -172,7 +173,7 @@ def test_a_fence_that_somebody_took_down_is_refused(store: MemoryStore, stood: b
     raise_fence(journal, cluster, ["orders"])
     note_ends(journal, cluster, ["orders"])
     cluster.entries.clear()
-    with pytest.raises(FenceDownError, match="deny"):
+    with refuses(FENCE_DOWN, match="deny"):
         require_quiet(journal, cluster)
 
 

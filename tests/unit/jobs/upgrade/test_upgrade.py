@@ -20,7 +20,8 @@ from airflow_flinkstyle.jobs.status import Closed, Failed, Running
 from airflow_flinkstyle.jobs.upgrade import rollback
 from airflow_flinkstyle.jobs.upgrade.health import await_first
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
-from airflow_flinkstyle.savepoint.errors import SinkSkipsError, SparkIncompatibleError
+from airflow_flinkstyle.savepoint.errors import SPARK_INCOMPATIBLE, SinkSkipsError
+from testbed.refusals import refuses
 from tests.unit.jobs.conftest import World
 from tests.unit.jobs.cutovers import DyingStore, Killed, an_upgrade
 from tests.unit.jobs.drivers import written_by
@@ -365,7 +366,7 @@ def test_version_that_could_not_go_on_is_refused_before_anything_stops(world: Wo
     upgrade = an_upgrade(world)
     upgrade.target = replace(upgrade.target, spark_home=str(tmp_path))
     upgrade.spec = replace(upgrade.spec, conf={"spark.sql.shuffle.partitions": "5"})
-    with pytest.raises(SparkIncompatibleError, match=r"Spark is 4\.2\.0 there and 3\.5\.9 here") as refused:
+    with refuses(SPARK_INCOMPATIBLE, match=r"Spark is 4\.2\.0 there and 3\.5\.9 here") as refused:
         upgrade.run()
     assert "spark.sql.shuffle.partitions of query orders is 2 there and 5 here" in refused.value.problem
     assert refused.value.state_after == "Nothing was stopped; the job keeps running."

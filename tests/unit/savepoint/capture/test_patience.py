@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.savepoint.errors import TakeCancelledError, TakeTimedOutError
+from airflow_flinkstyle.savepoint.errors import TAKE_TIMED_OUT, TakeCancelledError
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.errors import StoreError, StoreFullError, StoreUnavailableError
 from testbed.memory_store import MemoryStore
+from testbed.refusals import refuses
 from testbed.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def test_time_out_ends_the_wait_and_names_what_the_store_said(
     store: Throttled, repository: SavepointRepository, a_checkpoint: Make, take: Make
 ):
     store.refusals = float("inf")
-    with pytest.raises(TakeTimedOutError) as caught:
+    with refuses(TAKE_TIMED_OUT) as caught:
         take(repository, a_checkpoint(), timeout_s=0.3, patience_s=PATIENCE_S)
     assert caught.value.retryable
     assert isinstance(caught.value.__cause__, StoreUnavailableError)
