@@ -36,64 +36,10 @@ class JobRunningError(JobError):
         )
 
 
-class HeldNoMoreError(JobRunningError):
-    """A caller that held a stopped job was taken for dead, and the job was given back; it may ask again."""
-
-    retryable = True
-
-
 class JobNotRunningError(JobError):
     """Something was asked of a job that no driver runs."""
 
     code = "JOB_NOT_RUNNING"
-
-
-class JobUnknownError(JobNotRunningError):
-    """A job, or any job, was expected below a savepoint root that has none."""
-
-    code = "JOB_UNKNOWN"
-
-    @classmethod
-    def of(cls, job: str, uri: str, *, known: Sequence[str]) -> Self:
-        """Name the job, the root, and the jobs to choose from."""
-        more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
-        there = f"the jobs {', '.join(known[:_SHOWN])}{more}" if known else "no job at all"
-        return cls(
-            f"Expected a job {job} in {uri}, found {there}.",
-            state_after="Nothing was changed.",
-            remedy="Correct the job's name or the savepoint root.",
-        )
-
-    @classmethod
-    def none(cls, uri: str) -> Self:
-        """Name the root."""
-        return cls(
-            f"Expected jobs in {uri}, found none.",
-            state_after="Nothing was changed.",
-            remedy="Correct the savepoint root; in a new one, the first start of a job makes its folder.",
-        )
-
-
-class SavepointStaleError(JobError):
-    """A job has no savepoint that is as new as it should be."""
-
-    code = "SAVEPOINT_STALE"
-
-    @classmethod
-    def of(cls, job: str, max_age_s: float, newest: str | None) -> Self:
-        """Name the age that was expected, and the newest savepoint."""
-        found = f"the newest one, {newest}, is older" if newest else "none at all"
-        return cls(
-            f"Expected a savepoint of job {job} that is at most {max_age_s:g} s old, found {found}.",
-            state_after="The job keeps running.",
-            remedy="Look at what takes its savepoints (rotate_savepoints), or take one now.",
-        )
-
-
-class DrillFailedError(JobError):
-    """A savepoint could not be restored and run, in a drill."""
-
-    code = "DRILL_FAILED"
 
 
 class DriverFailedError(JobError):
@@ -102,23 +48,10 @@ class DriverFailedError(JobError):
     code = "DRIVER_FAILED"
 
 
-class BeginsAnewError(DriverFailedError):
-    """A query would start from the beginning although its script names a checkpoint of it."""
-
-    code = CheckpointFoundError.code
-
-
 class NotTakenError(DriverFailedError):
     """A cluster, or this machine, did not take a driver, for a reason that is not known to last."""
 
     code = "DRIVER_NOT_TAKEN"
-    retryable = True
-
-
-class NoRoomError(JobError):
-    """A cluster, a queue or a quota is too full for a driver beside the one that runs."""
-
-    code = "NO_ROOM"
     retryable = True
 
 
@@ -129,29 +62,11 @@ class ClusterLoginError(JobError):
     retryable = True  # a ticket or a file is renewed, and a server of logins comes back
 
 
-class SigningKeyError(JobError):
-    """A record that starts a process must be signed or verified, and there is no key for it."""
-
-    code = "SIGNING_KEY"
-
-
 class DriverLostError(DriverFailedError):
     """The driver ended without reporting why: killed, out of memory, its host or the store was lost."""
 
     code = "DRIVER_LOST"
     retryable = True
-
-
-class DriverRetriedError(DriverFailedError):
-    """The driver failed for a reason that may pass: a watcher, or the same start again, starts the next."""
-
-    retryable = True
-
-
-class StillBeatingError(JobError):
-    """A driver was to be declared dead, and writes heartbeats."""
-
-    code = "STILL_BEATING"
 
 
 class RequestBusyError(JobError):
@@ -171,27 +86,6 @@ class RequestPostponedError(RequestFailedError):
     """The driver failed at the request for a reason that may pass; asking again makes a new request."""
 
     code = "REQUEST_POSTPONED"
-    retryable = True
-
-
-class StopIncompleteError(JobError):
-    """The savepoint of a stop is complete, and the run did not close; asking again stops it."""
-
-    code = "STOP_INCOMPLETE"
-    retryable = True
-
-
-class CutFailedError(JobError):
-    """Several jobs could not be cut together; they continue uncut."""
-
-    code = "CUT_FAILED"
-    retryable = True
-
-
-class StepTimeoutError(JobError):
-    """Something that was waited for did not happen in time."""
-
-    code = "STEP_TIMEOUT"
     retryable = True
 
 
@@ -221,12 +115,6 @@ class LastStateError(JobError):
         return LastStateError(f"{self.problem} Tried first: {why_not}.", self.state_after, self.remedy)
 
 
-class HistoryError(JobError):
-    """A job with a history would start without it, and that history was not named."""
-
-    code = "HISTORY"
-
-
 class CheckpointWrittenError(JobError):
     """A checkpoint that nobody should write is being written, or was a moment ago."""
 
@@ -237,36 +125,6 @@ class AdoptedBeforeError(JobError):
     """A job, or a checkpoint, was adopted before, and this is another adoption."""
 
     code = "ADOPTED_BEFORE"
-
-
-class SourceClusterError(JobError):
-    """None, or more than one, of the Kafka clusters that were named has the topics that a checkpoint read."""
-
-    code = "SOURCE_CLUSTER"
-
-
-class NotAdoptedError(JobError):
-    """Plain Spark runs the job, as far as its records tell: it was not adopted, or was left."""
-
-    code = "NOT_ADOPTED"
-
-
-class OldJobRunsError(JobError):
-    """An adopted checkpoint was written since: the old job was started again."""
-
-    code = "OLD_JOB_RUNS"
-
-
-class LocationNotEmptyError(JobError):
-    """A checkpoint was to be written to a location that holds something."""
-
-    code = "LOCATION_NOT_EMPTY"
-
-
-class RecordsNeededError(JobError):
-    """A job was to be removed whose records are needed."""
-
-    code = "RECORDS_NEEDED"
 
 
 class DiesWithStarterError(JobError):
@@ -281,12 +139,6 @@ class MayDieWithStarterError(DiesWithStarterError):
     retryable = True
 
 
-class DeployModeError(BadInputError):
-    """A deploy mode this package cannot drive yet."""
-
-    code = "DEPLOY_MODE"
-
-
 class StaleTokenError(JobError):
     """An older attempt tried to hold or release producers after a newer one had begun."""
 
@@ -299,54 +151,6 @@ class AttemptSupersededError(JobError):
     code = "ATTEMPT_SUPERSEDED"
 
 
-class MigrationBusyError(JobError):
-    """Another migration has begun to move the same run of the job."""
-
-    code = "MIGRATION_BUSY"
-
-
-class MigrationEndedError(JobError):
-    """The migration has ended already: it went back, or its job runs on the target."""
-
-    code = "MIGRATION_ENDED"
-
-
-class DoneBeforeError(JobError):
-    """An earlier try has done what is asked for, and the job has changed since."""
-
-    code = "DONE_BEFORE"
-
-
-class NotAsApprovedError(JobError):
-    """A task of a migration has other arguments than those that were approved."""
-
-    code = "NOT_AS_APPROVED"
-
-
-class RolledBackError(JobError):
-    """The migration was given up, and the job runs where it ran before."""
-
-    code = "ROLLED_BACK"
-
-
-class ProducersNotHeldError(JobError):
-    """Records still arrive on a cluster whose producers should be held."""
-
-    code = "PRODUCERS_NOT_HELD"
-
-
-class HoldLostError(JobError):
-    """The hold of the producers has ended by itself, because it was not renewed in time."""
-
-    code = "HOLD_LOST"
-
-
-class LateWritesError(JobError):
-    """Records came to the old cluster after the proof that nobody writes there."""
-
-    code = "LATE_WRITES"
-
-
 class FenceStandsError(JobError):
     """The rollback could not take down the fence, and so does not release the producers."""
 
@@ -357,24 +161,6 @@ class FenceStandsYetError(FenceStandsError):
     """The fence still stands for a reason that may pass: a retry takes it down and continues the rollback."""
 
     retryable = True
-
-
-class MirrorBehindError(JobError):
-    """MirrorMaker has not mirrored everything in time."""
-
-    code = "MIRROR_BEHIND"
-
-
-class PreflightError(JobError):
-    """The pre-flight found something that makes the migration impossible or unsafe."""
-
-    code = "PREFLIGHT"
-
-
-class UpgradeRolledBackError(JobError):
-    """The new version failed before it committed a batch; the old version runs again."""
-
-    code = "UPGRADE_ROLLED_BACK"
 
 
 class NotTestedError(JobError):
@@ -394,17 +180,223 @@ class NotTestedError(JobError):
         )
 
 
-class UpgradeChoiceError(JobError):
-    """The new version failed after it committed a batch: going back is a rewind, so a person chooses."""
+HELD_NO_MORE = ErrorKind(
+    code=JobRunningError.code,
+    means="A caller that held a stopped job was taken for dead, and the job was given back; it may ask "
+    "again.",
+    transient=True,
+    family=JobRunningError,
+)
 
-    code = "UPGRADE_CHOICE"
+JOB_UNKNOWN = ErrorKind(
+    code="JOB_UNKNOWN",
+    means="A job, or any job, was expected below a savepoint root that has none.",
+    problem="Expected a job {job} in {uri}, found {there}.",
+    state_after="Nothing was changed.",
+    remedy="Correct the job's name or the savepoint root.",
+    family=JobNotRunningError,
+)
 
+JOB_UNKNOWN_NO_JOBS = JOB_UNKNOWN.case(
+    "Expected jobs in {uri}, found none.",
+    "Correct the savepoint root; in a new one, the first start of a job makes its folder.",
+)
 
-class UpgradeUnhealthyError(JobError):
-    """The new version commits batches, is unhealthy, and runs on: a person chooses what to do."""
+SAVEPOINT_STALE = ErrorKind(
+    code="SAVEPOINT_STALE",
+    means="A job has no savepoint that is as new as it should be.",
+    problem="Expected a savepoint of job {job} that is at most {max_age_s:g} s old, found {found}.",
+    state_after="The job keeps running.",
+    remedy="Look at what takes its savepoints (rotate_savepoints), or take one now.",
+    family=JobError,
+)
 
-    code = "UPGRADE_UNHEALTHY"
+DRILL_FAILED = ErrorKind(
+    code="DRILL_FAILED",
+    means="A savepoint could not be restored and run, in a drill.",
+    family=JobError,
+)
 
+BEGINS_ANEW = ErrorKind(
+    code=CheckpointFoundError.code,
+    means="A query would start from the beginning although its script names a checkpoint of it.",
+    family=DriverFailedError,
+)
+
+NO_ROOM = ErrorKind(
+    code="NO_ROOM",
+    means="A cluster, a queue or a quota is too full for a driver beside the one that runs.",
+    transient=True,
+    family=JobError,
+)
+
+SIGNING_KEY = ErrorKind(
+    code="SIGNING_KEY",
+    means="A record that starts a process must be signed or verified, and there is no key for it.",
+    state_after="Nothing was started.",
+    remedy='Make a key (python -c "import secrets; print(secrets.token_urlsafe(32))") and put it into the '
+    "password of the flinkstyle connection; commands read it from FLINKSTYLE_SIGNING_KEY.",
+    family=JobError,
+)
+
+DRIVER_RETRIED = ErrorKind(
+    code=DriverFailedError.code,
+    means="The driver failed for a reason that may pass: a watcher, or the same start again, starts the "
+    "next.",
+    transient=True,
+    family=DriverFailedError,
+)
+
+STILL_BEATING = ErrorKind(
+    code="STILL_BEATING",
+    means="A driver was to be declared dead, and writes heartbeats.",
+    family=JobError,
+)
+
+STOP_INCOMPLETE = ErrorKind(
+    code="STOP_INCOMPLETE",
+    means="The savepoint of a stop is complete, and the run did not close; asking again stops it.",
+    transient=True,
+    family=JobError,
+)
+
+CUT_FAILED = ErrorKind(
+    code="CUT_FAILED",
+    means="Several jobs could not be cut together; they continue uncut.",
+    transient=True,
+    family=JobError,
+)
+
+STEP_TIMEOUT = ErrorKind(
+    code="STEP_TIMEOUT",
+    means="Something that was waited for did not happen in time.",
+    transient=True,
+    family=JobError,
+)
+
+HISTORY = ErrorKind(
+    code="HISTORY",
+    means="A job with a history would start without it, and that history was not named.",
+    family=JobError,
+)
+
+SOURCE_CLUSTER = ErrorKind(
+    code="SOURCE_CLUSTER",
+    means="None, or more than one, of the Kafka clusters that were named has the topics that a checkpoint "
+    "read.",
+    family=JobError,
+)
+
+NOT_ADOPTED = ErrorKind(
+    code="NOT_ADOPTED",
+    means="Plain Spark runs the job, as far as its records tell: it was not adopted, or was left.",
+    family=JobError,
+)
+
+OLD_JOB_RUNS = ErrorKind(
+    code="OLD_JOB_RUNS",
+    means="An adopted checkpoint was written since: the old job was started again.",
+    state_after="The old job may run; this one has not taken over.",
+    family=JobError,
+)
+
+LOCATION_NOT_EMPTY = ErrorKind(
+    code="LOCATION_NOT_EMPTY",
+    means="A checkpoint was to be written to a location that holds something.",
+    family=JobError,
+)
+
+RECORDS_NEEDED = ErrorKind(
+    code="RECORDS_NEEDED",
+    means="A job was to be removed whose records are needed.",
+    state_after="Nothing was removed.",
+    family=JobError,
+)
+
+DEPLOY_MODE = ErrorKind(
+    code="DEPLOY_MODE",
+    means="A deploy mode this package cannot drive yet.",
+    state_after="Nothing was started.",
+    family=BadInputError,
+)
+
+MIGRATION_BUSY = ErrorKind(
+    code="MIGRATION_BUSY",
+    means="Another migration has begun to move the same run of the job.",
+    family=JobError,
+)
+
+MIGRATION_ENDED = ErrorKind(
+    code="MIGRATION_ENDED",
+    means="The migration has ended already: it went back, or its job runs on the target.",
+    family=JobError,
+)
+
+DONE_BEFORE = ErrorKind(
+    code="DONE_BEFORE",
+    means="An earlier try has done what is asked for, and the job has changed since.",
+    family=JobError,
+)
+
+NOT_AS_APPROVED = ErrorKind(
+    code="NOT_AS_APPROVED",
+    means="A task of a migration has other arguments than those that were approved.",
+    family=JobError,
+)
+
+ROLLED_BACK = ErrorKind(
+    code="ROLLED_BACK",
+    means="The migration was given up, and the job runs where it ran before.",
+    family=JobError,
+)
+
+PRODUCERS_NOT_HELD = ErrorKind(
+    code="PRODUCERS_NOT_HELD",
+    means="Records still arrive on a cluster whose producers should be held.",
+    family=JobError,
+)
+
+HOLD_LOST = ErrorKind(
+    code="HOLD_LOST",
+    means="The hold of the producers has ended by itself, because it was not renewed in time.",
+    family=JobError,
+)
+
+LATE_WRITES = ErrorKind(
+    code="LATE_WRITES",
+    means="Records came to the old cluster after the proof that nobody writes there.",
+    family=JobError,
+)
+
+MIRROR_BEHIND = ErrorKind(
+    code="MIRROR_BEHIND",
+    means="MirrorMaker has not mirrored everything in time.",
+    family=JobError,
+)
+
+PREFLIGHT = ErrorKind(
+    code="PREFLIGHT",
+    means="The pre-flight found something that makes the migration impossible or unsafe.",
+    family=JobError,
+)
+
+UPGRADE_ROLLED_BACK = ErrorKind(
+    code="UPGRADE_ROLLED_BACK",
+    means="The new version failed before it committed a batch; the old version runs again.",
+    family=JobError,
+)
+
+UPGRADE_CHOICE = ErrorKind(
+    code="UPGRADE_CHOICE",
+    means="The new version failed after it committed a batch: going back is a rewind, so a person chooses.",
+    family=JobError,
+)
+
+UPGRADE_UNHEALTHY = ErrorKind(
+    code="UPGRADE_UNHEALTHY",
+    means="The new version commits batches, is unhealthy, and runs on: a person chooses what to do.",
+    family=JobError,
+)
 
 COMPARISON_FAILED = ErrorKind(
     code="COMPARISON_FAILED",
@@ -436,3 +428,10 @@ NOT_COMPARABLE = ErrorKind(
     remedy="Change what it names; or compare from an older savepoint; or accept it with expect='differs'.",
     family=JobError,
 )
+
+
+def job_unknown(job: str, uri: str, *, known: Sequence[str]) -> FlinkstyleError:
+    """Name the job, the root, and the jobs to choose from."""
+    more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
+    there = f"the jobs {', '.join(known[:_SHOWN])}{more}" if known else "no job at all"
+    return JOB_UNKNOWN.error(job=job, uri=uri, there=there)

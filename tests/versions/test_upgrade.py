@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
-from airflow_flinkstyle.jobs.errors import UpgradeRolledBackError
+from airflow_flinkstyle.jobs.errors import UPGRADE_ROLLED_BACK
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
@@ -148,7 +148,7 @@ def test_job_on_an_old_spark_goes_to_a_new_one_and_not_back(lab: Lab):
 def test_job_on_files_that_a_new_spark_refuses_goes_back_and_finds_each_pair(lab: Lab):
     """The newer Spark has planned a batch when it fails: its list of files goes back with it."""
     batch = start(lab)
-    with pytest.raises(UpgradeRolledBackError, match="STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE"):
+    with refuses(UPGRADE_ROLLED_BACK, match="STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE"):
         upgrade(lab, "refused-by-spark", NEW, {})
     assert running_spark(lab) == OLD
     lab.until_committed_beyond(batch + 3)

@@ -15,12 +15,12 @@ from airflow_flinkstyle.jobs.cutover import race, steps
 from airflow_flinkstyle.jobs.cutover.context import UNTOUCHED, Settled
 from airflow_flinkstyle.jobs.cutover.downtime import batch_ms
 from airflow_flinkstyle.jobs.errors import (
+    MIGRATION_ENDED,
+    PRODUCERS_NOT_HELD,
+    ROLLED_BACK,
+    STEP_TIMEOUT,
     AttemptSupersededError,
-    MigrationEndedError,
-    ProducersNotHeldError,
-    RolledBackError,
     StaleTokenError,
-    StepTimeoutError,
 )
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration import fence_phase, window
@@ -73,10 +73,11 @@ class Cutover(MigrationContext):
         """Migrate, or continue a migration that an earlier attempt began.
 
         Raises:
-            RolledBackError: If it was given up: the job runs on the old cluster, and its producers too.
-            MigrationEndedError: If it went back before.
-            StepTimeoutError: If the job took over on the new cluster and does not commit.
-            DoneBeforeError: If it was done before, and the job reads another cluster by now.
+            JobError: ``ROLLED_BACK`` if it was given up: the job runs on the old cluster, and its producers
+                too.
+            JobError: ``MIGRATION_ENDED`` if it went back before.
+            JobError: ``STEP_TIMEOUT`` if the job took over on the new cluster and does not commit.
+            JobError: ``DONE_BEFORE`` if it was done before, and the job reads another cluster by now.
         """
         self.begin()
         with self.at_work():
@@ -117,7 +118,7 @@ class Cutover(MigrationContext):
         if back is None:
             return
         winner = back.result or roll_back(self)
-        raise MigrationEndedError(
+        raise MIGRATION_ENDED.with_text(
             f"Migration {self.journal.migration_id} was expected to be open, found that it went back.",
             state_after=f"Generation {winner['winner']} runs the job; producers: {winner['position']}.",
             remedy="Trigger a new migration.",
@@ -154,12 +155,12 @@ class Cutover(MigrationContext):
         winner = roll_back(self)
         job = job_after(self)
         if winner["position"] == "release_new":
-            return MigrationEndedError(
+            return MIGRATION_ENDED.with_text(
                 f"The migration failed late: {error.problem}",
                 state_after=f"The new driver had taken over: job and producers are on the new cluster. {job}",
                 remedy="Check that it commits; only a migration in the other direction brings it back.",
             )
-        return RolledBackError(
+        return ROLLED_BACK.with_text(
             f"The migration was given up: {error.problem}",
             state_after=f"The job is on the old cluster as generation {winner['winner']}, and its producers "
             f"write there. {job} {error.state_after}",
@@ -234,7 +235,7 @@ def _first_commit(context: MigrationContext, rewritten: Manifest) -> Mapping[str
         if not isinstance(status, Dead):
             if context.kafka.unread(rewritten) == 0:
                 return {"first_commit_at_ms": None, "first_batch_ms": {}}
-            raise StepTimeoutError(
+            raise STEP_TIMEOUT.with_text(
                 f"Generation {new} was expected to commit a batch on the new cluster within "
                 f"{timeout_s:g} s, found that {describe_status(status)}.",
                 state_after="The job has moved: it runs on the new cluster and producers write there.",
@@ -330,7 +331,7 @@ def _require_quiet_old(context: MigrationContext) -> None:
     """Require that no producer writes to the old cluster any more: people may have forgotten one."""
     writes = context.kafka.who_writes(context.topics, context.settings.steady_window_s)
     if writes is not None:
-        raise ProducersNotHeldError(
+        raise PRODUCERS_NOT_HELD.with_text(
             f"No producer was expected to write to the old cluster any more. {writes}",
             state_after="The job runs on the new cluster and gets these records only while MirrorMaker runs.",
             remedy="Move them to the new cluster before MirrorMaker is stopped, then clear this task.",
